@@ -1,0 +1,29 @@
+"""The ``hiermem`` command: demo, ingest, update, context, show.
+
+The one rule: it knows only the public face, ``import hiermem``; whatever it does, an application
+can do with the same calls. It needs the extra ``cli`` and says so where that is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+#: What the extra ``cli`` brings; anything else that is missing is a real fault.
+_EXTRA = ("typer", "rich")
+
+
+def main() -> None:
+    """Run the command line; end the process with 0 (done), 1 (failed) or 2 (wrong usage)."""
+    try:
+        from hiermem.cli.app import app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        sys.stderr.write(
+            f"The hiermem command needs {error.name}, which the extra 'cli' brings:\n"
+            "  pip install 'hiermem-memory[cli]'    or, from a checkout,    pip install '.[cli]'\n"
+        )
+        raise SystemExit(2) from None
+    app()

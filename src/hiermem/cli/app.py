@@ -1,0 +1,315 @@
+"""The commands and their options: what each one does, in the calls an application would use.
+
+The one rule: a command prints its result on standard output and everything else (progress, advice,
+errors) on standard error, so that its result can be piped. Exit codes: 0 done, 1 failed, 2 usage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+import hiermem
+from hiermem import Memory, Session, UpdatePlan, UpdateProgress, UpdateReport, UsageError
+from hiermem.cli import conversations, show
+from hiermem.cli.demo import run as run_demo
+from hiermem.cli.screen import clean, out, plural, readable, trouble
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="hiermem",
+    help="Conversation memory without end: messages in, a tree of summaries, a context out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_BATCH = 200
+
+
+class Format(StrEnum):
+    """How a context is written."""
+
+    text = "text"
+    openai = "openai"
+    anthropic = "anthropic"
+
+
+class Recipe(StrEnum):
+    """How a context is chosen."""
+
+    cut = "cut"
+    layered = "layered"
+
+
+Db = Annotated[Path, typer.Option("--db", envvar="HIERMEM_DB", help="The memory's file.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Whose memory in that file.")]
+SessionId = Annotated[
+    str | None,
+    typer.Option("--session", "-s", help="The session; may be left out where there is one only."),
+]
+_DB = Path("hiermem.db")
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callback
+    if wanted:
+        out().print(f"hiermem {hiermem.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Conversation memory without end: messages in, a tree of summaries, a context out."""
+    del version
+    readable()
+
+
+@app.command()
+def demo(
+    *,
+    budget: Annotated[int, typer.Option(min=500, help="Tokens of the context.")] = 8_000,
+    fast: Annotated[bool, typer.Option("--fast", help="No pauses in the animation.")] = False,
+    db: Annotated[
+        Path | None, typer.Option("--db", help="Keep the memory in this file; otherwise in none.")
+    ] = None,
+) -> None:
+    """Show the whole of it on a bundled conversation: append, update, context."""
+    with trouble():
+        run_demo(budget=budget, fast=fast, db=db)
+
+
+@app.command()
+def ingest(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="JSONL or JSON of OpenAI-style messages, or a transcript of 'Name: text'.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ],
+    *,
+    db: Db = _DB,
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", help="The session; by default the file's name.")
+    ] = None,
+    tenant: Tenant = "default",
+    title: Annotated[str | None, typer.Option(help="What the conversation is about.")] = None,
+    assistant: Annotated[
+        list[str] | None,
+        typer.Option("--assistant", help="A speaker of the transcript that is the assistant."),
+    ] = None,
+) -> None:
+    """Append a conversation. Doing it again appends only what is new."""
+    with trouble(), Memory.open(db, tenant=tenant) as memory:
+        target = memory.session(session or file.stem, title=title)
+        known = {record.id: record.messages for record in memory.sessions()}
+        before = known.get(target.id, 0)
+        messages = conversations.read(file, assistants=frozenset(assistant or ()))
+        read = 0
+        with _bars() as progress:
+            task = progress.add_task("messages", total=None)
+            while batch := list(islice(messages, _BATCH)):
+                target.append(batch)
+                read += len(batch)
+                progress.update(task, completed=read)
+        if not read:
+            raise UsageError(f"{file.name} holds no messages")
+        status = target.status()
+        sealed = ", ".join(
+            f"{count:,} L{level}" for level, count in status.nodes.items() if count
+        )
+        out().print(
+            f"{plural(read, 'message')} read, {status.messages - before:,} new; session "
+            f"{clean(target.id)!r} holds {status.messages:,}. Sealed: {sealed or 'nothing yet'}."
+        )
+
+
+@app.command()
+def update(
+    *,
+    db: Db = _DB,
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", help="The session; by default all of them.")
+    ] = None,
+    tenant: Tenant = "default",
+    level: Annotated[
+        int | None, typer.Option(min=1, help="Only up to this level of summaries.")
+    ] = None,
+    max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would do; write nothing.")
+    ] = False,
+) -> None:
+    """Make the summaries that are missing."""
+    with trouble(), Memory.open(db, tenant=tenant, create=False) as memory:
+        ids = [session] if session else [record.id for record in memory.sessions()]
+        if dry_run:
+            _print_plans([(each, memory.session(each).update(level, dry_run=True)) for each in ids])
+            return
+        failed = 0
+        for each in ids:
+            report = _updated(memory.session(each), level, calls=max_calls, tokens=max_tokens)
+            _print_report(each, report)
+            failed += report.failed
+        if failed:
+            raise typer.Exit(1)
+
+
+def _updated(
+    session: Session, level: int | None, *, calls: int | None, tokens: int | None
+) -> UpdateReport:
+    """Update one session with a progress bar for each level that has work."""
+    with _bars() as progress:
+        tasks: dict[int, TaskID] = {}
+
+        def draw(state: UpdateProgress) -> None:
+            for number, (done, total) in sorted(state.by_level.items()):
+                if number not in tasks:
+                    tasks[number] = progress.add_task(f"L{number}", total=total)
+                progress.update(tasks[number], completed=done, total=total)
+
+        return session.update(level, on_progress=draw, max_calls=calls, max_tokens=tokens)
+
+
+def _print_report(session: str, report: UpdateReport) -> None:
+    done = [f"{report.made:,} made"]
+    done += [
+        f"{count:,} {what}"
+        for count, what in (
+            (report.reused, "reused"),
+            (report.degraded, "degraded, to be made again"),
+            (report.failed, "failed"),
+            (report.unknown, "calls of a cut-off run with unknown outcome"),
+        )
+        if count
+    ]
+    spent = f" {plural(report.calls, 'call')}, {plural(report.tokens, 'token')}."
+    stopped = f" Stopped by {clean(report.stopped)}." if report.stopped else ""
+    out().print(f"{clean(session)}: {', '.join(done)}.{spent}{stopped}", soft_wrap=True)
+
+
+def _print_plans(plans: Sequence[tuple[str, UpdatePlan]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("session")
+    for name in ("summaries", "reused", "calls", "at most", "tokens in", "tokens out"):
+        table.add_column(name, justify="right")
+    for session, plan in plans:
+        levels = ", ".join(f"{count:,} L{level}" for level, count in sorted(plan.by_level.items()))
+        figures = (plan.reused, plan.calls, plan.calls_max, plan.tokens_in, plan.tokens_out)
+        table.add_row(clean(session), levels or "none", *(f"{figure:,}" for figure in figures))
+    out().print(table)
+
+
+@app.command()
+def context(
+    *,
+    db: Db = _DB,
+    session: SessionId = None,
+    tenant: Tenant = "default",
+    max_tokens: Annotated[int, typer.Option(min=1, help="The budget.")] = 8_000,
+    form: Annotated[
+        Format, typer.Option("--format", help="Plain text, or a provider's JSON.")
+    ] = Format.text,
+    strategy: Annotated[Recipe, typer.Option(help="How it is chosen.")] = Recipe.cut,
+    system: Annotated[str | None, typer.Option(help="A system prompt to go before it.")] = None,
+    allow_omission: Annotated[
+        bool, typer.Option("--allow-omission", help="List what does not fit; do not refuse.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say what stands where instead of printing it.")
+    ] = False,
+) -> None:
+    """Print the best context that fits a budget."""
+    with trouble(), Memory.open(db, tenant=tenant, create=False) as memory:
+        selection = _chosen(memory, session).context(
+            max_tokens,
+            system=system,
+            strategy=strategy.value,
+            allow_omission=allow_omission,
+        )
+        if explain:
+            text = clean(selection.explain())
+        elif form is Format.text:
+            text = clean(selection.to_text())
+        else:
+            data = selection.to_openai() if form is Format.openai else selection.to_anthropic()
+            text = _harmless_json(data)
+        typer.echo(text)
+
+
+def _harmless_json(data: object) -> str:
+    """Write JSON, loss-free, in which what a terminal would obey stands as an escape."""
+    text = json.dumps(data, ensure_ascii=False, indent=2)
+    found = {char for char in set(text) if clean(char) != char}
+    for char in found:
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+@app.command(name="show")
+def show_command(
+    *,
+    db: Db = _DB,
+    session: SessionId = None,
+    tenant: Tenant = "default",
+    level: Annotated[
+        int | None, typer.Option(min=1, help="List the summaries from this level up.")
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option("--node", "-n", help="Print one summary, such as L2.3.")
+    ] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List the sessions.")] = False,
+) -> None:
+    """Show the tree of a session: levels as rows, then the summaries."""
+    with trouble(), Memory.open(db, tenant=tenant, create=False) as memory:
+        if list_all:
+            show.sessions(memory.sessions())
+        elif node is not None:
+            show.summary(_chosen(memory, session), node)
+        else:
+            show.tree(_chosen(memory, session), lowest=level)
+
+
+def _chosen(memory: Memory, session: str | None) -> Session:
+    """Give the session that is meant; where none is named, the only one there is."""
+    if session is not None:
+        return memory.session(session)
+    ids = [record.id for record in memory.sessions()]
+    if len(ids) == 1:
+        return memory.session(ids[0])
+    if not ids:
+        raise UsageError("this memory holds no session yet; ingest a conversation first")
+    named = ", ".join(clean(each) for each in ids[:8]) + (" …" if len(ids) > 8 else "")
+    raise UsageError(f"there are {len(ids):,} sessions; choose one with --session: {named}")
+
+
+def _bars() -> Progress:
+    """Make progress bars on standard error that vanish when they are done."""
+    console = out(error=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

@@ -1,0 +1,349 @@
+"""The demo: the bundled conversation goes in, its tree grows, and an 8,000-token context comes out.
+
+The one rule: what it prints was measured in this very run; the comparison with other ways of
+filling a prompt counts the same messages with the same counter. In a terminal it is an animation,
+elsewhere plain lines that say the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress
+from hiermem.cli.conversations import bundled
+from hiermem.cli.picture import Bar, Strip, bars_of, representation
+from hiermem.cli.screen import clean, date_range, day, one_line, out, plural, share
+from hiermem.cli.show import strip_for
+
+__all__ = ["DETAILS", "run"]
+
+#: One detail of each sitting, as (words that the conversation uses, what they are).
+DETAILS = (
+    ("1.030", "kilograms a litre, by the statutes"),
+    ("0.9985", "the factor in the hidden sheet"),
+    ("0.5 %", "the limit for tickets against weighbridge"),
+    ("46.94", "January's price for farm 08"),
+    ("589.20", "almost deducted from farm 22 by mistake"),
+    ("104.87", "overpaid to farm 26"),
+    ("0.21 s", "to print one statement with Typst"),
+    ("consent", "what a statement by e-mail needs"),
+    ("35,655", "kilograms booked twice"),
+    ("P-117", "the parameter that must stay off"),
+    ("1,400 kg", "break-even of the stop price"),
+    ("47.0", "the base price after the correction"),
+    ("Thursday 14:00", "when the bank must have the file"),
+    ("6 minutes 40", "the restore, rehearsed"),
+    ("26 March", "the board's next meeting"),
+)
+#: Seconds that the animation spends on all messages, on all summaries, and between its parts.
+_MESSAGES, _SUMMARIES, _REST = 12.0, 4.0, 1.2
+#: How many of the newest messages stand below the picture while it grows.
+_LATEST = 4
+
+
+def run(*, budget: int, fast: bool, db: Path | None) -> None:
+    """Run it; ``db`` keeps the memory in a file, so that the other commands can look at it."""
+    console = out()
+    messages = bundled()
+    people = list(dict.fromkeys(each.name for each in messages if each.name))
+    paced = console.is_terminal and not fast
+    with Memory.open(db if db is not None else ":memory:") as memory:
+        session = memory.session(
+            "demo",
+            title="kanne, a dairy's milk-money system",
+            participants=[*people, "assistant"],
+        )
+        stage = _Stage(console, strip_for(console, len(messages)), messages)
+        stage.introduce(people)
+        seconds = _append(stage, session, paced=paced)
+        console.print(
+            f"1. Appended: {plural(len(messages), 'message')}, {stage.total:,} tokens, in "
+            f"{seconds:.1f} s of calls; sealed on the way: {stage.counts()}.",
+            style="bold",
+        )
+        _update(stage, session, paced=paced)
+        started = time.perf_counter()
+        context = session.context(max_tokens=budget)
+        seconds = time.perf_counter() - started
+        console.print(
+            f"3. Context of at most {budget:,} tokens, in {1000 * seconds:.0f} ms:", style="bold"
+        )
+        _conclude(stage, context, budget)
+    _advise(console, db)
+
+
+@dataclass
+class _Stage:
+    """What is on the screen: the strip, the bars so far, and the newest messages."""
+
+    console: Console
+    strip: Strip
+    script: Sequence[Message]
+    tokens: list[int] = field(default_factory=list[int])
+    bars: list[Bar] = field(default_factory=list[Bar])
+
+    @property
+    def total(self) -> int:
+        """Give the tokens of all messages so far."""
+        return sum(self.tokens)
+
+    @property
+    def times(self) -> list[datetime | None]:
+        """Give the time of each message that came so far."""
+        return [each.created_at for each in self.script[: len(self.tokens)]]
+
+    def counts(self) -> str:
+        """Say how many summaries of each level there are."""
+        levels = sorted({bar.level for bar in self.bars})
+        said = [f"{sum(bar.level == level for bar in self.bars):,} L{level}" for level in levels]
+        return ", ".join(said) or "nothing yet"
+
+    def introduce(self, people: Sequence[str]) -> None:
+        """Say what is about to be seen."""
+        times = [each.created_at for each in self.script if each.created_at is not None]
+        names = f"{', '.join(people[:-1])} and {people[-1]}"
+        self.console.print(
+            Text.assemble(
+                ("hiermem demo", "bold"),
+                f"  {names} build a system that pays 34 farms for their milk, with an\n"
+                f"assistant: {plural(len(self.script), 'message')}, "
+                f"{date_range(min(times), max(times))}. No network, no key, no model download.\n",
+            )
+        )
+
+    def picture(self, extra: Sequence[Text] = ()) -> Group:
+        """Draw the rows of the tree over the messages."""
+        rows = self.strip.tree(self.bars, tallest=3)
+        return Group(self.strip.days(self.times), *rows, self.strip.sizes(self.tokens), *extra)
+
+    def growing(self) -> Group:
+        """Draw the picture with what is happening now below it."""
+        now = len(self.tokens)
+        lines: list[RenderableType] = [self.picture(), Text()]
+        lines.append(
+            Text(
+                f"{now:>4} of {plural(len(self.script), 'message')}   {self.total:>6,} tokens   "
+                f"sealed: {self.counts()}",
+                style="bold",
+            )
+        )
+        lines += [
+            self._line(each) for each in self.script[max(0, now - _LATEST) : now]
+        ]
+        return Group(*lines)
+
+    def _line(self, message: Message) -> Text:
+        when = f"{message.created_at:%d %b %H:%M}" if message.created_at else ""
+        speaker = message.name or message.role
+        said = message.content if isinstance(message.content, str) else ""
+        if message.tool_calls and not said:
+            said = ", ".join(f"{call.name}({call.arguments})" for call in message.tool_calls)
+        line = Text(f"{when}  ", style="bright_black", no_wrap=True, overflow="ellipsis")
+        line.append(f"{clean(speaker):<10} ", style="yellow")
+        line.append(one_line(said, max(20, self.console.width - 26)), style="default")
+        return line
+
+
+def _append(stage: _Stage, session: Session, *, paced: bool) -> float:
+    """Append message by message, redrawing as the tree grows; give the seconds spent in append."""
+    console, spent = stage.console, 0.0
+    pause = _MESSAGES / len(stage.script) if paced else 0.0
+    known: dict[int, int] = {}
+    live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+    with live or nullcontext():
+        for number, message in enumerate(stage.script):
+            started = time.perf_counter()
+            [index] = session.append(message)
+            spent += time.perf_counter() - started
+            [stored] = session.messages(index, index + 1)
+            stage.tokens.append(stored.tokens)
+            nodes = session.status().nodes
+            if nodes != known:
+                known = dict(nodes)
+                stage.bars = bars_of(session.summaries())
+            if live is not None:
+                live.update(stage.growing(), refresh=True)
+                time.sleep(pause)
+            elif _ends_a_day(stage.script, number):
+                console.print(
+                    f"  {day(stored.created_at):>6}  {number + 1:>4} messages {stage.total:>7,} tokens  "
+                    f"sealed: {stage.counts()}",
+                )
+    if live is None:
+        console.print()
+    return spent
+
+
+def _ends_a_day(script: Sequence[Message], number: int) -> bool:
+    here = script[number].created_at
+    after = script[number + 1].created_at if number + 1 < len(script) else None
+    return here is None or after is None or here.date() != after.date()
+
+
+def _update(stage: _Stage, session: Session, *, paced: bool) -> None:
+    """Make the summaries; each bar fills when its text is there."""
+    console = stage.console
+    plan = session.update(dry_run=True)
+    pause = _SUMMARIES / max(1, sum(plan.by_level.values())) if paced else 0.0
+    live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+    waiting = [bar for bar in stage.bars if not bar.made]
+
+    def draw(progress: UpdateProgress) -> None:
+        # A run works through each level in the order of time, so the first ones are the made ones.
+        made: set[str] = set()
+        for level, (done, _) in progress.by_level.items():
+            of_level = sorted((bar for bar in waiting if bar.level == level), key=_start)
+            made.update(bar.label for bar in of_level[:done])
+        stage.bars = [replace(bar, made=bar.made or bar.label in made) for bar in stage.bars]
+        if live is not None:
+            said = f"{progress.done} of {plural(progress.total, 'summary', 'summaries')}"
+            live.update(Group(stage.picture(), Text(), Text(said, style="bold")), refresh=True)
+            time.sleep(pause)
+
+    started = time.perf_counter()
+    with live or nullcontext():
+        report = session.update(on_progress=draw)
+    seconds = time.perf_counter() - started
+    stage.bars = bars_of(session.summaries())
+    offline = "offline, by extraction"
+    took = "" if paced else f" in {seconds:.1f} s"
+    console.print(
+        f"2. Updated: {plural(report.made + report.reused, 'summary', 'summaries')} "
+        f"made{took}, {offline}.",
+        style="bold",
+    )
+
+
+def _start(bar: Bar) -> int:
+    return bar.start
+
+
+def _conclude(stage: _Stage, context: ContextSelection, budget: int) -> None:
+    """Show what the context covers, what it saved, and whether it still knows the details."""
+    console, glyphs = stage.console, stage.strip.glyphs
+    kept = representation(context)
+    console.print()
+    console.print(stage.picture([stage.strip.shown(kept)]))
+    key = Text(" " * 9, style="bright_black")
+    for level in sorted({level for level in kept if level}, reverse=True):
+        key.append(f"{level} in an L{level}   ")
+    key.append(f"{glyphs.made} word for word")
+    console.print(key)
+    console.print()
+    console.print(Padding(clean(context.explain()), (0, 0, 1, 2)))
+    window = _window(stage.tokens, budget)
+    console.print(_comparison(stage, context, window))
+    saved = stage.total - context.total_tokens
+    replies = [n for n, each in enumerate(stage.script) if each.role == "assistant"]
+    prompts = [sum(stage.tokens[:n]) for n in replies]
+    capped = sum(min(each, budget) for each in prompts)
+    console.print(
+        f"Saved against sending everything: {saved:,} of {stage.total:,} tokens in this one call "
+        f"({share(saved, stage.total)}).\nOver the {len(replies)} replies of this conversation: "
+        f"at most {capped:,} tokens instead of {sum(prompts):,}.\n"
+    )
+    console.print(_details(stage, context, window))
+
+
+def _window(tokens: Sequence[int], budget: int) -> int:
+    """Give the index at which a sliding window of ``budget`` tokens begins."""
+    left, begin = budget, len(tokens)
+    while begin and tokens[begin - 1] <= left:
+        begin -= 1
+        left -= tokens[begin]
+    return begin
+
+
+def _comparison(stage: _Stage, context: ContextSelection, window: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bright_black")
+    table.add_column("")
+    for name in ("tokens", "messages represented", "", "reaching back to"):
+        table.add_column(name, justify="right")
+    count = len(stage.tokens)
+    covered = round(context.coverage * context.messages)
+    rows = (
+        ("everything", stage.total, count, 0),
+        ("sliding window", sum(stage.tokens[window:]), count - window, window),
+        ("hiermem", context.total_tokens, covered, _earliest(context)),
+    )
+    for name, tokens, messages, first in rows:
+        when = stage.script[first].created_at
+        table.add_row(
+            name,
+            f"{tokens:,}",
+            f"{messages:,}",
+            share(messages, count),
+            day(when) if when else "",
+            style="bold" if name == "hiermem" else "",
+        )
+    return table
+
+
+def _earliest(context: ContextSelection) -> int:
+    return next((n for n, level in enumerate(representation(context)) if level is not None), 0)
+
+
+def _details(stage: _Stage, context: ContextSelection, window: int) -> Table:
+    """Look for one detail of each sitting, as it was said, in the context and in the window."""
+    said = [_said(each) for each in stage.script]
+    shown = context.to_text()
+    recent = "\n".join(said[window:])
+    found = [(words in shown, words in recent) for words, _ in DETAILS]
+    table = Table(
+        title="One detail of each sitting: is it still there?",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 3, 0, 0),
+        header_style="bright_black",
+    )
+    table.add_column("said on", justify="right")
+    table.add_column("detail")
+    table.add_column("hiermem", justify="center")
+    table.add_column("sliding window", justify="center")
+    for (words, what), (ours, theirs) in zip(DETAILS, found, strict=True):
+        first = next(n for n, text in enumerate(said) if words in text)
+        when = stage.script[first].created_at
+        table.add_row(
+            day(when) if when else "", f"{words}, {what}", _mark(there=ours), _mark(there=theirs)
+        )
+    ours, theirs = (sum(each) for each in zip(*found, strict=True))
+    table.add_row("", "", f"{ours} of {len(DETAILS)}", f"{theirs} of {len(DETAILS)}", style="bold")
+    return table
+
+
+def _said(message: Message) -> str:
+    return message.content if isinstance(message.content, str) else ""
+
+
+def _mark(*, there: bool) -> Text:
+    return Text("yes", style="green") if there else Text("no", style="red")
+
+
+def _advise(console: Console, db: Path | None) -> None:
+    """Say what to try next."""
+    name = clean(str(db)) if db is not None else "demo.db"
+    kept = (
+        "Look around:"
+        if db is not None
+        else f"Nothing was kept. To keep it and look around: hiermem demo --db {name} --fast, then"
+    )
+    console.print(
+        f"\n{kept}\n  hiermem show --db {name}\n"
+        f"  hiermem show --db {name} --node L2.0\n"
+        f"  hiermem context --db {name} --max-tokens 4000",
+        style="bright_black",
+        soft_wrap=True,
+    )

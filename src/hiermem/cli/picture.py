@@ -1,0 +1,191 @@
+"""Draws a session as rows: time runs across, messages at the bottom, a row for each level above.
+
+The one rule: a column always stands for the same messages in every row, so that what lies under a
+summary is what it covers. It reads nothing and prints nothing; it makes lines of styled text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from rich.console import Console
+from rich.text import Text
+
+from hiermem import ContextSelection, Summary
+from hiermem.cli.screen import day
+
+__all__ = ["Glyphs", "Strip", "bars_of", "level_style", "representation"]
+
+GUTTER = 9
+_STYLES = {1: "green", 2: "cyan", 3: "blue"}
+_VERBATIM = "bright_white"
+
+
+def level_style(level: int) -> str:
+    """Give the colour of a level; 0 is verbatim."""
+    return _VERBATIM if level == 0 else _STYLES.get(level, "magenta")
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters that a terminal can show."""
+
+    heights: str
+    made: str
+    waiting: str
+    rule: str
+    dot: str
+    dash: str
+    arrow: str
+
+    @classmethod
+    def of(cls, console: Console) -> Glyphs:
+        """Choose block characters where the encoding has them, else ASCII."""
+        try:
+            "▁█░─·–→".encode(console.encoding or "ascii")
+        except (LookupError, UnicodeEncodeError):
+            return cls("_.:-=+*#", "#", ".", "-", "|", "-", "->")
+        return cls("▁▂▃▄▅▆▇█", "█", "░", "─", "·", "–", "→")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A summary as it is drawn: what it covers and whether it has a text."""
+
+    level: int
+    start: int
+    stop: int
+    label: str
+    made: bool
+    failed: bool = False
+
+
+def bars_of(summaries: Iterable[Summary]) -> list[Bar]:
+    """Make the bars of summaries."""
+    return [
+        Bar(
+            level=summary.level,
+            start=summary.span.start,
+            stop=summary.span.stop,
+            label=summary.id,
+            made=summary.made,
+            failed=summary.status == "failed",
+        )
+        for summary in summaries
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A strip of ``columns`` columns over ``messages`` messages."""
+
+    messages: int
+    columns: int
+    glyphs: Glyphs
+
+    def column(self, index: int) -> int:
+        """Give the column in which the message at ``index`` begins."""
+        return index * self.columns // max(1, self.messages)
+
+    def level(self, level: int, bars: Sequence[Bar]) -> Text:
+        """Draw the row of one level."""
+        cells = [" "] * self.columns
+        styles = [""] * self.columns
+        colour = level_style(level)
+        for number, bar in enumerate(sorted(bars, key=lambda each: (each.start, each.stop))):
+            begin = min(self.column(bar.start), self.columns - 1)
+            end = max(begin + 1, min(self.column(bar.stop), self.columns))
+            # A bar of several columns leaves its last one blank; narrow ones tell apart by shade.
+            drawn = end - 1 if end - begin > 1 else end
+            fill = self.glyphs.made if bar.made else self.glyphs.waiting
+            shade = "red" if bar.failed else colour if bar.made else f"dim {colour}"
+            if drawn == end and number % 2:
+                shade = f"{shade} dim" if bar.made else shade
+            label = f" {bar.label} " if drawn - begin >= len(bar.label) + 4 else ""
+            text = label.center(drawn - begin, fill) if label else fill * (drawn - begin)
+            cells[begin:drawn] = text
+            styles[begin:drawn] = [shade] * (drawn - begin)
+        return _row(f"L{level}", cells, styles)
+
+    def sizes(self, tokens: Sequence[int]) -> Text:
+        """Draw the messages that are there: the higher a column, the more tokens it holds."""
+        sums = [0] * self.columns
+        for index, count in enumerate(tokens):
+            sums[min(self.column(index), self.columns - 1)] += count
+        top, last = max(sums, default=0) or 1, len(self.glyphs.heights) - 1
+        cells = [
+            self.glyphs.heights[min(last, total * (last + 1) // (top + 1))] if total else " "
+            for total in sums
+        ]
+        return _row("messages", cells, ["bright_black"] * self.columns)
+
+    def shown(self, levels: Sequence[int | None]) -> Text:
+        """Draw what represents each message: a level's digit, a block for verbatim, a blank."""
+        cells = [" "] * self.columns
+        styles = [""] * self.columns
+        for index, level in enumerate(levels):
+            if level is None:
+                continue
+            at = min(self.column(index), self.columns - 1)
+            cells[at] = self.glyphs.made if level == 0 else str(min(level, 9))
+            styles[at] = level_style(level)
+        return _row("context", cells, styles)
+
+    def days(self, times: Sequence[datetime | None]) -> Text:
+        """Draw the axis: the day on which a message came, wherever there is room to say so."""
+        cells = [" "] * self.columns
+        free = 0
+        marks = [(0, times[0])] if times else []
+        marks += [
+            (index, now)
+            for index, (before, now) in enumerate(pairwise(times), start=1)
+            if before is None or now is None or before.date() != now.date()
+        ]
+        for index, when in marks:
+            at = self.column(index)
+            label = day(when) if when is not None else ""
+            if at >= free and at + len(label) <= self.columns:
+                cells[at : at + len(label)] = label
+                free = at + len(label) + 2
+        return _row("", cells, ["bright_black"] * self.columns)
+
+    def tree(self, bars: Sequence[Bar], *, tallest: int = 0) -> list[Text]:
+        """Draw the rows of all levels, highest first, with room for ``tallest`` of them."""
+        levels: dict[int, list[Bar]] = {}
+        for bar in bars:
+            levels.setdefault(bar.level, []).append(bar)
+        top = max([tallest, *levels])
+        return [self.level(level, levels.get(level, [])) for level in range(top, 0, -1)]
+
+
+def _row(name: str, cells: Sequence[str], styles: Sequence[str]) -> Text:
+    row = Text(f"{name:>{GUTTER - 1}} ", style="bold", no_wrap=True, overflow="crop")
+    begin = 0
+    for at in range(1, len(cells) + 1):
+        if at == len(cells) or styles[at] != styles[begin]:
+            row.append("".join(cells[begin:at]), style=f"not bold {styles[begin]}".rstrip())
+            begin = at
+    return row
+
+
+def representation(context: ContextSelection) -> list[int | None]:
+    """Say for each message what stands for it: a level, 0 for verbatim, None for nothing."""
+    levels: list[int | None] = [None] * context.messages
+    shown: Mapping[int, Sequence[object]] = context.summaries
+    for level in sorted(shown, reverse=True):
+        for summary in context.summaries[level]:
+            for index in range(summary.span.start, min(summary.span.stop, context.messages)):
+                levels[index] = level
+    views = [block for block in context.blocks if block.kind == "view"]
+    for block in views:
+        # What a view holds beside summaries are the older messages of open windows, trimmed.
+        for index in range(block.span.start, min(block.span.stop, context.messages)):
+            levels[index] = 1 if levels[index] is None else levels[index]
+    for block in context.blocks:
+        if block.kind in ("message", "quote"):
+            for index in range(block.span.start, min(block.span.stop, context.messages)):
+                levels[index] = 0
+    return levels

@@ -1,0 +1,162 @@
+"""Prints what a session holds: its shape as rows, its summaries as an outline, one summary in full.
+
+The one rule: it reads through the public face and only as much as it prints; a long session is
+shown from its top levels down, not by reading all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.console import Console, Group
+from rich.text import Text
+from rich.tree import Tree
+
+from hiermem import NotFoundError, Session, SessionRecord, SessionStatus, Summary
+from hiermem.cli.picture import GUTTER, Glyphs, Strip, bars_of, level_style
+from hiermem.cli.screen import clean, date_range, one_line, out, plural
+
+__all__ = ["sessions", "strip_for", "summary", "tree"]
+
+#: An outline of more lines than this is begun at a higher level instead.
+_LINES = 200
+#: The row of message sizes reads every message; above this many it is left out.
+_SIZED = 20_000
+_PAGE = 1_000
+
+
+def sessions(records: Sequence[SessionRecord]) -> None:
+    """List sessions, one a line."""
+    console = out()
+    for record in records:
+        about = f", {clean(record.title)}" if record.title else ""
+        state = ", closed" if record.closed else ""
+        console.print(f"{clean(record.id)}: {plural(record.messages, 'message')}{about}{state}")
+
+
+def strip_for(console: Console, messages: int) -> Strip:
+    """Make the strip that fills the width of ``console``."""
+    columns = max(20, min(console.width - GUTTER - 1, 160))
+    return Strip(messages, columns, Glyphs.of(console))
+
+
+def tree(session: Session, *, lowest: int | None) -> None:
+    """Print the picture of a session and the outline of its summaries from level ``lowest`` up."""
+    console = out()
+    status = session.status()
+    console.print(_heading(status))
+    if not status.messages:
+        return
+    top = max((level for level, count in status.nodes.items() if count), default=0)
+    found = {level: session.summaries(level) for level in _drawn(status, lowest)}
+    strip = strip_for(console, status.messages)
+    rows = strip.tree(bars_of(each for level in found.values() for each in level))
+    if status.messages <= _SIZED:
+        tokens, times = _sizes(session, status.messages)
+        facts = f"{plural(sum(tokens), 'token')}, {date_range(min(times), max(times))}"
+        console.print(facts, style="bright_black")
+        rows = [strip.days(times), *rows, strip.sizes(tokens)]
+    console.print()
+    console.print(Group(*rows))
+    console.print()
+    if top:
+        lines = _outline(found, width=console.width)
+        console.print(lines)
+    left = sum(status.unfinished.values())
+    if left:
+        console.print(f"{plural(left, 'summary', 'summaries')} to be made: hiermem update")
+
+
+def summary(session: Session, node: str) -> None:
+    """Print one summary in full: where it stands, what it covers, how it was made, what it says."""
+    level = node.removeprefix("L").partition(".")[0]
+    known = session.summaries(int(level)) if level.isdecimal() and int(level) else []
+    found = next((each for each in known if each.id == node), None)
+    if found is None:
+        raise NotFoundError(f"session {session.id!r} has no summary {node!r}")
+    console = out()
+    console.print(_line(found, width=console.width, text=False))
+    below = ", ".join(found.children)
+    facts = [
+        f"covers     {plural(found.messages, 'message')}" + (f" through {below}" if below else ""),
+        f"parent     {found.parent or 'none yet'}",
+    ]
+    if (made := found.revision) is not None:
+        short = found.node.input_tokens
+        facts += [
+            f"made       by {clean(made.model)}, {short:,} to {plural(made.tokens, 'token')}",
+            f"fidelity   {made.fidelity:.2f}",
+        ]
+    console.print("\n".join(facts), style="bright_black")
+    console.print()
+    console.print(clean(found.text) if found.made else "(not made yet: hiermem update)")
+
+
+def _heading(status: SessionStatus) -> Text:
+    text = Text(clean(status.id), style="bold")
+    title = f": {clean(status.title)}" if status.title else ""
+    text.append(f"{title}\n{plural(status.messages, 'message')}", style="not bold")
+    counts = [f"{count:,} L{level}" for level, count in status.nodes.items() if count]
+    text.append(f", sealed: {', '.join(counts) or 'nothing yet'}", style="not bold")
+    waiting = sum(window.messages for window in status.open_windows)
+    state = "closed" if status.closed else f"open: {plural(waiting, 'message')}"
+    text.append(f", {state}", style="not bold")
+    return text
+
+
+def _drawn(status: SessionStatus, lowest: int | None) -> list[int]:
+    """Choose the levels to read: those asked for, else as many from the top as make a page."""
+    levels = sorted((level for level, count in status.nodes.items() if count), reverse=True)
+    if lowest is not None:
+        return [level for level in levels if level >= lowest]
+    chosen: list[int] = []
+    for level in levels:
+        if chosen and sum(status.nodes[each] for each in [*chosen, level]) > _LINES:
+            break
+        chosen.append(level)
+    return chosen
+
+
+def _sizes(session: Session, count: int) -> tuple[list[int], list[datetime]]:
+    tokens: list[int] = []
+    times: list[datetime] = []
+    for start in range(0, count, _PAGE):
+        for message in session.messages(start, start + _PAGE):
+            tokens.append(message.tokens)
+            times.append(message.created_at)
+    return tokens, times
+
+
+def _outline(found: dict[int, list[Summary]], *, width: int) -> Tree:
+    """Hang each summary under its parent, in the order of time."""
+    below: dict[str, list[Summary]] = {}
+    ids = {each.id for level in found.values() for each in level}
+    for each in (each for level in found.values() for each in level):
+        parent = each.parent if each.parent in ids else None
+        below.setdefault(parent or "", []).append(each)
+
+    def hang(branch: Tree, parent: str, room: int) -> Tree:
+        for each in sorted(below.get(parent, ()), key=lambda one: (one.span.start, -one.level)):
+            hang(branch.add(_line(each, width=room, text=True)), each.id, room - 4)
+        return branch
+
+    return hang(Tree("", hide_root=True, guide_style="bright_black"), "", width)
+
+
+def _line(summary: Summary, *, width: int, text: bool) -> Text:
+    """Write one summary on one line: name, what it covers, when, how long, how it begins."""
+    line = Text(f"{summary.id:<6}", style=f"bold {level_style(summary.level)}", no_wrap=True)
+    last = summary.span.stop - 1
+    covers = f"{summary.span.start}-{last}" if last > summary.span.start else f"{last}"
+    line.append(f" {covers:<9} ", style="not bold default")
+    when = date_range(summary.node.first_at, summary.node.last_at)
+    line.append(f"{when}, {plural(summary.tokens, 'token')}", style="not bold bright_black")
+    for flag, style in ((summary.status, "yellow"), ("degraded", "yellow"), ("stale", "yellow")):
+        shown = flag != "active" if flag == summary.status else getattr(summary.node, flag)
+        if shown:
+            line.append(f" {flag}", style=f"not bold {style}")
+    if text and summary.made:
+        line.append(f"  {one_line(summary.text, max(8, width - line.cell_len - 3))}", style="not bold")
+    line.truncate(max(20, width), overflow="ellipsis")
+    return line

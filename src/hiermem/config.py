@@ -1,0 +1,233 @@
+"""The policies of a session: when windows are sealed, how levels grow, how summaries are made.
+
+The one rule: a configuration that cannot converge or fit is refused here, when it is constructed,
+so that nothing downstream has to doubt one. It is frozen, compares by value and is stored with the
+session as canonical JSON.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hiermem.errors import ConfigError, ConvergenceError
+
+__all__ = ["ContextPolicy", "HierarchyConfig", "LevelConfig", "UpdatePolicy"]
+
+Unit = Literal["tokens", "chars"]
+
+
+class _Policy(BaseModel):
+    """A frozen set of settings that turns pydantic's complaint into a ConfigError."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            what = "; ".join(
+                f"{'.'.join(map(str, e['loc'])) or type(self).__name__}: {e['msg']}"
+                for e in error.errors(include_url=False, include_input=False)
+            )
+            wrong = ConvergenceError if "converge" in what else ConfigError
+            raise wrong(f"{type(self).__name__}: {what}") from None
+
+
+class LevelConfig(_Policy):
+    """How the summaries of one level are grouped and how long they are.
+
+    ``fan_in``, ``max_size`` (the children's allotted sizes together, in the session's unit) and
+    ``max_messages`` (covered) seal a group, whichever is reached first; for level 1 the window
+    rules of HierarchyConfig stand in their place. A summary is allotted
+    ``min(input, clamp(target_ratio * input, floor, cap))``.
+    """
+
+    target_ratio: float = Field(gt=0, lt=1)
+    style: str
+    fan_in: int = Field(default=5, ge=2)
+    max_size: int | None = Field(default=None, ge=1)
+    tolerance: float = Field(default=0.0, ge=0, le=1)
+    max_messages: int | None = Field(default=None, ge=2)
+    floor: int = Field(default=0, ge=0)
+    cap: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> LevelConfig:
+        if self.cap is not None and self.cap < self.floor:
+            raise ValueError(f"cap {self.cap} is below floor {self.floor}")
+        return self
+
+
+class UpdatePolicy(_Policy):
+    """How an update calls the model. Not part of a session's structure; never changes bounds."""
+
+    concurrency: int = Field(default=3, ge=1, le=256)
+    batch_delay: float = Field(default=1.5, ge=0)
+    max_attempts: int = Field(default=3, ge=1)
+    min_fidelity: float = Field(default=0.5, ge=0, le=1)
+    min_fidelity_high: float = Field(default=0.3, ge=0, le=1)
+    hard_ratio: float = Field(default=1.5, ge=1)
+    lease: float = Field(default=60.0, gt=0)
+    call_timeout: float = Field(default=120.0, gt=0)
+    retries: int = Field(default=4, ge=0)
+    drain: float = Field(default=30.0, ge=0)
+
+
+class ContextPolicy(_Policy):
+    """The shares of a context's budget, each a fraction of it.
+
+    The sticky cut collapses verbatim windows down to ``watermark``, rewrites the summary zone to
+    ``zone_rewrite`` once it exceeds ``zone_limit``, and plans afresh to ``replan`` (``replan_cold``
+    where no provider cache can be lost) with ``verbatim`` of it for the newest windows.
+    """
+
+    watermark: float = Field(default=0.05, ge=0, le=1)
+    zone_limit: float = Field(default=0.30, gt=0, le=1)
+    zone_rewrite: float = Field(default=0.10, gt=0, le=1)
+    replan: float = Field(default=0.40, gt=0, le=1)
+    replan_cold: float = Field(default=0.70, gt=0, le=1)
+    verbatim: float = Field(default=0.25, ge=0, le=1)
+
+
+_TOKEN_LEVELS = (
+    LevelConfig(target_ratio=0.50, style="detailed"),
+    LevelConfig(target_ratio=0.30, style="thematic", fan_in=5, max_size=4000, max_messages=100),
+    LevelConfig(
+        target_ratio=0.20, style="executive", fan_in=3, max_size=6000, max_messages=500,
+        floor=200, cap=400,
+    ),
+)  # fmt: skip
+_CHAR_LEVELS = (
+    LevelConfig(target_ratio=0.10, style="detailed"),
+    LevelConfig(
+        target_ratio=0.10, style="thematic", fan_in=40, max_size=10_000, tolerance=0.2
+    ),
+    LevelConfig(
+        target_ratio=0.10, style="executive", fan_in=40, max_size=10_000, tolerance=0.2,
+        floor=200, cap=1200,
+    ),
+)  # fmt: skip
+
+
+class HierarchyConfig(_Policy):
+    """Everything that decides the shape of a session's tree. Use the two presets.
+
+    Sizes are in ``unit``. ``levels[0]`` is level 1; the last entry serves every level above it,
+    its ``max_messages`` growing fivefold a level. ``verbatim_tokens``: inputs of that many tokens
+    or fewer become the summary word for word, without a model call.
+    """
+
+    unit: Unit = "tokens"
+    target: int = Field(default=2000, ge=1)
+    tolerance: float = Field(default=0.20, ge=0, lt=1)
+    max_messages: int | None = Field(default=10, ge=1)
+    max_age: timedelta | None = timedelta(hours=1)
+    flush_after: timedelta | None = None
+    min_flush: int = Field(default=0, ge=0)
+    overlap: int = Field(default=0, ge=0, le=400)
+    boundary: Literal["turn", "message"] = "turn"
+    seal_policy: Literal["hybrid", "size", "time"] = "hybrid"
+    hard_limit: int = Field(default=0, ge=0, description="0 means 1.5 times the target")
+    levels: tuple[LevelConfig, ...] = Field(default=_TOKEN_LEVELS, min_length=1)
+    verbatim_tokens: int = Field(default=200, ge=1)
+    open_groups: Literal["wait", "grow"] = "wait"
+    ratio_only: bool = False
+    temperature: float = Field(default=0.3, ge=0, le=2)
+    enabled: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _aliases(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("seal_policy") == "chars":
+            data = {**data, "seal_policy": "size"}
+        return data
+
+    @model_validator(mode="after")
+    def _check(self) -> HierarchyConfig:
+        if not self.hard_limit:
+            object.__setattr__(self, "hard_limit", int(1.5 * self.target))
+        if self.hard_limit < self.target:
+            raise ValueError(f"hard_limit {self.hard_limit} is below target {self.target}")
+        for name in ("max_age", "flush_after"):
+            value = getattr(self, name)
+            if value is not None and value <= timedelta(0):
+                raise ValueError(f"{name} must be longer than nothing")
+        for number, level in enumerate(self.levels, start=1):
+            # An input just over the verbatim threshold must come out smaller than it went in, and
+            # two children at the floor must not make a parent as large as they are together.
+            smallest = self.verbatim_tokens if self.unit == "tokens" else 2 * max(level.floor, 1)
+            if level.floor > smallest:
+                raise ValueError(
+                    f"level {number} cannot converge: its floor {level.floor} is above the "
+                    f"smallest input that is summarised, {smallest}"
+                )
+        return self
+
+    @classmethod
+    def by_tokens(cls, **overrides: Any) -> HierarchyConfig:
+        """Give the tokens preset: windows of 2,000 tokens or ten messages, groups of 5 and 3.
+
+        >>> HierarchyConfig.by_tokens(target=1000).hard_limit
+        1500
+        """
+        return cls(**overrides)
+
+    @classmethod
+    def by_chars(cls, **overrides: Any) -> HierarchyConfig:
+        """Give the characters preset: windows of 6,000 code points, groups of 10,000.
+
+        Besides the fields it takes the published names ``window_chars``, ``min_flush_chars``,
+        ``overlap_chars``, ``wiggle`` (tolerance of windows and groups) and ``group_chars``.
+        """
+        names = {
+            "window_chars": "target",
+            "min_flush_chars": "min_flush",
+            "overlap_chars": "overlap",
+        }
+        settings: dict[str, Any] = {names.get(name, name): v for name, v in overrides.items()}
+        group_chars, wiggle = settings.pop("group_chars", None), settings.pop("wiggle", None)
+        levels: tuple[LevelConfig, ...] = settings.pop("levels", _CHAR_LEVELS)
+        if wiggle is not None:
+            settings.setdefault("tolerance", wiggle)
+        regroup = {
+            key: value
+            for key, value in (("max_size", group_chars), ("tolerance", wiggle))
+            if value is not None
+        }
+        if regroup:
+            levels = (
+                levels[0],
+                *(LevelConfig(**(level.model_dump() | regroup)) for level in levels[1:]),
+            )
+        preset: dict[str, Any] = {
+            "unit": "chars",
+            "target": 6000,
+            "max_messages": None,
+            "max_age": None,
+            "flush_after": timedelta(minutes=20),
+            "min_flush": 3000,
+            "ratio_only": True,
+        }
+        return cls(**(preset | settings | {"levels": levels}))
+
+    def level(self, number: int) -> LevelConfig:
+        """Give the settings of level ``number``, 1 or more."""
+        last = len(self.levels)
+        if number <= last:
+            return self.levels[number - 1]
+        top = self.levels[-1]
+        if top.max_messages is None:
+            return top
+        return top.model_copy(update={"max_messages": top.max_messages * 5 ** (number - last)})
+
+    def to_json(self) -> str:
+        """Write it as canonical JSON."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_json(cls, text: str) -> HierarchyConfig:
+        """Read what ``to_json`` wrote."""
+        return cls.model_validate_json(text)

@@ -1,0 +1,22 @@
+"""Messages in the shapes of the OpenAI chat and the Anthropic messages interfaces, both ways.
+
+The one rule: what was read is given back as it was. What a shape has and Message lacks (null
+content, a refusal, cache marks, the order of blocks) is kept in ``metadata`` under the shape's name
+and is put back when the message is written in that shape. What Message has and a shape lacks (key,
+thread, created_at, other metadata) is not written. Nothing is validated beyond what the
+reading needs: whether a provider would take the request is the provider's to say.
+"""
+
+from __future__ import annotations
+
+from hiermem.convert.anthropic import from_anthropic, to_anthropic
+from hiermem.convert.openai import from_openai, message_from_openai, message_to_openai, to_openai
+
+__all__ = [
+    "from_anthropic",
+    "from_openai",
+    "message_from_openai",
+    "message_to_openai",
+    "to_anthropic",
+    "to_openai",
+]

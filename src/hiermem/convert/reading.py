@@ -1,0 +1,58 @@
+"""Reading values that came from elsewhere and may be anything.
+
+The one rule: what is not of the shape asked for is an InvalidMessageError that names the place and
+the type found, never the value, and never a KeyError. What the shapes are, their modules say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hiermem.errors import InvalidMessageError
+from hiermem.types import Message
+
+__all__ = ["as_list", "as_mapping", "kept_for", "kept_of", "text_of"]
+
+
+def as_mapping(value: object, *, where: str) -> dict[str, Any]:
+    """Give a mapping (or an object of a provider's library, which can dump itself) as a dict."""
+    if not isinstance(value, Mapping):
+        dump = getattr(value, "model_dump", None)
+        if not callable(dump) or isinstance(value, type):
+            raise InvalidMessageError(f"{where} is {type(value).__name__}; it must be a mapping")
+        value = dump(mode="json", exclude_unset=True)
+        if not isinstance(value, Mapping):
+            raise InvalidMessageError(f"{where} does not dump itself into a mapping")
+    if not all(isinstance(key, str) for key in value):
+        raise InvalidMessageError(f"{where} has a key that is not text")
+    return dict(value)
+
+
+def as_list(value: object, *, where: str) -> list[Any]:
+    """Give any iterable but a text or mapping as a list."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InvalidMessageError(f"{where} is {type(value).__name__}; it must be a list")
+    return list(value)
+
+
+def text_of(data: Mapping[str, Any], field: str, *, where: str) -> str:
+    """Give a field that must be there and be text."""
+    value = data.get(field)
+    if not isinstance(value, str):
+        kind = "missing" if field not in data else type(value).__name__
+        raise InvalidMessageError(f"{where}.{field} is {kind}; it must be text")
+    return value
+
+
+def kept_of(message: Message, shape: str) -> Mapping[str, Any]:
+    """Give what reading ``shape`` kept beside the message, or nothing."""
+    kept = message.metadata.get(shape)
+    return kept if isinstance(kept, Mapping) else {}
+
+
+def kept_for(kept: Mapping[str, Any], field: str, number: int) -> Mapping[str, Any]:
+    """Give what was kept for the part or call of that number, or nothing."""
+    held = kept.get(field)
+    found = held.get(str(number)) if isinstance(held, Mapping) else None
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,1 @@
+"""Everything that decides anything: pure, synchronous, deterministic."""

@@ -1,0 +1,150 @@
+"""Decides which node is made next: lowest level first, first in first out, parents when ready.
+
+::
+
+    wants() -> a page to read -> add()
+    next()  -> a node to make -> settle() | put_off() | fail()
+
+The one rule: a level's nodes are read only when all unfinished nodes of the levels below have been
+read, so a child that is not known to be open is settled, and no list of what is done is needed.
+Memory is one page a level and what is in flight, whatever the session's length; only nodes that
+could not be made are remembered by id. A node above one of those is left for the next run.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hiermem.types import Node
+
+__all__ = ["PAGE", "Agenda"]
+
+#: Nodes read at once; no more than this many of one level wait for their children at a time.
+PAGE: Final = 256
+
+
+@dataclass(slots=True)
+class _Level:
+    """One level's place in the run: what was read, what is ready, what waits."""
+
+    stop: int
+    after: int = -1
+    read: bool = False
+    ready: list[tuple[int, str, Node]] = field(default_factory=list[tuple[int, str, Node]])
+    waiting: int = 0
+
+
+class Agenda:
+    """The order of one run over the sealed nodes that exist when it begins.
+
+    ``counts`` gives the number of sealed nodes by level; what is sealed later is the next run's.
+    """
+
+    def __init__(self, counts: Mapping[int, int]) -> None:
+        self._levels = {level: _Level(stop) for level, stop in sorted(counts.items()) if stop}
+        self._open: dict[str, int] = {}
+        self._missing: dict[str, tuple[Node, set[str]]] = {}
+        self._parents: dict[str, list[str]] = {}
+        self._failed: set[str] = set()
+
+    @property
+    def open(self) -> int:
+        """Give the number of nodes that were read and are neither settled nor given up."""
+        return len(self._open)
+
+    def next(self) -> Node | None:
+        """Take the next node that may be made now; None where a page must be read, or none is."""
+        for level in self._levels.values():
+            if level.ready:
+                return heapq.heappop(level.ready)[2]
+            if not level.read and level.waiting < PAGE:
+                return None
+        return None
+
+    def wants(self) -> tuple[int, int] | None:
+        """Give the (level, after) of the page to read before ``next`` can say more."""
+        for number, level in self._levels.items():
+            if level.ready:
+                return None
+            if not level.read:
+                return (number, level.after) if level.waiting < PAGE else None
+        return None
+
+    def add(self, number: int, page: Sequence[Node], *, limit: int = PAGE) -> None:
+        """Take in a page of unfinished nodes, which was read with ``limit``."""
+        level = self._levels[number]
+        mine = [node for node in page if node.ordinal < level.stop]
+        if mine:
+            level.after = mine[-1].ordinal
+        level.read = len(page) < limit or len(mine) < len(page)
+        for node in mine:
+            self._admit(node)
+
+    def add_loose(self, nodes: Sequence[Node]) -> None:
+        """Take in nodes outside the levels' pages, such as provisional ones, lowest first."""
+        for node in nodes:
+            self._levels.setdefault(node.level, _Level(stop=0, read=True))
+        self._levels = dict(sorted(self._levels.items()))
+        for node in nodes:
+            self._admit(node)
+
+    def add_soiled(self, node: Node) -> bool:
+        """Take in a node that was made dirty by this run; say no where its page will bring it."""
+        level = self._levels.get(node.level)
+        if level is None or node.id in self._open or node.id in self._failed:
+            return False
+        if not level.read and node.ordinal > level.after:
+            return False
+        return self._admit(node)
+
+    def settle(self, node_id: str) -> None:
+        """Note that a node has its text: its parent may be ready now."""
+        self._open.pop(node_id, None)
+        for parent_id in self._parents.pop(node_id, ()):
+            waiting = self._missing.get(parent_id)
+            if waiting is None:
+                continue
+            parent, missing = waiting
+            missing.discard(node_id)
+            if not missing:
+                del self._missing[parent_id]
+                level = self._levels[parent.level]
+                level.waiting -= 1
+                heapq.heappush(level.ready, (parent.ordinal, parent.id, parent))
+
+    def put_off(self, node: Node) -> None:
+        """Put a node back, to be tried again in this run: its inputs or its claim had changed."""
+        heapq.heappush(self._levels[node.level].ready, (node.ordinal, node.id, node))
+
+    def fail(self, node_id: str) -> None:
+        """Give a node up for this run, and with it all that wait for it."""
+        lost = [node_id]
+        while lost:
+            child = lost.pop()
+            self._open.pop(child, None)
+            self._failed.add(child)
+            for parent_id in self._parents.pop(child, ()):
+                waiting = self._missing.pop(parent_id, None)
+                if waiting is not None:
+                    self._levels[waiting[0].level].waiting -= 1
+                    lost.append(parent_id)
+
+    def _admit(self, node: Node) -> bool:
+        """Take one node in; say no where a child of it was given up."""
+        if any(child in self._failed for child in node.children):
+            self._failed.add(node.id)
+            return False
+        self._open[node.id] = node.level
+        level = self._levels[node.level]
+        missing = {child for child in node.children if child in self._open}
+        if not missing:
+            heapq.heappush(level.ready, (node.ordinal, node.id, node))
+            return True
+        self._missing[node.id] = (node, missing)
+        level.waiting += 1
+        for child in missing:
+            self._parents.setdefault(child, []).append(node.id)
+        return True

@@ -1,0 +1,314 @@
+"""The exact cover of a session inside a token budget, in two zones, and how it stays put.
+
+The summary zone stands for every window before a boundary, as whole summaries or pooled views; the
+verbatim zone holds everything after it. Providers bill a cached prefix at a fraction, so the cut is
+sticky (summary_recipe section 5, policy H): new messages are appended until the budget is reached;
+then the oldest verbatim windows collapse into their summaries at the end of the zone; the zone is
+rewritten as one pooled view only where it grew too large; a full re-plan is the last resort.
+
+The one rule: every message in scope is represented exactly once, and the rendered whole never
+exceeds the budget; what cannot fit is an error that states the minimum, or is listed as omitted.
+
+It reads through ``needs`` and so never waits; it does not search, and it does not make summaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hiermem.config import ContextPolicy
+from hiermem.core import cover, needs, pool, salience, verbatim
+from hiermem.core.cover import Covered
+from hiermem.core.needs import Reading
+from hiermem.core.render import Block, Shown, message_blocks
+from hiermem.core.state import SessionState
+from hiermem.core.view import OpenView, View
+from hiermem.core.zone import VIEW_TOKENS, ZoneMaker
+from hiermem.errors import BudgetTooSmallError
+from hiermem.types import Node, Span
+
+__all__ = ["Cut", "Omitted", "Situation", "select"]
+
+#: Windows read at a time while walking back from the newest.
+_STRIDE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that a cut depends on, besides what it reads.
+
+    ``budget`` is what the cut itself may spend, in tokens as ``count`` counts; ``overhead`` is what
+    the caller's system prompt, tools and recall take beside it (named in errors only). ``reserve``
+    is the caller's own size for the verbatim zone, or None for the policy's. ``key`` signs fences.
+    ``provisional`` are made summaries of groups that are still open.
+    """
+
+    state: SessionState
+    budget: int
+    count: Callable[[str], int]
+    key: bytes
+    policy: ContextPolicy = field(default_factory=ContextPolicy)
+    weights: salience.Weights = field(default_factory=salience.Weights)
+    overhead: int = 0
+    reserve: int | None = None
+    provisional: tuple[Node, ...] = ()
+    sticky: bool = True
+    cache_cold: bool = False
+    allow_omission: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Omitted:
+    """A stretch that the budget did not allow to be represented, on the caller's permission."""
+
+    name: str
+    span: Span
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A decided cut: its sticky state, what it renders, and what it left out."""
+
+    view: View
+    shown: tuple[Shown, ...]
+    blocks: tuple[Block, ...]
+    omitted: tuple[Omitted, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Give the tokens of all blocks together."""
+        return sum(block.tokens for block in self.blocks)
+
+
+def select(situation: Situation, previous: View | None) -> Reading[Cut]:
+    """Give the cut for this situation, staying with ``previous`` as long as it fits.
+
+    Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
+    """
+    planner = _Planner(situation, previous.serial if previous else 0)
+    policy = situation.policy
+    if not situation.sticky:
+        return (yield from planner.afresh(1.0))
+    if previous is None or situation.cache_cold:
+        return (yield from planner.afresh(policy.replan_cold))
+    kept = yield from planner.keep(previous)
+    if kept is not None:
+        return kept
+    return (yield from planner.afresh(policy.replan))
+
+
+class _Planner:
+    """One selection in the making. Its methods are the steps of policy H, cheapest first."""
+
+    def __init__(self, situation: Situation, serial: int) -> None:
+        self.at = situation
+        self.zone = ZoneMaker(situation.count, situation.key, situation.weights, serial)
+        self.total = situation.state.next_ordinal(1)
+        self.opened = situation.state.open_windows()
+        self.roots = cover.cheapest(situation.state, situation.provisional)
+
+    # -- keeping the previous cut
+
+    def keep(self, view: View) -> Reading[Cut | None]:
+        """Append what is new; collapse and rewrite where the budget is reached; None: re-plan."""
+        if view.boundary > self.total:
+            return None
+        windows = yield from needs.windows(view.boundary, self.total)
+        shown = yield from self._shown(windows)
+        cut = self._assemble(view, shown)
+        if cut.tokens <= self.at.budget:
+            return cut
+        if view.opened is not None:
+            return None
+        boundary = self._collapse_to(windows, shown)
+        view = yield from self._collapse(view, windows, shown, boundary)
+        shown = yield from self._shown([w for w in windows if w.ordinal >= boundary])
+        limit = self.at.policy.zone_limit * self.at.budget
+        if sum(piece.tokens for piece in view.pieces) > limit:
+            below = yield from cover.below(self.roots, boundary)
+            share = max(int(self.at.policy.zone_rewrite * self.at.budget), self.zone.least(below))
+            view = replace(view, pieces=(yield from self.zone.pooled(below, share)))
+        cut = self._assemble(view, shown)
+        return cut if cut.tokens <= self.at.budget else None
+
+    def _collapse_to(self, windows: Sequence[Node], shown: Sequence[Shown]) -> int:
+        """Find the boundary that leaves the watermark verbatim, or as little above it as can be."""
+        policy, reserve = self.at.policy, self.at.reserve
+        mark = policy.watermark * self.at.budget if reserve is None else reserve
+        left = self._cost(shown)
+        spent: dict[int, int] = {}
+        for item, ordinal in zip(shown, verbatim.window_of_each(windows, shown), strict=True):
+            if ordinal is not None and not item.silent:
+                spent[ordinal] = spent.get(ordinal, 0) + item.message.tokens
+        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
+        for window in windows:
+            left -= spent.get(window.ordinal, 0)
+            if left <= mark and window.ordinal + 1 in allowed:
+                return window.ordinal + 1
+        return self.total
+
+    def _collapse(
+        self, view: View, windows: Sequence[Node], shown: Sequence[Shown], boundary: int
+    ) -> Reading[View]:
+        """Put the summaries of the windows before ``boundary`` at the end of the summary zone."""
+        going = [window for window in windows if window.ordinal < boundary]
+        read = yield from needs.revisions([(w.id, w.revision) for w in going if w.revision])
+        texts = {revision.node_id: revision for revision in read}
+        messages = [item.message for item in shown]
+        pieces = list(view.pieces)
+        for window in going:
+            revision = texts.get(window.id)
+            if revision is not None:
+                pieces.append(self.zone.whole(window, revision))
+            else:
+                pieces.append(self.zone.stand_in(window, verbatim.in_window(window, messages)))
+        return View(boundary, tuple(pieces), view.opened)
+
+    # -- planning afresh
+
+    def afresh(self, fullness: float) -> Reading[Cut]:
+        """Plan both zones anew, filling about ``fullness`` of the budget.
+
+        Everything stands verbatim where that fits. Otherwise the newest windows take their share
+        and one pooled view of all others takes what is left.
+        """
+        budget, policy = self.at.budget, self.at.policy
+        windows = yield from self._newest_windows()
+        if not windows or windows[0].ordinal == 0:
+            shown = yield from self._shown(windows)
+            cut = self._assemble(View(0, ()), shown)
+            if cut.tokens <= budget:
+                return cut
+        limit = int(fullness * budget)
+        share = int(policy.verbatim * budget) if self.at.reserve is None else self.at.reserve
+        boundary = self._boundary(windows, min(share, limit))
+        below = yield from cover.below(self.roots, boundary)
+        shown = yield from self._shown([w for w in windows if w.ordinal >= boundary])
+        raw = self._cost(shown)
+        wish = max(self.zone.least(below), int(policy.zone_rewrite * budget)) if below else 0
+        if raw + wish <= budget:
+            pieces = yield from self.zone.pooled(below, max(limit - raw, wish))
+            cut = self._assemble(View(boundary, pieces), shown)
+            if cut.tokens <= budget:
+                return cut
+        return (yield from self._tight(limit, share))
+
+    def _newest_windows(self) -> Reading[list[Node]]:
+        """Read windows from the newest back until what they hold exceeds the budget."""
+        tokens = sum(window.tokens for window in self.opened)
+        found: list[Node] = []
+        begin = self.total
+        while begin > 0 and tokens <= self.at.budget:
+            end, begin = begin, max(0, begin - _STRIDE)
+            read = yield from needs.windows(begin, end)
+            found = read + found
+            tokens += sum(window.input_tokens for window in read)
+        return found
+
+    def _boundary(self, windows: Sequence[Node], share: int) -> int:
+        """Find the earliest allowed boundary whose verbatim zone stays inside its share."""
+        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
+        tokens = sum(window.tokens for window in self.opened)
+        best = self.total
+        for window in reversed(windows):
+            tokens += window.input_tokens
+            if tokens > share:
+                break
+            if window.ordinal in allowed:
+                best = window.ordinal
+        return best
+
+    def _tight(self, limit: int, share: int) -> Reading[Cut]:
+        """Plan where even the open windows are too much: their older messages become one view."""
+        below = yield from cover.below(self.roots, self.total)
+        shown = yield from self._shown([])
+        pieces = verbatim.pieces_of(shown)
+        newest = pieces[-1] if pieces else []
+        older = [piece for piece in pieces[:-1] if any(not item.silent for item in piece)]
+        group = self._cost(newest)
+        needed = VIEW_TOKENS if below or older else 0
+        minimum = group + needed + pool.PIECE * len(below)
+        omitted: list[Omitted] = []
+        if minimum > self.at.budget:
+            below, older, omitted = self._omit(below, older, group, minimum)
+            minimum = group + (needed if below or older else 0) + pool.PIECE * len(below)
+        limit = max(limit, minimum)
+        spare = limit - minimum
+        raw = list(newest)
+        while older and self._cost([*older[-1], *raw]) <= min(share, group + spare // 2):
+            raw = [*older.pop(), *raw]
+        left = limit - self._cost(raw)
+        viewed = _in_order(item for piece in older for item in piece)
+        opened: OpenView | None = None
+        if viewed:
+            beyond = left - VIEW_TOKENS - pool.PIECE * len(below)
+            part = VIEW_TOKENS // 2 + beyond // 3 if below else left
+            opened = self.zone.of_open(viewed, part)
+            left -= opened.tokens
+        zone = yield from self.zone.pooled(below, left)
+        cut = self._assemble(View(self.total, zone, opened), [*viewed, *raw])
+        return replace(cut, omitted=tuple(omitted))
+
+    def _omit(
+        self, below: Sequence[Covered], older: Sequence[list[Shown]], group: int, minimum: int
+    ) -> tuple[list[Covered], list[list[Shown]], list[Omitted]]:
+        """Leave out the oldest roots, then the older open messages, never the newest group."""
+        budget, overhead = self.at.budget, self.at.overhead
+        if not self.at.allow_omission or group > budget:
+            why = f"the newest exchange group takes {group} tokens"
+            if not self.at.allow_omission:
+                why += f" and {len(below)} root summaries with the older open messages the rest"
+            raise BudgetTooSmallError(
+                budget=budget + overhead,
+                minimum=(group if self.at.allow_omission else minimum) + overhead,
+                why=why,
+            )
+        room = budget - group - VIEW_TOKENS
+        keep = max(0, min(len(below), room // pool.PIECE))
+        omitted = [
+            Omitted(item.id, item.span, item.messages) for item in below[: len(below) - keep]
+        ]
+        kept = list(below[len(below) - keep :])
+        if room >= 0:
+            return kept, list(older), omitted
+        items = _in_order(item for piece in older for item in piece)
+        omitted += [
+            Omitted(f"m{item.message.index}", Span(item.message.index, item.message.index + 1), 1)
+            for item in items
+        ]
+        return kept, [], omitted
+
+    # -- what both share
+
+    def _shown(self, windows: Sequence[Node]) -> Reading[list[Shown]]:
+        """Read the messages of these windows and of all open ones."""
+        begins = verbatim.starts(windows, self.opened)
+        if not begins:
+            return []
+        first = min(begin.index for begin in begins.values())
+        read = yield from needs.messages(first, self.at.state.next_index)
+        return verbatim.shown_from(begins, read)
+
+    def _cost(self, shown: Sequence[Shown]) -> int:
+        blocks = message_blocks(_in_order(shown), key=self.at.key, count=self.at.count)
+        return sum(block.tokens for block in blocks)
+
+    def _assemble(self, view: View, shown: Sequence[Shown]) -> Cut:
+        """Render: the summary zone oldest first, the view of open messages, the raw messages."""
+        view = replace(view, serial=self.zone.serial)
+        opened = view.opened
+        raw = [
+            item for item in _in_order(shown) if not (opened and opened.holds(item.message.index))
+        ]
+        blocks = [piece.block() for piece in view.pieces if piece.text]
+        if opened and opened.text:
+            blocks.append(opened.block())
+        blocks += message_blocks(raw, key=self.at.key, count=self.at.count)
+        return Cut(view, tuple(raw), tuple(blocks))
+
+
+def _in_order(shown: Iterable[Shown]) -> list[Shown]:
+    """Sort by index; a message stands in at most one item of a selection."""
+    return sorted(shown, key=lambda item: item.message.index)

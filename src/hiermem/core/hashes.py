@@ -1,0 +1,65 @@
+"""Decides what makes two texts, or two ways of making one, the same.
+
+The one rule: a hash covers everything that can change what comes out, and nothing else. Session,
+index, title and participants are left out on purpose, so a fork or a replay finds the summaries
+that were made before. All hashes are tagged with their method; a later one can stand beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = ["VERBATIM", "input_hash", "output_hash", "strategy_hash"]
+
+_TAG: Final = "sha256:"
+
+
+def _hash(kind: str, parts: Sequence[object]) -> str:
+    """Hash ``parts`` as canonical JSON under ``kind``, so that no two lists run together."""
+    written = json.dumps([kind, *parts], ensure_ascii=True, separators=(",", ":"))
+    return _TAG + hashlib.sha256(written.encode("ascii")).hexdigest()
+
+
+def strategy_hash(
+    *,
+    template: str,
+    style: str,
+    lengths: Sequence[object],
+    temperature: float,
+    model: str,
+    counter: str,
+) -> str:
+    """Hash how summaries of one level are made.
+
+    ``template`` is the identity of the prompt (name, version and a hash of its text); ``lengths``
+    are the settings that decide how long summaries up to this level are.
+    """
+    return _hash("strategy", [template, style, list(lengths), temperature, model, counter])
+
+
+def input_hash(*, level: int, strategy: str, outputs: Sequence[str], overlap: str = "") -> str:
+    """Hash what a node is made from: its inputs' output hashes, in order, and the strategy.
+
+    >>> a = input_hash(level=1, strategy="s", outputs=["x", "y"])
+    >>> a == input_hash(level=1, strategy="s", outputs=["y", "x"])
+    False
+    """
+    return _hash("input", [level, strategy, list(outputs), overlap])
+
+
+def output_hash(
+    *,
+    text: str,
+    anchors: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    entities: Sequence[str] = (),
+) -> str:
+    """Hash what a node says. Equal hashes stop dirt from travelling further up."""
+    return _hash("output", [text, list(anchors), list(tags), list(entities)])
+
+
+#: The strategy of nodes whose inputs are kept word for word: no setting and no model matters.
+VERBATIM: Final = _hash("strategy", ["verbatim"])

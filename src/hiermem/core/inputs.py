@@ -1,0 +1,289 @@
+"""Decides what a summary is made from: which texts, in which order, under which hashes.
+
+The one rule: what is erased, quarantined, empty or our own rendering come back is covered and
+never read; everything else of the stretch is read exactly once. The overlap is shown beside the
+inputs and is no part of them. Reading the store is the engine's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hiermem.core import salience, units
+from hiermem.core.measure import body, day, speaker
+from hiermem.core.render import trust_of
+from hiermem.protocols import SourceText
+from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
+
+__all__ = [
+    "OVERLAP_REACH",
+    "Inputs",
+    "Verbatim",
+    "from_children",
+    "from_messages",
+    "kept_units",
+    "overlap_before",
+    "partition",
+    "rebase",
+    "word_for_word",
+]
+
+#: How many messages of the session before a window are looked at for its overlap.
+OVERLAP_REACH: Final = 200
+#: Tokens that the frame around one text costs, in messages and in prompts alike.
+_FRAME: Final = 4
+_TRUSTS: Final[tuple[Trust, ...]] = ("tool", "conversation", "system")
+
+Count = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What one node is made from.
+
+    ``outputs`` are the inputs' output hashes, what is skipped as empty included; ``serving`` the
+    (node id, revision) pairs that a commit must still find serving; ``tokens`` what the inputs
+    weigh together, which is what a summary has to stay under.
+    """
+
+    sources: tuple[SourceText, ...]
+    outputs: tuple[str, ...]
+    serving: tuple[tuple[str, int], ...]
+    tokens: int
+    trust: Trust
+    overlap: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """Inputs kept word for word: the text, its tokens and the packed units (or "")."""
+
+    text: str
+    tokens: int
+    provenance: str
+
+
+def from_messages(
+    node: Node, messages: Iterable[StoredMessage], *, count: Count, overlap: str = ""
+) -> Inputs:
+    """Take the inputs of a level-1 node from the messages of its stretch, in order."""
+    sources: list[SourceText] = []
+    outputs: list[str] = []
+    tokens = 0
+    for stored in messages:
+        if stored.state != "live":
+            continue
+        begin, end = _within(node.span, stored.index)
+        text = _heard(stored, begin, end)
+        whole = begin == 0 and end is None and not stored.echoes
+        outputs.append(stored.hash if whole else _part(stored, begin, end))
+        if not text.strip():
+            continue
+        tokens += stored.tokens if whole else count(text) + _FRAME
+        sources.append(
+            SourceText(
+                index=stored.index,
+                role=stored.role,
+                speaker=speaker(stored.message),
+                date=day(stored.created_at),
+                text=text,
+                trust=trust_of(stored),
+            )
+        )
+    return Inputs(tuple(sources), tuple(outputs), (), tokens, _lowest(sources), overlap)
+
+
+def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool = False) -> Inputs:
+    """Take the inputs of a node of level 2 or more from its children and what they say.
+
+    For a ``verbatim`` node the recorded units stay whole; else they come in sentences.
+    """
+    sources = tuple(
+        SourceText(
+            index=None,
+            role="user",
+            speaker="Summary",
+            date=day(child.first_at),
+            text=revision.text,
+            trust=revision.trust,
+            units=(
+                units.unpack(revision.provenance, revision.text)
+                if verbatim
+                else kept_units(revision)
+            ),
+        )
+        for child, revision in children
+        if revision.text
+    )
+    return Inputs(
+        sources=sources,
+        outputs=tuple(revision.output_hash for _, revision in children),
+        serving=tuple((child.id, revision.number) for child, revision in children),
+        tokens=sum(revision.tokens for _, revision in children),
+        trust=_lowest(sources),
+    )
+
+
+def kept_units(revision: Revision) -> tuple[Unit, ...]:
+    """Give the units a text was made of, () where nothing records them.
+
+    A whole message that was kept word for word is one unit on record; here it comes in sentences,
+    so that a selection can take a part of it.
+    """
+    found: list[Unit] = []
+    for unit in units.unpack(revision.provenance, revision.text):
+        if unit.code or not (len(unit.text) > units.UNIT_CAP or "\n" in unit.text):
+            found.append(unit)
+            continue
+        found += units.split(
+            unit.text, index=unit.index, role=unit.role, speaker=unit.speaker, date=unit.date
+        )
+    return tuple(found)
+
+
+def overlap_before(node: Node, before: Sequence[StoredMessage], size: int) -> str:
+    """Give the last ``size`` characters of what precedes a window in its thread.
+
+    ``before`` are the thread's messages up to and including the one in which the window begins, in
+    order. A summariser reads them to understand the beginning; nothing covers them twice.
+    """
+    if size <= 0:
+        return ""
+    text = ""
+    for stored in reversed(before):
+        if len(text) >= size:
+            break
+        if stored.state != "live" or Position(stored.index) >= node.span.begin:
+            continue
+        end = node.span.start_char if stored.index == node.span.start else None
+        heard = _heard(stored, 0, end)
+        if heard.strip():
+            text = f"{speaker(stored.message)}: {heard}" + (f"\n{text}" if text else "")
+    return text[-size:]
+
+
+def partition(
+    sources: Sequence[SourceText], room: int, *, count: Count
+) -> tuple[tuple[SourceText, ...], ...]:
+    """Split inputs into parts of at most ``room`` tokens each, for a model with a small window.
+
+    A text that is over it alone is cut in halves, at white space where there is some.
+    """
+    room = max(room, 1)
+    parts: list[tuple[SourceText, ...]] = []
+    part: list[SourceText] = []
+    held = 0
+    waiting = list(reversed(sources))
+    while waiting:
+        source = waiting.pop()
+        tokens = count(source.text) + _FRAME + count(source.speaker)
+        if tokens > room and len(source.text) > 1:
+            waiting += reversed(_halves(source))
+            continue
+        if part and held + tokens > room:
+            parts.append(tuple(part))
+            part, held = [], 0
+        part.append(source)
+        held += tokens
+    if part:
+        parts.append(tuple(part))
+    return tuple(parts)
+
+
+def word_for_word(inputs: Inputs, *, count: Count) -> Verbatim:
+    """Write the inputs as the summary itself, in no more tokens than they are.
+
+    Dates and speakers are left out, in that order, where they would make it longer; last of all the
+    text is trimmed, which only ever takes what a line end costs.
+    """
+    room = inputs.tokens
+    whole = _whole_units(inputs.sources)
+    for kept in (
+        whole,
+        [replace(unit, date="") for unit in whole],
+        [replace(unit, date="", speaker="") for unit in whole],
+    ):
+        text = units.render(kept)
+        if kept and (tokens := count(text)) <= room:
+            return Verbatim(text, tokens, units.pack(kept))
+    for joint in ("\n", " ", ""):
+        text = joint.join(source.text for source in inputs.sources)
+        if (tokens := count(text)) <= room:
+            return Verbatim(text, tokens, "")
+    selection = salience.select(
+        [unit for source in inputs.sources for unit in units.of_source(source)], room, count
+    )
+    return Verbatim(selection.text, selection.tokens, units.pack(selection.units))
+
+
+def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:
+    """Move provenance to another place of the same conversation, for a text that is reused there.
+
+    Gives "" where an index would fall outside ``among``: no provenance is better than a wrong one.
+    """
+    if not provenance or not shift:
+        return provenance
+    moved = [
+        unit if unit.index is None else replace(unit, index=unit.index + shift)
+        for unit in units.unpack(provenance, text)
+    ]
+    if any(unit.index is not None and not among.start <= unit.index < among.stop for unit in moved):
+        return ""
+    return units.pack(moved)
+
+
+def _within(span: Span, index: int) -> tuple[int, int | None]:
+    """Give the characters of message ``index`` that ``span`` holds."""
+    begin = span.start_char if index == span.start else 0
+    return begin, span.stop_char if index == span.stop - 1 else None
+
+
+def _heard(stored: StoredMessage, begin: int, end: int | None) -> str:
+    """Give that stretch of a message's body, without what hiermem rendered itself."""
+    text = body(stored.message)
+    if not stored.echoes:
+        return text[begin:end] if begin or end is not None else text
+    stop = len(text) if end is None else min(end, len(text))
+    pieces: list[str] = []
+    at = begin
+    for echo_begin, echo_end in stored.echoes:
+        pieces.append(text[at : max(at, min(echo_begin, stop))])
+        at = max(at, min(echo_end, stop))
+    pieces.append(text[at:stop])
+    return "".join(pieces)
+
+
+def _part(stored: StoredMessage, begin: int, end: int | None) -> str:
+    """Name a part of a message by its hash and the characters that are in it."""
+    echoes = "".join(f"-{first}:{last}" for first, last in stored.echoes)
+    return f"{stored.hash}[{begin}:{'' if end is None else end}{echoes}]"
+
+
+def _halves(source: SourceText) -> tuple[SourceText, SourceText]:
+    middle = len(source.text) // 2
+    at = max(source.text.rfind(mark, middle // 2, middle) for mark in ("\n", " ")) + 1 or middle
+    first, second = source.text[:at], source.text[at:]
+    return replace(source, text=first, units=()), replace(source, text=second, units=())
+
+
+def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
+    """Give one unit for each message, or the recorded units of each summary.
+
+    Gives [] where a summary has none on record: its text has a layout of its own.
+    """
+    found: list[Unit] = []
+    for source in sources:
+        if source.index is None and not source.units:
+            return []
+        if source.units:
+            found += source.units
+            continue
+        label = " ".join(source.speaker.split())[: units.LABEL_CAP]
+        found.append(Unit(source.index, 0, source.role, label, source.date, source.text))
+    return found
+
+
+def _lowest(sources: Iterable[SourceText]) -> Trust:
+    return min((source.trust for source in sources), key=_TRUSTS.index, default="conversation")

@@ -1,0 +1,152 @@
+"""The ``layered`` strategy: the published plan's fixed recipe, for those who want it.
+
+Recent messages that no window holds yet, up to their reserve; then, with under 2,000 tokens left,
+the newest L3 alone; otherwise the newest L2s up to 60 % of what is left, the newest L3 where it
+fits, and the newest L1s that no chosen L2 covers. The one rule: it never exceeds the budget, and
+what it does not represent is listed. Unlike ``cut`` it leaves holes; that is its nature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from hiermem.core import needs, verbatim
+from hiermem.core.cut import Cut, Omitted, Situation
+from hiermem.core.needs import Reading
+from hiermem.core.render import Shown, message_blocks
+from hiermem.core.view import Piece, View
+from hiermem.core.zone import ZoneMaker
+from hiermem.types import Node, Span
+
+__all__ = ["select"]
+
+#: Under this many tokens left, one L3 says more than anything finer.
+_COARSE_BELOW = 2_000
+#: What the newest L2s may take of what the recent messages leave.
+_L2_SHARE = 0.6
+_STRIDE = 16
+
+
+@dataclass(slots=True)
+class _Purse:
+    """What is left to spend."""
+
+    left: int
+
+    def buy(self, piece: Piece) -> bool:
+        """Spend the piece's tokens if they are there."""
+        if not piece.text or piece.tokens > self.left:
+            return False
+        self.left -= piece.tokens
+        return True
+
+
+def select(at: Situation) -> Reading[Cut]:
+    """Give the layered selection; ``situation.reserve`` is the share of the recent messages."""
+    zone = ZoneMaker(at.count, at.key, at.weights)
+    recent, older = yield from _recent(at)
+    spent = sum(block.tokens for block in message_blocks(recent, key=at.key, count=at.count))
+    purse = _Purse(at.budget - spent)
+    chosen: list[Piece] = []
+    if purse.left < _COARSE_BELOW:
+        chosen += yield from _newest(at, zone, 3, purse, most=1)
+    else:
+        fine = _Purse(int(_L2_SHARE * purse.left))
+        limit = fine.left
+        twos = yield from _newest(at, zone, 2, fine)
+        purse.left -= limit - fine.left
+        chosen += twos
+        chosen += yield from _newest(at, zone, 3, purse, most=1)
+        taken = [piece.windows for piece in twos]
+        chosen += yield from _newest(
+            at, zone, 1, purse, wanted=lambda node: not _inside(node.windows, taken)
+        )
+    chosen.sort(key=lambda piece: (piece.windows, -(piece.level or 0)))
+    blocks = [piece.block() for piece in chosen]
+    blocks += message_blocks(recent, key=at.key, count=at.count)
+    holes = yield from _holes(at.state.next_ordinal(1), [piece.windows for piece in chosen])
+    omitted = [
+        *holes,
+        *(
+            Omitted(f"m{item.message.index}", Span(item.message.index, item.message.index + 1), 1)
+            for item in older
+        ),
+    ]
+    view = View(at.state.next_ordinal(1), tuple(chosen), None, zone.serial)
+    return Cut(view, tuple(recent), tuple(blocks), tuple(omitted))
+
+
+def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown]]]:
+    """Take the newest messages of open windows up to the reserve, groups whole."""
+    begins = verbatim.starts((), at.state.open_windows())
+    if not begins:
+        return [], []
+    first = min(begin.index for begin in begins.values())
+    read = yield from needs.messages(first, at.state.next_index)
+    pieces = verbatim.pieces_of(verbatim.shown_from(begins, read))
+    reserve = min(at.budget, at.reserve if at.reserve is not None else at.budget // 4)
+    taken: list[Shown] = []
+    while pieces:
+        wider = _in_order([*pieces[-1], *taken])
+        blocks = message_blocks(wider, key=at.key, count=at.count)
+        if sum(block.tokens for block in blocks) > reserve:
+            break
+        taken = wider
+        pieces.pop()
+    left = [item for piece in pieces for item in piece if not item.silent]
+    return taken, _in_order(left)
+
+
+def _newest(
+    at: Situation,
+    zone: ZoneMaker,
+    level: int,
+    purse: _Purse,
+    *,
+    most: int | None = None,
+    wanted: Callable[[Node], bool] = lambda _: True,
+) -> Reading[list[Piece]]:
+    """Take made summaries of ``level``, newest first, until one does not fit."""
+    chosen: list[Piece] = []
+    begin = at.state.next_ordinal(level)
+    while begin > 0:
+        end, begin = begin, max(0, begin - _STRIDE)
+        nodes = yield from needs.level(level, begin, end)
+        candidates = [node for node in reversed(nodes) if node.revision and wanted(node)]
+        read = yield from needs.revisions([(node.id, node.revision) for node in candidates])
+        texts = {revision.node_id: revision for revision in read}
+        for node in candidates:
+            if node.id not in texts:
+                continue
+            piece = zone.whole(node, texts[node.id])
+            if not piece.text:
+                continue
+            if not purse.buy(piece):
+                return chosen
+            chosen.append(piece)
+            if most is not None and len(chosen) == most:
+                return chosen
+    return chosen
+
+
+def _inside(windows: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(begin <= windows[0] and windows[1] <= end for begin, end in ranges)
+
+
+def _holes(total: int, taken: Sequence[tuple[int, int]]) -> Reading[list[Omitted]]:
+    """List the stretches of windows that nothing chosen covers, one entry each."""
+    found: list[Omitted] = []
+    at = 0
+    for begin, end in [*sorted(taken), (total, total)]:
+        if begin > at:
+            first = yield from needs.windows(at, at + 1)
+            last = yield from needs.windows(begin - 1, begin)
+            span = Span(first[0].span.start, last[0].span.stop)
+            found.append(Omitted(f"L1.{at}-{begin - 1}", span, span.stop - span.start))
+        at = max(at, end)
+    return found
+
+
+def _in_order(shown: Iterable[Shown]) -> list[Shown]:
+    return sorted(shown, key=lambda item: item.message.index)

@@ -1,0 +1,217 @@
+"""Decides what a word is worth to a summary: its term, and whether it is an anchor or a filler.
+
+The one rule: everything here works on one sentence-like piece at a time and in one pass, so that
+its cost is linear whatever the text. The lists are English; words of other languages count as plain
+ones, and scripts without spaces are read as pairs of characters. It scores nothing: weights belong
+to ``salience``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = [
+    "ANCHOR",
+    "DECISION",
+    "PLAIN",
+    "Lexicon",
+    "is_back_channel",
+    "is_bare_answer",
+    "stem",
+    "strip_fillers",
+]
+
+#: The kinds of terms, weakest first: an ordinary word; a word of deciding, promising or denying;
+#: a name, number, date, path or identifier.
+PLAIN: Final = 1
+DECISION: Final = 2
+ANCHOR: Final = 3
+
+
+def words(text: str) -> frozenset[str]:
+    """Read a list of words."""
+    return frozenset(text.split())
+
+
+_STOP: Final = words(
+    """
+    a an the and or of to in on at for with by from as if so than then there here into about over
+    after before between during up down out off again more most some any each own same too very
+    is are was were be been being am do does did has have had can could would should will shall may
+    might i you he she it we they me him her them my your his its our their this that these those
+    what which who whom whose when where why how i'm i've i'll i'd it's that's s t d m re ll ve im
+    ive its thats just now also really get got like yeah yes oh well okay ok um uh hmm wow hey hi
+    thanks thank great good nice sounds sure lot
+    """
+)
+_TIME: Final = words(
+    """
+    yesterday today tomorrow tonight monday tuesday wednesday thursday friday saturday sunday
+    january february march april june july august september october november december week weekend
+    month year ago last next morning evening deadline sprint summer winter spring autumn birthday
+    anniversary
+    """
+)
+_DECISION: Final = words(
+    """
+    decided decide decision agreed agree plan planning planned prefer preference always never must
+    need require promise commit committed instead changed change switch switched updated chose
+    choose favorite favourite allergic won bought moved started finished completed fixed failed
+    error because remember not no without cannot don't didn't can't won't isn't wasn't doesn't
+    haven't
+    """
+)
+_FILLER: Final = words(
+    """
+    wow hey hi hello oh ah aw aww yeah yep yup yes well so okay ok um umm uh uhh hmm mm thanks thank
+    you thx cool awesome great nice sure right haha lol anyway actually basically absolutely
+    definitely totally congrats congratulations certainly exactly
+    """
+)
+#: What may stand between a filler and its comma: "Thanks so much, ...".
+_FILLER_TAIL: Final = frozenset({"so", "much", "a", "lot"})
+_BACK_CHANNEL: Final = _FILLER | words(
+    """
+    no nope much very good fun glad luck have bye see ya take care later soon talk too welcome your
+    re mhm huh agreed alright problem of course sounds that is s it the to me a lot all disfmarker
+    vocalsound pause gap laugh
+    """
+)
+
+_YES_OR_NO: Final = words(
+    "yes yeah yep yup no nope sure definitely absolutely totally certainly exactly agreed"
+)
+
+_WORD: Final = re.compile(
+    r"https?://[^\s)>\]]+"  # a URL
+    r"|(?:[\w.-]{1,80}/)+[\w.-]+"  # a path
+    r"|[A-Za-z_]\w*(?:\.\w+)+"  # a dotted name
+    r"|\w+(?:[-'’]\w+)*"  # noqa: RUF001 - the typographic apostrophe is meant
+)
+_LETTERS: Final = re.compile(r"\w+")
+_DIGIT: Final = re.compile(r"\d")
+_UNSPACED: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f"
+_UNSPACED_RUN: Final = re.compile(f"[{_UNSPACED}]+")
+_LEADING_FILLER: Final = re.compile(r"([A-Za-z]+)((?: [A-Za-z]+){0,3}?)\s*[,!.…—-]+\s+")
+_SUFFIXES: Final = ("ingly", "edly", "ing", "ed", "ies", "es", "s", "ly")
+
+
+def stem(word: str) -> str:
+    """Cut one common English ending from a lower-case ``word``, leaving three letters at least.
+
+    >>> stem("planned"), stem("cities"), stem("is")
+    ('plann', 'cit', 'is')
+    """
+    for suffix in _SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) >= 3:
+            return word[: -len(suffix)]
+    return word
+
+
+def _is_literal(word: str) -> bool:
+    """Say whether ``word`` is a number, path, URL or identifier rather than a word."""
+    return (
+        _DIGIT.search(word) is not None
+        or "/" in word
+        or "_" in word
+        or ("." in word and len(word) > 3)
+        or (word[1:] != word[1:].lower() and not word.isupper())
+    )
+
+
+def _read(word: str) -> tuple[str, int, int]:
+    """Give the term of ``word`` and its kind as the first word of a piece and inside it.
+
+    A capital says nothing at the start of a sentence, so a name is known by one inside it. A word
+    that carries nothing has kind 0.
+    """
+    lower = word.lower().replace("’", "'")  # noqa: RUF001
+    if _is_literal(word):
+        return lower, ANCHOR, ANCHOR
+    if lower in _TIME:
+        return stem(lower), ANCHOR, ANCHOR
+    if lower in _DECISION:
+        return lower, DECISION, DECISION
+    if lower in _STOP or len(lower) < 2:
+        return "", 0, 0
+    return stem(lower.removesuffix("'s")), PLAIN, ANCHOR if word[0].isupper() else PLAIN
+
+
+class Lexicon:
+    """Reads terms out of pieces of text, remembering the words it has met.
+
+    Natural text repeats its words, so most are read once. One is made for each selection and
+    forgotten with it: nothing of a conversation stays in memory behind it.
+    """
+
+    __slots__ = ("_met",)
+
+    def __init__(self) -> None:
+        self._met: dict[str, tuple[str, int, int]] = {}
+
+    def terms(self, text: str) -> dict[str, int]:
+        """Give the terms of one piece of text with the strongest kind each has in it.
+
+        >>> Lexicon().terms("We never met Ana in Porto")
+        {'never': 2, 'met': 1, 'ana': 3, 'porto': 3}
+        """
+        found: dict[str, int] = {}
+        if not text.isascii() and _UNSPACED_RUN.search(text):
+            for run in _UNSPACED_RUN.findall(text):
+                for at in range(max(1, len(run) - 1)):
+                    found[run[at : at + 2]] = PLAIN
+            text = _UNSPACED_RUN.sub(" ", text)
+        met = self._met
+        first = True
+        for word in _WORD.findall(text):
+            entry = met.get(word)
+            if entry is None:
+                entry = met[word] = _read(word)
+            term, at_start, inside = entry
+            kind = at_start if first else inside
+            first = False
+            if kind and kind > found.get(term, 0):
+                found[term] = kind
+        return found
+
+
+def is_back_channel(text: str) -> bool:
+    """Say whether ``text`` only keeps a conversation going ("Wow, thanks!") and says nothing.
+
+    >>> is_back_channel("Yeah, sounds good!"), is_back_channel("No new bugs.")
+    (True, False)
+    """
+    if len(text) >= 90 or "?" in text:
+        return False
+    words = _LETTERS.findall(text.lower())
+    return 0 < len(words) <= 10 and all(word in _BACK_CHANNEL for word in words)
+
+
+def is_bare_answer(text: str) -> bool:
+    """Say whether ``text`` is nothing but a yes or a no.
+
+    >>> is_bare_answer("Yes, of course!"), is_bare_answer("Thanks!")
+    (True, False)
+    """
+    return is_back_channel(text) and _LETTERS.findall(text.lower())[0] in _YES_OR_NO
+
+
+def strip_fillers(text: str) -> str:
+    """Drop leading fillers, but only those that punctuation sets off.
+
+    "Wow, Mel! We won." becomes "We won."; "No new bugs" must keep its "No", and so does every word
+    that is part of a clause. A name called after a filler goes with it.
+    """
+    while match := _LEADING_FILLER.match(text):
+        opening, tail = match.groups()
+        if opening.lower() not in _FILLER or len(text) - match.end() < 3:
+            break
+        if not all(
+            word[0].isupper() or word.lower() in _FILLER or word.lower() in _FILLER_TAIL
+            for word in tail.split()
+        ):
+            break
+        text = text[match.end() :]
+        text = text[0].upper() + text[1:]
+    return text

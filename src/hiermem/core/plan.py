@@ -1,0 +1,334 @@
+"""Decides what a run does to a node: how it is made, how long, how often it may ask, what it keeps.
+
+The one rule: every choice an update makes is a function here (or in ``status`` and ``agenda``), of
+values that were read before; the engine asks and obeys. A dry run is these functions and nothing
+else, which is why what it says is what happens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.hashes import VERBATIM, input_hash, strategy_hash
+from hiermem.core.inputs import Inputs
+from hiermem.core.prompt import PromptTemplate
+from hiermem.core.validate import Problem
+from hiermem.types import Node, Revision
+
+__all__ = [
+    "FROM_WINDOWS",
+    "PROMPTS",
+    "Failure",
+    "Lengths",
+    "LevelPlan",
+    "Tally",
+    "UpdatePlan",
+    "UpdateProgress",
+    "UpdateReport",
+    "after_answer",
+    "after_failure",
+    "anchor_limit",
+    "better",
+    "is_clean",
+    "lengths",
+    "level_plan",
+    "may_reuse",
+    "node_hash",
+    "room_for_inputs",
+    "shares",
+    "worst_calls",
+]
+
+#: From this level on, a text that lost too many anchors is made again from the windows below.
+FROM_WINDOWS: Final = 3
+#: Prompts for one text: the ordinary one and the stricter one.
+PROMPTS: Final = 2
+#: Tokens around the inputs of a request, where the template has not been counted.
+_FRAME: Final = 200
+#: Seconds that a remote call is taken to last in a plan, and tokens a second of local work.
+_REMOTE_SECONDS: Final = 4.0
+_LOCAL_TOKENS: Final = 250_000
+
+
+# ---------------------------------------------------------------------------------------------
+# What a caller of update sees
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePlan:
+    """What an update would do; nothing was written and no model was called.
+
+    ``calls`` is what it takes if every answer is fit, ``calls_max`` the most that escalations and
+    retries can make of it. ``by_level`` counts the nodes that get a text, ``reused`` those of them
+    that need no call because the same inputs were summarised before. ``tokens_in`` and
+    ``tokens_out`` are estimates for ``calls``; ``seconds`` assumes ordinary answering times.
+    """
+
+    calls: int = 0
+    calls_max: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    reused: int = 0
+    reused_by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReport:
+    """What an update did.
+
+    ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each of them once: given a fresh
+    text, given one that was made before, given the extractive stand-in, or left without a new one.
+    ``by_level`` counts the first three by level. ``calls`` are requests to the model,
+    ``tokens_in`` and ``tokens_out`` what they took; ``unknown`` are requests of cut-off runs of
+    which nobody knows whether they were charged. ``stopped`` names the cap that ended the run.
+    """
+
+    run_id: str
+    made: int = 0
+    reused: int = 0
+    failed: int = 0
+    degraded: int = 0
+    by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown: int = 0
+    stopped: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Give the tokens in and out together."""
+        return self.tokens_in + self.tokens_out
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateProgress:
+    """How far an update is. ``by_level`` gives (done, total) for each level that has work."""
+
+    done: int
+    total: int
+    by_level: Mapping[int, tuple[int, int]]
+
+
+# ---------------------------------------------------------------------------------------------
+# How a node is made
+
+
+@dataclass(frozen=True, slots=True)
+class LevelPlan:
+    """What all nodes of one level share: the prompt and the hash of how they are made."""
+
+    level: int
+    template: PromptTemplate
+    style: str
+    ratio: float
+    strategy: str
+    min_fidelity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long a text shall be, and how long it may be at most, in tokens."""
+
+    target: int
+    limit: int
+
+
+def level_plan(
+    level: int,
+    template: PromptTemplate,
+    *,
+    config: HierarchyConfig,
+    policy: UpdatePolicy,
+    model: str,
+    counter: str,
+) -> LevelPlan:
+    """Work out how nodes of ``level`` are made.
+
+    The lengths of all levels below count too: they decide what is allotted here.
+    """
+    settings = config.level(level)
+    measures: list[object] = [config.unit, config.verbatim_tokens, config.ratio_only]
+    for number in range(1, level + 1):
+        each = config.level(number)
+        measures += [each.target_ratio, each.floor, each.cap]
+    return LevelPlan(
+        level=level,
+        template=template,
+        style=settings.style,
+        ratio=settings.target_ratio,
+        strategy=strategy_hash(
+            template=template.identity,
+            style=settings.style,
+            lengths=measures,
+            temperature=config.temperature,
+            model=model,
+            counter=counter,
+        ),
+        min_fidelity=policy.min_fidelity_high if level >= FROM_WINDOWS else policy.min_fidelity,
+    )
+
+
+def node_hash(node: Node, inputs: Inputs, strategy: str) -> str:
+    """Give the present input hash of ``node`` when it is made by ``strategy``."""
+    return input_hash(
+        level=node.level,
+        strategy=VERBATIM if node.verbatim else strategy,
+        outputs=inputs.outputs,
+        overlap=inputs.overlap,
+    )
+
+
+def is_clean(node: Node, inputs: Inputs, serving: Revision) -> bool:
+    """Say whether a dirty node's inputs are, after all, what its text was made from.
+
+    Compared under the recorded strategy: another model's name alone makes nothing dirty.
+    """
+    present = input_hash(
+        level=node.level,
+        strategy=serving.strategy,
+        outputs=inputs.outputs,
+        overlap=inputs.overlap,
+    )
+    return present == serving.input_hash and not serving.degraded
+
+
+def lengths(node: Node, inputs: Inputs, *, hard_ratio: float, verbatim_tokens: int) -> Lengths:
+    """Give the length to ask for and the hard limit.
+
+    What is allotted, but less than the inputs really are (P8): a child's text may have come out
+    shorter than it was allotted. Inputs of at most ``verbatim_tokens`` may keep their length.
+    """
+    most = inputs.tokens - 1 if inputs.tokens > verbatim_tokens else inputs.tokens
+    target = max(1, min(node.allotted_tokens, most))
+    return Lengths(target, max(1, min(math.ceil(hard_ratio * target), most)))
+
+
+def may_reuse(revision: Revision, length: Lengths, *, verbatim: bool) -> bool:
+    """Say whether a text made elsewhere from the same inputs fits here as well."""
+    return verbatim or revision.tokens <= length.limit
+
+
+def anchor_limit(target: int) -> int:
+    """Give how many anchors a text of ``target`` tokens is held to: one for every twenty.
+
+    A sentence that says what a figure means takes about that many.
+    """
+    return max(4, min(64, target // 20))
+
+
+def room_for_inputs(window: int | None, *, answer: int, prompt: int) -> int | None:
+    """Give the tokens that inputs may take in a model's ``window``; None is no limit."""
+    if window is None:
+        return None
+    return max(1, window - prompt - answer)
+
+
+def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
+    """Share a length among parts in proportion to their sizes, at least one token each.
+
+    One token a part is kept back for the line ends between them.
+    """
+    whole = max(1, sum(sizes))
+    limit = max(len(sizes), length.limit - len(sizes))
+    found: list[Lengths] = []
+    for size in sizes:
+        most = max(1, min(limit * size // whole, size - 1))
+        found.append(Lengths(max(1, min(length.target * size // whole, most)), most))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------
+# What becomes of an answer
+
+Failure: TypeAlias = Literal["rejected", "transient", "permanent"]
+
+
+def after_answer(
+    *, tried: int, problems: Sequence[Problem], steady: bool
+) -> Literal["accept", "again", "settle"]:
+    """Decide on an answer: take it, ask once more, or settle for the best one so far.
+
+    A ``steady`` model is not asked again: its words are all the record's own and come out the same.
+    """
+    if not problems or (steady and not any(problem.hard for problem in problems)):
+        return "accept"
+    return "again" if tried < PROMPTS and not steady else "settle"
+
+
+def better(first: tuple[float, int], second: tuple[float, int]) -> bool:
+    """Say whether the ``second`` (fidelity, soft problems) is at least as good as the first."""
+    return (second[0], -second[1]) >= (first[0], -first[1])
+
+
+def after_failure(node: Node, kind: Failure, policy: UpdatePolicy) -> tuple[int, bool]:
+    """Count the attempts spent after a failed one, and say whether the stand-in is due.
+
+    A permanent failure spends them all at once: the same call would only fail again.
+    """
+    spent = policy.max_attempts if kind == "permanent" else node.attempts + 1
+    return min(spent, policy.max_attempts), spent >= policy.max_attempts
+
+
+def worst_calls(level: int, parts: int, policy: UpdatePolicy, *, steady: bool) -> int:
+    """Give the most calls that one node can take in a run.
+
+    Both prompts, for level 3 and up once more from the windows below, each with all its retries.
+    A ``steady`` model (the extractive one) is asked once: it would only say the same again.
+    """
+    if steady:
+        return parts
+    rounds = PROMPTS * (2 if level >= FROM_WINDOWS else 1)
+    return parts * rounds * (1 + policy.retries)
+
+
+class Tally:
+    """Adds up a dry run, node by node, in constant space."""
+
+    def __init__(self, *, policy: UpdatePolicy, remote: bool, steady: bool) -> None:
+        self._policy, self._remote, self._steady = policy, remote, steady
+        self._calls = self._worst = self._in = self._out = 0
+        self._made: dict[int, int] = {}
+        self._reused: dict[int, int] = {}
+
+    def kept(self, node: Node) -> None:
+        """Count a node that is made without a call: word for word, or empty."""
+        self._made[node.level] = self._made.get(node.level, 0) + 1
+
+    def reused(self, node: Node) -> None:
+        """Count a node whose text was made before."""
+        self.kept(node)
+        self._reused[node.level] = self._reused.get(node.level, 0) + 1
+
+    def called(self, node: Node, *, parts: int) -> None:
+        """Count a node that takes ``parts`` requests."""
+        self.kept(node)
+        self._calls += parts
+        self._worst += worst_calls(node.level, parts, self._policy, steady=self._steady)
+        self._in += node.input_tokens + (0 if self._steady else parts * _FRAME)
+        self._out += node.allotted_tokens
+
+    def plan(self) -> UpdatePlan:
+        """Give the sums."""
+        waves = math.ceil(self._calls / self._policy.concurrency)
+        seconds = (
+            waves * _REMOTE_SECONDS + max(0, waves - 1) * self._policy.batch_delay
+            if self._remote
+            else self._in / _LOCAL_TOKENS
+        )
+        return UpdatePlan(
+            calls=self._calls,
+            calls_max=self._worst,
+            tokens_in=self._in,
+            tokens_out=self._out,
+            by_level=dict(sorted(self._made.items())),
+            reused=sum(self._reused.values()),
+            reused_by_level=dict(sorted(self._reused.items())),
+            seconds=seconds,
+        )

@@ -1,0 +1,185 @@
+"""Pooled views: many nodes, one trim. What the summary zone says where it cannot say everything.
+
+The units of all nodes go into one selection for the whole share, instead of trimming each node by
+itself; every root keeps at least its best unit, so that no stretch goes unrepresented
+(summary_recipe section 4). The one rule: a view never waits for a model. Where a summary is not
+made its children stand in, and below them the first and last message that it covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hiermem.core import needs, salience, units
+from hiermem.core.cover import Covered, covered, refine, within
+from hiermem.core.measure import body, day, speaker
+from hiermem.core.needs import Reading
+from hiermem.core.render import Shown, trust_of
+from hiermem.types import Node, Revision, Span, StoredMessage, Trust, Unit
+
+__all__ = ["PIECE", "Pooled", "of_messages", "pooled"]
+
+#: Tokens that each root's best unit may take, date and speaker included.
+PIECE = 40
+#: How many missing summaries a view follows downward before it quotes first and last messages.
+MOST_STAND_INS = 256
+#: Characters read of a first or last message; a unit of 40 tokens is far shorter.
+MOST_QUOTED = 4_000
+_TRUST: tuple[Trust, ...] = ("tool", "conversation", "system")
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """The body of a view: its text, what of its roots was trimmed, the days and trust it bears."""
+
+    text: str
+    trimmed: tuple[str, ...]
+    dates: tuple[str, str] | None
+    trust: Trust
+
+
+def pooled(
+    cover: Sequence[Covered], share: int, *, count: Callable[[str], int], weights: salience.Weights
+) -> Reading[Pooled]:
+    """Represent ``cover`` in at most ``share`` tokens of text, each of its nodes at least once."""
+    sources = yield from refine(cover, share)
+    made, missing = yield from _texts(sources)
+    found: list[tuple[Covered, list[Unit], Trust]] = []
+    for item, revision in made:
+        found.append((item, list(_units_of(revision)), revision.trust))
+    for item in missing:
+        first_and_last, trust = yield from _ends(item)
+        found.append((item, first_and_last, trust))
+    found.sort(key=lambda entry: entry[0].windows)
+
+    pieces: list[Unit] = []
+    groups: list[list[int]] = []
+    for root in cover:
+        begin = len(pieces)
+        for item, own, _ in found:
+            if within(item, root.windows):
+                pieces += own
+        if begin == len(pieces):
+            pieces.append(_nothing_to_quote(root))
+        groups.append(list(range(begin, len(pieces))))
+    selection = salience.select(pieces, share, count, weights=weights, groups=groups, piece=PIECE)
+    kept = set(selection.units)
+    trimmed = tuple(
+        root.id
+        for root, group in zip(cover, groups, strict=True)
+        if any(pieces[place] not in kept for place in group) or len(sources) != len(cover)
+    )
+    trust = min((trust for _, _, trust in found), key=_TRUST.index, default="conversation")
+    return Pooled(selection.text, trimmed, _dates(selection.units), trust)
+
+
+def of_messages(
+    shown: Sequence[Shown], share: int, *, count: Callable[[str], int], weights: salience.Weights
+) -> Pooled:
+    """Represent verbatim messages in at most ``share`` tokens of text."""
+    live = [item for item in shown if not item.silent]
+    pieces = [
+        unit
+        for item in live
+        for unit in _message_units(item.message, item.begin, item.end, most=None)
+    ]
+    selection = salience.select(pieces, share, count, weights=weights)
+    trust = min((trust_of(item.message) for item in live), key=_TRUST.index, default="conversation")
+    return Pooled(selection.text, (), _dates(selection.units), trust)
+
+
+def _texts(
+    sources: Sequence[Covered],
+) -> Reading[tuple[list[tuple[Covered, Revision]], list[Covered]]]:
+    """Find what each source says; where one is not made, what its children say."""
+    made: list[tuple[Node, int]] = []
+    missing: list[Covered] = []
+    waiting = yield from needs.nodes([item.id for item in sources])
+    followed = 0
+    while waiting:
+        below: list[str] = []
+        for node in waiting:
+            if node.revision:
+                made.append((node, node.revision))
+            elif node.children and followed < MOST_STAND_INS:
+                followed += len(node.children)
+                below += node.children
+            else:
+                missing.append(covered(node))
+        waiting = yield from needs.nodes(below)
+    read = yield from needs.revisions([(node.id, number) for node, number in made])
+    texts = {revision.node_id: revision for revision in read}
+    found = [(covered(node), texts[node.id]) for node, _ in made if node.id in texts]
+    # A revision that was replaced between the two reads is treated like one not made yet.
+    missing += [covered(node) for node, _ in made if node.id not in texts]
+    return found, missing
+
+
+def _units_of(revision: Revision) -> tuple[Unit, ...]:
+    if revision.provenance:
+        return units.unpack(revision.provenance, revision.text)
+    return tuple(units.split(revision.text, index=None, role="user", speaker="Summary", date=""))
+
+
+def _ends(item: Covered) -> Reading[tuple[list[Unit], Trust]]:
+    """Quote the first and the last message that a node without text covers."""
+    first = yield from needs.messages(item.span.start, item.span.start + 1)
+    last: list[StoredMessage] = []
+    if item.span.stop - 1 > item.span.start:
+        last = yield from needs.messages(item.span.stop - 1, item.span.stop)
+    found: list[Unit] = []
+    trust: Trust = "system"
+    for stored in (*first, *last):
+        if stored.state != "live":
+            continue
+        trust = min(trust, trust_of(stored), key=_TRUST.index)
+        begin, end = _inside(item.span, stored.index)
+        found += _message_units(stored, begin, end)
+    return found, trust if found else "conversation"
+
+
+def _inside(span: Span, index: int) -> tuple[int, int | None]:
+    begin = span.start_char if index == span.start else 0
+    end = span.stop_char if index == span.stop - 1 else None
+    return begin, end
+
+
+def _message_units(
+    stored: StoredMessage, begin: int, end: int | None, *, most: int | None = MOST_QUOTED
+) -> list[Unit]:
+    text = _without_echoes(body(stored.message), stored.echoes, begin, end)
+    return list(
+        units.split(
+            text[:most],
+            index=stored.index,
+            role=stored.role,
+            speaker=speaker(stored.message),
+            date=day(stored.created_at),
+        )
+    )
+
+
+def _without_echoes(
+    text: str, echoes: Sequence[tuple[int, int]], begin: int, end: int | None
+) -> str:
+    """Leave out what this library itself rendered: it is never summarised again."""
+    stop = len(text) if end is None else end
+    pieces: list[str] = []
+    at = begin
+    for echo_begin, echo_end in echoes:
+        pieces.append(text[at : max(at, min(echo_begin, stop))])
+        at = max(at, min(echo_end, stop))
+    pieces.append(text[at:stop])
+    return "".join(pieces)
+
+
+def _nothing_to_quote(root: Covered) -> Unit:
+    """Stand for a stretch whose texts are empty, erased or our own rendering."""
+    last = root.span.stop - 1
+    return Unit(None, 0, "user", "Record", "", f"messages {root.span.start}-{last}: no text kept.")
+
+
+def _dates(kept: Sequence[Unit]) -> tuple[str, str] | None:
+    days = [unit.date for unit in kept if unit.date]
+    return (min(days), max(days)) if days else None

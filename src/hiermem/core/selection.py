@@ -1,0 +1,186 @@
+"""What a context request answers: the selected blocks and their renderings for each provider.
+
+The one rule: the same selection renders to the same bytes, and ``total_tokens`` counts everything
+that ``to_openai`` gives, the system prompt and the tools included. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hiermem.convert import message_to_openai, to_anthropic
+from hiermem.core.cut import Omitted
+from hiermem.core.measure import body, speaker
+from hiermem.core.render import Block
+from hiermem.errors import UsageError
+from hiermem.types import Message, Span, StoredMessage
+
+__all__ = ["ByLevel", "ContextBudget", "ContextSelection", "ShownSummary"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextBudget:
+    """How many tokens a request may take, and for what.
+
+    ``reserve_for_messages`` is kept for the newest messages; ``system`` and ``tools`` are counted
+    and subtracted, as is ``reserve_for_output``.
+    """
+
+    max_tokens: int = 8_000
+    reserve_for_messages: int | None = 2_000
+    reserve_for_output: int = 0
+    system: str | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "reserve_for_messages", "reserve_for_output"):
+            value = getattr(self, name)
+            if name == "reserve_for_messages" and value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise UsageError(f"{name} must be a whole number of tokens")
+            if value < (1 if name == "max_tokens" else 0):
+                raise UsageError(f"{name} is {value}; it must not be less than nothing")
+        object.__setattr__(self, "tools", tuple(self.tools))
+
+    @property
+    def available_for_summaries(self) -> int:
+        """Give what the messages' and the output's reserves leave."""
+        reserved = (self.reserve_for_messages or 0) + self.reserve_for_output
+        return max(0, self.max_tokens - reserved)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSummary:
+    """A node that a selection shows: whole, or trimmed inside the view named ``block``."""
+
+    id: str
+    level: int
+    span: Span
+    messages: int
+    trimmed: bool
+    block: str
+
+
+class ByLevel(dict[int, tuple[ShownSummary, ...]]):
+    """The shown summaries by level; a level without any gives ()."""
+
+    def __missing__(self, level: int) -> tuple[ShownSummary, ...]:
+        """Give nothing for a level of which nothing is shown."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSelection:
+    """The best context that fits the budget: the whole history, each message exactly once.
+
+    ``coverage`` is the share of messages represented; it is 1.0 unless something is in ``omitted``.
+    ``trimmed`` names the nodes that a view shows in part. ``shared_prefix_tokens`` is how much of
+    the previous selection of the same view stands unchanged at the front of this one.
+    """
+
+    session_id: str
+    max_tokens: int
+    total_tokens: int
+    messages: int
+    coverage: float
+    blocks: tuple[Block, ...]
+    omitted: tuple[Omitted, ...] = ()
+    trimmed: tuple[str, ...] = ()
+    recent_messages: tuple[StoredMessage, ...] = ()
+    summaries: ByLevel = field(default_factory=ByLevel)
+    recall: tuple[StoredMessage, ...] = ()
+    shared_prefix_tokens: int = 0
+    system: str | None = None
+    tool_tokens: int = 0
+
+    def to_openai(self) -> list[dict[str, Any]]:
+        """Render as a list of OpenAI chat messages."""
+        found: list[dict[str, Any]] = []
+        if self.system is not None:
+            found.append({"role": "system", "content": self.system})
+        found += [
+            {"role": "user", "content": block.text}
+            if block.text or block.message is None
+            else message_to_openai(block.message.message)
+            for block in self.blocks
+        ]
+        return found
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """Render as the ``system`` and ``messages`` of an Anthropic request."""
+        messages = [
+            Message.user(block.text)
+            if block.text or block.message is None
+            else block.message.message
+            for block in self.blocks
+        ]
+        return to_anthropic(messages, system=self.system)
+
+    def to_text(self) -> str:
+        """Render as plain text, one paragraph a block."""
+        found = [] if self.system is None else [self.system]
+        for block in self.blocks:
+            if block.text or block.message is None:
+                found.append(block.text)
+            else:
+                message = block.message.message
+                found.append(f"{speaker(message)}: {body(message)}")
+        return "\n\n".join(found)
+
+    def explain(self) -> str:
+        """Say in a few lines what stands where, what it costs and what was left out."""
+        lines = [
+            (
+                f"{self.total_tokens:,} of {self.max_tokens:,} tokens cover {self.coverage:.0%} of "
+                f"{self.messages:,} messages; {self.shared_prefix_tokens:,} tokens stand as before."
+            )
+        ]
+        if self.system is not None:
+            lines.append("  system prompt")
+        if self.tool_tokens:
+            lines.append(f"  tool schemas: {self.tool_tokens:,} tokens")
+        lines += _explain_blocks(self.blocks, self.summaries)
+        if self.trimmed:
+            lines.append(f"Trimmed inside views: {_some(self.trimmed)}.")
+        if self.omitted:
+            lines.append(
+                f"Left out: {sum(item.messages for item in self.omitted):,} messages in "
+                f"{_some([item.name for item in self.omitted])}."
+            )
+        return "\n".join(lines)
+
+
+def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
+    """Describe each record, and the run of verbatim messages after them in one line."""
+    lines: list[str] = []
+    raw = [block for block in blocks if block.kind in ("message", "quote")]
+    for block in blocks:
+        if block.kind in ("message", "quote"):
+            continue
+        inside = [
+            item for level in summaries.values() for item in level if item.block == block.name
+        ]
+        levels = sorted({item.level for item in inside}, reverse=True)
+        of = ", ".join(f"{sum(item.level == level for item in inside)} L{level}" for level in levels)
+        what = "summary" if block.kind == "summary" else "pooled view" if inside else "open view"
+        lines.append(
+            f"  {what} {block.name}: messages {block.span.start}-{block.span.stop - 1}, "
+            f"{block.tokens:,} tokens" + (f" ({of})" if of else "")
+        )
+    if raw:
+        first, last = raw[0].span.start, raw[-1].span.stop - 1
+        tokens = sum(block.tokens for block in raw)
+        quoted = sum(block.kind == "quote" for block in raw)
+        lines.append(
+            f"  verbatim: {len(raw)} messages, {first}-{last}, {tokens:,} tokens"
+            + (f", {quoted} of them quoted" if quoted else "")
+        )
+    return lines
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

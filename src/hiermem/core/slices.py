@@ -1,0 +1,311 @@
+"""Where a text that is too long may be cut, and the cutting.
+
+The one rule: slices joined are the text, code point for code point, and no cut parts a grapheme
+cluster (an accented letter, a flag, a family emoji, CR LF) that would fit by itself. A slice ends
+at the last blank line in its second half, else at a line end, a sentence end, white space, or
+between two clusters. What a text costs is told by the caller; this module only keeps within it.
+All of it is linear in the text.
+
+Clusters follow the rules of Unicode's UAX #29 (GB3 to GB13) on what Python's unicodedata knows;
+where that lacks a property (pictographs, conjuncts), two characters too many are kept together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+from unicodedata import category, combining
+
+__all__ = ["Piece", "best_break", "char_points", "is_boundary", "token_points"]
+
+
+class Piece(NamedTuple):
+    """A stretch of a text that is cut up.
+
+    Where ``price`` is given, it stands for the tokens of the whole piece, which is then never cut.
+    ``extra`` tokens are due in the slice in which the piece begins.
+    """
+
+    text: str
+    price: int | None = None
+    extra: int = 0
+
+
+# ---------------------------------------------------------------------------------------------
+# Grapheme clusters
+
+_VIRAMA = 9
+_JOINER = "\u200d"
+# No break before these, beside all combining marks: joiners, halfwidth voicing marks, skin tones,
+# tags, and the two vowels that UAX #29 names beside the spacing marks.
+_EXTENDING = re.compile(
+    "[\u200c\u200d\uff9e\uff9f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\u0e33\u0eb3]"
+)
+_PREPENDED = re.compile("[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]")
+_FLAG_HALF = re.compile("[\U0001f1e6-\U0001f1ff]")
+_MARKS = frozenset(("Mn", "Me", "Mc"))
+_BREAKING = frozenset(("Cc", "Cf", "Zl", "Zp"))
+
+
+def _is_flag_half(char: str) -> bool:
+    return _FLAG_HALF.match(char) is not None
+
+
+def _jamo(char: str) -> str:
+    """Give the part of a Hangul syllable that a character is: L, V, T, LV, LVT, or ""."""
+    if "\uac00" <= char <= "\ud7a3":
+        return "LV" if (ord(char) - 0xAC00) % 28 == 0 else "LVT"
+    if "\u1100" <= char <= "\u115f" or "\ua960" <= char <= "\ua97c":
+        return "L"
+    if "\u1160" <= char <= "\u11a7" or "\ud7b0" <= char <= "\ud7c6":
+        return "V"
+    if "\u11a8" <= char <= "\u11ff" or "\ud7cb" <= char <= "\ud7fb":
+        return "T"
+    return ""
+
+
+_JAMO_JOINS = frozenset(
+    (first, second)
+    for firsts, seconds in (
+        (("L",), ("L", "V", "LV", "LVT")),
+        (("LV", "V"), ("V", "T")),
+        (("LVT", "T"), ("T",)),
+    )
+    for first in firsts
+    for second in seconds
+)
+
+
+def is_boundary(text: str, place: int, start: int = 0) -> bool:
+    """Say whether a grapheme cluster ends before ``place``; ``start`` is a place known to be one.
+
+    >>> is_boundary("e\u0301e", 1), is_boundary("e\u0301e", 2)
+    (False, True)
+    """
+    if place <= start or place >= len(text):
+        return True
+    before, after = text[place - 1], text[place]
+    if after == "\n":
+        return before != "\r"
+    prepended = before >= "\u0600" and _PREPENDED.match(before) is not None
+    if prepended or after.isascii():
+        # Only a prepended sign joins a plain letter or digit to what stands before it.
+        return not prepended or category(after) in _BREAKING
+    if _breaks_after(before) or _extends(after) or before == _JOINER:
+        return _breaks_after(before)
+    if _is_flag_half(after) and _is_flag_half(before):
+        return _flag_halves(text, place, start) % 2 == 0
+    # In a conjunct, the sign that silences the vowel ties the next consonant to it.
+    conjunct = combining(before) == _VIRAMA and category(after) == "Lo"
+    return not conjunct and (_jamo(before), _jamo(after)) not in _JAMO_JOINS
+
+
+def _extends(char: str) -> bool:
+    """Say whether a character belongs to the cluster before it."""
+    return category(char) in _MARKS or _EXTENDING.match(char) is not None
+
+
+def _breaks_after(char: str) -> bool:
+    """Say whether a cluster ends behind a control or format character, whatever follows it."""
+    return category(char) in _BREAKING and not _EXTENDING.match(char)
+
+
+def _flag_halves(text: str, place: int, start: int) -> int:
+    """Count the flag halves that stand in a row before ``place``."""
+    first = place
+    while first > start and _is_flag_half(text[first - 1]):
+        first -= 1
+    return place - first
+
+
+# ---------------------------------------------------------------------------------------------
+# The best place to cut
+
+_BLANK_LINES = re.compile(r"\n(?:[ \t\r\f\v]*+\n)+")
+_SENTENCE_END = re.compile(
+    r"[.!?\u2026\u061f\u0964]++[\"'\)\]\u00bb\u201d\u2019]*+\s++|[\u3002\uff01\uff1f]++[\u300d\u300f\uff09\u201d\u2019]*+"
+)
+_SPACES = (" ", "\t", "\u3000")
+
+
+def best_break(text: str, start: int, end: int, low: int | None = None) -> int:
+    """Give the best place, after ``start`` and up to ``end``, to end the slice that began there.
+
+    Looks in the second half (or from ``low`` on, where that is later). Where no cluster ends in
+    the whole slice, it is ``end``: the cluster is larger than the slice.
+    """
+    half = start + (end - start + 1) // 2
+    low = max(half, start + 1, low or 0)
+    for places in (_blank_lines, _line_ends, _sentence_ends, _white_spaces):
+        for place in places(text, low, end):
+            if is_boundary(text, place, start):
+                return place
+    place = end
+    while place > start and not is_boundary(text, place, start):
+        place -= 1
+    return place if place > start else end
+
+
+def _blank_lines(text: str, low: int, end: int) -> Iterator[int]:
+    # From one character before, so that a blank line that ends right at ``low`` counts.
+    found = [match.end() for match in _BLANK_LINES.finditer(text, max(0, low - 2), end)]
+    return (place for place in reversed(found) if place >= low)
+
+
+def _line_ends(text: str, low: int, end: int) -> Iterator[int]:
+    return _after_each("\n", text, low, end)
+
+
+def _sentence_ends(text: str, low: int, end: int) -> Iterator[int]:
+    found = [match.end() for match in _SENTENCE_END.finditer(text, low - 1, end)]
+    return (place for place in reversed(found) if place >= low)
+
+
+def _white_spaces(text: str, low: int, end: int) -> Iterator[int]:
+    # The kinds of space are asked for one by one, as rfind is a pass in C; the last of any counts.
+    places = [next(_after_each(space, text, low, end), 0) for space in _SPACES]
+    last = max(places)
+    if last:
+        yield last
+        yield from _after_each(_SPACES[places.index(last)], text, low, last - 1)
+
+
+def _after_each(char: str, text: str, low: int, end: int) -> Iterator[int]:
+    """Give the places after each ``char``, the last one first, from ``end`` down to ``low``."""
+    place = text.rfind(char, low - 1, end)
+    while place >= 0:
+        yield place + 1
+        place = text.rfind(char, low - 1, place)
+
+
+# ---------------------------------------------------------------------------------------------
+# Cutting
+
+
+def char_points(text: str, room: int) -> tuple[int, ...]:
+    """Give the offsets that cut ``text`` into slices of at most ``room`` code points."""
+    points: list[int] = []
+    start = 0
+    while len(text) - start > room:
+        start = best_break(text, start, start + room)
+        points.append(start)
+    return tuple(points)
+
+
+def token_points(
+    pieces: Sequence[Piece], room: int, count: Callable[[str], int]
+) -> tuple[int, ...]:
+    """Give the offsets that cut the joined ``pieces`` into slices of at most ``room`` tokens.
+
+    A slice's tokens are the counts of the texts in it, piece by piece, and what the pieces charge.
+    Only a piece with a price over ``room``, or a cluster over it, makes a slice that is over it.
+    """
+    return tuple(_Slicer(pieces, room, count).points)
+
+
+class _Slicer:
+    """One cutting, from the left, each slice as long as fits.
+
+    Each slice is found by probing: the length is guessed from the characters a token of the last
+    probe, counted, and corrected. A probe is never longer than four times what fits, and there
+    are a handful a slice, so that all probes together are a few passes over the text.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], room: int, count: Callable[[str], int]) -> None:
+        self.points: list[int] = []
+        self._room = room
+        self._count = count
+        self._text = "".join(piece.text for piece in pieces)
+        self._ratio = 4.0
+        self._used = 0
+        begin = 0
+        for piece in pieces:
+            stop = begin + len(piece.text)
+            due = piece.extra + (piece.price or 0)
+            if self._used and self._used + due > room:
+                self._close(begin)
+            self._used += due
+            if piece.price is None:
+                self._take(begin, stop, due)
+            begin = stop
+
+    def _close(self, place: int, *, used: int = 0) -> None:
+        self.points.append(place)
+        self._used = used
+
+    def _take(self, begin: int, stop: int, due: int) -> None:
+        """Put a piece into the open slice, and close slices as they fill."""
+        place = begin
+        while place < stop:
+            room = self._room - self._used
+            end, tokens, over = self._fit(place, stop, room)
+            if end == stop:
+                self._used += tokens
+                return
+            if end == place and place == begin and self._used > due:
+                # Not a character fits behind what the slice holds already.
+                self._close(begin, used=due)
+                continue
+            cut = self._cut(place, end, over, room)
+            if cut == stop:
+                self._used += self._count(self._text[place:stop])
+                return
+            self._close(cut, used=due if cut == begin else 0)
+            place = cut
+
+    def _fit(self, place: int, stop: int, room: int) -> tuple[int, int, int]:
+        """Probe how far the text from ``place`` fits ``room`` tokens.
+
+        Gives an end that fits, its tokens, and the nearest end known not to (or ``stop`` + 1).
+        """
+        fits, tokens, over = place, 0, stop + 1
+        if room <= 0:
+            return fits, tokens, place + 1
+        probe = min(stop, place + max(1, int(room * self._ratio)))
+        for turn in range(64):
+            counted = self._count(self._text[place:probe])
+            if counted:
+                self._ratio = (probe - place) / counted
+            if counted <= room:
+                fits, tokens = probe, counted
+                # Within two per cent is as good as full: the cut goes back to a boundary anyway.
+                if fits == stop or over - fits <= 1 + (fits - place) // 50:
+                    break
+            else:
+                over = probe
+                if over - fits <= 1:
+                    break
+            guess = place + int((probe - place) * room / max(counted, 1))
+            if turn >= 4 and over <= stop:
+                guess = (fits + over) // 2
+            probe = min(max(guess, fits + 1), over - 1, place + 4 * (probe - place), stop)
+        return fits, tokens, over
+
+    def _cut(self, place: int, end: int, over: int, room: int) -> int:
+        """Choose where the open slice ends, up to ``end``, which is known to fit."""
+        start = self.points[-1] if self.points else 0
+        text = self._text
+        last = end
+        while last > place:
+            cut = best_break(text, start, last, place)
+            if cut <= place:
+                return cut
+            if not is_boundary(text, cut, start):
+                return self._cluster_end(place, end, over, room)
+            if self._count(text[place:cut]) <= room:
+                return cut
+            if is_boundary(text, end, start):
+                return end
+            # A prefix can cost more than the whole, as its last word is cut: take less, one by
+            # one where little is left.
+            last = cut - 1 - (cut - place) // 8 if cut - place > 64 else cut - 1
+        return max(end, place + 1)
+
+    def _cluster_end(self, place: int, end: int, over: int, room: int) -> int:
+        """End a slice that is one cluster and does not end by ``end``: whole, if it fits."""
+        start = self.points[-1] if self.points else 0
+        for later in range(end + 1, min(over, len(self._text) + 1)):
+            if is_boundary(self._text, later, start):
+                return later if self._count(self._text[place:later]) <= room else end
+        return end

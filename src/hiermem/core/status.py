@@ -1,0 +1,202 @@
+"""Decides which status a node's generation may take next, and what else changes with it.
+
+::
+
+    pending -> generating -> active | failed      failed -> pending     (tried again)
+    generating -> pending  (the lease ended)      active -> pending     (made anew)
+
+The one rule: every change of a status goes through here, and one that the table does not have is
+an IllegalTransitionError. A serving revision is never taken away by a change of status. Versions
+are no business of this module: ``write`` sets them, once for each stored change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+from hiermem.errors import IllegalTransitionError
+from hiermem.protocols import NodeWrite
+from hiermem.types import Node, Revision, Status
+
+__all__ = [
+    "Standing",
+    "claim",
+    "clean",
+    "expire",
+    "fail",
+    "is_written",
+    "keep",
+    "open_again",
+    "rebase",
+    "regrow",
+    "soil",
+    "standing",
+    "succeed",
+    "write",
+]
+
+_NEXT: Final[dict[Status, frozenset[Status]]] = {
+    "pending": frozenset({"generating"}),
+    "generating": frozenset({"active", "failed", "pending"}),
+    "failed": frozenset({"pending"}),
+    "active": frozenset({"pending"}),
+}
+
+#: What a run sees in a node: nothing to do, free to be made, or in another run's hands.
+Standing: TypeAlias = Literal["settled", "free", "leased"]
+
+
+def standing(node: Node, *, now: datetime, owner: str = "") -> Standing:
+    """Say what the run ``owner`` has to do with ``node``; its own lease does not stop it."""
+    if node.status == "active" and not node.degraded and not node.dirty:
+        return "settled"
+    if (
+        node.status == "generating"
+        and node.lease_owner != owner
+        and node.lease_until is not None
+        and node.lease_until > now
+    ):
+        return "leased"
+    return "free"
+
+
+def _move(node: Node, to: Status) -> Node:
+    """Give ``node`` the status ``to``; the lease does not outlive ``generating``."""
+    if to not in _NEXT[node.status]:
+        raise IllegalTransitionError(
+            f"summary {node.id} is {node.status}; it cannot become {to}, only "
+            f"{' or '.join(sorted(_NEXT[node.status]))}"
+        )
+    return replace(node, status=to, lease_owner=None, lease_until=None)
+
+
+def open_again(node: Node, *, now: datetime, owner: str = "") -> Node:
+    """Bring a free node back to ``pending``: retry it, make it anew, or end a dead lease.
+
+    Raises IllegalTransitionError where another run's lease on it is still good.
+    """
+    if node.status == "pending":
+        return node
+    if standing(node, now=now, owner=owner) == "leased":
+        raise IllegalTransitionError(
+            f"summary {node.id} is leased until {node.lease_until}; wait for it or for that time"
+        )
+    return _move(node, "pending")
+
+
+def claim(node: Node, *, owner: str, until: datetime | None) -> Node:
+    """Begin generating a pending node, under a lease where ``until`` is given."""
+    return replace(
+        _move(node, "generating"), lease_owner=owner if until else None, lease_until=until
+    )
+
+
+def expire(node: Node) -> Node:
+    """Let go of a node that was being generated; nothing came of it and no attempt is spent."""
+    return _move(node, "pending")
+
+
+def succeed(node: Node, revision: Revision) -> Node:
+    """Make ``revision`` the one that serves."""
+    return replace(
+        _move(node, "active"),
+        revision=revision.number,
+        attempts=node.attempts if revision.degraded else 0,
+        error=node.error if revision.degraded else None,
+        degraded=revision.degraded,
+        dirty=False,
+        stale=False,
+    )
+
+
+def fail(node: Node, *, error: str, attempts: int) -> Node:
+    """Record that nothing fit came out; ``attempts`` is how many were spent in all."""
+    return replace(_move(node, "failed"), error=error, attempts=attempts)
+
+
+def keep(node: Node, *, error: str | None) -> Node:
+    """Go on with the text that a node has, after making it anew came to nothing."""
+    if not node.revision:
+        raise IllegalTransitionError(f"summary {node.id} has no text to go on with")
+    return replace(_move(node, "active"), error=error)
+
+
+def clean(node: Node) -> Node:
+    """Take the dirt off an active node whose inputs turned out to be what they were."""
+    if node.status != "active":
+        raise IllegalTransitionError(f"summary {node.id} is {node.status}; it is not made")
+    return replace(node, dirty=False, stale=False)
+
+
+def soil(node: Node) -> Node:
+    """Mark a node whose input changed; it goes on serving until it is made anew."""
+    return replace(node, dirty=True)
+
+
+def regrow(before: Node, structure: Node) -> Node:
+    """Give a provisional node its new extent; the text it has serves until a new one is made.
+
+    Gives ``before`` itself where nothing of its structure changed.
+    """
+    now = replace(
+        structure,
+        status=before.status,
+        revision=before.revision,
+        version=before.version,
+        attempts=before.attempts,
+        error=before.error,
+        degraded=before.degraded,
+        dirty=before.dirty,
+        stale=before.stale,
+        lease_owner=before.lease_owner,
+        lease_until=before.lease_until,
+    )
+    if now == before:
+        return before
+    return replace(
+        now,
+        status="pending",
+        version=before.version + 1,
+        attempts=0,
+        dirty=False,
+        lease_owner=None,
+        lease_until=None,
+    )
+
+
+def rebase(before: Node, current: Node, after: Node) -> Node | None:
+    """Carry a change over to what is stored now, or give None where it no longer applies.
+
+    Between a read and its commit a node may be given its parent, because its group was sealed, or a
+    longer lease of the same owner; neither touches what its text was made from.
+    """
+    same = replace(
+        current,
+        version=before.version,
+        parent=before.parent,
+        lease_until=before.lease_until,
+    )
+    return replace(after, parent=current.parent) if same == before else None
+
+
+def is_written(current: Node, after: Node) -> bool:
+    """Say whether ``after`` is what is stored, whoever reported the write as failed."""
+    return replace(current, version=after.version, parent=after.parent) == after
+
+
+def write(
+    before: Node,
+    after: Node,
+    *,
+    revision: Revision | None = None,
+    inputs: tuple[tuple[str, int], ...] = (),
+) -> NodeWrite:
+    """Give the compare-and-swap that turns ``before`` into ``after``."""
+    return NodeWrite(
+        node=replace(after, version=before.version + 1),
+        expected=before.version,
+        revision=revision,
+        inputs=inputs,
+    )

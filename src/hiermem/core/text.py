@@ -1,0 +1,328 @@
+"""The one text policy: what text may come in, and how much of it.
+
+The one rule: every text that reaches a store or a prompt has passed here, so that every store takes
+the same set of texts and gives them back code point for code point. A lone surrogate or a NUL is
+refused, or replaced by U+FFFD where the session was opened so; what is over its cap is always
+refused, since cutting would lose it. Nothing else is touched: no normalisation, no stripping. Sizes
+are in code points. What a text means or costs is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+from hiermem.errors import InvalidMessageError, InvalidTextError
+from hiermem.types import Content, FilePart, ImagePart, JsonPart, Message, Part, TextPart, ToolCall
+
+__all__ = [
+    "MAX_ARGUMENTS",
+    "MAX_CALLS",
+    "MAX_CONTENT",
+    "MAX_DEPTH",
+    "MAX_METADATA",
+    "MAX_NAME",
+    "MAX_PARTS",
+    "OnBad",
+    "check",
+    "check_json",
+    "check_name",
+    "clean_message",
+]
+
+OnBad: TypeAlias = Literal["refuse", "replace"]
+
+#: The text of one message: its content, with the texts, references and JSON of all its parts.
+MAX_CONTENT = 4_194_304
+#: Tenant, session id, thread, message key, speaker's name, tool name, id of a tool call.
+MAX_NAME = 512
+#: The parts of one message.
+MAX_PARTS = 1_024
+#: The tool calls of one message.
+MAX_CALLS = 1_024
+#: The arguments of all the tool calls of one message.
+MAX_ARGUMENTS = 1_048_576
+#: The metadata of one message: its texts and keys, and one for each other value.
+MAX_METADATA = 1_048_576
+#: The nesting of metadata and of JSON parts.
+MAX_DEPTH = 64
+
+# An integer of more bits cannot be printed under Python's default digit limit, so no JSON holds it.
+_MAX_BITS = 4_096
+_BAD = re.compile("[\x00\ud800-\udfff]")
+_REPLACEMENT = "\ufffd"
+
+
+def check(text: str, *, what: str, cap: int, on_bad: OnBad = "refuse") -> str:
+    """Give ``text`` as a plain str that any store can hold, or refuse it.
+
+    ``what`` names the value in the error, which never holds any of the text. ``cap`` is in code
+    points. Raises InvalidTextError.
+
+    >>> check("plain", what="title", cap=10)
+    'plain'
+    """
+    if type(text) is not str:
+        text = _plain(text, what=what)
+    if len(text) > cap:
+        raise InvalidTextError(f"{what} has {len(text):,} characters; at most {cap:,} are allowed")
+    # Both looks are passes in C, and the first knows ASCII at once.
+    if "\x00" in text or not (text.isascii() or _encodes(text)):
+        return _mend(text, what=what, on_bad=on_bad)
+    return text
+
+
+def _plain(text: object, *, what: str) -> str:
+    """Turn a subclass of str into the str it holds; refuse what is no text."""
+    if not isinstance(text, str):
+        raise InvalidTextError(f"{what} is {type(text).__name__}; it must be text")
+    # A subclass may override anything, so that its own methods are not asked.
+    return str.__str__(text)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _mend(text: str, *, what: str, on_bad: OnBad) -> str:
+    found = _BAD.search(text)
+    if found is None:
+        return text
+    if on_bad == "refuse":
+        kind = "a NUL" if found.group() == "\x00" else "a lone surrogate"
+        raise InvalidTextError(
+            f"{what} holds {kind} at character {found.start():,}, which cannot be stored; remove "
+            'it, or open the session with on_bad_text="replace" to have U+FFFD in its place'
+        )
+    # Two halves that stand together are the character they were meant to be; a half alone, and a
+    # NUL, become U+FFFD.
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return joined.replace("\x00", _REPLACEMENT)
+
+
+def check_name(text: str, *, what: str, on_bad: OnBad = "refuse") -> str:
+    """Give a name (tenant, session id, thread, key): 1 to 512 code points, otherwise free.
+
+    Raises InvalidTextError.
+    """
+    name = check(text, what=what, cap=MAX_NAME, on_bad=on_bad)
+    if not name:
+        raise InvalidTextError(f"{what} is empty; it must have 1 to {MAX_NAME} characters")
+    return name
+
+
+def check_json(
+    value: Any, *, what: str, cap: int = MAX_METADATA, on_bad: OnBad = "refuse"
+) -> tuple[Any, int]:
+    """Copy a JSON value into plain dicts, lists and scalars; give it with its weight.
+
+    The weight is the code points of all texts and keys plus one for each value, and is what
+    ``cap`` bounds. Mappings must have text keys, numbers must be finite, nesting is at most
+    MAX_DEPTH; tuples become lists, as JSON has no other. Raises InvalidTextError for a bad text
+    or too much of it, InvalidMessageError for what is not JSON.
+    """
+    copier = _JsonCopier(what=what, cap=cap, on_bad=on_bad)
+    copy = copier.copy(value, 0)
+    return copy, cap - copier.left
+
+
+class _JsonCopier:
+    """One copy under way: what is left of the cap, and what to call the value in an error."""
+
+    __slots__ = ("cap", "left", "on_bad", "what")
+
+    def __init__(self, *, what: str, cap: int, on_bad: OnBad) -> None:
+        self.what = what
+        self.cap = cap
+        self.left = cap
+        self.on_bad: OnBad = on_bad
+
+    def copy(self, value: Any, depth: int) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        self._spend(1)
+        if value is None or value is True or value is False:
+            return value
+        if isinstance(value, (int, float)):
+            return self._number(value)
+        if depth >= MAX_DEPTH:
+            raise InvalidMessageError(f"{self.what} is nested deeper than {MAX_DEPTH} levels")
+        if isinstance(value, Mapping):
+            copied: dict[str, Any] = {}
+            for key, held in value.items():
+                if not isinstance(key, str):
+                    raise InvalidMessageError(
+                        f"{self.what} has a key of type {type(key).__name__}; JSON has only texts"
+                    )
+                copied[self._text(key)] = self.copy(held, depth + 1)
+            return copied
+        if isinstance(value, (list, tuple)):
+            return [self.copy(held, depth + 1) for held in value]
+        raise InvalidMessageError(
+            f"{self.what} holds a {type(value).__name__}, which JSON does not have"
+        )
+
+    def _text(self, text: str) -> str:
+        self._spend(1 + len(text))
+        return check(text, what=self.what, cap=self.cap, on_bad=self.on_bad)
+
+    def _number(self, value: float) -> float:
+        # A subclass of a number (an enum's member, say) is stored as the number it is.
+        if isinstance(value, int):
+            if value.bit_length() > _MAX_BITS:
+                raise InvalidMessageError(f"{self.what} holds an integer of over {_MAX_BITS} bits")
+            return value if type(value) is int else int.__int__(value)
+        if not math.isfinite(value):
+            raise InvalidMessageError(
+                f"{self.what} holds a number that is not finite, which JSON does not have"
+            )
+        return value if type(value) is float else float.__float__(value)
+
+    def _spend(self, weight: int) -> None:
+        self.left -= weight
+        if self.left < 0:
+            raise InvalidTextError(
+                f"{self.what} is too large; at most {self.cap:,} characters and values are allowed"
+            )
+
+
+def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:
+    """Check every text inside a message; give the message itself where nothing had to change.
+
+    Covers content, parts, name, thread, key, tool calls and metadata, and leaves plain types in
+    all of them. Raises InvalidTextError for a bad or too long text and InvalidMessageError for
+    any other wrong shape.
+    """
+    if not isinstance(message, Message):
+        raise InvalidMessageError(
+            f"{type(message).__name__} is not a Message; make one with Message.user(...), "
+            "Message.from_openai(...) or their likes"
+        )
+    changes: dict[str, Any] = {}
+    content = message.content
+    if isinstance(content, str):
+        kept: Content = check(content, what="content", cap=MAX_CONTENT, on_bad=on_bad)
+    else:
+        kept = _clean_parts(content, on_bad=on_bad)
+    if kept is not content:
+        changes["content"] = kept
+    if type(message.role) is not str:
+        changes["role"] = str.__str__(message.role)
+    _clean_names(message, changes, on_bad=on_bad)
+    if message.tool_calls:
+        calls = _clean_calls(message.tool_calls, on_bad=on_bad)
+        if calls is not message.tool_calls:
+            changes["tool_calls"] = calls
+    if message.metadata or type(message.metadata) is not MappingProxyType:
+        # Copied even where it is empty: the caller could fill it later.
+        changes["metadata"] = _clean_metadata(message.metadata, on_bad=on_bad)
+    _check_time(message)
+    return replace(message, **changes) if changes else message
+
+
+def _clean_names(message: Message, changes: dict[str, Any], *, on_bad: OnBad) -> None:
+    """Add to ``changes`` the names of ``message`` that had to be changed."""
+    thread = check_name(message.thread, what="thread", on_bad=on_bad)
+    if thread is not message.thread:
+        changes["thread"] = thread
+    if message.key is not None:
+        key = check_name(message.key, what="key", on_bad=on_bad)
+        if key is not message.key:
+            changes["key"] = key
+    if message.tool_call_id is not None:
+        call_id = check_name(message.tool_call_id, what="tool_call_id", on_bad=on_bad)
+        if call_id is not message.tool_call_id:
+            changes["tool_call_id"] = call_id
+    if message.name is not None:
+        # An export often writes "" for a speaker without a name, so that it is let in.
+        name = check(message.name, what="name", cap=MAX_NAME, on_bad=on_bad)
+        if name is not message.name:
+            changes["name"] = name
+
+
+def _check_time(message: Message) -> None:
+    """Refuse a time that has no counterpart in UTC, where every store keeps it."""
+    at = message.created_at
+    if at is not None and not 1 < at.year < 9999:
+        raise InvalidMessageError("created_at must lie between the years 2 and 9998")
+
+
+def _clean_metadata(metadata: Mapping[str, Any], *, on_bad: OnBad) -> Any:
+    if not isinstance(metadata, Mapping):
+        raise InvalidMessageError(
+            f"metadata is {type(metadata).__name__}; it must be a mapping from texts to JSON values"
+        )
+    return check_json(metadata, what="metadata", cap=MAX_METADATA, on_bad=on_bad)[0]
+
+
+def _clean_parts(parts: tuple[Part, ...], *, on_bad: OnBad) -> tuple[Part, ...]:
+    """Check the parts one by one against what is left of the message's cap."""
+    if len(parts) > MAX_PARTS:
+        raise InvalidMessageError(
+            f"content has {len(parts):,} parts; at most {MAX_PARTS:,} are allowed"
+        )
+    cleaned: list[Part] = []
+    left = MAX_CONTENT
+    for number, given in enumerate(parts):
+        part, weight = _clean_part(given, what=f"content part {number}", cap=left, on_bad=on_bad)
+        left -= weight
+        cleaned.append(part)
+    # Identity tells the caller that nothing changed.
+    same = all(new is old for new, old in zip(cleaned, parts, strict=True))
+    return parts if same else tuple(cleaned)
+
+
+def _clean_part(part: Part, *, what: str, cap: int, on_bad: OnBad) -> tuple[Part, int]:
+    if isinstance(part, TextPart):
+        text = check(part.text, what=what, cap=cap, on_bad=on_bad)
+        return (part if text is part.text else TextPart(text)), len(text)
+    if isinstance(part, JsonPart):
+        if not isinstance(part.data, Mapping):
+            raise InvalidMessageError(
+                f"{what} holds {type(part.data).__name__}; a JsonPart holds a mapping"
+            )
+        data, weight = check_json(part.data, what=what, cap=cap, on_bad=on_bad)
+        return JsonPart(data), weight
+    reference = check(part.reference, what=what, cap=cap, on_bad=on_bad)
+    if isinstance(part, ImagePart):
+        detail = _small(part.detail, what=f"{what} detail", on_bad=on_bad)
+        image = ImagePart(reference, detail)
+        return (part if image == part else image), len(reference)
+    name = _small(part.name, what=f"{what} name", on_bad=on_bad)
+    media_type = _small(part.media_type, what=f"{what} media type", on_bad=on_bad)
+    file = FilePart(reference, name, media_type)
+    return (part if file == part else file), len(reference)
+
+
+def _small(text: str | None, *, what: str, on_bad: OnBad) -> str | None:
+    return None if text is None else check(text, what=what, cap=MAX_NAME, on_bad=on_bad)
+
+
+def _clean_calls(calls: tuple[ToolCall, ...], *, on_bad: OnBad) -> tuple[ToolCall, ...]:
+    if len(calls) > MAX_CALLS:
+        raise InvalidMessageError(
+            f"tool_calls has {len(calls):,} calls; at most {MAX_CALLS:,} are allowed"
+        )
+    cleaned: list[ToolCall] = []
+    left = MAX_ARGUMENTS
+    for number, call in enumerate(calls):
+        what = f"tool call {number}"
+        arguments = check(call.arguments, what=f"{what} arguments", cap=left, on_bad=on_bad)
+        left -= len(arguments)
+        cleaned.append(
+            ToolCall(
+                id=check_name(call.id, what=f"{what} id", on_bad=on_bad),
+                name=check_name(call.name, what=f"{what} name", on_bad=on_bad),
+                arguments=arguments,
+                type=check_name(call.type, what=f"{what} type", on_bad=on_bad),
+            )
+        )
+    return calls if tuple(cleaned) == calls else tuple(cleaned)

@@ -1,0 +1,45 @@
+"""The public, pure face of the sealing rules: whether a message would close a window, and why.
+
+It asks ``hiermem.core.windows.receive``, which is what an append runs, and keeps no rule of its
+own: what it says is what an append would do.
+
+The one rule: asking changes nothing.
+
+It sees one thread: a window that another thread's messages leave idle is not its concern.
+"""
+
+from __future__ import annotations
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.state import OpenWindow, Strand
+from hiermem.core.turns import Arrival
+from hiermem.core.windows import Limits, Reason, receive
+
+__all__ = ["CompressionTrigger"]
+
+
+class CompressionTrigger:
+    """Says why a message that arrives would close its thread's open window.
+
+    >>> from datetime import UTC, datetime
+    >>> trigger = CompressionTrigger(HierarchyConfig.by_tokens())
+    >>> noon = datetime(2024, 3, 15, 12, tzinfo=UTC)
+    >>> trigger.check(None, Arrival(0, "main", "assistant", size=2400, tokens=2400, at=noon))
+    ('size',)
+    """
+
+    def __init__(self, config: HierarchyConfig) -> None:
+        self.config = config
+        self._limits = Limits.of(config)
+
+    def check(self, window: OpenWindow | None, message: Arrival) -> tuple[Reason, ...]:
+        """Give a reason for each window that ``message`` would close, in order; () where none.
+
+        ``window`` is the open window of the message's thread (``SessionState.open_windows``), None
+        where none is open. A message that only makes the window due closes nothing.
+        """
+        if not self.config.enabled:
+            return ()
+        turns, open_window = window.strand if window is not None else Strand()
+        _, _, seals, _ = receive(turns, open_window, message, self._limits)
+        return tuple(seal.reason for seal in seals)

@@ -1,0 +1,159 @@
+"""Turns and exchange groups: which messages of a thread belong together, and where a cut may fall.
+
+An exchange group is an assistant's tool calls with all their results. It opens with the message
+that calls and ends when every call has its result, before the thread's next user or call-less
+assistant message, or when it holds GROUP_LIMIT messages; whoever closes its window from outside
+(idleness, the session's close) abandons it. What arrives inside goes with it: system messages,
+further calls, results of calls that nobody made. A point of the thread is *whole* where no group
+is open, and *safe* where, besides, the assistant spoke last or the last RUN messages were all
+users' (system messages skipped).
+
+The one rule: what is remembered of a thread is of constant size; a group is known by its count and
+its unanswered calls, never by its messages.
+
+Where the specification leaves a choice: two calls with one id need two results; a result that
+names no call answers the oldest unanswered call of the open group; a result of a call that its
+group gave up (of the last LATE of them) is flagged ``late_result``, any other that answers nothing
+``orphan_result``, and neither opens a group; an assistant message whose call was given up is
+flagged ``missing_result`` once.
+
+It does not know about sizes, windows or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from hiermem.types import Role, StoredMessage
+
+__all__ = ["GROUP_LIMIT", "LATE", "RUN", "Arrival", "Boundary", "Flag", "Slice", "Turns"]
+
+#: An exchange group of this many messages ends, answered or not.
+GROUP_LIMIT = 100
+#: So many users' messages in a row make a point safe without an assistant.
+RUN = 10
+#: So many calls that were given up are remembered in each thread, the newest.
+LATE = 100
+
+Boundary = Literal["turn", "message"]
+#: A message's index with what is to be noted on it.
+Flag = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A piece of an oversize message, up to before ``end_char``; None is the message's end."""
+
+    begin_char: int
+    end_char: int | None
+    size: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What sealing needs to know of a message; its text it never sees.
+
+    ``size`` is in the session's unit and ``tokens`` in tokens, both as summarising weighs them.
+    ``calls`` are the ids of an assistant's tool calls; ``result_of`` is the id that a tool's result
+    names. ``slices`` is given exactly where ``size`` alone exceeds the hard limit.
+    """
+
+    index: int
+    thread: str
+    role: Role
+    size: int
+    tokens: int
+    at: datetime
+    calls: tuple[str, ...] = ()
+    result_of: str | None = None
+    slices: tuple[Slice, ...] = ()
+
+    @classmethod
+    def of(cls, stored: StoredMessage, slices: Sequence[Slice] = ()) -> Arrival:
+        """Take it from a message as it is stored; ``slices`` are its measured pieces, if any."""
+        message = stored.message
+        return cls(
+            stored.index,
+            message.thread,
+            message.role,
+            stored.size,
+            stored.tokens,
+            stored.created_at,
+            tuple(call.id for call in message.tool_calls) if message.tool_calls else (),
+            message.tool_call_id,
+            tuple(slices),
+        )
+
+
+class Turns(NamedTuple):
+    """What is remembered of a thread's end.
+
+    ``run`` counts the users' messages at the end, system messages skipped, up to RUN;
+    ``assistant`` says whether the assistant spoke last; ``members`` is the number of messages in
+    the open exchange group, 0 where none is open; ``waiting`` holds its unanswered calls as (call
+    id, index of the message that calls); ``late`` the calls given up.
+    """
+
+    run: int = 0
+    assistant: bool = False
+    members: int = 0
+    waiting: tuple[tuple[str, int], ...] = ()
+    late: tuple[str, ...] = ()
+
+    def safe(self, boundary: Boundary) -> bool:
+        """Say whether a whole end is a safe one."""
+        return self.assistant or self.run >= RUN or boundary == "message"
+
+    def before(self, arrival: Arrival, flags: list[Flag]) -> Turns:
+        """End the open group where ``arrival`` does not belong to it."""
+        if self.members and (
+            arrival.role == "user" or (arrival.role == "assistant" and not arrival.calls)
+        ):
+            return self.abandon(flags)
+        return self
+
+    def abandon(self, flags: list[Flag]) -> Turns:
+        """End the open group as it is, flagging the messages whose calls are unanswered."""
+        if not self.members:
+            return self
+        flags.extend((index, "missing_result") for index in sorted({i for _, i in self.waiting}))
+        late = (*self.late, *(call for call, _ in self.waiting))[-LATE:]
+        return Turns(self.run, self.assistant, 0, (), late)
+
+    def after(self, arrival: Arrival, flags: list[Flag]) -> Turns:
+        """Take ``arrival`` in as the thread's last message, in the open group if there is one."""
+        role, members, waiting, late = arrival.role, self.members, self.waiting, self.late
+        run = self.run if role == "system" else min(self.run + 1, RUN) if role == "user" else 0
+        if role == "tool":
+            waiting, late = self._answer(arrival, flags)
+        elif arrival.calls:
+            waiting = (*waiting, *((call, arrival.index) for call in arrival.calls))
+        if members or arrival.calls:
+            members = members + 1 if waiting else 0
+        turns = Turns(run, role == "assistant", members, waiting, late)
+        return turns.abandon(flags) if members >= GROUP_LIMIT else turns
+
+    def _answer(
+        self, arrival: Arrival, flags: list[Flag]
+    ) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
+        """Give what is waiting and what is late once the result ``arrival`` is in."""
+        name = arrival.result_of
+        for place, (call, _) in enumerate(self.waiting):
+            if name is None or call == name:
+                return self.waiting[:place] + self.waiting[place + 1 :], self.late
+        if name is not None and name in self.late:
+            place = self.late.index(name)
+            flags.append((arrival.index, "late_result"))
+            return self.waiting, self.late[:place] + self.late[place + 1 :]
+        flags.append((arrival.index, "orphan_result"))
+        return self.waiting, self.late
+
+    @classmethod
+    def unpack(cls, row: Sequence[Any]) -> Turns:
+        """Read what JSON made of it."""
+        run, assistant, members, waiting, late = row
+        return cls(run, assistant, members, tuple((c, i) for c, i in waiting), tuple(late))

@@ -1,0 +1,1 @@
+"""The thin, asynchronous shell: reads snapshots, asks the core, calls models, commits."""

@@ -1,0 +1,354 @@
+"""Take messages and log events into a session: prepare outside the transaction, fold inside it.
+
+Everything that costs time (checking texts, counting tokens, cutting oversize messages) happens
+before the store is asked; what remains inside the transaction is the pure fold. The one rule: an
+append is all or nothing, and what it returned for is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from hiermem.config import HierarchyConfig
+from hiermem.core import fence, fold, measure
+from hiermem.core.fold import Folded
+from hiermem.core.state import SessionState
+from hiermem.core.text import clean_message
+from hiermem.core.turns import Arrival, Slice
+from hiermem.engine.handle import Handle, config_from, state_from
+from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClosedError
+from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot
+from hiermem.types import Message, SessionRecord, StoredMessage
+
+__all__ = ["About", "append", "close", "flatten", "flush", "reopen", "tick"]
+
+Messages: TypeAlias = Message | Iterable[Message]
+#: Above this many characters in one call, preparing it would hold up the event loop.
+_LONG = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What an application says of a session besides its messages."""
+
+    id: str
+    title: str | None = None
+    participants: tuple[str, ...] = ()
+    on_bad_text: Literal["refuse", "replace"] = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A message that is ready to be folded in, but for its index."""
+
+    message: Message
+    tokens: int
+    size: int
+    hash: str
+    fingerprint: str
+    echoes: tuple[tuple[int, int], ...]
+    points: tuple[int, ...]
+    slices: tuple[Slice, ...]
+
+    def arrival(self, index: int) -> Arrival:
+        """Give what the fold looks at."""
+        message = self.message
+        assert message.created_at is not None
+        return Arrival(
+            index=index,
+            thread=message.thread,
+            role=message.role,
+            size=self.size,
+            tokens=self.tokens,
+            at=message.created_at,
+            calls=tuple(call.id for call in message.tool_calls),
+            result_of=message.tool_call_id,
+            slices=self.slices,
+        )
+
+    def stored(self, index: int) -> StoredMessage:
+        """Give what the store keeps."""
+        return StoredMessage(
+            index=index,
+            message=self.message,
+            tokens=self.tokens,
+            size=self.size,
+            hash=self.hash,
+            slices=self.points,
+            echoes=self.echoes,
+        )
+
+
+class _ChangedError(Exception):
+    """The session turned out to have another configuration than was prepared for."""
+
+    def __init__(self, record: SessionRecord) -> None:
+        super().__init__()
+        self.record = record
+
+
+def flatten(messages: Sequence[Messages]) -> list[Message]:
+    """Give the messages of an append call, which takes messages and iterables of them.
+
+    Raises InvalidMessageError for anything else.
+    """
+    found: list[Message] = []
+    for item in messages:
+        if isinstance(item, Message):
+            found.append(item)
+            continue
+        if isinstance(item, (str, bytes, dict)) or not isinstance(item, Iterable):
+            raise InvalidMessageError(
+                f"append takes Message values, not {type(item).__name__}; "
+                "use Message.user(...) or Message.from_openai(...)"
+            )
+        for inner in item:
+            if not isinstance(inner, Message):
+                raise InvalidMessageError(
+                    f"append takes Message values, not {type(inner).__name__}; "
+                    "use Message.user(...) or Message.from_openai(...)"
+                )
+            found.append(inner)
+    return found
+
+
+async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> list[int]:
+    """Append messages and seal what they complete; give the index of each, in order.
+
+    A key seen before with the same content gives the index it has, and writes nothing.
+
+    Raises InvalidMessageError, InvalidTextError, MessageConflictError and SessionClosedError; in
+    each case nothing was written.
+    """
+    given = flatten(messages)
+    if not given:
+        return []
+    key = await handle.key()
+    record = await handle.store.session(about.id)
+    while True:
+        if record is not None:
+            handle.check(record)
+        config = handle.config if record is None else config_from(record.config)
+        prepare = _Preparer(handle, about, config, key)
+        if sum(len(m.content) for m in given) > _LONG:
+            prepared = await asyncio.to_thread(prepare, given)
+        else:
+            prepared = prepare(given)
+        decide = _Append(handle, about, config, prepared)
+        keys = [item.message.key for item in prepared if item.message.key is not None]
+        try:
+            return await handle.store.mutate(about.id, decide, keys=keys)
+        except _ChangedError as changed:
+            record = changed.record
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparer:
+    """Checks, stamps and measures messages under one configuration."""
+
+    handle: Handle
+    about: About
+    config: HierarchyConfig
+    key: bytes
+
+    def __call__(self, messages: Sequence[Message]) -> list[_Prepared]:
+        now = self.handle.clock()
+        return [self._one(message, now) for message in messages]
+
+    def _one(self, message: Message, now: datetime) -> _Prepared:
+        message = clean_message(message, on_bad=self.about.on_bad_text)
+        if message.created_at is None:
+            message = replace(message, created_at=now)
+        counter, unit = self.handle.counter, self.config.unit
+        tokens = measure.message_tokens(message, counter)
+        text = measure.body(message)
+        echoes = fence.find(text, key=self.key)
+        if unit == "tokens" and not echoes:
+            size = tokens
+        else:
+            size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
+        points: tuple[int, ...] = ()
+        slices: tuple[Slice, ...] = ()
+        if size > self.config.hard_limit and self.config.enabled:
+            points = measure.slice_points(
+                message, unit=unit, target=self.config.target, counter=counter
+            )
+            slices = _slices(message, points, unit, handle=self.handle)
+        return _Prepared(
+            message=message,
+            tokens=tokens,
+            size=size,
+            hash=measure.message_hash(message),
+            fingerprint=measure.fingerprint(message),
+            echoes=echoes,
+            points=points,
+            slices=slices,
+        )
+
+
+def _slices(
+    message: Message, points: tuple[int, ...], unit: Literal["tokens", "chars"], *, handle: Handle
+) -> tuple[Slice, ...]:
+    sizes = measure.slice_sizes(message, points, unit=unit, counter=handle.counter)
+    begins = (0, *points)
+    ends: tuple[int | None, ...] = (*points, None)
+    return tuple(
+        Slice(begin, end, size, tokens)
+        for begin, end, (size, tokens) in zip(begins, ends, sizes, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Append:
+    """The decision of one append, made inside the store's transaction."""
+
+    handle: Handle
+    about: About
+    config: HierarchyConfig
+    prepared: Sequence[_Prepared]
+
+    def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
+        record = snapshot.session
+        if record is not None and config_from(record.config) != self.config:
+            raise _ChangedError(record)
+        if record is None:
+            record = self._new_record()
+        else:
+            self.handle.check(record)
+        state = state_from(record.state)
+        indices, fresh, claimed = self._place(snapshot, state.next_index)
+        if not fresh:
+            return Changes(indices)
+        if record.closed:
+            raise SessionClosedError(record.id)
+        first = state.next_index
+        arrivals = [item.arrival(first + offset) for offset, item in enumerate(fresh)]
+        folded = fold.arrive(state, arrivals, self.config)
+        return Changes(
+            indices,
+            session=_advanced(record, folded, about=self.about),
+            messages=tuple(item.stored(first + offset) for offset, item in enumerate(fresh)),
+            keys=tuple(claimed),
+            flags=folded.flags,
+            nodes=folded.nodes,
+            parents=folded.parents,
+            drop=folded.drop,
+        )
+
+    def _new_record(self) -> SessionRecord:
+        return SessionRecord(
+            id=self.about.id,
+            title=self.about.title,
+            participants=self.about.participants,
+            config=self.config.to_json(),
+            counter=self.handle.counter.name,
+            created_at=self.handle.clock(),
+        )
+
+    def _place(
+        self, snapshot: Snapshot, next_index: int
+    ) -> tuple[list[int], list[_Prepared], list[tuple[str, KeyEntry]]]:
+        """Tell the new messages from those whose key was seen, in the store or in this call."""
+        indices: list[int] = []
+        fresh: list[_Prepared] = []
+        claimed: dict[str, KeyEntry] = {}
+        for item in self.prepared:
+            key = item.message.key
+            seen = None
+            if key is not None:
+                seen = snapshot.keys.get(key) or claimed.get(key)
+            if seen is not None and key is not None:
+                if seen.fingerprint is not None and seen.fingerprint != item.fingerprint:
+                    raise MessageConflictError(self.about.id, key=key, index=seen.index)
+                indices.append(seen.index)
+                continue
+            index = next_index + len(fresh)
+            if key is not None:
+                claimed[key] = KeyEntry(index, item.fingerprint)
+            indices.append(index)
+            fresh.append(item)
+        return indices, fresh, list(claimed.items())
+
+
+def _advanced(
+    record: SessionRecord, folded: Folded, *, about: About | None = None, closed: bool | None = None
+) -> SessionRecord:
+    """Give the record after a fold; a title or participants given later replace the earlier."""
+    return replace(
+        record,
+        title=about.title if about and about.title is not None else record.title,
+        participants=(about.participants if about else ()) or record.participants,
+        messages=folded.state.next_index,
+        state=folded.state.to_json(),
+        closed=record.closed if closed is None else closed,
+        version=record.version + 1,
+    )
+
+
+Fold: TypeAlias = Callable[[SessionState, HierarchyConfig], Folded]
+
+
+async def flush(handle: Handle, session_id: str) -> None:
+    """Seal each thread's open window at its last whole point."""
+    await _event(handle, session_id, "flush", fold.flush)
+
+
+async def tick(handle: Handle, session_id: str, now: datetime) -> None:
+    """Apply the time rule as if a message arrived ``now``, which must be timezone-aware."""
+    if now.utcoffset() is None:
+        raise InvalidMessageError("tick(now) needs a timezone-aware datetime")
+    await _event(
+        handle,
+        session_id,
+        "tick",
+        lambda state, config: fold.tick(state, now, config),
+        detail=now.isoformat(),
+    )
+
+
+async def close(handle: Handle, session_id: str) -> None:
+    """Seal everything up to one root and archive the session; closing it again changes nothing."""
+    await _event(handle, session_id, "close", fold.close, closed=True)
+
+
+async def reopen(handle: Handle, session_id: str) -> None:
+    """Make a closed session writable again; an open one is left as it is."""
+    await _event(handle, session_id, "reopen", lambda state, _: fold.reopen(state), closed=False)
+
+
+async def _event(
+    handle: Handle,
+    session_id: str,
+    kind: Literal["flush", "close", "reopen", "tick"],
+    decide: Fold,
+    *,
+    detail: str = "",
+    closed: bool | None = None,
+) -> None:
+    """Record an event of the log and fold it in."""
+    await handle.record(session_id)
+    when = handle.clock()
+
+    def change(snapshot: Snapshot) -> Changes[None]:
+        record = snapshot.session
+        assert record is not None  # sessions are never removed between the two reads
+        if closed is None and record.closed:
+            raise SessionClosedError(session_id)
+        if closed is not None and record.closed == closed:
+            return Changes(None)
+        folded = decide(state_from(record.state), config_from(record.config))
+        return Changes(
+            None,
+            session=_advanced(record, folded, closed=closed),
+            flags=folded.flags,
+            nodes=folded.nodes,
+            parents=folded.parents,
+            drop=folded.drop,
+            events=(LogEvent(kind, folded.state.next_index, when, detail),),
+        )
+
+    await handle.store.mutate(session_id, change)

@@ -1,0 +1,198 @@
+"""Makes one model call at a time: within the caps, in its turn, timed, retried and journalled.
+
+The one rule: a call is journalled before it is made where it may cost money, and never made where a
+cap would be passed. What an answer is worth is not asked here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from hiermem.engine.workshop import Workshop
+from hiermem.errors import HiermemError, ModelError, PermanentModelError, TransientModelError
+from hiermem.protocols import Attempt, LLMRequest, LLMResponse
+from hiermem.types import Node
+
+if TYPE_CHECKING:
+    from tenacity import AsyncRetrying, RetryCallState
+
+__all__ = ["ClaimLostError", "Making", "UnexpectedModelError", "ask"]
+
+#: The longest pause that is waited out inside a run; a longer Retry-After is the next run's.
+_LONGEST_WAIT: Final = 120.0
+_FIRST_WAIT: Final = 0.5
+_MOST_BACKOFF: Final = 30.0
+#: What a provider adds around each chat message.
+_PER_MESSAGE: Final = 4
+
+
+class ClaimLostError(Exception):
+    """Another run holds the node."""
+
+
+class UnexpectedModelError(ModelError):
+    """A model raised something that is not a ModelError; one attempt is spent on it."""
+
+
+@dataclass(slots=True)
+class Making:
+    """The making of one node: what it is claimed as, and the calls it took."""
+
+    node: Node
+    input_tokens: int
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    ended: list[Attempt] = field(default_factory=list[Attempt])
+
+
+async def ask(shop: Workshop, making: Making, request: LLMRequest) -> LLMResponse:
+    """Call the model, trying again where that may help.
+
+    Raises SpendLimitError before a call that would pass a cap, ClaimLostError where another run has the
+    node, and the last ModelError.
+    """
+    async for attempt in _retrying(shop):
+        with attempt:
+            return await _once(shop, making, request)
+    raise AssertionError("the last try returns or raises")
+
+
+def end_with(making: Making, attempt_reason: str) -> None:
+    """Record why the last answer was not taken as it was."""
+    making.ended[-1] = replace(making.ended[-1], outcome="rejected", reason=attempt_reason)
+
+
+def _retrying(shop: Workshop) -> AsyncRetrying:
+    """Make the retry policy: transient errors only, exponential with jitter, or as asked for."""
+    from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
+    backoff = wait_random_exponential(multiplier=_FIRST_WAIT, max=_MOST_BACKOFF)
+
+    def asked_for(state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        return (error.retry_after or 0.0) if isinstance(error, ModelError) else 0.0
+
+    def wait(state: RetryCallState) -> float:
+        return max(asked_for(state), backoff(state))
+
+    def stop(state: RetryCallState) -> bool:
+        left = shop.purse.time_left()
+        asked = asked_for(state)
+        return (
+            state.attempt_number > shop.policy.retries
+            or asked > _LONGEST_WAIT
+            or (left is not None and asked > left)
+        )
+
+    return AsyncRetrying(
+        stop=stop,
+        wait=wait,
+        retry=retry_if_exception_type(TransientModelError),
+        reraise=True,
+        sleep=shop.sleep,
+    )
+
+
+async def _once(shop: Workshop, making: Making, request: LLMRequest) -> LLMResponse:
+    """Make one call: reserve, take the turn, claim, journal, call, settle."""
+    purse, remote = shop.purse, shop.llm.remote
+    tokens_in = making.input_tokens
+    if remote or purse.counts_tokens:
+        tokens_in = sum(
+            request.counter.count(message.content) + _PER_MESSAGE for message in request.messages
+        )
+    reserved = tokens_in + request.max_tokens
+    await purse.reserve(reserved)
+    used_in = used_out = 0
+    try:
+        attempt = await _announce(shop, making)
+        # From here on the tokens count as spent, whatever becomes of the call.
+        used_in = tokens_in
+        try:
+            async with asyncio.timeout(shop.policy.call_timeout):
+                response = await shop.llm.complete(request)
+        except Exception as error:  # noqa: BLE001  # a model may raise anything; it is told apart
+            told = _end_in_error(shop, making, attempt, error, tokens_in=tokens_in)
+            used_in = 0 if told.charged is False else tokens_in
+            raise told from None
+        usage = response.usage
+        used_in = tokens_in if usage.input_tokens is None else usage.input_tokens
+        used_out = (
+            request.counter.count(response.text)
+            if usage.output_tokens is None
+            else usage.output_tokens
+        )
+        making.tokens_in += used_in
+        making.tokens_out += used_out
+        _end(
+            shop,
+            making,
+            replace(attempt, outcome="ok", tokens_in=used_in, tokens_out=used_out),
+        )
+        return response
+    finally:
+        purse.settle(reserved, tokens_in=used_in, tokens_out=used_out)
+
+
+async def _announce(shop: Workshop, making: Making) -> Attempt:
+    """Take the node's lease and journal the call, where the model is remote.
+
+    Raises ClaimLostError.
+    """
+    node, ledger = making.node, shop.ledger
+    if shop.llm.remote:
+        await shop.pace.turn()
+        if not ledger.claimed(node.id):
+            claimed = await ledger.claim(node)
+            if claimed is None:
+                raise ClaimLostError
+            making.node = claimed
+    making.calls += 1
+    attempt = Attempt(
+        id=f"{shop.run_id}/{node.id}/{making.calls}",
+        run_id=shop.run_id,
+        session_id=shop.session_id,
+        node_id=node.id,
+        number=making.calls,
+        model=shop.llm.name,
+        started_at=shop.now(),
+    )
+    if shop.llm.remote:
+        await ledger.begin(attempt, ended=making.ended)
+        making.ended.clear()
+    return attempt
+
+
+def _end_in_error(
+    shop: Workshop, making: Making, attempt: Attempt, error: Exception, *, tokens_in: int
+) -> ModelError:
+    """Journal a call that raised, and say what it means as one of our errors.
+
+    The error's own words are left out: they may hold the prompt, or a key.
+    """
+    name = type(error).__name__
+    if isinstance(error, ModelError):
+        told: ModelError = error
+    elif isinstance(error, (TimeoutError, ConnectionError)):
+        told = TransientModelError(f"the call ended in {name}")
+    elif isinstance(error, HiermemError):
+        told = PermanentModelError(f"the call ended in {name}", charged=False)
+    else:
+        told = UnexpectedModelError(f"the call ended in {name}")
+    spent = 0 if told.charged is False else tokens_in
+    making.tokens_in += spent
+    _end(
+        shop,
+        making,
+        replace(attempt, outcome="error", reason=name, tokens_in=spent),
+    )
+    return told
+
+
+def _end(shop: Workshop, making: Making, attempt: Attempt) -> None:
+    ended = replace(attempt, ended_at=shop.now())
+    shop.ledger.end(ended)
+    making.ended.append(ended)

@@ -1,0 +1,150 @@
+"""Works out what an update would do, without doing it: the dry run.
+
+It walks the unfinished nodes in the run's own order and asks the same functions of ``core`` what
+each would take. The one rule: nothing is written and no model is called. What a node would say is
+unknown, so its input hash stands for it: two nodes made from the same inputs say the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from hiermem.core import plan, status
+from hiermem.core.agenda import PAGE
+from hiermem.core.hashes import input_hash
+from hiermem.core.inputs import Inputs, partition
+from hiermem.engine.generate import prompt_tokens, verbatim_revision
+from hiermem.engine.workshop import Workshop, read_inputs, read_serving
+from hiermem.types import Node
+
+__all__ = ["foresee"]
+
+
+async def foresee(
+    shop: Workshop, counts: Mapping[int, int], loose: Sequence[Node]
+) -> plan.UpdatePlan:
+    """Plan an update of the first ``counts`` nodes of each level, and of the ``loose`` ones."""
+    sight = _Sight(shop)
+    for level, stop in sorted(counts.items()):
+        after = -1
+        while True:
+            page = await shop.store.unfinished(shop.session_id, level, after, PAGE)
+            for node in page:
+                if node.ordinal < stop:
+                    await sight.look(node)
+            if len(page) < PAGE or page[-1].ordinal >= stop:
+                break
+            after = page[-1].ordinal
+        for node in sight.soiled(level):
+            await sight.look(node)
+    for node in loose:
+        await sight.look(node)
+    return sight.tally.plan()
+
+
+class _Sight:
+    """What is foreseen so far: for each node that gets a text, a name for what it will say."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._says: dict[str, str] = {}
+        self._asked: set[str] = set()
+        self._soiled: dict[int, dict[str, Node]] = {}
+        self.tally = plan.Tally(policy=shop.policy, remote=shop.llm.remote, steady=shop.steady)
+
+    def soiled(self, level: int) -> list[Node]:
+        """Give the made nodes of ``level`` that lose an input they were made from."""
+        found = self._soiled.pop(level, {})
+        return [node for id_, node in sorted(found.items()) if id_ not in self._says]
+
+    async def look(self, node: Node) -> None:
+        """Foresee one node."""
+        if status.standing(node, now=self._shop.now()) == "leased":
+            self._says[node.id] = f"leased {node.id}"
+            return
+        if any(child in self._says for child in node.children):
+            await self._look_above(node)
+            return
+        inputs = await read_inputs(self._shop, node)
+        if inputs is None:
+            return
+        serving = await read_serving(self._shop, node)
+        if serving and node.dirty and plan.is_clean(node, inputs, serving):
+            self._says[node.id] = serving.output_hash
+            return
+        says = await self._look_at(node, inputs)
+        self._says[node.id] = says
+        if serving and serving.output_hash != says:
+            await self._soil(node)
+
+    async def _look_at(self, node: Node, inputs: Inputs) -> str:
+        """Foresee a node whose inputs are there; give a name for what it will say."""
+        shop, level_plan = self._shop, self._shop.plan(node.level)
+        if node.verbatim or not inputs.sources:
+            self.tally.kept(node)
+            made = verbatim_revision(node, inputs, level_plan, count=shop.counter.count)
+            return made.output_hash
+        length = plan.lengths(
+            node,
+            inputs,
+            hard_ratio=shop.policy.hard_ratio,
+            verbatim_tokens=shop.config.verbatim_tokens,
+        )
+        wanted = plan.node_hash(node, inputs, level_plan.strategy)
+        before = await shop.store.reusable(wanted)
+        if before is not None and plan.may_reuse(before, length):
+            self.tally.reused(node)
+            return before.output_hash
+        room = self._room(node, length.limit)
+        parts = (
+            1 if room is None else len(partition(inputs.sources, room, count=shop.counter.count))
+        )
+        return self._ask(node, wanted, parts=parts)
+
+    async def _look_above(self, node: Node) -> None:
+        """Foresee a node that waits for children which are only foreseen themselves."""
+        shop = self._shop
+        made = [child for child in node.children if child not in self._says]
+        stored = await shop.store.nodes(shop.session_id, made)
+        found = await shop.store.revisions(
+            shop.session_id, [(child.id, child.revision) for child in stored]
+        )
+        said = {revision.node_id: revision.output_hash for revision in found} | self._says
+        outputs = [said.get(child, child) for child in node.children]
+        if node.verbatim:
+            self.tally.kept(node)
+            strategy = "verbatim"
+            self._says[node.id] = input_hash(level=0, strategy=strategy, outputs=outputs)
+        else:
+            strategy = shop.plan(node.level).strategy
+            wanted = input_hash(level=node.level, strategy=strategy, outputs=outputs)
+            room = self._room(node, math.ceil(shop.policy.hard_ratio * node.allotted_tokens))
+            parts = 1 if room is None else math.ceil(node.input_tokens / room)
+            self._says[node.id] = self._ask(node, wanted, parts=parts)
+        if node.revision:
+            await self._soil(node)
+
+    def _ask(self, node: Node, wanted: str, *, parts: int) -> str:
+        """Count a call, or the reuse of one that the same run makes for an equal node."""
+        if wanted in self._asked:
+            self.tally.reused(node)
+        else:
+            self._asked.add(wanted)
+            self.tally.called(node, parts=max(1, parts))
+        return f"answer to {wanted}"
+
+    def _room(self, node: Node, answer: int) -> int | None:
+        window = self._shop.llm.context_window
+        if window is None:
+            return None
+        prompt = prompt_tokens(self._shop.plan(node.level), count=self._shop.counter.count)
+        return plan.room_for_inputs(window, answer=answer, prompt=prompt)
+
+    async def _soil(self, node: Node) -> None:
+        """Note that the made parent of a node with a new text is made anew as well."""
+        if node.parent is None:
+            return
+        for parent in await self._shop.store.nodes(self._shop.session_id, [node.parent]):
+            if parent.revision:
+                self._soiled.setdefault(parent.level, {})[parent.id] = parent

@@ -1,0 +1,433 @@
+"""Makes the text of one node: kept word for word, found again, asked of a model, or the stand-in.
+
+::
+
+    inputs -> verbatim | made before | prompt -> stricter prompt -> windows below
+           -> failed -> stand-in
+
+The one rule: it commits nothing and decides nothing. It reads the inputs, lets ``core`` say what
+follows, and gives back an Outcome for the ledger. What is hard wrong with an answer never gets
+into one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hiermem.core import anchors, plan, status, units
+from hiermem.core.assess import MOST_ANCHORS, Draft, assess, join, weigh_against
+from hiermem.core.hashes import VERBATIM, input_hash, output_hash
+from hiermem.core.inputs import Inputs, Verbatim, partition, rebase, word_for_word
+from hiermem.core.plan import Failure, Lengths, LevelPlan
+from hiermem.core.prompt import Length, render, stricter
+from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
+from hiermem.engine.ledger import Outcome, OutcomeKind
+from hiermem.engine.workshop import Workshop, read_inputs, read_serving, read_windows
+from hiermem.errors import ModelError, PermanentModelError, SpendLimitError
+from hiermem.protocols import LLMRequest, LLMResponse, SourceText
+from hiermem.types import Node, Revision
+
+__all__ = ["make", "prompt_tokens", "verbatim_revision"]
+
+#: Words of a template that are not in its text yet: title, people, times, marks.
+_PROMPT_FRAME: Final = 120
+
+
+class _UnfitError(Exception):
+    """No answer of this run may become memory."""
+
+    def __init__(self, kind: Failure, error: str) -> None:
+        super().__init__(error)
+        self.kind: Failure = kind
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One node in hand: what it is made from and how."""
+
+    shop: Workshop
+    making: Making
+    inputs: Inputs
+    plan: LevelPlan
+    length: Lengths
+    serving: Revision | None
+
+    @property
+    def node(self) -> Node:
+        return self.making.node
+
+
+async def make(shop: Workshop, node: Node) -> Outcome:
+    """Make the text of ``node``, or say why there is none. Commits nothing.
+
+    Raises what the store raises.
+    """
+    stand = status.standing(node, now=shop.now(), owner=shop.run_id)
+    if stand == "leased":
+        return Outcome("leased", node)
+    inputs = await read_inputs(shop, node)
+    if inputs is None:
+        return Outcome("moved", node)
+    serving = await read_serving(shop, node)
+    if node.dirty and node.status == "active" and serving and plan.is_clean(node, inputs, serving):
+        # A provisional node is only looked at as if dirty; nothing about it has to be written.
+        return Outcome("clean", node, after=status.clean(node) if node.sealed else None)
+    length = plan.lengths(
+        node,
+        inputs,
+        hard_ratio=shop.policy.hard_ratio,
+        verbatim_tokens=shop.config.verbatim_tokens,
+    )
+    task = _Task(shop, Making(node, inputs.tokens), inputs, shop.plan(node.level), length, serving)
+    if node.verbatim or not inputs.sources:
+        revision = verbatim_revision(node, inputs, shop.plan(node.level), count=shop.counter.count)
+        return _give(task, "made", replace(revision, created_at=shop.now()))
+    return await _once_for_all(task)
+
+
+def verbatim_revision(
+    node: Node, inputs: Inputs, level_plan: LevelPlan, *, count: Callable[[str], int]
+) -> Revision:
+    """Make the revision of a node that keeps its inputs word for word, or has none to keep."""
+    kept = word_for_word(inputs, count=count) if inputs.sources else Verbatim("", 0, "")
+    found = anchors.find(kept.text, limit=MOST_ANCHORS)
+    return Revision(
+        node_id=node.id,
+        number=node.revision + 1,
+        text=kept.text,
+        tokens=kept.tokens,
+        input_hash=input_hash(
+            level=node.level, strategy=VERBATIM, outputs=inputs.outputs, overlap=inputs.overlap
+        ),
+        output_hash=output_hash(text=kept.text, anchors=found),
+        strategy=VERBATIM,
+        style=level_plan.style,
+        model="verbatim",
+        created_at=node.last_at,
+        provenance=kept.provenance,
+        anchors=found,
+        trust=inputs.trust,
+        extras={"base": node.span.start},
+    )
+
+
+def prompt_tokens(level_plan: LevelPlan, *, count: Callable[[str], int]) -> int:
+    """Estimate what a request of this level takes besides its inputs."""
+    return count(level_plan.template.system) + count(level_plan.template.user) + _PROMPT_FRAME
+
+
+async def _once_for_all(task: _Task) -> Outcome:
+    """Find the text that was made from the same inputs, or is being made; else make it."""
+    shop, wanted = task.shop, plan.node_hash(task.node, task.inputs, task.plan.strategy)
+    while (others := shop.making.get(wanted)) is not None:
+        await asyncio.wait([others])
+        found = others.result()
+        if found is not None and plan.may_reuse(found, task.length):
+            return _reuse(task, found)
+        if shop.making.get(wanted) is others:
+            break
+    before = await shop.store.reusable(wanted)
+    if before is not None and plan.may_reuse(before, task.length):
+        return _reuse(task, before)
+    mine: asyncio.Future[Revision | None] = asyncio.get_running_loop().create_future()
+    shop.making[wanted] = mine
+    made: Revision | None = None
+    try:
+        outcome = await _compose_or_stand_in(task, wanted)
+        if outcome.kind == "made":
+            made = outcome.revision
+        return outcome
+    finally:
+        mine.set_result(made)
+        if made is None and shop.making.get(wanted) is mine:
+            del shop.making[wanted]
+
+
+def _reuse(task: _Task, found: Revision) -> Outcome:
+    """Serve a text that was made before, moved to this node's place in the conversation."""
+    node = task.node
+    base = found.extras.get("base")
+    shift = node.span.start - base if isinstance(base, int) else 0
+    provenance = rebase(found.provenance, found.text, shift=shift, among=node.span)
+    revision = Revision(
+        node_id=node.id,
+        number=node.revision + 1,
+        text=found.text,
+        tokens=found.tokens,
+        input_hash=found.input_hash,
+        output_hash=found.output_hash,
+        strategy=found.strategy,
+        style=found.style,
+        model=found.model,
+        created_at=task.shop.now(),
+        provenance=provenance,
+        anchors=found.anchors,
+        tags=found.tags,
+        entities=found.entities,
+        fidelity=found.fidelity,
+        unsupported=found.unsupported,
+        trust=task.inputs.trust,
+        reused=True,
+        extras={"base": node.span.start},
+    )
+    return _give(task, "reused", revision)
+
+
+async def _compose_or_stand_in(task: _Task, wanted: str) -> Outcome:
+    """Ask the model; where nothing fit comes of it, count the attempt or commit the stand-in."""
+    shop, making = task.shop, task.making
+    try:
+        draft = await _compose(task)
+    except SpendLimitError:
+        await shop.ledger.give_back(task.node.id, making.ended)
+        return Outcome("refused", task.node)
+    except ClaimLostError:
+        return Outcome("moved", task.node, attempts=tuple(making.ended))
+    except _UnfitError as unfit:
+        return await _after_failure(task, unfit)
+    revision = _revision(task, draft, wanted=wanted, level_plan=task.plan)
+    return _give(task, "made", revision)
+
+
+async def _after_failure(task: _Task, unfit: _UnfitError) -> Outcome:
+    """Leave the node failed, keep the stand-in it has, or make the stand-in."""
+    node, shop = task.node, task.shop
+    working = _working(task)
+    spent, stand_in_due = plan.after_failure(node, unfit.kind, shop.policy)
+    if node.degraded and node.revision and not node.dirty:
+        after = status.keep(working, error=unfit.error)
+        return Outcome("kept", node, after, attempts=tuple(task.making.ended))
+    failed = status.fail(working, error=unfit.error, attempts=spent)
+    if stand_in_due:
+        draft = await _stand_in(task)
+        if draft is not None:
+            fallback = shop.plan(node.level, shop.fallback)
+            revision = _revision(
+                task,
+                draft,
+                wanted=plan.node_hash(node, task.inputs, fallback.strategy),
+                level_plan=fallback,
+                degraded=True,
+            )
+            given = _give(task, "degraded", revision)
+            assert given.after is not None
+            return replace(given, after=replace(given.after, error=unfit.error, attempts=spent))
+    return Outcome("failed", node, failed, attempts=tuple(task.making.ended))
+
+
+def _unfit(error: ModelError) -> _UnfitError:
+    """Say what a model's error spends. Its words stay out: they may hold the prompt, or a key."""
+    kind: Failure = "permanent" if isinstance(error, PermanentModelError) else "transient"
+    return _UnfitError(kind, f"{type(error).__name__} ({error.kind})")
+
+
+def _working(task: _Task) -> Node:
+    """Give the node as being generated: as it was claimed, or as if it were."""
+    node, shop = task.node, task.shop
+    if shop.ledger.claimed(node.id):
+        return node
+    pending = status.open_again(node, now=shop.now(), owner=shop.run_id)
+    return status.claim(pending, owner=shop.run_id, until=None)
+
+
+def _give(task: _Task, kind: OutcomeKind, revision: Revision) -> Outcome:
+    """Give the outcome that makes ``revision`` serve."""
+    serving = task.serving
+    return Outcome(
+        kind,
+        task.node,
+        status.succeed(_working(task), revision),
+        revision,
+        inputs=task.inputs.serving,
+        attempts=tuple(task.making.ended),
+        soils=serving is not None and serving.output_hash != revision.output_hash,
+    )
+
+
+async def _stand_in(task: _Task) -> Draft | None:
+    """Extract a text from the same inputs; None where even that is not fit."""
+    request = _request(task, task.inputs.sources, task.length, summaries=0, prompted=False)
+    response = await task.shop.fallback.complete(request)
+    draft = await _assess(task, response, request, task.inputs.tokens)
+    return draft if draft.fit else None
+
+
+async def _compose(task: _Task) -> Draft:
+    """Get a fit draft: from the inputs, and from the windows below where it lost too much.
+
+    Raises _UnfitError, SpendLimitError and ClaimLostError.
+    """
+    draft = await _in_parts(task, task.inputs, task.length)
+    if (
+        task.node.level < plan.FROM_WINDOWS
+        or draft.units
+        or draft.fidelity >= task.plan.min_fidelity
+    ):
+        return draft
+    windows = await read_windows(task.shop, task.node)
+    if windows is None:
+        return draft
+    try:
+        other = await _in_parts(task, windows, task.length)
+    except (_UnfitError, SpendLimitError):
+        return draft
+    texts = [source.text for source in windows.sources]
+    limit = plan.anchor_limit(task.length.target)
+    first, second = await asyncio.to_thread(
+        lambda: [weigh_against(each, texts, limit=limit) for each in (draft, other)]
+    )
+    return other if plan.better(first, second) else draft
+
+
+async def _in_parts(task: _Task, inputs: Inputs, length: Lengths) -> Draft:
+    """Summarise inputs in one request, or in several where the model's window is too small."""
+    shop, count = task.shop, task.shop.counter.count
+    summaries = 0 if task.node.level == 1 else len(inputs.sources)
+    room = plan.room_for_inputs(
+        shop.llm.context_window,
+        answer=length.limit,
+        prompt=prompt_tokens(task.plan, count=count) if shop.llm.context_window else 0,
+    )
+    if room is None:
+        return await _draft(task, inputs.sources, length, tokens=inputs.tokens, summaries=summaries)
+    parts = await asyncio.to_thread(partition, inputs.sources, room, count=count)
+    if len(parts) == 1:
+        return await _draft(task, inputs.sources, length, tokens=inputs.tokens, summaries=summaries)
+    sizes = [sum(count(source.text) for source in part) for part in parts]
+    drafts: list[Draft] = []
+    for part, size, share in zip(parts, sizes, plan.shares(length, sizes), strict=True):
+        drafts.append(await _draft(task, part, share, tokens=size, summaries=summaries))
+    return join(drafts, count=count)
+
+
+async def _assess(task: _Task, response: LLMResponse, request: LLMRequest, tokens: int) -> Draft:
+    """Weigh one answer, off the event loop: it reads all of the inputs."""
+    steady = task.shop.steady
+    return await asyncio.to_thread(
+        assess,
+        response,
+        request=request,
+        input_tokens=tokens,
+        sections=() if steady else task.plan.template.required,
+        min_fidelity=task.plan.min_fidelity,
+        limit=plan.anchor_limit(request.target_tokens),
+    )
+
+
+async def _draft(
+    task: _Task,
+    sources: Sequence[SourceText],
+    length: Lengths,
+    *,
+    tokens: int,
+    summaries: int,
+) -> Draft:
+    """Ask once, and once more with what was wrong; give the better of what may be taken.
+
+    Raises _UnfitError where neither answer may, SpendLimitError and ClaimLostError.
+    """
+    request = _request(task, sources, length, summaries=summaries)
+    best: Draft | None = None
+    for tried in range(1, plan.PROMPTS + 1):
+        try:
+            response = await ask(task.shop, task.making, request)
+        except SpendLimitError:
+            if best is None:
+                raise
+            return best
+        except ModelError as error:
+            if best is None:
+                raise _unfit(error) from None
+            return best
+        draft = await _assess(task, response, request, tokens)
+        if draft.fit and (best is None or plan.better(best.worth, draft.worth)):
+            best = draft
+        steady = bool(response.units) or task.shop.steady
+        step = plan.after_answer(tried=tried, problems=draft.problems, steady=steady)
+        if draft.problems and step != "accept":
+            end_with(task.making, ",".join(problem.kind for problem in draft.problems))
+        if step != "again":
+            break
+        request = replace(
+            request,
+            messages=stricter(request.messages, draft.problems, missing=draft.missing),
+        )
+    if best is None:
+        raise _UnfitError(
+            "rejected", ",".join(sorted({problem.kind for problem in draft.problems}))
+        )
+    return best
+
+
+def _request(
+    task: _Task,
+    sources: Sequence[SourceText],
+    length: Lengths,
+    *,
+    summaries: int,
+    prompted: bool = True,
+) -> LLMRequest:
+    """Write the request for these sources."""
+    shop, node = task.shop, task.node
+    messages = (
+        render(
+            task.plan.template,
+            sources,
+            facts=shop.facts(node, summaries),
+            length=Length(
+                length.target, length.limit, task.plan.ratio, ratio_only=shop.config.ratio_only
+            ),
+            overlap=task.inputs.overlap,
+        )
+        if prompted
+        else ()
+    )
+    return LLMRequest(
+        task="summarise",
+        messages=messages,
+        inputs=tuple(sources),
+        target_tokens=length.target,
+        max_tokens=length.limit,
+        counter=shop.counter,
+        level=node.level,
+        style=task.plan.style,
+        temperature=shop.config.temperature,
+    )
+
+
+def _revision(
+    task: _Task, draft: Draft, *, wanted: str, level_plan: LevelPlan, degraded: bool = False
+) -> Revision:
+    """Make the record of a draft that becomes memory."""
+    node, making, shop = task.node, task.making, task.shop
+    found = draft.anchors
+    started = min((attempt.started_at for attempt in making.ended), default=shop.now())
+    now = shop.now()
+    return Revision(
+        node_id=node.id,
+        number=node.revision + 1,
+        text=draft.text,
+        tokens=draft.tokens,
+        input_hash=wanted,
+        output_hash=output_hash(text=draft.text, anchors=found),
+        strategy=level_plan.strategy,
+        style=level_plan.style,
+        model=draft.model or (shop.fallback.name if degraded else shop.llm.name),
+        created_at=now,
+        provenance=units.pack(draft.units) if draft.units else "",
+        anchors=found,
+        fidelity=draft.fidelity,
+        unsupported=draft.unsupported,
+        trust=task.inputs.trust,
+        degraded=degraded,
+        tokens_in=making.tokens_in,
+        tokens_out=making.tokens_out,
+        calls=making.calls,
+        duration_ms=max(0, math.ceil((now - started).total_seconds() * 1000)),
+        extras={"base": node.span.start},
+    )

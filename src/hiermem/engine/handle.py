@@ -1,0 +1,113 @@
+"""What every engine call of one tenant shares: the store, the counter, the clock, the key.
+
+The one rule: a cache here only ever saves work; what it holds is checked against the store's record
+by value, so that another process may write the same session at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
+from hiermem.core.fence import tenant_key
+from hiermem.core.needs import Need, NeedLevel, NeedMessages, NeedNodes, Reading
+from hiermem.core.state import SessionState
+from hiermem.errors import CounterMismatchError, NotFoundError
+from hiermem.protocols import TenantStore, TokenCounter
+from hiermem.types import SessionRecord
+
+__all__ = ["Handle", "config_from"]
+
+T = TypeVar("T")
+_log = logging.getLogger("hiermem.sessions")
+
+
+def utc_now() -> datetime:
+    """Read the wall clock."""
+    return datetime.now(UTC)
+
+
+@lru_cache(maxsize=64)
+def config_from(text: str) -> HierarchyConfig:
+    """Read a stored configuration; the same text gives the same object."""
+    return HierarchyConfig.from_json(text)
+
+
+@dataclass(slots=True)
+class Handle:
+    """One tenant's view of a store with the parts that deciding needs."""
+
+    store: TenantStore
+    counter: TokenCounter
+    config: HierarchyConfig
+    update_policy: UpdatePolicy = field(default_factory=UpdatePolicy)
+    context_policy: ContextPolicy = field(default_factory=ContextPolicy)
+    clock: Callable[[], datetime] = utc_now
+    _key: bytes | None = None
+    _warned: set[str] = field(default_factory=set)
+
+    async def key(self) -> bytes:
+        """Give the key that signs this tenant's fences."""
+        if self._key is None:
+            self._key = tenant_key(await self.store.secret(), self.store.tenant)
+        return self._key
+
+    async def record(self, session_id: str) -> SessionRecord:
+        """Give the session's record.
+
+        Raises NotFoundError where it has none yet, CounterMismatchError where it was counted by
+        another counter than this handle's.
+        """
+        found = await self.store.session(session_id)
+        if found is None:
+            raise NotFoundError(
+                f"session {session_id!r} does not exist; the first append() creates it"
+            )
+        self.check(found)
+        return found
+
+    def check(self, record: SessionRecord) -> None:
+        """Refuse to mix counts; say once that a session keeps the configuration it began with."""
+        if record.counter != self.counter.name:
+            raise CounterMismatchError(
+                f"session {record.id!r} is counted by {record.counter!r}, this memory by "
+                f"{self.counter.name!r}; open it with the counter it began with"
+            )
+        if record.id not in self._warned and config_from(record.config) != self.config:
+            self._warned.add(record.id)
+            _log.warning(
+                "session %r goes on with the configuration stored at its first append, "
+                "which differs from the one given now",
+                record.id,
+            )
+
+    async def answer(self, session_id: str, reading: Reading[T]) -> T:
+        """Run a reading decision to its end, supplying what it needs from the store."""
+        reply: Any = None
+        while True:
+            try:
+                need = reading.send(reply)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            reply = await self._supply(session_id, need)
+
+    async def _supply(self, session_id: str, need: Need) -> Any:
+        if isinstance(need, NeedMessages):
+            return await self.store.messages(session_id, need.start, need.stop)
+        if isinstance(need, NeedNodes):
+            return await self.store.nodes(session_id, need.ids)
+        if isinstance(need, NeedLevel):
+            return await self.store.level(session_id, need.level, need.start, need.stop)
+        return await self.store.revisions(session_id, need.wanted)
+
+
+@lru_cache(maxsize=256)
+def state_from(text: str) -> SessionState:
+    """Read a stored fold state; the same text gives the same object."""
+    return SessionState.from_json(text)

@@ -1,0 +1,273 @@
+"""Writes what becomes of nodes: claims under a lease, commits by compare-and-swap, the journal.
+
+The one rule: what is paid for is not lost. A commit is tried again when the store is busy, carried
+over when only the parent or the lease of its node changed meanwhile, and recognised when it took
+effect although the store reported a failure. Nothing is committed over what another run made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypeAlias
+
+from hiermem.core import status
+from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
+from hiermem.protocols import Attempt, NodeWrite, TenantStore
+from hiermem.types import Node, Revision
+
+__all__ = ["Ledger", "Outcome", "OutcomeKind"]
+
+OutcomeKind: TypeAlias = Literal[
+    "made", "reused", "degraded", "kept", "clean", "failed", "refused", "leased", "moved"
+]
+#: How often a write is tried while the store fails, and the first pause in seconds, doubled each.
+_TRIES: Final = 5
+_PAUSE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one node, not yet committed.
+
+    ``node`` is what the change starts from. ``made`` and ``reused`` have a good text, ``degraded``
+    the stand-in; a ``kept`` node goes on with the stand-in that it had, a ``clean`` one was dirty
+    for nothing; ``failed`` has nothing new. ``refused`` met a cap, ``leased`` is in another run's
+    hands, ``moved`` changed while it was read. ``soils``: what it says is new to its parent.
+    """
+
+    kind: OutcomeKind
+    node: Node
+    after: Node | None = None
+    revision: Revision | None = None
+    inputs: tuple[tuple[str, int], ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    soils: bool = False
+
+
+class Ledger:
+    """One run's writing hand in one session."""
+
+    def __init__(
+        self,
+        store: TenantStore,
+        session_id: str,
+        *,
+        run_id: str,
+        lease: timedelta,
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self.unknown = 0
+        self._store, self._session_id, self._run_id = store, session_id, run_id
+        self._lease, self._now, self._sleep = lease, now, sleep
+        self._claims: dict[str, Node] = {}
+        self._begun: dict[str, Attempt] = {}
+        self._lock = asyncio.Lock()
+
+    def claimed(self, node_id: str) -> bool:
+        """Say whether this run holds the node's lease, as far as it knows."""
+        return node_id in self._claims
+
+    async def claim(self, node: Node) -> Node | None:
+        """Take the node's lease, durably; None where another run was faster.
+
+        Where the lease of a cut-off run had ended, its unfinished attempts become ``unknown``.
+        """
+        async with self._lock:
+            now = self._now()
+            cut_off = await self._cut_off(node)
+            pending = status.open_again(node, now=now, owner=self._run_id)
+            claimed = status.claim(pending, owner=self._run_id, until=now + self._lease)
+            for _ in range(2):
+                write = status.write(node, claimed)
+                (applied,) = await self._write([write], attempts=cut_off)
+                if applied:
+                    break
+                stored = await self._store.nodes(self._session_id, [node.id])
+                if stored and status.is_written(stored[0], claimed):
+                    write = replace(write, node=stored[0])
+                    break
+                rebased = status.rebase(node, stored[0], claimed) if stored else None
+                if rebased is None:
+                    return None
+                node, claimed = stored[0], rebased
+            else:
+                return None
+            self._claims[node.id] = write.node
+            self.unknown += len(cut_off)
+            return write.node
+
+    async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
+        """Journal, before the call, that it is made, and how the ones before it ended."""
+        self._begun[attempt.id] = attempt
+        await self._write([], attempts=[*ended, attempt])
+
+    def end(self, attempt: Attempt) -> None:
+        """Note that a journalled call has ended; the next write of its node records how."""
+        self._begun.pop(attempt.id, None)
+
+    async def renew(self) -> None:
+        """Lengthen the leases of all claimed nodes; forget those that were given away."""
+        async with self._lock:
+            held = list(self._claims.values())
+            if not held:
+                return
+            until = self._now() + self._lease
+            writes = [status.write(node, replace(node, lease_until=until)) for node in held]
+            applied = await self._store.write_nodes(self._session_id, writes)
+            for write, done in zip(writes, applied, strict=True):
+                if done:
+                    self._claims[write.node.id] = write.node
+                    continue
+                stored = await self._store.nodes(self._session_id, [write.node.id])
+                if stored and stored[0].lease_owner == self._run_id:
+                    self._claims[write.node.id] = stored[0]
+                else:
+                    self._claims.pop(write.node.id, None)
+
+    async def commit(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[Node]]:
+        """Commit outcomes in one transaction; tell which hold, and which parents became dirty."""
+        async with self._lock:
+            bases = [self._claims.get(each.node.id, each.node) for each in outcomes]
+            afters = [each.after for each in outcomes]
+            attempts = [attempt for each in outcomes for attempt in each.attempts]
+            holds = [each.after is None for each in outcomes]
+            waiting = [place for place, each in enumerate(outcomes) if each.after is not None]
+            soiled: dict[str, Node] = {}
+            for _ in range(_TRIES):
+                parents = await self._soil(
+                    [bases[p] for p in waiting if outcomes[p].soils], known=soiled
+                )
+                writes = [
+                    status.write(
+                        bases[place],
+                        afters[place] or bases[place],
+                        revision=outcomes[place].revision,
+                        inputs=outcomes[place].inputs,
+                    )
+                    for place in waiting
+                ]
+                if not writes and not attempts:
+                    break
+                applied = await self._write([*writes, *parents], attempts=attempts)
+                attempts = []
+                for place, done in zip(waiting, applied, strict=False):
+                    holds[place] = done
+                for write, done in zip(parents, applied[len(writes) :], strict=True):
+                    if done:
+                        soiled[write.node.id] = write.node
+                lost = [place for place in waiting if not holds[place]]
+                waiting = await self._carry_over(lost, bases=bases, afters=afters, holds=holds)
+                if not waiting:
+                    break
+            await self._soil_late(outcomes, holds, known=soiled)
+            for each in outcomes:
+                self._claims.pop(each.node.id, None)
+            return holds, list(soiled.values())
+
+    async def release(self) -> None:
+        """Let go of every claim and report the calls that were cut off as ``unknown``."""
+        async with self._lock:
+            ended = [
+                replace(attempt, outcome="unknown", reason="cut_off", ended_at=self._now())
+                for attempt in self._begun.values()
+            ]
+            writes = [status.write(node, status.expire(node)) for node in self._claims.values()]
+            self._begun.clear()
+            self._claims.clear()
+            self.unknown += len(ended)
+            if writes or ended:
+                await self._write(writes, attempts=ended)
+
+    async def give_back(self, node_id: str, attempts: Sequence[Attempt]) -> None:
+        """Release one claim that came to nothing, spending no attempt of its node."""
+        async with self._lock:
+            held = self._claims.pop(node_id, None)
+            writes = [status.write(held, status.expire(held))] if held else []
+            if writes or attempts:
+                await self._write(writes, attempts=attempts)
+
+    async def _carry_over(
+        self,
+        lost: Sequence[int],
+        *,
+        bases: list[Node],
+        afters: list[Node | None],
+        holds: list[bool],
+    ) -> list[int]:
+        """Look at writes that did not hold; give those that may be tried again, carried over."""
+        stored = {
+            node.id: node
+            for node in await self._store.nodes(self._session_id, [bases[p].id for p in lost])
+        } if lost else {}  # fmt: skip
+        again: list[int] = []
+        for place in lost:
+            base, after = bases[place], afters[place]
+            current = stored.get(base.id)
+            if current is None or after is None:
+                continue
+            if status.is_written(current, after):
+                holds[place] = True
+            elif current.version != base.version:
+                rebased = status.rebase(base, current, after)
+                if rebased is not None:
+                    bases[place], afters[place] = current, rebased
+                    again.append(place)
+        return again
+
+    async def _soil(self, children: Sequence[Node], *, known: dict[str, Node]) -> list[NodeWrite]:
+        """Give the writes that make dirty the made parents of nodes with a new text."""
+        wanted = {child.parent for child in children if child.parent} - known.keys()
+        if not wanted:
+            return []
+        return [
+            status.write(parent, status.soil(parent))
+            for parent in await self._store.nodes(self._session_id, sorted(wanted))
+            if parent.revision and not parent.dirty
+        ]
+
+    async def _soil_late(
+        self, outcomes: Sequence[Outcome], holds: Sequence[bool], *, known: dict[str, Node]
+    ) -> None:
+        """Make dirty the parents whose own write was overtaken."""
+        ids = [
+            each.node.id for each, held in zip(outcomes, holds, strict=True) if held and each.soils
+        ]
+        for _ in range(_TRIES if ids else 0):
+            children = await self._store.nodes(self._session_id, ids)
+            writes = await self._soil(children, known=known)
+            if not writes:
+                return
+            applied = await self._write(writes, attempts=())
+            for write, done in zip(writes, applied, strict=True):
+                if done:
+                    known[write.node.id] = write.node
+
+    async def _cut_off(self, node: Node) -> list[Attempt]:
+        """Find the unfinished attempts of the run whose lease on ``node`` has ended."""
+        if node.status != "generating" or node.lease_owner in (None, self._run_id):
+            return []
+        journal = await self._store.attempts(run_id=node.lease_owner, limit=1_000_000)
+        return [
+            replace(attempt, outcome="unknown", reason="cut_off", ended_at=self._now())
+            for attempt in journal
+            if attempt.node_id == node.id and attempt.outcome == "started"
+        ]
+
+    async def _write(
+        self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt]
+    ) -> list[bool]:
+        """Write, trying again while the store fails; what it raises last is raised."""
+        for tried in range(1, _TRIES + 1):
+            try:
+                return await self._store.write_nodes(self._session_id, writes, attempts=attempts)
+            except (StoreCorruptError, StoreNewerError):
+                raise
+            except StoreError:
+                if tried == _TRIES:
+                    raise
+                await self._sleep(_PAUSE * 2 ** (tried - 1))
+        raise AssertionError("the last try returns or raises")

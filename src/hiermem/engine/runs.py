@@ -1,0 +1,114 @@
+"""Journals the runs of a session: that one began, is alive, ended, or was seen to be cut off.
+
+The one rule: a run is cut off when its own heartbeat says so, never because another one began. What
+a run wrote stays valid either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from hiermem.core.plan import UpdateReport
+from hiermem.engine.workshop import Workshop
+from hiermem.errors import StoreError
+from hiermem.protocols import RunRecord
+
+__all__ = ["Run"]
+
+_log = logging.getLogger("hiermem.update")
+#: Beats within one lease, so that two may fail before it ends.
+_BEATS: Final = 3
+#: How many of the newest runs are looked at for one that was cut off.
+_LOOKED_AT: Final = 20
+
+
+class Run:
+    """The journal's record of one update."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._lease = timedelta(seconds=shop.policy.lease)
+        self._record = RunRecord(
+            id=shop.run_id, kind="update", subject=shop.session_id, started_at=shop.now()
+        )
+        self._begun = False
+
+    async def note_cut_off(self) -> None:
+        """Mark runs of this session that stopped beating without an end as interrupted."""
+        now = self._shop.now()
+        for run in await self._shop.store.runs(subject=self._shop.session_id, limit=_LOOKED_AT):
+            if run.kind != "update" or run.outcome != "running":
+                continue
+            until = run.detail.get("alive_until")
+            if not isinstance(until, str) or datetime.fromisoformat(until) <= now:
+                await self._shop.store.put_run(
+                    replace(run, outcome="interrupted", ended_at=run.ended_at or now)
+                )
+
+    async def begin(self) -> None:
+        """Journal that the run has work to do."""
+        self._begun = True
+        await self._put(self._record)
+
+    async def beat(self) -> None:
+        """Renew the leases and the run's own sign of life until cancelled."""
+        while True:
+            await asyncio.sleep(self._lease.total_seconds() / _BEATS)
+            try:
+                await self._shop.ledger.renew()
+                await self._put(self._record)
+            except StoreError as error:
+                # Missing a beat is harmless; the next one, or the commit, will tell.
+                what = type(error).__name__
+                _log.warning("run %s: a heartbeat failed: %s", self._shop.run_id, what)
+
+    async def end(self, report: UpdateReport) -> None:
+        """Journal how the run ended; one that had nothing to do is written once."""
+        whole = not report.failed and not report.degraded and report.stopped is None
+        await self._finish("ok" if whole else "partial", report)
+        _log.info(
+            "run %s: made %d, reused %d, degraded %d, failed %d, calls %d, tokens %d",
+            report.run_id, report.made, report.reused, report.degraded, report.failed,
+            report.calls, report.tokens,
+        )  # fmt: skip
+
+    async def break_off(self, report: UpdateReport, error: BaseException) -> None:
+        """Journal that the run was cancelled or met an error."""
+        if not self._begun:
+            return
+        cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
+        await self._finish(
+            "interrupted" if cancelled else "error", report, reason=type(error).__name__
+        )
+
+    async def _finish(self, outcome: Any, report: UpdateReport, **more: str) -> None:
+        self._record = replace(
+            self._record,
+            outcome=outcome,
+            ended_at=self._shop.now(),
+            detail={
+                "model": self._shop.llm.name,
+                "made": report.made,
+                "reused": report.reused,
+                "failed": report.failed,
+                "degraded": report.degraded,
+                "by_level": {str(level): count for level, count in report.by_level.items()},
+                "calls": report.calls,
+                "tokens_in": report.tokens_in,
+                "tokens_out": report.tokens_out,
+                "unknown": report.unknown,
+                "stopped": report.stopped,
+                **more,
+            },
+        )
+        await self._shop.store.put_run(self._record)
+
+    async def _put(self, record: RunRecord) -> None:
+        alive = (self._shop.now() + self._lease).isoformat()
+        await self._shop.store.put_run(
+            replace(record, detail={"model": self._shop.llm.name, "alive_until": alive})
+        )

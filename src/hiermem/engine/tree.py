@@ -1,0 +1,173 @@
+"""Read a session's messages and summaries as a person or an application looks at them.
+
+The one rule: reading never writes, and a walk reads only what lies below where it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hiermem.core.state import OpenWindow
+from hiermem.engine.handle import Handle, state_from
+from hiermem.errors import NotFoundError, UsageError
+from hiermem.protocols import LogEvent
+from hiermem.types import Node, SessionRecord, StoredMessage, Summary
+
+__all__ = ["SessionStatus", "Tree", "expand", "forest", "messages", "status", "summaries"]
+
+#: How many unfinished nodes of a level are counted before the count is given as "at least".
+_COUNTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A summary with what it was made from, down to the windows."""
+
+    summary: Summary
+    children: tuple[Tree, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """Where a session stands.
+
+    ``nodes`` is the number of sealed nodes by level; ``unfinished`` how many of them have no good
+    text yet (pending, failed, degraded or dirty), counted up to 10,000 a level. ``open_windows`` is
+    what is not sealed, by thread.
+    """
+
+    id: str
+    title: str | None
+    participants: tuple[str, ...]
+    messages: int
+    closed: bool
+    nodes: dict[int, int]
+    unfinished: dict[int, int]
+    open_windows: tuple[OpenWindow, ...]
+    events: tuple[LogEvent, ...]
+
+
+async def status(handle: Handle, session_id: str) -> SessionStatus:
+    """Tell where the session stands."""
+    record = await handle.record(session_id)
+    state = state_from(record.state)
+    nodes = await handle.store.levels(session_id)
+    unfinished = {
+        level: len(await handle.store.unfinished(session_id, level, -1, _COUNTED))
+        for level in sorted(nodes)
+    }
+    return SessionStatus(
+        id=record.id,
+        title=record.title,
+        participants=record.participants,
+        messages=record.messages,
+        closed=record.closed,
+        nodes=dict(sorted(nodes.items())),
+        unfinished=unfinished,
+        open_windows=tuple(state.open_windows()),
+        events=tuple(await handle.store.events(session_id)),
+    )
+
+
+async def messages(
+    handle: Handle, session_id: str, start: int, stop: int | None
+) -> list[StoredMessage]:
+    """Give the messages from ``start`` up to and without ``stop`` (None: the end)."""
+    record = await handle.record(session_id)
+    end = record.messages if stop is None else min(stop, record.messages)
+    if start < 0 or (stop is not None and stop < 0):
+        raise UsageError(
+            f"a range of messages begins at 0 or later, not at {min(start, stop or 0)}"
+        )
+    return await handle.store.messages(session_id, start, end) if start < end else []
+
+
+async def summaries(handle: Handle, session_id: str, level: int | None) -> list[Summary]:
+    """Give the sealed summaries of ``level`` (None: of all levels, lowest first), by ordinal."""
+    record = await handle.record(session_id)
+    if level is not None and level < 1:
+        raise UsageError(f"level {level} does not exist; summaries begin at level 1")
+    levels = [level] if level is not None else sorted(await handle.store.levels(session_id))
+    found: list[Summary] = []
+    for number in levels:
+        nodes = await handle.store.level(session_id, number, 0)
+        found += await _with_texts(handle, record, nodes)
+    return found
+
+
+async def forest(handle: Handle, session_id: str) -> tuple[Tree, ...]:
+    """Give the trees of the session, oldest first."""
+    record = await handle.record(session_id)
+    roots = await handle.store.nodes(
+        session_id, [root.id for root in state_from(record.state).roots()]
+    )
+    return await _trees(handle, record, roots)
+
+
+async def _trees(handle: Handle, record: SessionRecord, nodes: Sequence[Node]) -> tuple[Tree, ...]:
+    """Read a whole level at a time, so that the reads grow with the levels, not with the nodes."""
+    shown = await _with_texts(handle, record, nodes)
+    ids = [child for node in nodes for child in node.children]
+    below = await _trees(handle, record, await handle.store.nodes(record.id, ids)) if ids else ()
+    by_id = {tree.summary.id: tree for tree in below}
+    return tuple(
+        Tree(summary, tuple(by_id[child] for child in summary.children if child in by_id))
+        for summary in shown
+    )
+
+
+async def expand(
+    handle: Handle, session_id: str, node: object, depth: int | None
+) -> tuple[Summary | StoredMessage, ...]:
+    """Go ``depth`` levels down from ``node`` (a summary, anything with its id, or the id).
+
+    Below level 1 come the messages, verbatim; None goes to them all the way. Where some branches
+    end earlier than others, their messages stand among the summaries, in order.
+
+    Raises NotFoundError for an unknown id, UsageError for a depth below 1.
+    """
+    if depth is not None and depth < 1:
+        raise UsageError(f"depth {depth} leads nowhere; use 1 or more, or None for the messages")
+    node_id = node if isinstance(node, str) else getattr(node, "id", None)
+    if not isinstance(node_id, str):
+        raise UsageError(f"expand takes a summary, a hit or an id, not {type(node).__name__}")
+    record = await handle.record(session_id)
+    found = await handle.store.nodes(session_id, [node_id])
+    if not found:
+        raise NotFoundError(f"session {session_id!r} has no summary {node_id!r}")
+    layer: list[Node | StoredMessage] = list(found)
+    left = depth
+    while any(isinstance(item, Node) for item in layer) and (left is None or left > 0):
+        layer = await _one_down(handle, session_id, layer)
+        left = None if left is None else left - 1
+    texts = await _with_texts(handle, record, [item for item in layer if isinstance(item, Node)])
+    by_id = {summary.id: summary for summary in texts}
+    return tuple(by_id[item.id] if isinstance(item, Node) else item for item in layer)
+
+
+async def _one_down(
+    handle: Handle, session_id: str, layer: Sequence[Node | StoredMessage]
+) -> list[Node | StoredMessage]:
+    found: list[Node | StoredMessage] = []
+    for item in layer:
+        if isinstance(item, StoredMessage):
+            found.append(item)
+        elif item.children:
+            found += await handle.store.nodes(session_id, item.children)
+        else:
+            span = item.span
+            found += await handle.store.messages(
+                session_id, span.start, span.stop, thread=item.thread
+            )
+    return found
+
+
+async def _with_texts(
+    handle: Handle, record: SessionRecord, nodes: Sequence[Node]
+) -> list[Summary]:
+    read = await handle.store.revisions(
+        record.id, [(node.id, node.revision) for node in nodes if node.revision]
+    )
+    texts = {revision.node_id: revision for revision in read}
+    return [Summary(record.id, node, texts.get(node.id), record.closed) for node in nodes]

@@ -1,0 +1,428 @@
+"""Brings a session's summaries up to date: takes nodes in order, has them made, commits them.
+
+The one rule: nothing is lost and nothing is made twice. What a run has in hand is claimed (remote
+models) or cheap (local ones), every commit is a compare-and-swap, and a run that ends early, by a
+cap, an error, a cancellation or a kill, leaves nodes that the next run finds where they were. Which
+node is next, what it needs and what becomes of a failure is decided in ``core``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, Literal, overload
+
+from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.agenda import PAGE, Agenda
+from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.prompt import PromptTemplate
+from hiermem.core.status import standing
+from hiermem.engine.foresee import foresee
+from hiermem.engine.generate import make
+from hiermem.engine.growing import grown, keep_growing
+from hiermem.engine.ledger import Ledger, Outcome
+from hiermem.engine.runs import Run
+from hiermem.engine.spending import Pace, Purse
+from hiermem.engine.workshop import Workshop
+from hiermem.errors import NotFoundError, StoreError, UsageError
+from hiermem.protocols import LLM, TenantStore, TokenCounter
+from hiermem.types import Node
+
+__all__ = ["Progress", "update"]
+
+Progress = Callable[[UpdateProgress], object]
+
+#: Nodes committed together, and the longest that a finished one waits for others, in seconds.
+_GROUP: Final = 32
+_LINGER: Final = 0.05
+#: Seconds between two looks at a node that another run holds.
+_LOOK: Final = 0.25
+#: How often one node is taken up again because it changed while it was made.
+_MOVES: Final = 5
+#: Nodes read at once where they are only counted.
+_COUNTED: Final = 2048
+
+
+@overload
+async def update(
+    store: TenantStore,
+    session_id: str,
+    *,
+    llm: LLM,
+    fallback: LLM,
+    counter: TokenCounter,
+    config: HierarchyConfig,
+    policy: UpdatePolicy,
+    now: Callable[[], datetime],
+    prompts: Mapping[str, PromptTemplate | str] | None = None,
+    level: int | None = None,
+    on_progress: Progress | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    deadline: float | None = None,
+    dry_run: Literal[False] = False,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> UpdateReport: ...
+@overload
+async def update(
+    store: TenantStore,
+    session_id: str,
+    *,
+    llm: LLM,
+    fallback: LLM,
+    counter: TokenCounter,
+    config: HierarchyConfig,
+    policy: UpdatePolicy,
+    now: Callable[[], datetime],
+    prompts: Mapping[str, PromptTemplate | str] | None = None,
+    level: int | None = None,
+    on_progress: Progress | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    deadline: float | None = None,
+    dry_run: bool,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> UpdateReport | UpdatePlan: ...
+async def update(
+    store: TenantStore,
+    session_id: str,
+    *,
+    llm: LLM,
+    fallback: LLM,
+    counter: TokenCounter,
+    config: HierarchyConfig,
+    policy: UpdatePolicy,
+    now: Callable[[], datetime],
+    prompts: Mapping[str, PromptTemplate | str] | None = None,
+    level: int | None = None,
+    on_progress: Progress | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    deadline: float | None = None,
+    dry_run: bool = False,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> UpdateReport | UpdatePlan:
+    """Make what is missing, failed, dirty or degraded, up to ``level`` where one is given.
+
+    ``fallback`` stands in where ``llm`` gave nothing fit. ``max_calls`` and ``max_tokens`` cap the
+    run, ``deadline`` is in seconds from now; a cap ends the run before the call that would pass it,
+    and the report says so. ``on_progress`` is called after every commit. With ``dry_run`` nothing
+    is written or called and the plan is given. ``now`` gives aware datetimes; ``sleep`` pauses.
+
+    Raises NotFoundError for an unknown session, UsageError for a cap below zero, and what the store
+    raises; what was committed until then stays.
+    """
+    for name, value in (("max_calls", max_calls), ("max_tokens", max_tokens), ("level", level)):
+        if value is not None and value < (1 if name == "level" else 0):
+            raise UsageError(f"{name} is {value}; it must not be below {int(name == 'level')}")
+    record = await store.session(session_id)
+    if record is None:
+        raise NotFoundError(f"session {session_id!r} does not exist")
+    run_id = uuid.uuid4().hex
+    purse = Purse(
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        deadline=None if deadline is None else time.monotonic() + deadline,
+        clock=time.monotonic,
+    )
+    shop = Workshop(
+        store=store,
+        record=record,
+        config=config,
+        policy=policy,
+        llm=llm,
+        fallback=fallback,
+        counter=counter,
+        templates=prompts,
+        now=now,
+        sleep=sleep,
+        run_id=run_id,
+        purse=purse,
+        pace=Pace(
+            size=policy.concurrency,
+            delay=policy.batch_delay if llm.remote else 0.0,
+            clock=time.monotonic,
+            sleep=sleep,
+        ),
+        ledger=Ledger(
+            store,
+            session_id,
+            run_id=run_id,
+            lease=timedelta(seconds=policy.lease),
+            now=now,
+            sleep=sleep,
+        ),
+    )
+    counts = {
+        number: count
+        for number, count in (await store.levels(session_id)).items()
+        if level is None or number <= level
+    }
+    if dry_run:
+        loose = await grown(shop, level)
+        return await foresee(shop, counts, loose)
+    return await _Update(shop, counts, level, on_progress).run()
+
+
+class _Update:
+    """One run of an update: the nodes in hand, and what became of those that were."""
+
+    def __init__(
+        self,
+        shop: Workshop,
+        counts: Mapping[int, int],
+        level: int | None,
+        on_progress: Progress | None,
+    ) -> None:
+        self._shop, self._level, self._on_progress = shop, level, on_progress
+        self._agenda = Agenda(counts)
+        self._counts = counts
+        self._tasks: dict[asyncio.Task[Outcome], Node] = {}
+        self._finished: list[Outcome] = []
+        self._oldest = 0.0
+        self._leased: dict[str, Node] = {}
+        self._moves: dict[str, int] = {}
+        self._tally = dict.fromkeys(("made", "reused", "failed", "degraded"), 0)
+        self._by_level: dict[int, int] = {}
+        self._done: dict[int, int] = {}
+        self._totals: dict[int, int] = {}
+        self._loose_read = False
+
+    async def run(self) -> UpdateReport:
+        """Work until nothing is left that this run can make."""
+        shop = self._shop
+        run = Run(shop)
+        await run.note_cut_off()
+        beat: asyncio.Task[None] | None = None
+        try:
+            if self._on_progress is not None:
+                await self._count()
+                self._tell()
+            while await self._fill():
+                if beat is None:
+                    await run.begin()
+                    beat = asyncio.create_task(run.beat())
+                await self._wait()
+            report = self._report()
+            await run.end(report)
+        except BaseException as error:
+            # Shielded: a second cancellation must not keep the claims from being released.
+            await asyncio.shield(asyncio.ensure_future(self._abandon(run, error)))
+            raise
+        finally:
+            if beat is not None:
+                beat.cancel()
+        return report
+
+    async def _fill(self) -> bool:
+        """Put nodes to work while there are free hands; say whether any work is going on."""
+        shop = self._shop
+        while len(self._tasks) < shop.policy.concurrency and shop.purse.stopped is None:
+            node = await self._next()
+            if node is not None:
+                self._tasks[asyncio.create_task(make(shop, node))] = node
+            elif self._finished:
+                # A parent may be waiting for what is finished: commit it now, in a smaller group.
+                await self._commit()
+            else:
+                break
+        if shop.purse.stopped is not None:
+            return bool(self._tasks or self._finished)
+        return bool(self._tasks or self._finished or self._leased)
+
+    async def _next(self) -> Node | None:
+        """Take the next node, reading pages of nodes as they are needed."""
+        while True:
+            node = self._agenda.next()
+            if node is not None:
+                if standing(node, now=self._shop.now(), owner=self._shop.run_id) != "leased":
+                    return node
+                self._leased[node.id] = node
+                continue
+            wanted = self._agenda.wants()
+            if wanted is not None:
+                level, after = wanted
+                page = await self._shop.store.unfinished(self._shop.session_id, level, after, PAGE)
+                self._agenda.add(level, page)
+            elif not self._loose_read and not self._agenda.open:
+                self._loose_read = True
+                self._agenda.add_loose(await keep_growing(self._shop, self._level))
+            else:
+                return None
+
+    async def _wait(self) -> None:
+        """Wait for the next thing to happen, and commit what is finished when it is time."""
+        shop = self._shop
+        if self._tasks:
+            rest = self._oldest + _LINGER - time.monotonic()
+            done, _ = await asyncio.wait(
+                self._tasks,
+                timeout=max(0.0, rest) if self._finished else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            self._collect(done)
+        elif not self._finished:
+            await self._await_leases()
+            return
+        due = (
+            len(self._finished) >= _GROUP
+            or any(shop.ledger.claimed(each.node.id) for each in self._finished)
+            or time.monotonic() >= self._oldest + _LINGER
+            or not self._tasks
+        )
+        if self._finished and due:
+            await self._commit()
+
+    def _collect(self, done: set[asyncio.Task[Outcome]]) -> None:
+        """Take the outcomes of finished tasks; an error of one is raised."""
+        for task in done:
+            del self._tasks[task]
+        if not self._finished:
+            self._oldest = time.monotonic()
+        # What is finished is kept before the error of another task ends the run.
+        self._finished += [task.result() for task in done if task.exception() is None]
+        for task in done:
+            task.result()
+
+    async def _commit(self) -> None:
+        """Commit what is finished, and note for each node what that means for the others."""
+        outcomes, self._finished = self._finished, []
+        try:
+            holds, soiled = await self._shop.ledger.commit(outcomes)
+        except BaseException:
+            self._finished = outcomes
+            raise
+        for outcome, held in zip(outcomes, holds, strict=True):
+            if outcome.revision is not None:
+                self._shop.making.pop(outcome.revision.input_hash, None)
+            await self._note(outcome, held=held)
+        for node in soiled:
+            if self._agenda.add_soiled(node) and node.level in self._totals:
+                self._totals[node.level] += 1
+        self._tell()
+
+    async def _note(self, outcome: Outcome, *, held: bool) -> None:
+        """Say to the agenda what became of one node, and count it."""
+        node, kind = outcome.node, outcome.kind
+        if kind == "refused":
+            self._agenda.fail(node.id)
+        elif kind == "leased":
+            self._leased[node.id] = node
+        elif kind == "moved" or not held:
+            await self._look_again(node)
+        elif kind == "failed":
+            self._tally["failed"] += 1
+            self._agenda.fail(node.id)
+        else:
+            if kind in ("made", "reused", "degraded"):
+                self._tally[kind] += 1
+                self._by_level[node.level] = self._by_level.get(node.level, 0) + 1
+            elif kind == "kept":
+                self._tally["degraded"] += 1
+            self._settle(node)
+
+    async def _look_again(self, node: Node) -> None:
+        """Read a node that changed under our hands, and decide about it afresh."""
+        stored = await self._shop.store.nodes(self._shop.session_id, [node.id])
+        self._moves[node.id] = self._moves.get(node.id, 0) + 1
+        if not stored:
+            self._agenda.fail(node.id)
+            return
+        stand = standing(stored[0], now=self._shop.now(), owner=self._shop.run_id)
+        if stand == "settled" or (stand == "free" and stored[0].degraded and stored[0] != node):
+            self._settle(stored[0])
+        elif stand == "leased":
+            self._leased[node.id] = stored[0]
+        elif self._moves[node.id] <= _MOVES:
+            self._agenda.put_off(stored[0])
+        else:
+            self._agenda.fail(node.id)
+
+    async def _await_leases(self) -> None:
+        """Wait for nodes that other runs hold, until they are made or their leases end."""
+        shop = self._shop
+        left = shop.purse.time_left()
+        if left is not None and left <= 0:
+            shop.purse.stopped = shop.purse.stopped or "deadline"
+            return
+        await shop.sleep(_LOOK if left is None else min(_LOOK, left))
+        for node in await shop.store.nodes(shop.session_id, list(self._leased)):
+            if standing(node, now=shop.now(), owner=shop.run_id) == "leased":
+                continue
+            del self._leased[node.id]
+            if node.status == "active" and not node.dirty:
+                self._settle(node)
+            else:
+                self._agenda.put_off(node)
+
+    def _settle(self, node: Node) -> None:
+        self._done[node.level] = self._done.get(node.level, 0) + 1
+        self._moves.pop(node.id, None)
+        self._agenda.settle(node.id)
+
+    async def _count(self) -> None:
+        """Count the unfinished nodes of each level, for the progress."""
+        shop = self._shop
+        for level, stop in self._counts.items():
+            after, total = -1, 0
+            while True:
+                page = await shop.store.unfinished(shop.session_id, level, after, _COUNTED)
+                total += sum(node.ordinal < stop for node in page)
+                if len(page) < _COUNTED or page[-1].ordinal >= stop:
+                    break
+                after = page[-1].ordinal
+            if total:
+                self._totals[level] = total
+        for node in await grown(shop, self._level):
+            self._totals[node.level] = self._totals.get(node.level, 0) + 1
+
+    def _tell(self) -> None:
+        """Report the progress."""
+        if self._on_progress is None:
+            return
+        by_level = {
+            level: (min(self._done.get(level, 0), total), total)
+            for level, total in sorted(self._totals.items())
+        }
+        self._on_progress(
+            UpdateProgress(
+                done=sum(done for done, _ in by_level.values()),
+                total=sum(total for _, total in by_level.values()),
+                by_level=by_level,
+            )
+        )
+
+    def _report(self) -> UpdateReport:
+        purse = self._shop.purse
+        return UpdateReport(
+            run_id=self._shop.run_id,
+            by_level=dict(sorted(self._by_level.items())),
+            calls=purse.calls,
+            tokens_in=purse.tokens_in,
+            tokens_out=purse.tokens_out,
+            unknown=self._shop.ledger.unknown,
+            stopped=purse.stopped,
+            **self._tally,
+        )
+
+    async def _abandon(self, run: Run, error: BaseException) -> None:
+        """End early: stop the calls in flight, commit what is finished, release the claims."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            if not task.cancelled() and task.exception() is None:
+                self._finished.append(task.result())
+        self._tasks.clear()
+        try:
+            if self._finished:
+                await self._shop.ledger.commit(self._finished)
+            await self._shop.ledger.release()
+            await run.break_off(self._report(), error)
+        except StoreError:
+            # The store is what failed: the leases will end by themselves.
+            return

@@ -1,0 +1,145 @@
+"""Holds what a run's nodes are made with, and reads what they are made from.
+
+The one rule: a read takes what one node needs and no more, so memory is bounded by the nodes in
+hand. It decides nothing; ``core.inputs`` says what becomes of what was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from hiermem import prompts
+from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.inputs import (
+    OVERLAP_REACH,
+    Inputs,
+    from_children,
+    from_messages,
+    overlap_before,
+)
+from hiermem.core.plan import LevelPlan, level_plan
+from hiermem.core.prompt import Facts, PromptTemplate
+from hiermem.engine.ledger import Ledger
+from hiermem.engine.spending import Pace, Purse
+from hiermem.protocols import LLM, TenantStore, TokenCounter
+from hiermem.types import Node, Revision, SessionRecord
+
+__all__ = ["Workshop", "read_inputs", "read_serving", "read_windows"]
+
+#: How often inputs are read again where one was replaced between two reads.
+_READS: Final = 3
+
+
+@dataclass(slots=True)
+class Workshop:
+    """One run's tools. ``making`` holds, by input hash, the texts being made right now."""
+
+    store: TenantStore
+    record: SessionRecord
+    config: HierarchyConfig
+    policy: UpdatePolicy
+    llm: LLM
+    fallback: LLM
+    counter: TokenCounter
+    templates: Mapping[str, PromptTemplate | str] | None
+    now: Callable[[], datetime]
+    sleep: Callable[[float], Awaitable[None]]
+    run_id: str
+    purse: Purse
+    pace: Pace
+    ledger: Ledger
+    making: dict[str, asyncio.Future[Revision | None]] = field(
+        default_factory=dict[str, "asyncio.Future[Revision | None]"]
+    )
+    _plans: dict[tuple[int, str], LevelPlan] = field(
+        default_factory=dict[tuple[int, str], LevelPlan]
+    )
+
+    @property
+    def session_id(self) -> str:
+        """Give the session's id."""
+        return self.record.id
+
+    @property
+    def steady(self) -> bool:
+        """Say whether asking again is pointless, because the model is the stand-in itself."""
+        return self.llm.name == self.fallback.name
+
+    def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
+        """Give how nodes of ``level`` are made, by the run's model or by ``model``."""
+        name = (model or self.llm).name
+        if (level, name) not in self._plans:
+            self._plans[level, name] = level_plan(
+                level,
+                prompts.load(level, self.config.level(level).style, self.templates),
+                config=self.config,
+                policy=self.policy,
+                model=name,
+                counter=self.counter.name,
+            )
+        return self._plans[level, name]
+
+    def facts(self, node: Node, summaries: int) -> Facts:
+        """Give what a prompt tells about ``node``."""
+        return Facts(
+            title=self.record.title,
+            participants=self.record.participants,
+            first_at=node.first_at,
+            last_at=node.last_at,
+            messages=node.messages,
+            summaries=summaries,
+        )
+
+
+async def read_inputs(shop: Workshop, node: Node) -> Inputs | None:
+    """Read what ``node`` is made from; None where a child has no text (any more)."""
+    if not node.children:
+        return await _read_stretch(shop, node)
+    for _ in range(_READS):
+        children = await shop.store.nodes(shop.session_id, node.children)
+        if len(children) < len(node.children) or not all(child.revision for child in children):
+            return None
+        found = await shop.store.revisions(
+            shop.session_id, [(child.id, child.revision) for child in children]
+        )
+        if len(found) == len(children):
+            return from_children(list(zip(children, found, strict=True)), verbatim=node.verbatim)
+    return None
+
+
+async def read_serving(shop: Workshop, node: Node) -> Revision | None:
+    """Read what ``node`` says now, or None."""
+    if not node.revision:
+        return None
+    found = await shop.store.revisions(shop.session_id, [(node.id, node.revision)])
+    return found[0] if found else None
+
+
+async def read_windows(shop: Workshop, node: Node) -> Inputs | None:
+    """Read the windows' summaries below ``node``, which lie deeper than its children."""
+    windows = await shop.store.level(shop.session_id, 1, *node.windows)
+    found = await shop.store.revisions(
+        shop.session_id, [(window.id, window.revision) for window in windows if window.revision]
+    )
+    if not windows or len(found) < len(windows):
+        return None
+    return from_children(list(zip(windows, found, strict=True)))
+
+
+async def _read_stretch(shop: Workshop, node: Node) -> Inputs:
+    """Read the messages of a window, and what precedes it where an overlap is asked for."""
+    span, overlap = node.span, ""
+    if shop.config.overlap:
+        before = await shop.store.messages(
+            shop.session_id,
+            max(0, span.start - OVERLAP_REACH),
+            span.start + 1,
+            thread=node.thread,
+        )
+        overlap = overlap_before(node, before, shop.config.overlap)
+    messages = await shop.store.messages(shop.session_id, span.start, span.stop, thread=node.thread)
+    return from_messages(node, messages, count=shop.counter.count, overlap=overlap)

@@ -1,0 +1,182 @@
+"""Every exception of hiermem: what failed, whether a retry helps, and whether money was spent.
+
+The one rule: a message names the thing by its id and says what would be right; it never holds
+message text, summary text or a key, so that an error can go into any log.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+__all__ = [
+    "BudgetTooSmallError",
+    "ConfigError",
+    "ConvergenceError",
+    "CounterMismatchError",
+    "HiermemError",
+    "IllegalTransitionError",
+    "InvalidMessageError",
+    "InvalidTextError",
+    "MemoryClosedError",
+    "MessageConflictError",
+    "ModelError",
+    "ModelOverflowError",
+    "ModelRefusedError",
+    "NotFoundError",
+    "PermanentModelError",
+    "SessionClosedError",
+    "SpendLimitError",
+    "StoreBusyError",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreNewerError",
+    "TransientModelError",
+    "UsageError",
+]
+
+
+class HiermemError(Exception):
+    """The root of all errors that hiermem raises on purpose."""
+
+    #: Whether the same call may succeed later without a change by the caller.
+    retryable: bool = False
+
+
+class UsageError(HiermemError, ValueError):
+    """An argument is of the wrong type, out of range or contradicts another one."""
+
+
+class ConfigError(UsageError):
+    """A configuration holds an impossible value, or values that contradict each other."""
+
+
+class ConvergenceError(ConfigError):
+    """A configuration under which summaries would not get smaller from level to level."""
+
+
+class CounterMismatchError(UsageError):
+    """A session was counted with another token counter than the one given now."""
+
+
+class InvalidMessageError(UsageError):
+    """A message breaks the message contract (role, timestamp, tool calls, size caps)."""
+
+
+class InvalidTextError(InvalidMessageError):
+    """A text holds a lone surrogate or a NUL, or is longer than its cap."""
+
+
+class MessageConflictError(HiermemError):
+    """A message key was seen before with other content; nothing was written.
+
+    ``key`` is the key, ``index`` the index of the message that holds it.
+    """
+
+    def __init__(self, session_id: str, *, key: str, index: int) -> None:
+        super().__init__(
+            f"session {session_id!r}: message key {key!r} already names message {index}, which has "
+            "other content; use a new key for a new message, or edit() to change the old one"
+        )
+        self.session_id = session_id
+        self.key = key
+        self.index = index
+
+
+class SessionClosedError(HiermemError):
+    """The session was closed; ``reopen()`` makes it writable again."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"session {session_id!r} is closed; call reopen() before writing to it")
+        self.session_id = session_id
+
+
+class MemoryClosedError(HiermemError):
+    """The memory (or its store) was closed before this call."""
+
+
+class NotFoundError(HiermemError, LookupError):
+    """A session, message, summary or view of that name does not exist for this tenant."""
+
+
+class BudgetTooSmallError(HiermemError):
+    """What must be shown does not fit the token budget.
+
+    ``minimum`` is the smallest budget, in tokens, that the same call accepts now.
+    """
+
+    def __init__(self, *, budget: int, minimum: int, why: str) -> None:
+        super().__init__(
+            f"a budget of {budget} tokens is too small: {why}; the minimum is {minimum} tokens, "
+            "or pass allow_omission=True to have what does not fit listed in selection.omitted"
+        )
+        self.budget = budget
+        self.minimum = minimum
+
+
+class IllegalTransitionError(HiermemError):
+    """A summary was asked to take a status that its present one does not lead to."""
+
+
+class SpendLimitError(HiermemError):
+    """A cap on calls, tokens or time was reached before the call; nothing was spent on it."""
+
+
+class StoreError(HiermemError):
+    """The store failed. ``committed`` says whether the write took effect; None is unknown."""
+
+    committed: bool | None = False
+
+
+class StoreBusyError(StoreError):
+    """Another process held the store for longer than the busy timeout; nothing was written."""
+
+    retryable = True
+
+
+class StoreCorruptError(StoreError):
+    """The file is not a hiermem store, or it is damaged; it was left untouched."""
+
+
+class StoreNewerError(StoreError):
+    """The store was written by a newer hiermem; it was left untouched. Upgrade the library."""
+
+
+class ModelError(HiermemError):
+    """A model call failed.
+
+    ``charged`` says whether the provider charged for it; None is unknown. ``retry_after`` is the
+    wait in seconds that the provider asked for, or None.
+    """
+
+    charged: bool | None = None
+    kind: Literal["transient", "permanent", "overflow", "refused"] = "permanent"
+
+    def __init__(
+        self, message: str, *, charged: bool | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.charged = charged
+        self.retry_after = retry_after
+
+
+class TransientModelError(ModelError):
+    """A timeout, a rate limit, a 5xx or a dropped connection: the same call may succeed later."""
+
+    retryable = True
+    kind = "transient"
+
+
+class PermanentModelError(ModelError):
+    """Authentication, a bad request, an unknown model: the same call will fail again."""
+
+
+class ModelOverflowError(PermanentModelError):
+    """The request does not fit the model's context window."""
+
+    kind = "overflow"
+
+
+class ModelRefusedError(PermanentModelError):
+    """The model or its provider declined to answer."""
+
+    kind = "refused"

@@ -1,0 +1,73 @@
+"""The offline default model: summaries made of the conversation's own sentences.
+
+The one rule: the same request gives the same answer, in any process, without a network. It decides
+nothing itself: it hands the request's inputs to ``core.units`` and ``core.salience``. It reads
+the inputs, never the rendered prompt, so no instruction inside a message can reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from hiermem.core.salience import Selection, Weights, select
+from hiermem.core.units import of_source
+from hiermem.errors import UsageError
+from hiermem.protocols import LLMRequest, LLMResponse, Usage
+
+__all__ = ["ExtractiveLLM"]
+
+
+class ExtractiveLLM:
+    """A summariser that selects sentences: deterministic, offline, free.
+
+    ``weights`` shift what it prefers; they are part of its name, so summaries made with others
+    count as made by another model.
+    """
+
+    def __init__(self, weights: Weights = Weights()) -> None:
+        self._weights = weights
+
+    @property
+    def name(self) -> str:
+        """Give ``extractive-1``, followed by the weights that are not the default ones."""
+        usual = Weights()
+        changed = [
+            f"{field}={value!r}"
+            for field in Weights.__slots__
+            if (value := getattr(self._weights, field)) != getattr(usual, field)
+        ]
+        return "extractive-1" + (f"({','.join(changed)})" if changed else "")
+
+    @property
+    def context_window(self) -> int | None:
+        """Give None: any length of input is read, in linear time."""
+        return None
+
+    @property
+    def remote(self) -> bool:
+        """Give False: a call costs no money and needs no lease."""
+        return False
+
+    async def complete(self, request: LLMRequest) -> LLMResponse:
+        """Answer a ``summarise`` request with at most ``target_tokens`` tokens.
+
+        The work is done on a thread, so that a long input does not hold up the event loop.
+        Raises UsageError for other tasks.
+        """
+        if request.task != "summarise":
+            raise UsageError(
+                f"the extractive model cannot {request.task}; give a language model for that task"
+            )
+        selection = await asyncio.to_thread(self.summarise, request)
+        return LLMResponse(
+            text=selection.text,
+            usage=Usage(input_tokens=0, output_tokens=0),
+            model=self.name,
+            units=selection.units,
+        )
+
+    def summarise(self, request: LLMRequest) -> Selection:
+        """Select the units of ``request.inputs`` that are worth most in its target length."""
+        units = [unit for source in request.inputs for unit in of_source(source)]
+        budget = min(request.target_tokens, request.max_tokens)
+        return select(units, budget, request.counter.count, weights=self._weights)

@@ -1,0 +1,58 @@
+"""The prompts of hiermem: one text file per task, level and style, each with its version.
+
+The one rule: a prompt is data. It is read from its file, checked by ``PromptTemplate`` and covered
+by the strategy hash, so another wording makes other summaries and never passes for the same. A
+user's own templates come as a mapping with the same names and stand in front of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from hiermem.core.prompt import PromptTemplate
+from hiermem.errors import ConfigError
+
+__all__ = ["PromptTemplate", "load", "name_of"]
+
+#: From this level on, one family of prompts serves every level.
+_TOP = 3
+
+
+def name_of(level: int, style: str) -> str:
+    """Give the name under which the prompt of a level and style is kept.
+
+    >>> name_of(5, "executive")
+    'summarise.l3.executive'
+    """
+    return f"summarise.l{min(level, _TOP)}.{style}"
+
+
+def load(
+    level: int, style: str, prompts: Mapping[str, PromptTemplate | str] | None = None
+) -> PromptTemplate:
+    """Give the prompt of ``level`` and ``style``; one in ``prompts`` (by name) comes first.
+
+    A text in ``prompts`` is read like a template file. Raises ConfigError where there is none.
+    """
+    name = name_of(level, style)
+    own = (prompts or {}).get(name)
+    if own is None:
+        return _shipped(name)
+    return own if isinstance(own, PromptTemplate) else PromptTemplate.parse(own)
+
+
+@cache
+def _shipped(name: str) -> PromptTemplate:
+    """Read a template that comes with the package."""
+    folder = files(__name__)
+    known = sorted(
+        entry.name.removesuffix(".txt") for entry in folder.iterdir() if entry.name.endswith(".txt")
+    )
+    if name not in known:
+        raise ConfigError(
+            f"there is no prompt {name!r}; use one of {', '.join(known)}, or pass your own in "
+            "prompts under that name"
+        )
+    return PromptTemplate.parse((folder / f"{name}.txt").read_text(encoding="utf-8"))

@@ -1,0 +1,57 @@
+"""What every store refuses: changes that contradict the snapshot they were decided on.
+
+The one rule: these checks look at the arguments alone, never at what is stored, so that all stores
+refuse the same writes for the same reasons and at no cost. Such a write is a fault of the caller;
+refusing it keeps the fault from becoming a damaged session.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hiermem.errors import UsageError
+from hiermem.protocols import Changes, NodeWrite
+from hiermem.types import SessionRecord
+
+__all__ = ["check_changes", "check_write", "refuse"]
+
+
+def refuse(session_id: str, what: str) -> UsageError:
+    """Make the error for a write that contradicts what is stored; nothing of it is written."""
+    return UsageError(f"session {session_id!r}: the write contradicts what is stored: {what}")
+
+
+def check_changes(
+    session_id: str,
+    before: SessionRecord | None,
+    after: SessionRecord,
+    changes: Changes[Any],
+) -> None:
+    """Check that ``changes`` may write the record ``after`` over ``before``.
+
+    Raises UsageError where it is of another session, is not one version on, or where the appended
+    messages are not numbered on from the last one.
+    """
+    if after.id != session_id:
+        raise refuse(session_id, f"the record is that of {after.id!r}")
+    if before is not None and after.version != before.version + 1:
+        raise refuse(session_id, f"version {after.version} does not follow {before.version}")
+    count = before.messages if before else 0
+    for stored in changes.messages:
+        if stored.index != count:
+            raise refuse(session_id, f"message {stored.index} is not the next, {count}")
+        count += 1
+    if after.messages != count:
+        raise refuse(session_id, f"the record says {after.messages} messages, there are {count}")
+
+
+def check_write(write: NodeWrite) -> None:
+    """Refuse a NodeWrite that does not agree with itself (version, revision number, node)."""
+    node, revision = write.node, write.revision
+    if node.version != write.expected + 1:
+        raise UsageError(f"node {node.id}: version {node.version} does not follow {write.expected}")
+    if revision is not None and (revision.node_id, revision.number) != (node.id, node.revision):
+        raise UsageError(
+            f"node {node.id}: serves revision {node.revision}, but the write brings revision "
+            f"{revision.number} of {revision.node_id}"
+        )

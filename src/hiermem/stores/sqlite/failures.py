@@ -1,0 +1,70 @@
+"""What a failure of SQLite means to the caller: busy, damaged, refused, or plainly failed.
+
+The one rule: the error says whether the write took effect. It never repeats a bound value; a
+cause that could hold one is cut off.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from hiermem.errors import (
+    HiermemError,
+    InvalidTextError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    UsageError,
+)
+
+__all__ = ["DAMAGED", "is_busy", "translate"]
+
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+#: What to do about a damaged file; the end of several messages.
+DAMAGED = "the file was left untouched; restore a copy of it"
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Say whether another connection was in the way."""
+    return _primary(error) in _BUSY
+
+
+def translate(error: Exception, *, committing: bool = False) -> Exception:
+    """Give the error of hiermem that ``error`` stands for; others are given back as they are.
+
+    ``committing`` says that it came out of the commit itself. Then only a full disk and a held
+    lock are known to have undone it: a failed sync may still have reached the disk.
+    """
+    if isinstance(error, HiermemError):
+        return error
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidTextError("a text holds a lone surrogate; replace it before storing")
+    if isinstance(error, OverflowError):
+        return UsageError("a number is beyond the 64 bits that the store keeps")
+    if not isinstance(error, sqlite3.Error):
+        return error
+    code = _primary(error)
+    result: HiermemError
+    if code in _BUSY:
+        result = StoreBusyError("another process holds the store; try again")
+    elif code in _CORRUPT or "decode to UTF-8" in str(error):
+        result = StoreCorruptError(f"the store is damaged ({error}); {DAMAGED}")
+    elif code == sqlite3.SQLITE_CONSTRAINT:
+        result = UsageError(f"the write contradicts what is stored ({error})")
+    else:
+        failed = StoreError(f"SQLite failed ({_name(error)}): {error}")
+        failed.committed = None if committing and code != sqlite3.SQLITE_FULL else False
+        result = failed
+    result.__cause__ = error
+    return result
+
+
+def _primary(error: sqlite3.Error) -> int:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else -1
+
+
+def _name(error: sqlite3.Error) -> str:
+    name = getattr(error, "sqlite_errorname", None)
+    return name if isinstance(name, str) else type(error).__name__

@@ -1,0 +1,278 @@
+"""The store file: telling what it is, making it, checking it, bringing an older one forward.
+
+The one rule: a file that is not a store, is newer than this library, or is damaged is said so
+and not a byte of it is changed. So it is looked at first, by a connection that cannot write.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from hiermem.errors import (
+    HiermemError,
+    NotFoundError,
+    StoreCorruptError,
+    StoreError,
+    StoreNewerError,
+)
+from hiermem.stores.sqlite.failures import DAMAGED, is_busy, translate
+from hiermem.stores.sqlite.schema import APPLICATION_ID, Schema, shape, statements
+
+__all__ = ["MEMORY", "check", "connect", "create_in", "prepare"]
+
+MEMORY = ":memory:"
+_MAGIC = b"SQLite format 3\x00"
+#: Files up to this many bytes are read through when they are opened: a tenth of a second. Of larger
+#: ones the schema is checked; damage elsewhere is found when it is read, or by ``check``.
+QUICK_CHECK_LIMIT = 32 << 20
+
+
+def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlite3.Connection:
+    """Open a connection with the settings that every connection of hiermem has.
+
+    ``mode`` is SQLite's (rw, rwc, ro) or ``immutable``: read-only, and leaving no trace beside the
+    file, for when nobody else has it open.
+    """
+    if path == MEMORY:
+        target = MEMORY
+    else:
+        query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
+        target = f"{Path(path).absolute().as_uri()}?{query}"
+    connection = sqlite3.connect(
+        target,
+        uri=path != MEMORY,
+        timeout=busy_timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    try:
+        # A file may hold triggers and views made by somebody else; none of their code shall run.
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) -> None:
+    """Make sure that ``path`` holds a sound store of this version: make it or bring it forward.
+
+    Raises NotFoundError where there is none and ``create`` is off, StoreCorruptError where the
+    file is something else or damaged, StoreNewerError, StoreBusyError, or StoreError.
+    """
+    try:
+        found = _identify(path)
+        if found == "absent" and not create:
+            raise NotFoundError(f"there is no store at {path}; open it with create=True")
+        looked = found == "store" and _look(path, busy_timeout=busy_timeout, schema=schema)
+        if found == "empty" and not create:
+            raise StoreCorruptError(f"{path} is empty, not a store; open it with create=True")
+        mode = "rwc" if create and found == "absent" else "rw"
+        with closing(connect(path, busy_timeout=busy_timeout, mode=mode)) as connection:
+            _create(connection, schema)
+            _bring_forward(connection, path, busy_timeout=busy_timeout, schema=schema)
+            if not looked:
+                _examine(connection, path, schema)
+            _use_wal(connection, busy_timeout=busy_timeout)
+    except (sqlite3.Error, OSError) as error:
+        if isinstance(error, sqlite3.Error):
+            raise translate(error) from error
+        raise StoreError(f"the store at {path} cannot be opened: {error.strerror}") from error
+
+
+def create_in(connection: sqlite3.Connection, schema: Schema) -> None:
+    """Make a store in an empty database; for the one that lives in memory."""
+    _create(connection, schema)
+
+
+def check(connection: sqlite3.Connection) -> list[str]:
+    """Read the whole file and give what SQLite finds wrong with it; nothing where it is sound."""
+    found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+    return [] if found == ["ok"] else found
+
+
+def _identify(path: Path) -> str:
+    """Tell from the first bytes whether ``path`` is absent, empty or a store, opening nothing.
+
+    Raises StoreCorruptError where it is anything else.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+    except FileNotFoundError:
+        return "absent"
+    if not head:
+        return "empty"
+    if len(head) < 100 or not head.startswith(_MAGIC):
+        raise StoreCorruptError(f"{path} is not an SQLite file; it was left untouched")
+    if int.from_bytes(head[68:72], "big") != APPLICATION_ID:
+        raise StoreCorruptError(
+            f"{path} is an SQLite file of another application; it was left untouched"
+        )
+    return "store"
+
+
+def _look(path: Path, *, busy_timeout: float, schema: Schema) -> bool:
+    """Check version, soundness and schema of a store without changing anything; say if it could.
+
+    Raises StoreNewerError or StoreCorruptError.
+    """
+    if _beside(path, "-journal").exists():
+        # A store was killed while it was being made; only a writer may undo that. What is there
+        # afterwards is examined then.
+        return False
+    # Where nobody has the file open, it is read without so much as a lock file beside it.
+    alone = not _beside(path, "-wal").exists()
+    mode = "immutable" if alone else "ro"
+    try:
+        with closing(connect(path, busy_timeout=busy_timeout, mode=mode)) as connection:
+            _examine(connection, path, schema)
+    except (HiermemError, sqlite3.Error):
+        if not alone or not _beside(path, "-wal").exists():
+            raise
+        # Somebody opened it meanwhile, and what was read may be half of his write.
+        with closing(connect(path, busy_timeout=busy_timeout, mode="ro")) as connection:
+            _examine(connection, path, schema)
+    return True
+
+
+def _examine(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    version = _pragma(connection, "user_version")
+    if version > schema.version:
+        raise StoreNewerError(
+            f"{path} has schema {version}, this hiermem knows {schema.version}; it was left "
+            "untouched; upgrade hiermem"
+        )
+    if version < 1:
+        raise StoreCorruptError(f"{path} has no schema version; {DAMAGED}")
+    if path.stat().st_size <= QUICK_CHECK_LIMIT:
+        problem = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if problem is None or problem[0] != "ok":
+            raise StoreCorruptError(f"{path} is damaged ({problem and problem[0]}); {DAMAGED}")
+    if version == schema.version:
+        _compare(connection, path, schema)
+
+
+def _compare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    """Refuse a schema with more, fewer or other tables, indexes, triggers or views than ours."""
+    present, expected = shape(connection), schema.expected()
+    if present != expected:
+        odd = sorted(
+            f"{kind} {name!r}"
+            for kind, name in present.keys() | expected.keys()
+            if present.get((kind, name)) != expected.get((kind, name))
+        )
+        raise StoreCorruptError(
+            f"{path} does not have the schema of a store ({', '.join(odd[:5])}); {DAMAGED}"
+        )
+
+
+@contextmanager
+def _locked(connection: sqlite3.Connection) -> Generator[None]:
+    """Hold the write lock; commit at the end, undo on an error."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _create(connection: sqlite3.Connection, schema: Schema) -> None:
+    """Make the store, unless the file holds anything already.
+
+    It happens before the file is set to WAL, so that its first page says what it is from the
+    first moment on, whatever happens next.
+    """
+    if _pragma(connection, "user_version"):
+        return
+    with _locked(connection):
+        if _pragma(connection, "user_version"):  # another process was faster
+            return
+        if shape(connection):
+            raise StoreCorruptError(f"the file has tables but no schema version; {DAMAGED}")
+        for statement in statements(schema.script):
+            connection.execute(statement)
+        connection.execute(
+            "INSERT INTO store (one, secret, created_at) VALUES (1, ?, ?)",
+            (secrets.token_bytes(32), time.time_ns() // 1000),
+        )
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {schema.version}")
+
+
+def _bring_forward(
+    connection: sqlite3.Connection, path: Path, *, busy_timeout: float, schema: Schema
+) -> None:
+    """Take an older store to this schema, after copying it to ``<name>.v<version>.bak``.
+
+    All steps are one transaction: killed anywhere, the file is what it was. The result is compared
+    with a fresh schema before it is committed.
+    """
+    if _pragma(connection, "user_version") >= schema.version:
+        return
+    with _locked(connection):
+        version = _pragma(connection, "user_version")
+        if version >= schema.version:  # another process was faster
+            return
+        _back_up(path, version, busy_timeout=busy_timeout)
+        for step in range(version + 1, schema.version + 1):
+            for statement in statements(schema.steps[step]):
+                connection.execute(statement)
+        _compare(connection, path, schema)
+        connection.execute(f"PRAGMA user_version = {schema.version}")
+
+
+def _back_up(path: Path, version: int, *, busy_timeout: float) -> None:
+    """Copy the store beside itself, complete or not at all; the caller holds the write lock."""
+    whole, part = _beside(path, f".v{version}.bak"), _beside(path, f".v{version}.bak.part")
+    part.unlink(missing_ok=True)
+    with (
+        closing(connect(path, busy_timeout=busy_timeout, mode="ro")) as source,
+        closing(connect(part, busy_timeout=busy_timeout, mode="rwc")) as target,
+    ):
+        source.backup(target)
+        # The copy of a file in WAL mode would want a second file beside it.
+        target.execute("PRAGMA journal_mode = DELETE")
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(whole)
+
+
+def _use_wal(connection: sqlite3.Connection, *, busy_timeout: float) -> None:
+    """Set the file to write-ahead logging, which it then stays in.
+
+    SQLite does not wait for the lock that this takes, so this does.
+    """
+    give_up = time.monotonic() + busy_timeout
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreError(f"the file system does not support write-ahead logging ({mode})")
+        return
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)

@@ -1,0 +1,233 @@
+"""How a session and its log become rows and rows become values again.
+
+The one rule: what comes out equals what went in, and a row that this module did not write becomes
+a StoreCorruptError, never a wrong value. Rows are plain tuples in the order of the column lists
+here, which are the only place where that order is stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, get_args
+
+from hiermem.protocols import LogEvent
+from hiermem.stores.sqlite.codec import (
+    OPTIONAL_TEXT,
+    check,
+    mapping,
+    pack,
+    read_time,
+    read_zoned_time,
+    shape,
+    texts,
+    to_micros,
+    zone_of,
+)
+from hiermem.types import (
+    Content,
+    FilePart,
+    ImagePart,
+    JsonPart,
+    Message,
+    MessageState,
+    Part,
+    SessionRecord,
+    StoredMessage,
+    TextPart,
+    ToolCall,
+)
+
+__all__ = [
+    "EVENT",
+    "INDEX_BITS",
+    "MESSAGE",
+    "SESSION",
+    "event_row",
+    "message_row",
+    "read_event",
+    "read_message",
+    "read_session",
+]
+
+#: A message's key is its session's number shifted by this, plus its index.
+INDEX_BITS = 32
+_INDEX_MASK = (1 << INDEX_BITS) - 1
+
+SESSION = (
+    "s.session, s.id, s.title, s.participants, s.config, s.counter, s.created_at, "
+    "h.messages, h.closed, h.version, h.state"
+)
+MESSAGE = (
+    "message, role, thread, name, content, created_at, zone, tokens, size, hash, key, state, "
+    "flags, rest"
+)
+EVENT = "kind, at, happened_at, detail"
+
+_SESSION_SHAPE = shape("isSsssi" + "iiis")
+_MESSAGE_SHAPE = shape("issSSiIiisSsSS")
+_EVENT_SHAPE = shape("siis")
+_STATES: tuple[MessageState, ...] = get_args(MessageState)
+
+
+# -- sessions and events
+
+
+def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
+    """Read (the session's number, its record) from the columns SESSION."""
+    check(row, _SESSION_SHAPE)
+    number, id_, title, participants, config, counter, created_at, *head = row
+    return number, SessionRecord(
+        id_,
+        title,
+        texts(participants),
+        config,
+        counter,
+        read_time(created_at),
+        messages=head[0],
+        state=head[3],
+        closed=bool(head[1]),
+        version=head[2],
+    )
+
+
+def event_row(event: LogEvent) -> tuple[Any, ...]:
+    """Write the columns EVENT."""
+    return event.kind, event.at, to_micros(event.when), event.detail
+
+
+def read_event(row: Sequence[Any]) -> LogEvent:
+    """Read the columns EVENT."""
+    check(row, _EVENT_SHAPE)
+    return LogEvent(row[0], row[1], read_time(row[2]), row[3])
+
+
+# -- messages
+
+
+def message_row(session: int, stored: StoredMessage) -> tuple[Any, ...]:
+    """Write the columns MESSAGE, of the session numbered ``session``."""
+    message = stored.message
+    content = message.content
+    at = stored.created_at
+    plain = isinstance(content, str)
+    rest = None
+    if not (
+        plain
+        and not message.tool_calls
+        and message.tool_call_id is None
+        and not message.metadata
+        and not stored.slices
+        and not stored.echoes
+    ):
+        rest = pack(_rest(stored))
+    return (
+        session << INDEX_BITS | stored.index,
+        message.role,
+        message.thread,
+        message.name,
+        content if plain else None,
+        to_micros(at),
+        zone_of(at),
+        stored.tokens,
+        stored.size,
+        stored.hash,
+        message.key,
+        stored.state,
+        pack(stored.flags) if stored.flags else None,
+        rest,
+    )
+
+
+def _rest(stored: StoredMessage) -> dict[str, Any]:
+    """Give what few messages have, under the names of their fields."""
+    message = stored.message
+    rest: dict[str, Any] = {}
+    if not isinstance(message.content, str):
+        rest["parts"] = [_part(part) for part in message.content]
+    if message.tool_calls:
+        rest["tool_calls"] = [
+            [call.id, call.name, call.arguments, call.type] for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        rest["tool_call_id"] = message.tool_call_id
+    if message.metadata:
+        rest["metadata"] = message.metadata
+    if stored.slices:
+        rest["slices"] = stored.slices
+    if stored.echoes:
+        rest["echoes"] = stored.echoes
+    return rest
+
+
+def _part(part: Part) -> list[Any]:
+    match part:
+        case TextPart(text):
+            return ["text", text]
+        case ImagePart(reference, detail):
+            return ["image", reference, detail]
+        case FilePart(reference, name, media_type):
+            return ["file", reference, name, media_type]
+        case JsonPart(data):
+            return ["json", data]
+
+
+_PARTS: dict[str, tuple[Callable[..., Part], tuple[tuple[type, ...], ...]]] = {
+    "text": (TextPart, shape("s")),
+    "image": (ImagePart, shape("sS")),
+    "file": (FilePart, shape("sSS")),
+    "json": (JsonPart, ((dict,),)),
+}
+
+
+def _read_part(packed: Sequence[Any]) -> Part:
+    make, shape = _PARTS[packed[0]]
+    check(packed[1:], shape)
+    return make(*packed[1:])
+
+
+def _read_call(packed: Sequence[Any]) -> ToolCall:
+    check(packed, shape("ssss"))
+    return ToolCall(*packed)
+
+
+def read_message(row: Sequence[Any]) -> StoredMessage:
+    """Read the columns MESSAGE."""
+    check(row, _MESSAGE_SHAPE)
+    number, role, thread, name, content, at, zone, tokens, size, hash_, key, state, flags, rest = (
+        row
+    )
+    if state not in _STATES:
+        raise ValueError
+    created_at = read_zoned_time(at, zone)
+    index = number & _INDEX_MASK
+    marks = texts(flags) if flags else ()
+    if rest is None:
+        if content is None:
+            raise ValueError
+        message = Message(role, content, key=key, name=name, thread=thread, created_at=created_at)
+        return StoredMessage(index, message, tokens, size, hash_, state, marks)
+    more = mapping(rest)
+    parts: Content = content if content is not None else tuple(map(_read_part, more["parts"]))
+    call_id = more.get("tool_call_id")
+    slices = tuple(more.get("slices", ()))
+    echoes = tuple((begin, end) for begin, end in more.get("echoes", ()))
+    metadata = more.get("metadata", {})
+    if (
+        type(metadata) is not dict
+        or type(call_id) not in OPTIONAL_TEXT
+        or not all(type(char) is int for char in chain(slices, *echoes))
+    ):
+        raise TypeError
+    message = Message(
+        role,
+        parts,
+        key=key,
+        name=name,
+        thread=thread,
+        created_at=created_at,
+        tool_calls=tuple(map(_read_call, more.get("tool_calls", ()))),
+        tool_call_id=call_id,
+        metadata=metadata,
+    )
+    return StoredMessage(index, message, tokens, size, hash_, state, marks, slices, echoes)

@@ -1,0 +1,274 @@
+"""How summaries and the journal become rows and rows become values again.
+
+The one rule is that of ``rows``: what comes out equals what went in. Rows are plain tuples in the
+order of the column lists here, which are the only place where that order is stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from hiermem.protocols import Attempt, RunRecord
+from hiermem.stores.sqlite.codec import (
+    check,
+    mapping,
+    optional_micros,
+    pack,
+    read_optional_time,
+    read_time,
+    shape,
+    texts,
+    to_micros,
+)
+from hiermem.types import Node, Revision, Span, Status, Trust
+
+__all__ = [
+    "ATTEMPT",
+    "NODE",
+    "REVISION",
+    "RUN",
+    "attempt_row",
+    "node_row",
+    "read_attempt",
+    "read_node",
+    "read_revision",
+    "read_run",
+    "revision_row",
+    "run_row",
+]
+
+NODE = (
+    "id, level, ordinal, thread, start, stop, start_char, stop_char, first_window, stop_window, "
+    "children, messages, input_size, allotted, input_tokens, allotted_tokens, verbatim, "
+    "first_at, last_at, linked, sealed, parent, status, revision, version, attempts, error, "
+    "degraded, dirty, stale, lease_owner, lease_until"
+)
+REVISION = (
+    "node_id, number, text, tokens, input_hash, output_hash, strategy, style, model, created_at, "
+    "provenance, anchors, tags, entities, fidelity, unsupported, trust, degraded, reused, "
+    "tokens_in, tokens_out, calls, duration_ms, extras"
+)
+RUN = "id, kind, subject, started_at, ended_at, outcome, detail"
+ATTEMPT = (
+    "id, run_id, session_id, node_id, number, model, started_at, outcome, reason, tokens_in, "
+    "tokens_out, ended_at"
+)
+
+_NODE_SHAPE = shape("siiSiiiIii" + "siiiiii" + "iiiiSsiiiS" + "iiiSI")
+_REVISION_SHAPE = shape("sisisssssi" + "ssssfssii" + "iiiis")
+_RUN_SHAPE = shape("sssiIss")
+_ATTEMPT_SHAPE = shape("ssssisissiiI")
+_STATUSES: tuple[Status, ...] = get_args(Status)
+_TRUSTS: tuple[Trust, ...] = get_args(Trust)
+
+
+# -- nodes and revisions
+
+
+def node_row(node: Node) -> tuple[Any, ...]:
+    """Write the columns NODE."""
+    span = node.span
+    return (
+        node.id,
+        node.level,
+        node.ordinal,
+        node.thread,
+        span.start,
+        span.stop,
+        span.start_char,
+        span.stop_char,
+        node.windows[0],
+        node.windows[1],
+        pack(node.children),
+        node.messages,
+        node.input_size,
+        node.allotted,
+        node.input_tokens,
+        node.allotted_tokens,
+        int(node.verbatim),
+        to_micros(node.first_at),
+        to_micros(node.last_at),
+        int(node.linked),
+        int(node.sealed),
+        node.parent,
+        node.status,
+        node.revision,
+        node.version,
+        node.attempts,
+        node.error,
+        int(node.degraded),
+        int(node.dirty),
+        int(node.stale),
+        node.lease_owner,
+        optional_micros(node.lease_until),
+    )
+
+
+def read_node(row: Sequence[Any]) -> Node:
+    """Read the columns NODE."""
+    check(row, _NODE_SHAPE)
+    if row[22] not in _STATUSES:
+        raise ValueError
+    return Node(
+        row[0],
+        row[1],
+        row[2],
+        row[3],
+        Span(row[4], row[5], row[6], row[7]),
+        (row[8], row[9]),
+        texts(row[10]),
+        row[11],
+        row[12],
+        row[13],
+        row[14],
+        row[15],
+        bool(row[16]),
+        read_time(row[17]),
+        read_time(row[18]),
+        bool(row[19]),
+        bool(row[20]),
+        row[21],
+        row[22],
+        row[23],
+        row[24],
+        row[25],
+        row[26],
+        bool(row[27]),
+        bool(row[28]),
+        bool(row[29]),
+        row[30],
+        read_optional_time(row[31]),
+    )
+
+
+def revision_row(revision: Revision) -> tuple[Any, ...]:
+    """Write the columns REVISION."""
+    return (
+        revision.node_id,
+        revision.number,
+        revision.text,
+        revision.tokens,
+        revision.input_hash,
+        revision.output_hash,
+        revision.strategy,
+        revision.style,
+        revision.model,
+        to_micros(revision.created_at),
+        revision.provenance,
+        pack(revision.anchors),
+        pack(revision.tags),
+        pack(revision.entities),
+        revision.fidelity,
+        pack(revision.unsupported),
+        revision.trust,
+        int(revision.degraded),
+        int(revision.reused),
+        revision.tokens_in,
+        revision.tokens_out,
+        revision.calls,
+        revision.duration_ms,
+        pack(revision.extras),
+    )
+
+
+def read_revision(row: Sequence[Any]) -> Revision:
+    """Read the columns REVISION."""
+    check(row, _REVISION_SHAPE)
+    if row[16] not in _TRUSTS:
+        raise ValueError
+    return Revision(
+        row[0],
+        row[1],
+        row[2],
+        row[3],
+        row[4],
+        row[5],
+        row[6],
+        row[7],
+        row[8],
+        created_at=read_time(row[9]),
+        provenance=row[10],
+        anchors=texts(row[11]),
+        tags=texts(row[12]),
+        entities=texts(row[13]),
+        fidelity=float(row[14]),
+        unsupported=texts(row[15]),
+        trust=row[16],
+        degraded=bool(row[17]),
+        reused=bool(row[18]),
+        tokens_in=row[19],
+        tokens_out=row[20],
+        calls=row[21],
+        duration_ms=row[22],
+        extras=mapping(row[23]),
+    )
+
+
+# -- the journal
+
+
+def run_row(run: RunRecord) -> tuple[Any, ...]:
+    """Write the columns RUN."""
+    return (
+        run.id,
+        run.kind,
+        run.subject,
+        to_micros(run.started_at),
+        optional_micros(run.ended_at),
+        run.outcome,
+        pack(run.detail),
+    )
+
+
+def read_run(row: Sequence[Any]) -> RunRecord:
+    """Read the columns RUN."""
+    check(row, _RUN_SHAPE)
+    id_, kind, subject, started_at, ended_at, outcome, detail = row
+    return RunRecord(
+        id_,
+        kind,
+        subject,
+        read_time(started_at),
+        read_optional_time(ended_at),
+        outcome,
+        mapping(detail),
+    )
+
+
+def attempt_row(attempt: Attempt) -> tuple[Any, ...]:
+    """Write the columns ATTEMPT."""
+    return (
+        attempt.id,
+        attempt.run_id,
+        attempt.session_id,
+        attempt.node_id,
+        attempt.number,
+        attempt.model,
+        to_micros(attempt.started_at),
+        attempt.outcome,
+        attempt.reason,
+        attempt.tokens_in,
+        attempt.tokens_out,
+        optional_micros(attempt.ended_at),
+    )
+
+
+def read_attempt(row: Sequence[Any]) -> Attempt:
+    """Read the columns ATTEMPT."""
+    check(row, _ATTEMPT_SHAPE)
+    id_, run_id, session_id, node_id, number, model, started_at, *how = row
+    return Attempt(
+        id_,
+        run_id,
+        session_id,
+        node_id,
+        number,
+        model,
+        read_time(started_at),
+        outcome=how[0],
+        reason=how[1],
+        tokens_in=how[2],
+        tokens_out=how[3],
+        ended_at=read_optional_time(how[4]),
+    )

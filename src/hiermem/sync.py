@@ -1,0 +1,304 @@
+"""The blocking public face: the same names and meanings as ``hiermem.memory``, without ``await``.
+
+One background thread runs one event loop for each Memory; a call hands its coroutine over and waits
+for the result. The one rule: nothing but the handing over happens here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from os import PathLike
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.plan import UpdatePlan
+from hiermem.core.selection import ContextSelection, ShownSummary
+from hiermem.engine.append import Messages
+from hiermem.engine.context import ContextWindowManager, Strategy
+from hiermem.engine.tree import SessionStatus, Tree
+from hiermem.engine.update import Progress, UpdateReport
+from hiermem.errors import MemoryClosedError
+from hiermem.memory import AsyncMemory, AsyncSession, ModelLike
+from hiermem.protocols import RunRecord, Store, TokenCounter
+from hiermem.types import SessionRecord, StoredMessage, Summary
+
+__all__ = ["Memory", "Session"]
+
+T = TypeVar("T")
+
+
+class _Portal:
+    """An event loop on a thread of its own, and the way into it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="hiermem", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` on the loop and wait for its result; an interrupt cancels it."""
+        if self._loop.is_closed():
+            work.close()
+            raise MemoryClosedError("this memory was closed; open it again")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and end its thread."""
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+class Memory:
+    """One tenant's conversation memory, blocking. See AsyncMemory.
+
+    Use ``with Memory.open("chat.db") as memory``, or construct it with parts of your own. It may be
+    used from several threads at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        tenant: str = "default",
+        llm: ModelLike | None = None,
+        token_counter: TokenCounter | None = None,
+        config: HierarchyConfig | None = None,
+        **settings: Any,
+    ) -> None:
+        self._start(
+            lambda: _built(
+                store=store,
+                tenant=tenant,
+                llm=llm,
+                token_counter=token_counter,
+                config=config,
+                **settings,
+            )
+        )
+
+    @classmethod
+    def open(
+        cls,
+        path: str | PathLike[str],
+        *,
+        tenant: str = "default",
+        llm: ModelLike | None = None,
+        token_counter: TokenCounter | None = None,
+        config: HierarchyConfig | None = None,
+        create: bool = True,
+        **settings: Any,
+    ) -> Memory:
+        """Open the embedded store at ``path``; ":memory:" keeps nothing.
+
+        Raises StoreError where the file is not a hiermem store, is newer or damaged, or does not
+        exist and ``create`` is False.
+        """
+
+        async def opened() -> AsyncMemory:
+            return await AsyncMemory.open(
+                path,
+                tenant=tenant,
+                llm=llm,
+                token_counter=token_counter,
+                config=config,
+                create=create,
+                **settings,
+            )
+
+        memory = cls.__new__(cls)
+        memory._start(opened)  # noqa: SLF001 - a constructor of this very class
+        return memory
+
+    def _start(self, build: Callable[[], Coroutine[Any, Any, AsyncMemory]]) -> None:
+        self._portal = _Portal()
+        try:
+            self._memory = self._portal.call(build())
+        except BaseException:
+            self._portal.close()
+            raise
+
+    @property
+    def tenant(self) -> str:
+        """Give the tenant that this memory was opened for."""
+        return self._memory.tenant
+
+    @property
+    def manager(self) -> ContextWindowManager:
+        """Give the (asynchronous) context window manager over this memory's store."""
+        return self._memory.manager
+
+    def session(
+        self,
+        session_id: str,
+        *,
+        title: str | None = None,
+        participants: Sequence[str] = (),
+        on_bad_text: Literal["refuse", "replace"] = "refuse",
+    ) -> Session:
+        """Give the session of that id; it is created by its first append. Does no I/O."""
+        inner = self._memory.session(
+            session_id, title=title, participants=participants, on_bad_text=on_bad_text
+        )
+        return Session(self._portal, inner)
+
+    def sessions(self) -> list[SessionRecord]:
+        """List the sessions of this tenant, oldest first."""
+        return self._portal.call(self._memory.sessions())
+
+    def runs(self, *, limit: int = 100) -> list[RunRecord]:
+        """List the journalled runs of this tenant, newest first."""
+        return self._portal.call(self._memory.runs(limit=limit))
+
+    def close(self) -> None:
+        """Wait up to the drain time for background work, then close; twice is harmless."""
+        try:
+            self._portal.call(self._memory.close())
+        except MemoryClosedError:
+            return
+        self._portal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def _built(**parts: Any) -> AsyncMemory:
+    return AsyncMemory(**parts)
+
+
+class Session:
+    """One conversation, blocking. See AsyncSession for what each call means and raises."""
+
+    def __init__(self, portal: _Portal, session: AsyncSession) -> None:
+        self._portal = portal
+        self._session = session
+
+    @property
+    def id(self) -> str:
+        """Give the session's id."""
+        return self._session.id
+
+    def append(self, *messages: Messages) -> list[int]:
+        """Append messages (or iterables of them), all or none; give their indices in order."""
+        return self._portal.call(self._session.append(*messages))
+
+    @overload
+    def update(
+        self,
+        level: int | None = None,
+        *,
+        wait: bool = True,
+        on_progress: Callable[[Progress], None] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: Literal[False] = False,
+    ) -> UpdateReport: ...
+
+    @overload
+    def update(
+        self, level: int | None = None, *, dry_run: Literal[True], **limits: Any
+    ) -> UpdatePlan: ...
+
+    def update(self, level: int | None = None, **settings: Any) -> UpdateReport | UpdatePlan:
+        """Make the summaries that are missing, lowest level first; give what was done.
+
+        ``on_progress`` is called on the memory's own thread.
+        """
+        return self._portal.call(self._session.update(level, **settings))
+
+    def context(
+        self,
+        max_tokens: int = 8_000,
+        *,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        view: str = "default",
+        strategy: Strategy = "cut",
+        sticky: bool = True,
+        cache_cold: bool = False,
+        allow_omission: bool = False,
+        reserve_for_messages: int | None = None,
+        reserve_for_output: int = 0,
+    ) -> ContextSelection:
+        """Give the best context that fits ``max_tokens``: the whole history, each message once."""
+        return self._portal.call(
+            self._session.context(
+                max_tokens,
+                system=system,
+                tools=tools,
+                view=view,
+                strategy=strategy,
+                sticky=sticky,
+                cache_cold=cache_cold,
+                allow_omission=allow_omission,
+                reserve_for_messages=reserve_for_messages,
+                reserve_for_output=reserve_for_output,
+            )
+        )
+
+    def expand(
+        self, node: Summary | ShownSummary | str, depth: int | None = 1
+    ) -> tuple[Summary | StoredMessage, ...]:
+        """Go ``depth`` levels down from a summary or its id; None goes to the messages."""
+        return self._portal.call(self._session.expand(node, depth))
+
+    def messages(self, start: int = 0, stop: int | None = None) -> list[StoredMessage]:
+        """Give the messages from ``start`` up to and without ``stop``, verbatim."""
+        return self._portal.call(self._session.messages(start, stop))
+
+    def summaries(self, level: int | None = None) -> list[Summary]:
+        """Give the summaries of a level, or of all levels, lowest first."""
+        return self._portal.call(self._session.summaries(level))
+
+    def forest(self) -> tuple[Tree, ...]:
+        """Give the trees of summaries, oldest first."""
+        return self._portal.call(self._session.forest())
+
+    def status(self) -> SessionStatus:
+        """Tell where the session stands."""
+        return self._portal.call(self._session.status())
+
+    def runs(self, *, limit: int = 100) -> list[RunRecord]:
+        """List the journalled runs of this session, newest first."""
+        return self._portal.call(self._session.runs(limit=limit))
+
+    def flush(self) -> None:
+        """Seal each thread's open window at its last whole point."""
+        self._portal.call(self._session.flush())
+
+    def tick(self, now: datetime) -> None:
+        """Apply the time rules as if a message arrived ``now`` (timezone-aware)."""
+        self._portal.call(self._session.tick(now))
+
+    def close(self) -> None:
+        """Seal everything up to one root and archive the session."""
+        self._portal.call(self._session.close())
+
+    def reopen(self) -> None:
+        """Make a closed session writable again."""
+        self._portal.call(self._session.reopen())

@@ -1,0 +1,75 @@
+"""How one condition of the contract becomes one test in an adapter author's suite.
+
+The one rule: the test's docstring is the condition. It needs pytest's ``tmp_path`` alone, no plugin
+for async tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hiermem.protocols import Store, TenantStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+__all__ = ["Conditions", "condition", "store_condition"]
+
+
+class Conditions:
+    """A group of conditions; ``open_store`` says what they are tried on."""
+
+    async def open_store(self, path: Path) -> Store:
+        """Open the store at ``path``, which does not exist before the first time.
+
+        Opening the same path again after ``close`` must give the same store, where it is durable.
+        """
+        raise NotImplementedError("a conformance suite must define open_store(self, path)")
+
+    @asynccontextmanager
+    async def opened(self, path: Path) -> AsyncGenerator[Store]:
+        """Open the store and close it at the end."""
+        store = await self.open_store(path)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+def store_condition(
+    body: Callable[[Any, Path], Awaitable[None]],
+) -> Callable[[Conditions, Path], None]:
+    """Make a test of ``body``, which opens the store at the path it is given by itself."""
+
+    def test(self: Conditions, tmp_path: Path) -> None:
+        async def run() -> None:
+            await body(self, tmp_path / "store")
+
+        asyncio.run(run())
+
+    # Not functools.wraps: pytest would look through it and ask for the body's arguments.
+    test.__name__ = body.__name__
+    test.__qualname__ = body.__qualname__
+    test.__doc__ = body.__doc__
+    test.__module__ = body.__module__
+    return test
+
+
+def condition(
+    body: Callable[[Any, TenantStore], Awaitable[None]],
+) -> Callable[[Conditions, Path], None]:
+    """Make a test of ``body``, which is given the handle of one tenant of a fresh store."""
+
+    async def with_tenant(self: Conditions, path: Path) -> None:
+        async with self.opened(path) as store:
+            await body(self, store.tenant("tenant"))
+
+    with_tenant.__name__ = body.__name__
+    with_tenant.__qualname__ = body.__qualname__
+    with_tenant.__doc__ = body.__doc__
+    with_tenant.__module__ = body.__module__
+    return store_condition(with_tenant)

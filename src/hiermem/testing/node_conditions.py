@@ -1,0 +1,269 @@
+"""The conditions on nodes and their revisions.
+
+The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` and is named for
+what would be broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from hiermem.errors import UsageError
+from hiermem.protocols import NodeWrite, TenantStore
+from hiermem.testing.conditions import Conditions, condition
+from hiermem.testing.samples import NOW, attempt, contents, node, remade, revision, write
+from hiermem.types import Node, Span
+
+__all__ = ["NodeConditions"]
+
+
+async def _one(tenant: TenantStore, id_: str) -> Node:
+    (found,) = await tenant.nodes("s", [id_])
+    return found
+
+
+class NodeConditions(Conditions):
+    """Nodes, compare-and-swap, revisions."""
+
+    @condition
+    async def test_every_field_of_a_node_comes_back(self, tenant: TenantStore) -> None:
+        """A node is kept whole, and one of the same id replaces it whole."""
+        full = node(
+            3, 2, thread=None, span=Span(5, 20, 7, 9), windows=(2, 9), children=("L1.2", "L1.3"),
+            messages=11, input_size=12, allotted=13, input_tokens=14, allotted_tokens=15,
+            verbatim=True, linked=True, parent="L3.0", status="failed", revision=4, version=5,
+            attempts=6, error="why", degraded=True, dirty=True, stale=True,
+            lease_owner="worker", lease_until=NOW + timedelta(seconds=60),
+        )  # fmt: skip
+        await write(tenant, "s", nodes=(full, node(0)))
+        assert await tenant.nodes("s", ["L2.3", "L1.0"]) == [full, node(0)]
+        bare = node(3, 2, version=6)
+        await write(tenant, "s", nodes=(bare,))
+        assert await tenant.nodes("s", ["L2.3"]) == [bare]
+
+    @condition
+    async def test_nodes_come_in_the_order_asked_for(self, tenant: TenantStore) -> None:
+        """Ids that do not exist are left out, and one asked for twice comes twice."""
+        await write(tenant, "s", nodes=tuple(node(n) for n in range(12)))
+        wanted = ["L1.10", "L1.2", "nothing", "l1.2", "L1.11", "L1.2"]
+        found = await tenant.nodes("s", wanted)
+        assert [one.id for one in found] == ["L1.10", "L1.2", "L1.11", "L1.2"]
+        assert await tenant.nodes("s", []) == []
+        assert await tenant.nodes("other", ["L1.2"]) == []
+
+    @condition
+    async def test_a_level_comes_by_ordinal(self, tenant: TenantStore) -> None:
+        """A level is its sealed nodes, ordered as numbers, in a half-open range."""
+        loose = node(0, id="open/L1/main", sealed=False)
+        await write(tenant, "s", nodes=(*(node(n) for n in range(11, -1, -1)), loose, node(0, 2)))
+        for start, stop in ((0, None), (0, 0), (2, 11), (9, None), (11, 99), (40, None)):
+            found = await tenant.level("s", 1, start, stop)
+            assert [one.ordinal for one in found] == list(range(12))[start:stop]
+            assert all(one.level == 1 and one.sealed for one in found)
+        assert await tenant.level("s", 3, 0) == []
+        assert await tenant.levels("s") == {1: 12, 2: 1}
+        assert await tenant.levels("other") == {}
+        assert await tenant.provisional("s") == [loose]
+
+    @condition
+    async def test_provisional_nodes_come_by_level_and_id(self, tenant: TenantStore) -> None:
+        """Nodes that are not sealed are in no level, and are listed by level, then id."""
+        loose = [
+            node(0, 1, id="open/L1/a", sealed=False),
+            node(0, 1, id="open/L1/b", sealed=False),
+            node(0, 2, id="open/L2", sealed=False),
+        ]
+        await write(tenant, "s", nodes=tuple(loose[::-1]))
+        assert await tenant.provisional("s") == loose
+        assert await tenant.levels("s") == {}
+        assert await tenant.unfinished("s", 1, -1, 9) == []
+
+    @condition
+    async def test_unfinished_is_what_has_work_left(self, tenant: TenantStore) -> None:
+        """Sealed nodes of the level that are not active, or degraded, or dirty: after ``after``,
+        up to ``limit``, by ordinal."""
+        kinds: list[dict[str, object]] = [
+            {"status": "active"},
+            {"status": "pending"},
+            {"status": "generating"},
+            {"status": "failed"},
+            {"status": "active", "degraded": True},
+            {"status": "active", "dirty": True},
+            {"status": "active", "stale": True},
+        ]
+        nodes = [node(n, **kinds[n % 7]) for n in range(21)]
+        await write(tenant, "s", nodes=(*nodes[::-1], node(0, 2)))
+        due = [n for n in range(21) if n % 7 in (1, 2, 3, 4, 5)]
+        for after, limit in ((-1, 99), (-1, 3), (4, 2), (8, 99), (20, 5), (-1, 0)):
+            found = await tenant.unfinished("s", 1, after, limit)
+            assert [one.ordinal for one in found] == [n for n in due if n > after][:limit]
+
+    @condition
+    async def test_setting_a_parent_is_a_write_to_the_node(self, tenant: TenantStore) -> None:
+        """A parent is set on nodes of this and of earlier writes, and their version goes up, so
+        that a write decided before it does not undo it."""
+        await write(tenant, "s", nodes=(node(0), node(1)))
+        await write(
+            tenant, "s", nodes=(node(2), node(0, 2)), parents=(("L1.0", "L2.0"), ("L1.2", "L2.0"))
+        )
+        found = await tenant.nodes("s", ["L1.0", "L1.1", "L1.2"])
+        assert [one.parent for one in found] == ["L2.0", None, "L2.0"]
+        assert [one.version for one in found] == [1, 0, 1]
+        assert await tenant.write_nodes("s", [remade(node(0)), remade(found[1])]) == [False, True]
+        assert (await _one(tenant, "L1.0")).parent == "L2.0"
+
+    @condition
+    async def test_a_dropped_node_is_gone_with_its_revisions(self, tenant: TenantStore) -> None:
+        """``drop`` removes nodes and their revisions, and nothing else; the id may come back."""
+        await write(tenant, "s", nodes=(node(0), node(1)))
+        await write(tenant, "t", nodes=(node(0),))
+        made = [remade(node(0), input_hash="gone"), remade(node(1), input_hash="kept")]
+        assert await tenant.write_nodes("s", made) == [True, True]
+        assert await tenant.write_nodes("t", [remade(node(0))]) == [True]
+        await write(tenant, "s", drop=("L1.0", "never was"))
+        assert [one.id for one in await tenant.nodes("s", ["L1.0", "L1.1"])] == ["L1.1"]
+        found = await tenant.revisions("s", [("L1.0", 1), ("L1.1", 1)])
+        assert [one.node_id for one in found] == ["L1.1"]
+        assert await tenant.reusable("gone") is None
+        assert await tenant.reusable("kept") is not None
+        assert len(await tenant.revisions("t", [("L1.0", 1)])) == 1
+        await write(tenant, "s", drop=("L1.1",), nodes=(node(0), node(1)))
+        assert await tenant.nodes("s", ["L1.0", "L1.1"]) == [node(0), node(1)]
+        assert await tenant.revisions("s", [("L1.1", 1)]) == []
+        assert await tenant.write_nodes("s", [remade(node(0))]) == [True]
+
+    @condition
+    async def test_a_write_needs_the_version_it_expects(self, tenant: TenantStore) -> None:
+        """A node is written only over the version expected, each write judged by itself."""
+        await write(tenant, "s", nodes=(node(0), node(1)))
+        first = remade(node(0))
+        missing = remade(node(9))
+        assert await tenant.write_nodes("s", [first, missing, remade(node(1))]) == [
+            True, False, True,
+        ]  # fmt: skip
+        late = NodeWrite(replace(node(0), version=1, error="late"), 0)
+        assert await tenant.write_nodes("s", [late]) == [False]
+        assert await _one(tenant, "L1.0") == first.node
+        assert await tenant.nodes("s", ["L1.9"]) == []
+        assert await tenant.revisions("s", [("L1.9", 1)]) == []
+        assert await tenant.write_nodes("other", [remade(node(0))]) == [False]
+        assert await tenant.write_nodes("s", []) == []
+
+    @condition
+    async def test_a_write_sees_the_ones_before_it(self, tenant: TenantStore) -> None:
+        """Writes of one call are applied in order."""
+        await write(tenant, "s", nodes=(node(0), node(0, 2)))
+        first = remade(node(0))
+        parent = replace(remade(node(0, 2)), inputs=(("L1.0", 1),))
+        early = replace(parent, inputs=(("L1.0", 0),))
+        outcome = await tenant.write_nodes("s", [parent, first, remade(first.node), early, parent])
+        assert outcome == [False, True, True, False, False]
+        assert (await _one(tenant, "L1.0")).revision == 2
+
+    @condition
+    async def test_a_write_needs_its_inputs_to_serve(self, tenant: TenantStore) -> None:
+        """Where an input serves another revision, or is gone, the write does not count."""
+        await write(tenant, "s", nodes=(node(0), node(1), node(0, 2)))
+        await tenant.write_nodes("s", [remade(node(0)), remade(node(1))])
+        parent = remade(node(0, 2))
+        for inputs in (
+            (("L1.0", 1), ("L1.1", 2)),
+            (("L1.0", 0), ("L1.1", 1)),
+            (("L1.0", 1), ("L1.7", 0)),
+        ):
+            assert await tenant.write_nodes("s", [replace(parent, inputs=inputs)]) == [False]
+            assert await _one(tenant, "L2.0") == node(0, 2)
+        right = replace(parent, inputs=(("L1.0", 1), ("L1.1", 1)))
+        assert await tenant.write_nodes("s", [right]) == [True]
+
+    @condition
+    async def test_of_two_writers_one_wins(self, tenant: TenantStore) -> None:
+        """Of many writes over the same version at once exactly one is applied."""
+        await write(tenant, "s", nodes=(node(0),))
+        outcomes = await asyncio.gather(
+            *(tenant.write_nodes("s", [remade(node(0), text=str(n))]) for n in range(20))
+        )
+        assert sum(applied for (applied,) in outcomes) == 1
+        (kept,) = await tenant.revisions("s", [("L1.0", 1)])
+        assert outcomes[int(kept.text)] == [True]
+
+    @condition
+    async def test_a_write_at_odds_with_itself_is_refused(self, tenant: TenantStore) -> None:
+        """A version that does not follow, or a revision that is not the node's: UsageError, and
+        nothing of the call is written."""
+        await write(tenant, "s", nodes=(node(0), node(1)))
+        await tenant.write_nodes("s", [remade(node(1))])
+        before = await contents(tenant)
+        good = remade(node(0))
+        again = replace(remade(node(1, revision=0, version=1)))
+        for bad in (
+            replace(good, expected=5),
+            replace(good, revision=revision("L1.1", 1)),
+            replace(good, revision=revision("L1.0", 2)),
+            again,
+        ):
+            with pytest.raises(UsageError):
+                await tenant.write_nodes("s", [good, bad], attempts=[attempt("a")])
+            assert await contents(tenant) == before
+
+    @condition
+    async def test_attempts_are_recorded_in_any_case(self, tenant: TenantStore) -> None:
+        """Attempts are journalled with the write, also where no write counts."""
+        await write(tenant, "s", nodes=(node(0),))
+        started = attempt("a1")
+        claim = NodeWrite(replace(node(0), version=1, status="generating"), 0)
+        assert await tenant.write_nodes("s", [claim], attempts=[started]) == [True]
+        ended = replace(started, outcome="ok", tokens_in=5, tokens_out=2, ended_at=NOW)
+        late = remade(node(0))
+        other = attempt("a2", outcome="error", reason="timeout")
+        assert await tenant.write_nodes("s", [late], attempts=[ended, other]) == [False]
+        assert await tenant.attempts() == [ended, other]
+        assert await tenant.write_nodes("none", [], attempts=[attempt("a3")]) == []
+        assert len(await tenant.attempts()) == 3
+
+    @condition
+    async def test_revisions_come_in_the_order_wanted(self, tenant: TenantStore) -> None:
+        """Every field of every revision is kept; earlier ones stay beside the serving one."""
+        await write(tenant, "s", nodes=(node(0), node(1)))
+        first = remade(
+            node(0), text="x" * 65_535 + "Ω", tokens=9, provenance="[1,2]", anchors=("59.90", ""),
+            tags=("a b",), entities=("Ada", "\N{SNOWMAN}"), fidelity=0.123456789012345,
+            unsupported=("7",), trust="tool", degraded=True, reused=True, tokens_in=1,
+            tokens_out=2, calls=3, duration_ms=4, extras={"k": [1, {"n": None}]},
+        )  # fmt: skip
+        second, other = remade(first.node), remade(node(1), text="")
+        assert await tenant.write_nodes("s", [first, second, other]) == [True] * 3
+        found = await tenant.revisions(
+            "s", [("L1.1", 1), ("L1.0", 2), ("L1.0", 3), ("L1.0", 1), ("L1.7", 1), ("L1.0", 2)]
+        )
+        wanted = [other.revision, second.revision, first.revision, second.revision]
+        assert found == wanted
+        found[2].extras["k"].append(0)
+        (again,) = await tenant.revisions("s", [("L1.0", 1)])
+        assert again == first.revision
+        assert await tenant.revisions("other", [("L1.0", 1)]) == []
+        assert await tenant.revisions("s", []) == []
+
+    @condition
+    async def test_the_newest_good_revision_is_reused(self, tenant: TenantStore) -> None:
+        """``reusable`` gives, from any session, the newest that is not degraded, by exact hash."""
+        await write(tenant, "s", nodes=(node(0), node(1)))
+        await write(tenant, "t", nodes=(node(0),))
+        late = NOW + timedelta(days=1)
+        await tenant.write_nodes("s", [remade(node(1), input_hash="h", text="1", created_at=late)])
+        await tenant.write_nodes("t", [remade(node(0), input_hash="h", text="2")])
+        bad = remade(node(0), input_hash="h", text="3", degraded=True)
+        await tenant.write_nodes("s", [bad])
+        found = await tenant.reusable("h")
+        assert found is not None
+        assert found.text == "2"
+        for other in ("H", "h ", "h%", "", "_"):
+            assert await tenant.reusable(other) is None
+        await tenant.write_nodes("s", [remade(bad.node, input_hash="h", text="4")])
+        found = await tenant.reusable("h")
+        assert found is not None
+        assert found.text == "4"

@@ -1,0 +1,209 @@
+"""Plain values to write into a store, and the decisions that write them.
+
+The one rule: everything here is deterministic and says nothing about how a session is folded; a
+store takes config, state, sizes and hashes as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hiermem.protocols import (
+    Attempt,
+    Changes,
+    KeyEntry,
+    LogEvent,
+    NodeWrite,
+    RunRecord,
+    Snapshot,
+    TenantStore,
+)
+from hiermem.types import Message, Node, Revision, SessionRecord, Span, StoredMessage
+
+__all__ = [
+    "NOW",
+    "attempt",
+    "contents",
+    "node",
+    "remade",
+    "revision",
+    "run",
+    "stored",
+    "write",
+    "writing",
+]
+
+NOW = datetime(2024, 3, 15, 9, 30, 0, 123456, tzinfo=UTC)
+
+
+def stored(message: Message, **fields_: Any) -> StoredMessage:
+    """Make a StoredMessage of ``message``; its index is given where it is written."""
+    if message.created_at is None:
+        message = replace(message, created_at=NOW)
+    plain = {"index": 0, "tokens": 7, "size": 9, "hash": "sha256:0f"}
+    return StoredMessage(message=message, **(plain | fields_))
+
+
+def node(ordinal: int, level: int = 1, **fields_: Any) -> Node:
+    """Make a sealed, pending node; ``fields_`` are those of Node."""
+    plain: dict[str, Any] = {
+        "id": f"L{level}.{ordinal}",
+        "level": level,
+        "ordinal": ordinal,
+        "thread": "main",
+        "span": Span(ordinal * 10, ordinal * 10 + 10),
+        "windows": (ordinal, ordinal + 1),
+        "children": (),
+        "messages": 10,
+        "input_size": 400,
+        "allotted": 200,
+        "input_tokens": 400,
+        "allotted_tokens": 200,
+        "verbatim": False,
+        "first_at": NOW,
+        "last_at": NOW + timedelta(minutes=5),
+    }
+    return Node(**(plain | fields_))
+
+
+def revision(node_id: str, number: int = 1, **fields_: Any) -> Revision:
+    """Make a revision of a node; ``fields_`` are those of Revision."""
+    plain: dict[str, Any] = {
+        "text": f"what {node_id} says, {number}",
+        "tokens": 5,
+        "input_hash": f"sha256:in-{node_id}-{number}",
+        "output_hash": f"sha256:out-{node_id}-{number}",
+        "strategy": "sha256:strategy",
+        "style": "detailed",
+        "model": "scripted",
+        "created_at": NOW,
+    }
+    return Revision(node_id=node_id, number=number, **(plain | fields_))
+
+
+def remade(before: Node, **fields_: Any) -> NodeWrite:
+    """Make the write that gives ``before`` its next revision; ``fields_`` are the revision's."""
+    number = before.revision + 1
+    after = replace(before, version=before.version + 1, revision=number, status="active")
+    return NodeWrite(after, before.version, revision(before.id, number, **fields_))
+
+
+def run(id_: str, **fields_: Any) -> RunRecord:
+    """Make a run; ``fields_`` are those of RunRecord."""
+    plain: dict[str, Any] = {"kind": "update", "subject": "s", "started_at": NOW}
+    return RunRecord(id=id_, **(plain | fields_))
+
+
+def attempt(id_: str, **fields_: Any) -> Attempt:
+    """Make an attempt; ``fields_`` are those of Attempt."""
+    plain: dict[str, Any] = {
+        "run_id": "run",
+        "session_id": "s",
+        "node_id": "L1.0",
+        "number": 1,
+        "model": "scripted",
+        "started_at": NOW,
+    }
+    return Attempt(id=id_, **(plain | fields_))
+
+
+def writing(
+    session_id: str,
+    messages: Sequence[Message | StoredMessage] = (),
+    *,
+    record: dict[str, Any] | None = None,
+    claim: bool = True,
+    **effects: Any,
+) -> Callable[[Snapshot], Changes[Snapshot]]:
+    """Make a decision that appends ``messages`` and gives the snapshot it saw as its result.
+
+    ``record`` are fields of the session's record to change; ``effects`` are those of Changes. With
+    ``claim`` the messages' keys are claimed.
+    """
+
+    def decide(snapshot: Snapshot) -> Changes[Snapshot]:
+        before = snapshot.session or SessionRecord(
+            session_id, None, (), "{}", "tiktoken:o200k_base", NOW
+        )
+        new = [one if isinstance(one, StoredMessage) else stored(one) for one in messages]
+        placed = tuple(
+            replace(one, index=before.messages + place) for place, one in enumerate(new)
+        )
+        keys = tuple(
+            (one.key, KeyEntry(one.index, f"print-{one.index}")) for one in placed if one.key
+        )
+        after = replace(
+            before,
+            messages=before.messages + len(placed),
+            version=before.version + 1,
+            state=f"[{before.version + 1}]",
+            **(record or {}),
+        )
+        given = {"keys": keys if claim else (), **effects}
+        return Changes(snapshot, session=after, messages=placed, **given)
+
+    return decide
+
+
+async def write(
+    tenant: TenantStore,
+    session_id: str,
+    messages: Sequence[Message | StoredMessage] = (),
+    *,
+    keys: Sequence[str] = (),
+    **how: Any,
+) -> Snapshot:
+    """Write to a session what ``writing`` decides; give the snapshot that it was decided on."""
+    return await tenant.mutate(session_id, writing(session_id, messages, **how), keys=keys)
+
+
+async def contents(tenant: TenantStore) -> dict[str, Any]:
+    """Read everything that a tenant's handle can reach, in a form that can be compared.
+
+    Revisions are looked up by the numbers up to each node's serving one.
+    """
+    kept: dict[str, Any] = {
+        "runs": await tenant.runs(limit=10_000),
+        "attempts": await tenant.attempts(limit=10_000),
+    }
+    for record in await tenant.sessions():
+        kept[f"session {record.id}"] = await _session(tenant, record)
+    return kept
+
+
+async def _session(tenant: TenantStore, record: SessionRecord) -> dict[str, Any]:
+    id_ = record.id
+    counts = await tenant.levels(id_)
+    sealed = {level: await tenant.level(id_, level, 0) for level in counts}
+    nodes = [node for level in sealed.values() for node in level]
+    nodes += await tenant.provisional(id_)
+    wanted = [(node.id, number) for node in nodes for number in range(node.revision + 1)]
+    messages = await tenant.messages(id_, 0, record.messages + 1)
+    keys = [one.key for one in messages if one.key is not None]
+
+    def peek(snapshot: Snapshot) -> Changes[Snapshot]:
+        return Changes(snapshot)
+
+    seen = await tenant.mutate(id_, peek, keys=keys)
+    return {
+        "record": record,
+        "messages": [plain(one) for one in messages],
+        "keys": dict(seen.keys),
+        "events": await tenant.events(id_),
+        "levels": counts,
+        "nodes": nodes,
+        "unfinished": {level: await tenant.unfinished(id_, level, -1, 10_000) for level in counts},
+        "revisions": [plain(one) for one in await tenant.revisions(id_, wanted)],
+    }
+
+
+def plain(value: StoredMessage | Revision | LogEvent) -> dict[str, Any]:
+    """Give the fields of a value for a comparison that also sees the offset of a message's time."""
+    shown = {one.name: getattr(value, one.name) for one in fields(value)}
+    if isinstance(value, StoredMessage):
+        shown["offset"] = value.created_at.utcoffset()
+        shown["kinds"] = (type(value.content), type(value.message.tool_calls))
+    return shown

@@ -1,0 +1,350 @@
+"""The conditions on sessions, messages, keys, flags and events.
+
+The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` and is named for
+what would be broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta, timezone
+
+import pytest
+
+from hiermem.errors import UsageError
+from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot, TenantStore
+from hiermem.testing.conditions import Conditions, condition
+from hiermem.testing.samples import NOW, contents, node, plain, stored, write, writing
+from hiermem.testing.strategies import HOSTILE_NAMES, SIZES
+from hiermem.types import (
+    FilePart,
+    ImagePart,
+    JsonPart,
+    Message,
+    SessionRecord,
+    TextPart,
+    ToolCall,
+)
+
+__all__ = ["SessionConditions"]
+
+
+class DecisionError(Exception):
+    """What a decision raises here; it must come out as it is."""
+
+
+def _said(*texts: str) -> list[Message]:
+    return [Message.user(text) for text in texts]
+
+
+class SessionConditions(Conditions):
+    """Sessions and their logs."""
+
+    @condition
+    async def test_an_unknown_session_is_none_and_empty(self, tenant: TenantStore) -> None:
+        """A session that was never written to is None, and every read of it is empty."""
+        assert await tenant.session("s") is None
+        assert await tenant.sessions() == []
+        assert await tenant.messages("s", 0, 10) == []
+        assert await tenant.events("s") == []
+
+    @condition
+    async def test_the_record_comes_back_as_written(self, tenant: TenantStore) -> None:
+        """Every field of a session's record is kept, and a later write replaces all of them."""
+        first = SessionRecord(
+            "s", "Title \N{SNOWMAN}", ("Ada", "assistant"), '{"a":1}', "counter", NOW,
+            state="[1]", version=1,
+        )  # fmt: skip
+        await tenant.mutate("s", lambda _: Changes(None, session=first))
+        assert await tenant.session("s") == first
+        later = NOW + timedelta(days=1)
+        second = SessionRecord("s", None, (), "{}", "other", later, 0, "", closed=True, version=2)
+        await tenant.mutate("s", lambda _: Changes(None, session=second))
+        assert await tenant.session("s") == second
+
+    @condition
+    async def test_sessions_come_in_the_order_of_creation(self, tenant: TenantStore) -> None:
+        """Neither the name, nor a time, nor a later write moves a session in the list."""
+        for place, name in enumerate(("b", "c", "a")):
+            await write(tenant, name, record={"created_at": NOW - timedelta(days=place)})
+        await write(tenant, "b")
+        assert [record.id for record in await tenant.sessions()] == ["b", "c", "a"]
+
+    @condition
+    async def test_the_snapshot_is_what_is_stored(self, tenant: TenantStore) -> None:
+        """A decision sees the present record, and of the keys asked for those that exist."""
+        first = await write(tenant, "s", [Message.user("x", key="k1")], keys=["k1"])
+        assert first.session is None
+        assert dict(first.keys) == {}
+        await write(tenant, "s", [Message.user("y", key="k2")])
+        third = await write(tenant, "s", keys=["k2", "k3"])
+        assert third.session == replace(third.session, messages=2, version=2)
+        assert dict(third.keys) == {"k2": KeyEntry(1, "print-1")}
+
+    @condition
+    async def test_a_decision_is_called_once(self, tenant: TenantStore) -> None:
+        """``decide`` is called exactly once and its result is what ``mutate`` gives."""
+        calls: list[Snapshot] = []
+
+        def decide(snapshot: Snapshot) -> Changes[str]:
+            calls.append(snapshot)
+            return replace(writing("s", _said("x"))(snapshot), result="done")
+
+        assert await tenant.mutate("s", decide) == "done"
+        assert len(calls) == 1
+
+    @condition
+    async def test_a_decision_that_raises_writes_nothing(self, tenant: TenantStore) -> None:
+        """The very error of ``decide`` is raised again, and nothing is written."""
+        await write(tenant, "s", _said("x"))
+        before = await contents(tenant)
+        error = DecisionError("no")
+
+        def decide(snapshot: Snapshot) -> Changes[None]:
+            raise error
+
+        with pytest.raises(DecisionError) as caught:
+            await tenant.mutate("s", decide)
+        assert caught.value is error
+        assert await contents(tenant) == before
+
+    @condition
+    async def test_changes_without_a_record_write_nothing(self, tenant: TenantStore) -> None:
+        """Where ``session`` is None nothing is written, whatever else the changes hold."""
+
+        def decide(snapshot: Snapshot) -> Changes[int]:
+            return replace(
+                writing("s", _said("x"), nodes=(node(0),))(snapshot), session=None, result=7
+            )
+
+        assert await tenant.mutate("s", decide) == 7  # type: ignore[comparison-overlap]
+        assert await tenant.session("s") is None
+        await write(tenant, "s")
+        assert await tenant.messages("s", 0, 9) == []
+        assert await tenant.nodes("s", ["L1.0"]) == []
+
+    @condition
+    async def test_contradicting_changes_are_refused_whole(self, tenant: TenantStore) -> None:
+        """A wrong version, index or session, a key claimed twice, a flag, a parent for nothing:
+        UsageError, and not even the part of the write that was right takes effect."""
+        await write(tenant, "s", [Message.user("x", key="taken")])
+        before = await contents(tenant)
+        good = writing("s", _said("a", "b"))
+
+        def wrong(**fields: object) -> object:
+            return lambda snapshot: replace(good(snapshot), **fields)  # type: ignore[arg-type]
+
+        def version(snapshot: Snapshot) -> Changes[Snapshot]:
+            assert snapshot.session is not None
+            return replace(good(snapshot), session=replace(snapshot.session, messages=3))
+
+        def index(snapshot: Snapshot) -> Changes[Snapshot]:
+            changes = good(snapshot)
+            return replace(changes, messages=(changes.messages[0], changes.messages[0]))
+
+        again = (("new", KeyEntry(1, "p")), ("taken", KeyEntry(2, "p")))
+        for decide in (
+            version,
+            index,
+            wrong(session=SessionRecord("other", None, (), "{}", "c", NOW, messages=3, version=2)),
+            wrong(keys=again),
+            wrong(keys=(again[0], again[0])),
+            wrong(flags=((0, "fine"), (99, "lost"))),
+            wrong(nodes=(node(0),), parents=(("L1.0", "L2.0"), ("L1.9", "L2.0"))),
+        ):
+            with pytest.raises(UsageError):
+                await tenant.mutate("s", decide)  # type: ignore[arg-type]
+            assert await contents(tenant) == before
+
+    @condition
+    async def test_no_write_comes_between_snapshot_and_commit(self, tenant: TenantStore) -> None:
+        """Fifty appends at once number their messages without gap or double."""
+        await asyncio.gather(
+            *(write(tenant, "s", _said(f"{n}", f"{n} again")) for n in range(50))
+        )
+        found = await tenant.messages("s", 0, 1000)
+        assert [one.index for one in found] == list(range(100))
+        said = [str(one.content) for one in found]
+        assert sorted(said[::2], key=int) == [str(n) for n in range(50)]
+        assert all(second == f"{first} again" for first, second in zip(said[::2], said[1::2], strict=True))
+
+    @condition
+    async def test_a_refused_write_hurts_no_other(self, tenant: TenantStore) -> None:
+        """Of writes made at once, those that fail are undone alone; the others stand."""
+        await write(tenant, "s", [Message.user("x", key="taken")])
+
+        def decide(snapshot: Snapshot) -> Changes[Snapshot]:
+            raise DecisionError
+
+        outcomes = await asyncio.gather(
+            *(
+                tenant.mutate("s", decide)
+                if n % 3 == 0
+                else write(tenant, "s", [Message.user(f"{n}", key="taken")])
+                if n % 3 == 1
+                else write(tenant, "s", _said(f"{n}"))
+                for n in range(30)
+            ),
+            return_exceptions=True,
+        )
+        kinds = [type(outcome) for outcome in outcomes]
+        assert kinds == [DecisionError, UsageError, Snapshot] * 10
+        said = {str(one.content) for one in await tenant.messages("s", 0, 99)}
+        assert said == {"x", *(f"{n}" for n in range(2, 30, 3))}
+
+    @condition
+    async def test_a_cancelled_write_is_whole_or_absent(self, tenant: TenantStore) -> None:
+        """A write whose task is cancelled took effect as a whole or not at all."""
+        for _ in range(20):
+            task = asyncio.ensure_future(write(tenant, "s", _said("a", "b"), nodes=(node(0),)))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await write(tenant, "s", _said("end"))
+        found = await tenant.messages("s", 0, 99)
+        assert [one.index for one in found] == list(range(len(found)))
+        assert [one.content for one in found[:-1]] == ["a", "b"] * (len(found) // 2)
+
+    @condition
+    async def test_a_range_of_messages_is_half_open(self, tenant: TenantStore) -> None:
+        """``start`` is in, ``stop`` is out, and what does not exist is left out."""
+        await write(tenant, "s", _said(*map(str, range(12))))
+        for start, stop in ((0, 0), (0, 1), (3, 5), (11, 12), (11, 99), (12, 20), (0, 10**9), (5, 2)):
+            found = await tenant.messages("s", start, stop)
+            assert [one.index for one in found] == list(range(12))[start:stop]
+
+    @condition
+    async def test_messages_come_by_index_not_by_time(self, tenant: TenantStore) -> None:
+        """Clocks run backwards; the order is the index."""
+        times = [NOW, NOW - timedelta(days=9), NOW + timedelta(days=9), NOW]
+        await write(tenant, "s", [Message.user(str(t), created_at=t) for t in times])
+        assert [one.created_at for one in await tenant.messages("s", 0, 9)] == times
+
+    @condition
+    async def test_a_thread_is_its_exact_name(self, tenant: TenantStore) -> None:
+        """Asking for a thread gives that thread's messages, not those of one that looks like it."""
+        await write(tenant, "s", [Message.user(name, thread=name) for name in HOSTILE_NAMES])
+        for place, name in enumerate(HOSTILE_NAMES):
+            found = await tenant.messages("s", 0, 999, thread=name)
+            assert [one.index for one in found] == [place]
+        assert await tenant.messages("s", 0, 999, thread="none of these") == []
+
+    @condition
+    async def test_every_message_comes_back_verbatim(self, tenant: TenantStore) -> None:
+        """Every field of every shape of message is given back as it came."""
+        given = [stored(message, **fields) for message, fields in _SHAPES]
+        await write(tenant, "s", given, claim=False)
+        found = await tenant.messages("s", 0, 999)
+        for place, (one, back) in enumerate(zip(given, found, strict=True)):
+            assert plain(back) == plain(replace(one, index=place))
+
+    @condition
+    async def test_texts_of_every_size_come_back_whole(self, tenant: TenantStore) -> None:
+        """No text is cut, padded, trimmed or normalised."""
+        texts = ["x" * max(size - 1, 0) + "Ω" * (size > 0) for size in SIZES]
+        texts += [" \t\n lead and trail \r\n ", "e\N{COMBINING ACUTE ACCENT}é", "\ufeff\u200b\x1b[31m"]
+        await write(tenant, "s", _said(*texts))
+        assert [one.content for one in await tenant.messages("s", 0, 99)] == texts
+
+    @condition
+    async def test_a_key_is_its_exact_text_in_its_session(self, tenant: TenantStore) -> None:
+        """Keys are compared code point by code point, and one session's are not another's."""
+        for place, key in enumerate(HOSTILE_NAMES):
+            seen = await write(
+                tenant, "s", [Message.user("x", key=key)], keys=HOSTILE_NAMES[place:]
+            )
+            assert dict(seen.keys) == {}
+        everything = await write(tenant, "s", keys=HOSTILE_NAMES)
+        assert dict(everything.keys) == {
+            key: KeyEntry(place, f"print-{place}") for place, key in enumerate(HOSTILE_NAMES)
+        }
+        other = await write(tenant, "t", keys=HOSTILE_NAMES)
+        assert dict(other.keys) == {}
+        found = await tenant.messages("s", 0, 999)
+        assert [one.key for one in found] == list(HOSTILE_NAMES)
+
+    @condition
+    async def test_many_keys_are_looked_up_at_once(self, tenant: TenantStore) -> None:
+        """A thousand keys may be asked for in one call, some of them twice."""
+        keys = [f"key-{n}" for n in range(1000)]
+        await write(tenant, "s", [Message.user("x", key=key) for key in keys[::2]])
+        seen = await write(tenant, "s", keys=[*keys, *keys[:10]])
+        assert dict(seen.keys) == {
+            key: KeyEntry(place, f"print-{place}") for place, key in enumerate(keys[::2])
+        }
+
+    @condition
+    async def test_an_erased_keys_entry_has_no_fingerprint(self, tenant: TenantStore) -> None:
+        """A key may be reserved without a fingerprint."""
+        await write(tenant, "s", _said("x"), keys=(), claim=False)
+        gone = KeyEntry(0, None)
+        await tenant.mutate(
+            "s", lambda snapshot: replace(writing("s")(snapshot), keys=(("gone", gone),))
+        )
+        seen = await write(tenant, "s", keys=["gone"])
+        assert dict(seen.keys) == {"gone": gone}
+
+    @condition
+    async def test_flags_are_added_once_and_in_order(self, tenant: TenantStore) -> None:
+        """A flag is added to what the message has, not twice, and to that message alone."""
+        await write(tenant, "s", [stored(Message.user("x"), flags=("a",)), Message.user("y")])
+        await write(tenant, "s", _said("z"), flags=((0, "b"), (2, "c"), (0, "a")))
+        await write(tenant, "s", flags=((0, "c"), (0, "c")))
+        found = await tenant.messages("s", 0, 9)
+        assert [one.flags for one in found] == [("a", "b", "c"), (), ("c",)]
+        assert [one.content for one in found] == ["x", "y", "z"]
+
+    @condition
+    async def test_events_come_in_the_order_written(self, tenant: TenantStore) -> None:
+        """Neither time nor place in the log moves an event."""
+        events = [
+            LogEvent("flush", 3, NOW),
+            LogEvent("close", 1, NOW - timedelta(days=1), "why"),
+            LogEvent("tick", 2, NOW + timedelta(days=1)),
+        ]
+        await write(tenant, "s", events=tuple(events[:1]))
+        await write(tenant, "t", events=(LogEvent("reopen", 0, NOW),))
+        await write(tenant, "s", events=tuple(events[1:]))
+        assert await tenant.events("s") == events
+
+    @condition
+    async def test_what_is_read_is_the_readers_own(self, tenant: TenantStore) -> None:
+        """Changing what was written or read afterwards changes nothing stored."""
+        inner = {"list": [1], "map": {"a": 1}}
+        part = {"type": "x", "data": [1]}
+        message = Message("user", (JsonPart(part),), metadata=inner)
+        await write(tenant, "s", [message], events=(LogEvent("flush", 0, NOW),))
+        inner["list"].append(2)  # type: ignore[attr-defined]
+        part["data"] = []
+        for _ in range(2):
+            (found,) = await tenant.messages("s", 0, 9)
+            assert found.metadata == {"list": [1], "map": {"a": 1}}
+            assert found.content == (JsonPart({"type": "x", "data": [1]}),)
+            found.metadata["list"].append(3)
+            found.content[0].data["data"] = 0  # type: ignore[index, union-attr]
+            for read in (tenant.messages("s", 0, 9), tenant.sessions(), tenant.events("s")):
+                listed = await read
+                assert len(listed) == 1
+                listed.clear()  # type: ignore[attr-defined]
+
+
+_EAST = NOW.astimezone(timezone(timedelta(hours=5, minutes=45)))
+_SHAPES: list[tuple[Message, dict[str, object]]] = [
+    (Message.user(""), {}),
+    (Message.system("rules", name="system"), {"state": "quarantined"}),
+    (Message.user("hi", name="Ada", thread="side", key="k", created_at=_EAST), {}),
+    (Message.assistant("", tool_calls=[ToolCall("1", "f", '{"a": 1}'), ToolCall("2", "g")]), {}),
+    (Message.assistant("x", tool_calls=[ToolCall("", "", "not json", "custom")]), {}),
+    (Message.tool("result", tool_call_id="1", name="f"), {"flags": ("late_result",)}),
+    (Message.tool("orphan"), {"flags": ("orphan_result", "b")}),
+    (Message.user(()), {}),
+    (Message.user((TextPart("a"), TextPart(""))), {"tokens": 2**40, "size": 0}),
+    (Message.user((ImagePart("https://x/y.png"), ImagePart("data:", "low"))), {}),
+    (Message.user((FilePart("id"), FilePart("id", "name", "text/plain"))), {}),
+    (Message.user((JsonPart({"deep": [{"a": None, "b": [1.5, True, "\N{SNOWMAN}"]}]}),)), {}),
+    (Message.user("m", metadata={"openai": {"refusal": None}, "n": [1, {"x": "y"}]}), {}),
+    (Message.user("long"), {"slices": (5, 10), "echoes": ((0, 3), (7, 9))}),
+    (Message.user("", created_at=NOW.replace(year=1, month=1, day=2)), {"state": "erased"}),
+    (Message.user("", created_at=NOW.replace(year=9999)), {"hash": "any text"}),
+]

@@ -1,0 +1,279 @@
+"""Token counters: exact by default, offline, and safe on any text.
+
+The one rule: a count never depends on anything but the text and the counter's name; no text is
+read as a special token. Importing this module loads neither tiktoken nor the vocabulary; the first
+count does, once per process. What a message costs beside its text is decided in
+``hiermem.core.measure``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from hiermem.errors import UsageError
+
+if TYPE_CHECKING:
+    import tiktoken
+
+    from hiermem.protocols import TokenCounter
+
+__all__ = ["ApproximateCounter", "FunctionCounter", "TiktokenCounter", "default_counter"]
+
+SHIPPED = "o200k_base"
+
+# The pattern by which OpenAI splits text before merging bytes, as published in tiktoken's
+# openai_public.py (MIT). The ranks and this pattern together are the encoding.
+_O200K_PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*"
+    r"|\s*[\r\n]+"
+    r"|\s+(?!\S)"
+    r"|\s+"
+)
+_O200K_SPECIAL = {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}
+
+# tiktoken's regex engine keeps a million places to go back to and panics on a longer run of white
+# space; such runs are cut out before it sees them. Its white space is Unicode's White_Space, which
+# Python's \s exceeds by four control characters, so the class is written out.
+_LONG_RUN = 200_000
+_BLANKS = "\t\x0b\x0c \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_RUN_IN_LINE = re.compile(f"(?<![{_BLANKS}])[{_BLANKS}]{{{_LONG_RUN},}}")
+_RUN_OF_LINES = re.compile(f"(?<![{_BLANKS}\r\n])[{_BLANKS}\r\n]{{{_LONG_RUN},}}")
+
+_lock = Lock()
+
+
+def _shipped_ranks() -> dict[bytes, int]:
+    """Read the packed vocabulary: in rank order, one length byte and the token's bytes."""
+    import lzma
+    from importlib import resources
+
+    packed = resources.files("hiermem").joinpath("data", f"{SHIPPED}.ranks.xz").read_bytes()
+    raw = lzma.decompress(packed)
+    ranks: dict[bytes, int] = {}
+    place, end, rank = 0, len(raw), 0
+    while place < end:
+        start = place + 1
+        place = start + raw[place]
+        ranks[raw[start:place]] = rank
+        rank += 1
+    return ranks
+
+
+@lru_cache(maxsize=1)
+def _build_shipped() -> tiktoken.Encoding:
+    import tiktoken
+
+    return tiktoken.Encoding(
+        name=SHIPPED,
+        pat_str=_O200K_PATTERN,
+        mergeable_ranks=_shipped_ranks(),
+        special_tokens=_O200K_SPECIAL,
+    )
+
+
+def _shipped() -> tiktoken.Encoding:
+    """Build the shipped encoding once per process, whichever thread asks first."""
+    with _lock:
+        return _build_shipped()
+
+
+def _published(name: str) -> tiktoken.Encoding:
+    """Ask tiktoken for another encoding; it may need the network or its own cache for that."""
+    import tiktoken
+
+    if name not in tiktoken.list_encoding_names():
+        raise UsageError(
+            f"token encoding {name!r} is unknown to tiktoken; it knows "
+            f"{', '.join(tiktoken.list_encoding_names())}"
+        )
+    try:
+        return tiktoken.get_encoding(name)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"token encoding {name!r} could not be loaded ({type(error).__name__}); tiktoken "
+            f"downloads it once, {SHIPPED!r} comes with hiermem and needs no network"
+        ) from error
+
+
+class TiktokenCounter:
+    """Counts exactly as a tiktoken encoding does.
+
+    ``encoding`` is a name or a ``tiktoken.Encoding``; the default, ``o200k_base``, is package data
+    and is loaded at the first count. Any other name is loaded at once, so that a missing one fails
+    where it was asked for (UsageError). Safe to share between threads.
+
+    >>> TiktokenCounter().count("<|endoftext|> is plain text here") > 3
+    True
+    """
+
+    __slots__ = ("_encoding", "_name")
+
+    def __init__(self, encoding: str | tiktoken.Encoding = SHIPPED) -> None:
+        self._encoding: tiktoken.Encoding | None
+        if isinstance(encoding, str):
+            self._name = encoding
+            self._encoding = None if encoding == SHIPPED else _published(encoding)
+        else:
+            self._name = encoding.name
+            self._encoding = encoding
+
+    def __repr__(self) -> str:
+        return f"TiktokenCounter({self._name!r})"
+
+    @property
+    def name(self) -> str:
+        """Give ``tiktoken:`` and the encoding's name."""
+        return f"tiktoken:{self._name}"
+
+    def count(self, text: str) -> int:
+        """Count the tokens of ``text``, exactly, never reading any of it as a special token."""
+        encoding = self._encoding
+        if encoding is None:
+            encoding = self._encoding = _shipped()
+        if len(text) < _LONG_RUN:
+            return len(encoding.encode_ordinary(text))
+        return self._count_long(encoding, text)
+
+    def _count_long(self, encoding: tiktoken.Encoding, text: str) -> int:
+        r"""Count a text that may hold a run of white space too long for the regex engine.
+
+        Exact, because such a run is a piece of its own. In o200k_base and cl100k_base a run ends
+        its newlines in one piece (``\s*[\r\n]+``), so only what follows its last newline can be
+        long here: at least two blanks, of which ``\s+(?!\S)`` takes all but the last where text
+        follows, and all at the end. No piece can begin before such a stretch and reach into it:
+        the piece before would have to end in a blank, and none of the patterns that can do so
+        stops before the run does. In the older encodings newlines are white space like any other.
+        """
+        inline = "o200k" in self._name or "cl100k" in self._name
+        pattern = _RUN_IN_LINE if inline else _RUN_OF_LINES
+        total = place = 0
+        for run in pattern.finditer(text):
+            start, end = run.span()
+            if end < len(text) and not (inline and text[end] in "\r\n"):
+                end -= 1
+            elif end < len(text):
+                # A newline follows: the run and its newlines are one piece of a pattern without
+                # look-ahead, which the engine takes at any length.
+                continue
+            total += len(encoding.encode_ordinary(text[place:start]))
+            total += _count_piece(encoding, text[start:end])
+            place = end
+        return total + len(encoding.encode_ordinary(text[place:] if place else text))
+
+
+def _count_piece(encoding: tiktoken.Encoding, piece: str) -> int:
+    """Count one piece that must not be split, past the regex engine."""
+    # tiktoken has no public call for this; its own documentation names this one as the way.
+    return len(encoding._encode_single_piece(piece))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+@lru_cache(maxsize=1)
+def default_counter() -> TokenCounter:
+    """Give the default counter, one for the whole process.
+
+    >>> default_counter().name
+    'tiktoken:o200k_base'
+    """
+    return TiktokenCounter()
+
+
+class FunctionCounter:
+    """Makes a counter of a plain function ``text -> int``; ``name`` is stored with each session."""
+
+    __slots__ = ("_function", "_name")
+
+    def __init__(self, function: Callable[[str], int], *, name: str) -> None:
+        if not callable(function):
+            raise UsageError(
+                f"function is {type(function).__name__}; give a callable of one text that returns "
+                "the number of its tokens"
+            )
+        if not isinstance(name, str) or not name:
+            raise UsageError("name must be a text; it identifies the counts in the store")
+        self._function = function
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"FunctionCounter({self._name!r})"
+
+    @property
+    def name(self) -> str:
+        """Give ``function:`` and the name given."""
+        return f"function:{self._name}"
+
+    def count(self, text: str) -> int:
+        """Ask the function; raise UsageError where its answer is not a count."""
+        tokens = self._function(text)
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+            raise UsageError(
+                f"token counter {self.name!r} answered a {type(tokens).__name__} that is no count; "
+                "it must answer an int of 0 or more"
+            )
+        return tokens
+
+
+# What a run of each script costs, as (characters a token, tokens for beginning a run), fitted to
+# what o200k_base gives on ordinary text of the script and rounded up. Order matters: the first
+# class that a character is in counts.
+_RUNS: tuple[tuple[str, float, float], ...] = (
+    (r"[A-Z]?[a-z]{17,}", 1.8, 1.0),  # no word: letters at random
+    (r"[a-z]+|[A-Z][a-z]+", 8.0, 0.78),  # words
+    (r"[A-Z]+", 2.0, 0.75),  # capitals, constants, the halves of base64
+    (r"[0-9]+", 3.0, 0.9),
+    (r"[ \t]{2,}|[\r\n]+[ \t]*", 12.0, 1.0),  # indentation
+    (r"[!-/:-@\[-`{-~]", 1.25, 0.0),  # ASCII punctuation, each by itself
+    (r"[\u00a1-\u024f\u1e00-\u1eff]+", 2.0, 0.4),  # accented Latin between plain letters
+    (r"[\u0370-\u03ff\u1f00-\u1fff]+", 2.7, 1.0),  # Greek
+    (r"[\u0400-\u052f]+", 4.5, 0.8),  # Cyrillic
+    (r"[\u0590-\u05ff]+", 2.4, 0.8),  # Hebrew
+    (r"[\u0600-\u07ff]+", 4.0, 0.7),  # Arabic
+    (r"[\u0900-\u0dff]+", 3.0, 0.9),  # the scripts of India
+    (r"[\u0e00-\u0eff]+", 2.2, 1.0),  # Thai, Lao
+    (r"[\u3040-\u30ff]+", 1.4, 0.5),  # kana
+    (r"[\u4e00-\u9fff]+", 1.15, 0.4),  # Han
+    (r"[\uac00-\ud7a3]+", 1.3, 0.5),  # Hangul
+    (r"[\u2000-\u206f\u3000-\u303f\uff01-\uff60]", 1.0, 0.0),  # punctuation of all scripts
+    (r"[\u0250-\uffff]", 0.4, 0.0),  # the rest of the plane: at most three bytes
+    (r"[\U00010000-\U0010ffff]", 0.3, 0.0),  # emoji, rare Han: at most four bytes
+)
+
+
+@lru_cache(maxsize=1)
+def _runs_pattern() -> re.Pattern[str]:
+    return re.compile("|".join(f"({pattern})" for pattern, _, _ in _RUNS))
+
+
+class ApproximateCounter:
+    """Estimates without a vocabulary: by script and word length, erring upward.
+
+    On ordinary text of the scripts it knows, the estimate is above what o200k_base counts, by a
+    tenth to a half; it is no bound for text made to defeat it. Deterministic, one pass.
+
+    >>> ApproximateCounter().count("")
+    0
+    """
+
+    __slots__ = ()
+
+    name = "approximate-1"
+
+    def __repr__(self) -> str:
+        return "ApproximateCounter()"
+
+    def count(self, text: str) -> int:
+        """Estimate the tokens of ``text``; at least 1 for a text that is not empty."""
+        total = 0.0
+        for run in _runs_pattern().finditer(text):
+            _, width, first = _RUNS[(run.lastindex or 1) - 1]
+            total += first + (run.end() - run.start()) / width
+        return max(1, math.ceil(total)) if text else 0

@@ -1,0 +1,519 @@
+"""The values of hiermem: what goes in, what is kept, what comes out. All of them are frozen.
+
+The one rule: a value decides nothing. It holds data, checks its own shape and can be compared;
+what is derived from it lives in ``hiermem.core``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+from hiermem.errors import InvalidMessageError
+
+__all__ = [
+    "Content",
+    "FilePart",
+    "ImagePart",
+    "JsonPart",
+    "Message",
+    "MessageState",
+    "Node",
+    "Part",
+    "Position",
+    "Revision",
+    "Role",
+    "SessionRecord",
+    "Span",
+    "Status",
+    "StoredMessage",
+    "Summary",
+    "TextPart",
+    "ToolCall",
+    "Trust",
+    "Unit",
+]
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+MessageState: TypeAlias = Literal["live", "erased", "quarantined"]
+Status: TypeAlias = Literal["pending", "generating", "active", "failed"]
+#: How far a text may be believed; a summary's trust is the lowest of its sources'.
+Trust: TypeAlias = Literal["tool", "conversation", "system"]
+
+ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A stretch of text inside a message of several parts."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """A reference to an image (a URL or data URL); the image itself is not interpreted."""
+
+    reference: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A reference to a file (an id or URL); the file itself is not interpreted."""
+
+    reference: str
+    name: str | None = None
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPart:
+    """A part that hiermem does not interpret: a JSON object, given back exactly as it came."""
+
+    data: Mapping[str, Any]
+
+
+Part: TypeAlias = TextPart | ImagePart | FilePart | JsonPart
+Content: TypeAlias = str | tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """An assistant's call of a tool; ``arguments`` is the JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+    type: str = "function"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One role-tagged entry of a conversation.
+
+    ``content`` is text, or a tuple of parts. ``key`` makes the append idempotent. ``created_at``
+    must be timezone-aware; where it is None the append stamps it with the clock. ``tool_calls``
+    belong to an assistant, ``tool_call_id`` to a tool's result.
+
+    Raises InvalidMessageError where the shape is wrong.
+    """
+
+    role: Role
+    content: Content
+    key: str | None = field(default=None, kw_only=True)
+    name: str | None = field(default=None, kw_only=True)
+    thread: str = field(default="main", kw_only=True)
+    created_at: datetime | None = field(default=None, kw_only=True)
+    tool_calls: tuple[ToolCall, ...] = field(default=(), kw_only=True)
+    tool_call_id: str | None = field(default=None, kw_only=True)
+    metadata: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise InvalidMessageError(
+                f"role {self.role!r} is unknown; use one of {', '.join(ROLES)}"
+            )
+        if not isinstance(self.content, str):
+            if not isinstance(self.content, Sequence):
+                raise InvalidMessageError(
+                    f"content is {type(self.content).__name__}; it must be text or parts"
+                )
+            parts = tuple(self.content)
+            if not all(
+                isinstance(part, (TextPart, ImagePart, FilePart, JsonPart)) for part in parts
+            ):
+                raise InvalidMessageError(
+                    "content may hold TextPart, ImagePart, FilePart and JsonPart values only"
+                )
+            object.__setattr__(self, "content", parts)
+        if self.created_at is not None and (
+            not isinstance(self.created_at, datetime) or self.created_at.utcoffset() is None
+        ):
+            raise InvalidMessageError(
+                "created_at must be a timezone-aware datetime, such as datetime.now(timezone.utc)"
+            )
+        if not isinstance(self.tool_calls, tuple):
+            object.__setattr__(self, "tool_calls", tuple(self.tool_calls))
+        if not all(isinstance(call, ToolCall) for call in self.tool_calls):
+            raise InvalidMessageError("tool_calls holds something that is not a ToolCall")
+        if self.tool_calls and self.role != "assistant":
+            raise InvalidMessageError(
+                f"a message of role {self.role!r} has tool_calls; only an assistant's may"
+            )
+        if self.tool_call_id is not None and self.role != "tool":
+            raise InvalidMessageError(
+                f"a message of role {self.role!r} has a tool_call_id; only a tool's may"
+            )
+
+    @classmethod
+    def system(cls, content: Content, **fields: Any) -> Message:
+        """Make a system message; ``fields`` are those of Message."""
+        return cls("system", content, **fields)
+
+    @classmethod
+    def user(cls, content: Content, **fields: Any) -> Message:
+        """Make a user message; ``fields`` are those of Message."""
+        return cls("user", content, **fields)
+
+    @classmethod
+    def assistant(cls, content: Content = "", **fields: Any) -> Message:
+        """Make an assistant message; ``fields`` are those of Message."""
+        return cls("assistant", content, **fields)
+
+    @classmethod
+    def tool(cls, content: Content, *, tool_call_id: str | None = None, **fields: Any) -> Message:
+        """Make a tool result; ``tool_call_id`` names the call that it answers."""
+        return cls("tool", content, tool_call_id=tool_call_id, **fields)
+
+    @classmethod
+    def from_openai(cls, data: Mapping[str, Any], **fields: Any) -> Message:
+        """Read one message of the OpenAI chat shape; ``fields`` add what that shape lacks."""
+        from hiermem.convert import message_from_openai
+
+        message = message_from_openai(data)
+        return replace(message, **fields) if fields else message
+
+    def to_openai(self) -> dict[str, Any]:
+        """Write this message in the OpenAI chat shape."""
+        from hiermem.convert import message_to_openai
+
+        return message_to_openai(self)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in a thread: before character ``char`` of the message at ``index``."""
+
+    index: int
+    char: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open range of message indices, with character offsets where a message was sliced.
+
+    It starts at character ``start_char`` of message ``start`` and ends before message ``stop``, or,
+    where ``stop_char`` is given, before that character of message ``stop - 1``. Characters count
+    in ``hiermem.core.measure.body`` of the message, which for plain text is its content.
+    """
+
+    start: int
+    stop: int
+    start_char: int = 0
+    stop_char: int | None = None
+
+    @property
+    def begin(self) -> Position:
+        """Give the first position inside."""
+        return Position(self.start, self.start_char)
+
+    @property
+    def end(self) -> Position:
+        """Give the first position outside."""
+        if self.stop_char is None:
+            return Position(self.stop)
+        return Position(self.stop - 1, self.stop_char)
+
+    @property
+    def sliced(self) -> bool:
+        """Say whether either end lies inside a message."""
+        return self.start_char > 0 or self.stop_char is not None
+
+    @classmethod
+    def between(cls, begin: Position, end: Position) -> Span:
+        """Make the span from ``begin`` up to, and without, ``end``."""
+        if end.char == 0:
+            return cls(begin.index, end.index, begin.char)
+        return cls(begin.index, end.index + 1, begin.char, end.char)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as the store holds it.
+
+    ``tokens`` is what it costs when shown verbatim; ``size`` what sealing weighs, in the session's
+    unit; ``hash`` its output hash. ``slices`` holds the inner character offsets at which an
+    oversize message was cut. ``echoes`` are the character ranges that hiermem itself rendered as
+    memory and that came back: covered, never summarised.
+    """
+
+    index: int
+    message: Message
+    tokens: int
+    size: int
+    hash: str
+    state: MessageState = "live"
+    flags: tuple[str, ...] = ()
+    slices: tuple[int, ...] = ()
+    echoes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def role(self) -> Role:
+        """Give the message's role."""
+        return self.message.role
+
+    @property
+    def content(self) -> Content:
+        """Give the message's content."""
+        return self.message.content
+
+    @property
+    def name(self) -> str | None:
+        """Give the speaker's name, or None."""
+        return self.message.name
+
+    @property
+    def thread(self) -> str:
+        """Give the message's thread."""
+        return self.message.thread
+
+    @property
+    def key(self) -> str | None:
+        """Give the message's key, or None."""
+        return self.message.key
+
+    @property
+    def created_at(self) -> datetime:
+        """Give the time that the message bears; the append stamped it where it had none."""
+        assert self.message.created_at is not None
+        return self.message.created_at
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """Give the calls that an assistant made in this message."""
+        return self.message.tool_calls
+
+    @property
+    def tool_call_id(self) -> str | None:
+        """Give the id of the call that a tool's result answers."""
+        return self.message.tool_call_id
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Give the application's own fields."""
+        return self.message.metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A sentence-like piece of a message: what the extractive method selects and keeps.
+
+    ``index`` is the message it stands in and ``ordinal`` its place there (None and a running number
+    where it comes from a text that no message backs); ``date`` is the rendered day or "".
+    """
+
+    index: int | None
+    ordinal: int
+    role: Role
+    speaker: str
+    date: str
+    text: str
+    code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The structure of one summary: what it covers. Written once, when a window or group is sealed.
+
+    ``windows`` is the half-open range of level-1 ordinals below it: every node covers a contiguous
+    stretch of them, which is what makes an exact cover a matter of intervals. ``span`` is the hull
+    of what it covers; for level 1 the exact stretch of its ``thread``; ``thread`` is None where
+    several threads are covered. ``input_size`` and ``allotted`` are in the session's unit and known
+    when the node is sealed, before any model is called; ``input_tokens`` and ``allotted_tokens``
+    are the same in tokens. ``linked`` marks a window that shares a message or an exchange group
+    with the window before it in its thread. ``version`` changes with every write to the node and is
+    what commits compare. ``revision`` is the number of the serving revision, 0 where none is made.
+    """
+
+    id: str
+    level: int
+    ordinal: int
+    thread: str | None
+    span: Span
+    windows: tuple[int, int]
+    children: tuple[str, ...]
+    messages: int
+    input_size: int
+    allotted: int
+    input_tokens: int
+    allotted_tokens: int
+    verbatim: bool
+    first_at: datetime
+    last_at: datetime
+    linked: bool = False
+    sealed: bool = True
+    parent: str | None = None
+    status: Status = "pending"
+    revision: int = 0
+    version: int = 0
+    attempts: int = 0
+    error: str | None = None
+    degraded: bool = False
+    dirty: bool = False
+    stale: bool = False
+    lease_owner: str | None = None
+    lease_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What a node says: one made text with the record of how it was made.
+
+    ``provenance`` is the packed list of kept units (``hiermem.core.units.unpack``); "" where the
+    text was not extracted. ``fidelity`` is kept / required anchors, 1.0 where none were required.
+    """
+
+    node_id: str
+    number: int
+    text: str
+    tokens: int
+    input_hash: str
+    output_hash: str
+    strategy: str
+    style: str
+    model: str
+    created_at: datetime
+    provenance: str = ""
+    anchors: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    fidelity: float = 1.0
+    unsupported: tuple[str, ...] = ()
+    trust: Trust = "conversation"
+    degraded: bool = False
+    reused: bool = False
+    tokens_in: int = 0
+    tokens_out: int = 0
+    calls: int = 0
+    duration_ms: int = 0
+    extras: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A node of the tree with what it says now. ``text`` is "" until it is made."""
+
+    session_id: str
+    node: Node
+    revision: Revision | None
+    archived: bool = False
+
+    @property
+    def id(self) -> str:
+        """Give the node's id, such as ``L2.3``: level 2, the fourth of its level."""
+        return self.node.id
+
+    @property
+    def level(self) -> int:
+        """Give the level: 1 covers messages, k + 1 covers summaries."""
+        return self.node.level
+
+    @property
+    def span(self) -> Span:
+        """Give the hull of the messages covered."""
+        return self.node.span
+
+    @property
+    def thread(self) -> str | None:
+        """Give the one thread covered, or None where there are several."""
+        return self.node.thread
+
+    @property
+    def children(self) -> tuple[str, ...]:
+        """Give the ids of the summaries it covers; () for level 1."""
+        return self.node.children
+
+    @property
+    def parent(self) -> str | None:
+        """Give the id of the summary that covers this one, or None."""
+        return self.node.parent
+
+    @property
+    def messages(self) -> int:
+        """Give the number of messages covered; a slice counts as one."""
+        return self.node.messages
+
+    @property
+    def status(self) -> Status:
+        """Give the status of its generation."""
+        return self.node.status
+
+    @property
+    def text(self) -> str:
+        """Give what it says, "" until it is made."""
+        return self.revision.text if self.revision else ""
+
+    @property
+    def tokens(self) -> int:
+        """Give the token count of ``text``."""
+        return self.revision.tokens if self.revision else 0
+
+    @property
+    def made(self) -> bool:
+        """Say whether it has a text that serves."""
+        return self.revision is not None
+
+    @property
+    def degraded(self) -> bool:
+        """Say whether the extractive fallback stands in for a model's text."""
+        return self.revision.degraded if self.revision else False
+
+    @property
+    def superseded(self) -> bool:
+        """Say whether a made parent may speak for it; it stays selectable."""
+        return self.node.parent is not None
+
+    @property
+    def time_range(self) -> tuple[datetime, datetime]:
+        """Give the earliest and latest time covered."""
+        return self.node.first_at, self.node.last_at
+
+    @property
+    def created_at(self) -> datetime:
+        """Give the latest time covered."""
+        return self.node.last_at
+
+    @property
+    def input_hash(self) -> str | None:
+        """Give the hash of what it was made from, or None."""
+        return self.revision.input_hash if self.revision else None
+
+    @property
+    def output_hash(self) -> str | None:
+        """Give the hash of what it says, or None."""
+        return self.revision.output_hash if self.revision else None
+
+    @property
+    def anchors(self) -> tuple[str, ...]:
+        """Give the facts in its text that must survive word for word."""
+        return self.revision.anchors if self.revision else ()
+
+    @property
+    def fidelity(self) -> float | None:
+        """Give kept / required anchors, or None until it is made."""
+        return self.revision.fidelity if self.revision else None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """What is stored of a session besides its log.
+
+    ``config`` is the canonical JSON of its HierarchyConfig, ``state`` that of the fold
+    (``hiermem.core.state``), both opaque to the store. ``version`` counts the writes.
+    """
+
+    id: str
+    title: str | None
+    participants: tuple[str, ...]
+    config: str
+    counter: str
+    created_at: datetime
+    messages: int = 0
+    state: str = ""
+    closed: bool = False
+    version: int = 0
