@@ -3,13 +3,12 @@
 from hiermem._version import __version__
 from hiermem.config import ContextPolicy, HierarchyConfig, LevelConfig, UpdatePolicy
 from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
-from hiermem.core.plan import UpdatePlan
+from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
 from hiermem.core.trigger import CompressionTrigger
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.tree import SessionStatus, Tree
-from hiermem.engine.update import Progress, UpdateReport
 from hiermem.errors import (
     BudgetTooSmallError,
     ConfigError,
@@ -87,7 +86,6 @@ __all__ = [
     "ModelError",
     "NotFoundError",
     "PermanentModelError",
-    "Progress",
     "PromptTemplate",
     "Session",
     "SessionClosedError",
@@ -111,6 +109,7 @@ __all__ = [
     "Tree",
     "UpdatePlan",
     "UpdatePolicy",
+    "UpdateProgress",
     "UpdateReport",
     "Usage",
     "UsageError",

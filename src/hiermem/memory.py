@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, overload
 
 from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
-from hiermem.core.plan import UpdatePlan
+from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
 from hiermem.core.text import check_name
@@ -23,9 +23,8 @@ from hiermem.engine import append as ingest
 from hiermem.engine import tree
 from hiermem.engine.append import About, Messages
 from hiermem.engine.context import ContextWindowManager, Strategy
-from hiermem.engine.handle import Handle, utc_now
+from hiermem.engine.handle import Handle, config_from, utc_now
 from hiermem.engine.tree import SessionStatus, Tree
-from hiermem.engine.update import Progress, UpdateReport
 from hiermem.engine.update import update as run_update
 from hiermem.errors import MemoryClosedError, UsageError
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, RunRecord, Store, TokenCounter
@@ -45,7 +44,7 @@ class AsyncMemory:
     """One tenant's conversation memory over a store, with the model that summarises.
 
     Use ``async with AsyncMemory.open("chat.db") as memory`` for the embedded store, or construct it
-    with parts of your own. ``prompts`` replaces templates by (level, style).
+    with parts of your own. ``prompts`` replaces templates by name, such as "summarise.l1.detailed".
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class AsyncMemory:
         config: HierarchyConfig | None = None,
         update_policy: UpdatePolicy | None = None,
         context_policy: ContextPolicy | None = None,
-        prompts: Mapping[tuple[int, str], PromptTemplate] | None = None,
+        prompts: Mapping[str, PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         from hiermem.defaults import as_llm
@@ -266,7 +265,7 @@ class AsyncSession:
         level: int | None = None,
         *,
         wait: bool = True,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -283,7 +282,7 @@ class AsyncSession:
         level: int | None = None,
         *,
         wait: bool = True,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -313,12 +312,14 @@ class AsyncSession:
 
     async def _run(self, level: int | None, **settings: Any) -> Any:
         memory, handle = self._memory, self._handle
+        record = await handle.record(self._about.id)
         return await run_update(
             handle.store,
             self._about.id,
             llm=memory._llm,  # noqa: SLF001
             fallback=memory._fallback,  # noqa: SLF001
             counter=handle.counter,
+            config=config_from(record.config),
             policy=handle.update_policy,
             prompts=memory._prompts,  # noqa: SLF001
             now=handle.clock,

@@ -15,12 +15,11 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.plan import UpdatePlan
+from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.selection import ContextSelection, ShownSummary
 from hiermem.engine.append import Messages
 from hiermem.engine.context import ContextWindowManager, Strategy
 from hiermem.engine.tree import SessionStatus, Tree
-from hiermem.engine.update import Progress, UpdateReport
 from hiermem.errors import MemoryClosedError
 from hiermem.memory import AsyncMemory, AsyncSession, ModelLike
 from hiermem.protocols import RunRecord, Store, TokenCounter
@@ -212,7 +211,7 @@ class Session:
         level: int | None = None,
         *,
         wait: bool = True,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[UpdateProgress], object] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,

@@ -133,9 +133,7 @@ def ingest(
         if not read:
             raise UsageError(f"{file.name} holds no messages")
         status = target.status()
-        sealed = ", ".join(
-            f"{count:,} L{level}" for level, count in status.nodes.items() if count
-        )
+        sealed = ", ".join(f"{count:,} L{level}" for level, count in status.nodes.items() if count)
         out().print(
             f"{plural(read, 'message')} read, {status.messages - before:,} new; session "
             f"{clean(target.id)!r} holds {status.messages:,}. Sealed: {sealed or 'nothing yet'}."

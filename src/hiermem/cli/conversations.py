@@ -1,7 +1,7 @@
-"""Reads conversations from files: OpenAI-style JSON and JSONL, and plain ``Name: text`` transcripts.
+"""Reads conversations from files: OpenAI-style JSON and JSONL, and ``Name: text`` transcripts.
 
-The one rule: a file is read as it is or refused with the line that is wrong; nothing is guessed into
-a message and nothing is skipped in silence. It knows nothing of memories; it yields messages.
+The one rule: a file is read as it is or refused with the line that is wrong; nothing is guessed
+into a message and nothing is skipped in silence. It knows nothing of memories; it yields messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["bundled", "read"]
 #: What a line of a transcript begins with: an optional time in brackets, then a name and a colon.
 _SPOKEN = re.compile(
     r"^(?:\[(?P<at>\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?)\]\s*)?"
-    r"(?P<name>[^\W\d_][\w.'’-]*(?: [\w.'’-]+){0,2}):(?:\s+|$)"
+    r"(?P<name>[^\W\d_][\w.'\u2019-]*(?: [\w.'\u2019-]+){0,2}):(?:\s+|$)"
 )
 #: Enough of a file to see what it is.
 _SNIFF = 4_096

@@ -138,9 +138,7 @@ class _Stage:
                 style="bold",
             )
         )
-        lines += [
-            self._line(each) for each in self.script[max(0, now - _LATEST) : now]
-        ]
+        lines += [self._line(each) for each in self.script[max(0, now - _LATEST) : now]]
         return Group(*lines)
 
     def _line(self, message: Message) -> Text:
@@ -160,7 +158,9 @@ def _append(stage: _Stage, session: Session, *, paced: bool) -> float:
     console, spent = stage.console, 0.0
     pause = _MESSAGES / len(stage.script) if paced else 0.0
     known: dict[int, int] = {}
-    live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+    live = (
+        Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+    )
     with live or nullcontext():
         for number, message in enumerate(stage.script):
             started = time.perf_counter()
@@ -177,8 +177,8 @@ def _append(stage: _Stage, session: Session, *, paced: bool) -> float:
                 time.sleep(pause)
             elif _ends_a_day(stage.script, number):
                 console.print(
-                    f"  {day(stored.created_at):>6}  {number + 1:>4} messages {stage.total:>7,} tokens  "
-                    f"sealed: {stage.counts()}",
+                    f"  {day(stored.created_at):>6}  {number + 1:>4} messages "
+                    f"{stage.total:>7,} tokens  sealed: {stage.counts()}",
                 )
     if live is None:
         console.print()
@@ -196,7 +196,9 @@ def _update(stage: _Stage, session: Session, *, paced: bool) -> None:
     console = stage.console
     plan = session.update(dry_run=True)
     pause = _SUMMARIES / max(1, sum(plan.by_level.values())) if paced else 0.0
-    live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+    live = (
+        Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+    )
     waiting = [bar for bar in stage.bars if not bar.made]
 
     def draw(progress: UpdateProgress) -> None:

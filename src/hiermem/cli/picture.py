@@ -36,19 +36,15 @@ class Glyphs:
     heights: str
     made: str
     waiting: str
-    rule: str
-    dot: str
-    dash: str
-    arrow: str
 
     @classmethod
     def of(cls, console: Console) -> Glyphs:
         """Choose block characters where the encoding has them, else ASCII."""
         try:
-            "▁█░─·–→".encode(console.encoding or "ascii")
+            "▁▂▃▄▅▆▇█░".encode(console.encoding or "ascii")
         except (LookupError, UnicodeEncodeError):
-            return cls("_.:-=+*#", "#", ".", "-", "|", "-", "->")
-        return cls("▁▂▃▄▅▆▇█", "█", "░", "─", "·", "–", "→")
+            return cls("_.:-=+*#", "#", ".")
+        return cls("▁▂▃▄▅▆▇█", "█", "░")
 
 
 @dataclass(frozen=True, slots=True)

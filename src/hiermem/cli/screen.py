@@ -1,7 +1,7 @@
 """Decides how things look in a terminal: what is stripped, how numbers, dates and errors read.
 
-The one rule: everything that came from a user, a model or a file goes through ``clean`` and is never
-read as markup, so that a message cannot move the cursor, recolour the screen or reverse its text.
+The one rule: everything that came from a user, a model or a file goes through ``clean`` and is
+never read as markup, so that no message can move the cursor, recolour the screen or reverse text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -46,18 +46,18 @@ _UNPRINTABLE = _Unprintable()
 
 
 def clean(text: str) -> str:
-    """Drop control characters (but tab and newline), bidirectional overrides and surrogates.
+    r"""Drop control characters (but tab and newline), bidirectional overrides and surrogates.
 
-    >>> clean("red \\x1b[31malert\\u202e!")
+    >>> clean("red \x1b[31malert\u202e!")
     'red [31malert!'
     """
     return text.translate(_UNPRINTABLE)
 
 
 def one_line(text: str, width: int) -> str:
-    """Give the beginning of ``text`` on one line of at most ``width`` characters.
+    r"""Give the beginning of ``text`` on one line of at most ``width`` characters.
 
-    >>> one_line("first\\n\\nsecond and more", 14)
+    >>> one_line("first\n\nsecond and more", 14)
     'first second …'
     """
     flat = " ".join(clean(text[: 8 * width + 80]).split())
@@ -92,7 +92,7 @@ def share(part: float, whole: float) -> str:
 
 
 def out(*, error: bool = False) -> Console:
-    """Make a console for standard output (or error) as it is now; 100 columns where it is a file."""
+    """Make a console for standard output or error as it is now; 100 columns where it is a file."""
     stream = sys.stderr if error else sys.stdout
     return Console(
         file=stream,
@@ -112,7 +112,7 @@ def readable() -> None:
 
 
 @contextmanager
-def trouble() -> Iterator[None]:
+def trouble() -> Generator[None]:
     """Turn a fault that a person can do something about into one line and exit code 1."""
     try:
         yield

@@ -157,6 +157,8 @@ def _line(summary: Summary, *, width: int, text: bool) -> Text:
         if shown:
             line.append(f" {flag}", style=f"not bold {style}")
     if text and summary.made:
-        line.append(f"  {one_line(summary.text, max(8, width - line.cell_len - 3))}", style="not bold")
+        line.append(
+            f"  {one_line(summary.text, max(8, width - line.cell_len - 3))}", style="not bold"
+        )
     line.truncate(max(20, width), overflow="ellipsis")
     return line

@@ -86,7 +86,9 @@ _GLUE: Final = words(
     """
 )
 _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:\d{1,3}[.)]|[-*•])[ \t]+")
-_HEADING: Final = re.compile(r"(?m)^[ \t]*(?:#+[^\n]*|\*\*[^*\n]{1,80}\*\*:?|[^\n:]{1,60}:)[ \t]*$")
+_HEADING: Final = re.compile(
+    r"(?m)^[ \t]*(?:#+[^\n]*|\[\d{4}-\d\d-\d\d\]|\*\*[^*\n]{1,80}\*\*:?|[^\n:]{1,60}:)[ \t]*$"
+)
 _CAPITAL_INSIDE: Final = re.compile(r"(?<=[a-z0-9,;] )[A-ZÀ-Þ][\w'’-]{2,60}")  # noqa: RUF001
 _WORD: Final = re.compile(r"\w+")
 
@@ -97,6 +99,7 @@ class _Anchor(NamedTuple):
     text: str
     kind: _Kind
     key: str
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +125,13 @@ def find(text: str, *, limit: int = 64) -> tuple[str, ...]:
     return tuple(anchor.text for anchor in _weightiest(_anchors(text), limit))
 
 
-def fidelity(*, inputs: Sequence[str], output: str, limit: int) -> Fidelity:
+def fidelity(
+    *, inputs: Sequence[str], output: str, limit: int, beside: Sequence[str] = ()
+) -> Fidelity:
     """Say which of the ``limit`` weightiest anchors of ``inputs`` the ``output`` keeps.
+
+    ``beside`` is what else the writer was shown (dates, speakers, a title): it supports what the
+    output says, and nothing of it is required.
 
     A number is the same with other thousands separators, a date in another usual notation, a path
     or quote in other case or spacing; a constraint is kept where the output denies half of its
@@ -134,6 +142,7 @@ def fidelity(*, inputs: Sequence[str], output: str, limit: int) -> Fidelity:
     required = _weightiest(present, limit)
     keys, denied = _keys(_anchors(output)), _denied(output)
     folded = _fold(output)
+    dates = _anchors("\n".join(beside))
     missing = tuple(
         anchor.text
         for anchor in required
@@ -142,7 +151,9 @@ def fidelity(*, inputs: Sequence[str], output: str, limit: int) -> Fidelity:
     return Fidelity(
         required=tuple(anchor.text for anchor in required),
         missing=missing,
-        unsupported=_unsupported(output, source=source, present=present)[:limit],
+        unsupported=_unsupported(
+            output, source="\n".join((source, *beside)), known=_keys(present) | _keys(dates)
+        )[:limit],
         value=1.0 - len(missing) / len(required) if required else 1.0,
     )
 
@@ -153,7 +164,7 @@ def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
     said: Counter[str] = Counter()
     for anchor in anchors:
         first.setdefault(anchor.key, anchor)
-        said[anchor.key] += 1
+        said[anchor.key] += anchor.times
 
     def weight(anchor: _Anchor) -> float:
         lone = anchor.kind == "number" and len(anchor.key) == 1
@@ -169,14 +180,15 @@ def _anchors(text: str) -> Iterator[_Anchor]:
         for match in pattern.finditer(text):
             if key := _date_key(match):
                 yield _Anchor(match.group().strip(), "date", key)
-        text = pattern.sub(" ", text)
+        if pattern.search(text):
+            text = pattern.sub(" ", text)
     for match in _URL.finditer(text):
         url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
         yield _Anchor(url, "literal", url.casefold())
     text = _URL.sub(" ", text)
-    for match in _TOKEN.finditer(_UNSPACED.sub(" ", text)):
-        if (anchor := _read_token(match.group())) is not None:
-            yield anchor
+    for token, times in Counter(_TOKEN.findall(_UNSPACED.sub(" ", text))).items():
+        if not _is_plain(token) and (anchor := _read_token(token)) is not None:
+            yield anchor._replace(times=times)
     for match in _QUOTED.finditer(text):
         quote = " ".join(next(part for part in match.groups() if part is not None).split())
         if quote:
@@ -185,6 +197,11 @@ def _anchors(text: str) -> Iterator[_Anchor]:
         denied = _content(match.group(1))
         if denied and not (len(denied) < 3 and denied[0] in _NO_CONSTRAINT):
             yield _Anchor(match.group()[:ANCHOR_CAP], "constraint", " ".join(denied))
+
+
+def _is_plain(token: str) -> bool:
+    """Say at once whether ``token`` is a word like most, in small letters, a title or capitals."""
+    return token.isalpha() and (token.islower() or token.istitle() or token.isupper())
 
 
 def _read_token(token: str) -> _Anchor | None:
@@ -253,9 +270,11 @@ def _is_kept(anchor: _Anchor, *, keys: frozenset[str], denied: frozenset[str], f
     return anchor.kind in ("literal", "quote") and anchor.key in folded
 
 
-def _unsupported(output: str, *, source: str, present: Iterable[_Anchor]) -> tuple[str, ...]:
-    """Give the figures and names of ``output`` that are not in ``source``, figures first."""
-    known = _keys(present)
+def _unsupported(output: str, *, source: str, known: frozenset[str]) -> tuple[str, ...]:
+    """Give the figures and names of ``output`` that are not in ``source``, figures first.
+
+    ``known`` are the keys of the anchors of ``source``. Headings and rendered days are no claims.
+    """
     said = frozenset(_WORD.findall(source.casefold()))
     told = _HEADING.sub("", output)
     found: dict[str, None] = {}

@@ -88,6 +88,7 @@ def select(situation: Situation, previous: View | None) -> Reading[Cut]:
     Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
     """
     planner = _Planner(situation, previous.serial if previous else 0)
+    yield from planner.look()
     policy = situation.policy
     if not situation.sticky:
         return (yield from planner.afresh(1.0))
@@ -108,12 +109,34 @@ class _Planner:
         self.total = situation.state.next_ordinal(1)
         self.opened = situation.state.open_windows()
         self.roots = cover.cheapest(situation.state, situation.provisional)
+        # The newest message always stands raw: the window that holds it, sealed or not, and those
+        # sealed at the same moment are never put into the summary zone.
+        self.last = self.total
+        self.tail: list[Node] = []
+
+    def look(self) -> Reading[None]:
+        """Find the window that holds the newest message, if that is sealed already."""
+        newest = self.at.state.next_index - 1
+        if any(window.last_index == newest for window in self.opened):
+            return
+        end = self.total
+        while end > 0:
+            begin = max(0, end - _STRIDE)
+            read = yield from needs.windows(begin, end)
+            holding = [window.ordinal for window in read if window.span.stop == newest + 1]
+            self.tail = read + self.tail
+            if holding:
+                # Of a sliced newest message only its last slice must stand.
+                self.last = holding[-1]
+                break
+            end = begin
+        self.tail = [window for window in self.tail if window.ordinal >= self.last]
 
     # -- keeping the previous cut
 
     def keep(self, view: View) -> Reading[Cut | None]:
         """Append what is new; collapse and rewrite where the budget is reached; None: re-plan."""
-        if view.boundary > self.total:
+        if view.boundary > self.last:
             return None
         windows = yield from needs.windows(view.boundary, self.total)
         shown = yield from self._shown(windows)
@@ -145,9 +168,10 @@ class _Planner:
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
         for window in windows:
             left -= spent.get(window.ordinal, 0)
-            if left <= mark and window.ordinal + 1 in allowed:
-                return window.ordinal + 1
-        return self.total
+            after = window.ordinal + 1
+            if after >= self.last or (left <= mark and after in allowed):
+                return min(after, self.last)
+        return self.last
 
     def _collapse(
         self, view: View, windows: Sequence[Node], shown: Sequence[Shown], boundary: int
@@ -185,7 +209,10 @@ class _Planner:
         share = int(policy.verbatim * budget) if self.at.reserve is None else self.at.reserve
         boundary = self._boundary(windows, min(share, limit))
         below = yield from cover.below(self.roots, boundary)
-        shown = yield from self._shown([w for w in windows if w.ordinal >= boundary])
+        newest = [w for w in windows if w.ordinal >= boundary]
+        if boundary == self.last:
+            newest = self.tail
+        shown = yield from self._shown(newest)
         raw = self._cost(shown)
         wish = max(self.zone.least(below), int(policy.zone_rewrite * budget)) if below else 0
         if raw + wish <= budget:
@@ -211,19 +238,19 @@ class _Planner:
         """Find the earliest allowed boundary whose verbatim zone stays inside its share."""
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
         tokens = sum(window.tokens for window in self.opened)
-        best = self.total
+        best = self.last
         for window in reversed(windows):
             tokens += window.input_tokens
             if tokens > share:
                 break
-            if window.ordinal in allowed:
+            if window.ordinal in allowed and window.ordinal < best:
                 best = window.ordinal
         return best
 
     def _tight(self, limit: int, share: int) -> Reading[Cut]:
         """Plan where even the open windows are too much: their older messages become one view."""
-        below = yield from cover.below(self.roots, self.total)
-        shown = yield from self._shown([])
+        below = yield from cover.below(self.roots, self.last)
+        shown = yield from self._shown(self.tail)
         pieces = verbatim.pieces_of(shown)
         newest = pieces[-1] if pieces else []
         older = [piece for piece in pieces[:-1] if any(not item.silent for item in piece)]
@@ -248,7 +275,7 @@ class _Planner:
             opened = self.zone.of_open(viewed, part)
             left -= opened.tokens
         zone = yield from self.zone.pooled(below, left)
-        cut = self._assemble(View(self.total, zone, opened), [*viewed, *raw])
+        cut = self._assemble(View(self.last, zone, opened), [*viewed, *raw])
         return replace(cut, omitted=tuple(omitted))
 
     def _omit(

@@ -162,7 +162,10 @@ class _Fold:
     def strand(self, thread: str) -> Strand:
         """Give what is remembered of ``thread`` now."""
         kept = self._strands.get(thread)
-        return self.state.strand(thread) if kept is None else kept
+        if kept is not None:
+            return kept
+        # One that was forgotten in this fold is still in the state that the fold began with.
+        return self.state.strand(thread) if thread in self._lasts else Strand()
 
     def by_first_index(self) -> list[str]:
         """Name the threads with an open window, by where it begins."""

@@ -210,9 +210,9 @@ def lengths(node: Node, inputs: Inputs, *, hard_ratio: float, verbatim_tokens: i
     return Lengths(target, max(1, min(math.ceil(hard_ratio * target), most)))
 
 
-def may_reuse(revision: Revision, length: Lengths, *, verbatim: bool) -> bool:
+def may_reuse(revision: Revision, length: Lengths) -> bool:
     """Say whether a text made elsewhere from the same inputs fits here as well."""
-    return verbatim or revision.tokens <= length.limit
+    return revision.tokens <= length.limit
 
 
 def anchor_limit(target: int) -> int:

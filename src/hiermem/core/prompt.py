@@ -30,6 +30,7 @@ _PLACES: Final = frozenset(
 _WORDS_PER_TOKEN: Final = 0.75
 #: How many lost facts a second request names; more of them crowd out the record itself.
 _MOST_NAMED: Final = 24
+_PIECE: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,13 @@ def plain(inputs: Sequence[SourceText]) -> str:
 
 def _marked(name: str, text: str) -> str:
     """Put ``text`` between marks that it cannot hold itself."""
-    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    data = text.encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256()
+    # hashlib lets go of the interpreter's lock for longer pieces, and getting it back from busy
+    # threads takes longer than the hashing.
+    for at in range(0, len(data), _PIECE):
+        digest.update(data[at : at + _PIECE])
+    mark = digest.hexdigest()[:12]
     return f"<<{name} {mark}>>\n{text}\n<<end of {name} {mark}>>"
 
 

@@ -257,29 +257,32 @@ class _Slicer:
     def _fit(self, place: int, stop: int, room: int) -> tuple[int, int, int]:
         """Probe how far the text from ``place`` fits ``room`` tokens.
 
-        Gives an end that fits, its tokens, and the nearest end known not to (or ``stop`` + 1).
+        Gives an end that fits and nearly fills the room, its tokens, and the nearest end known
+        not to fit (or ``stop`` + 1).
         """
         fits, tokens, over = place, 0, stop + 1
         if room <= 0:
             return fits, tokens, place + 1
-        probe = min(stop, place + max(1, int(room * self._ratio)))
-        for turn in range(64):
+        # A cut goes back to a boundary anyway, so that the last three per cent are not sought.
+        enough = room - room // 32
+        aim = (enough + room) // 2
+        probe = min(stop, place + max(1, int(aim * self._ratio)))
+        turn = 0
+        while over - fits > 1:
             counted = self._count(self._text[place:probe])
             if counted:
                 self._ratio = (probe - place) / counted
-            if counted <= room:
-                fits, tokens = probe, counted
-                # Within two per cent is as good as full: the cut goes back to a boundary anyway.
-                if fits == stop or over - fits <= 1 + (fits - place) // 50:
-                    break
-            else:
+            if counted > room:
                 over = probe
-                if over - fits <= 1:
+            else:
+                fits, tokens = probe, counted
+                if fits == stop or counted >= enough:
                     break
-            guess = place + int((probe - place) * room / max(counted, 1))
+            turn += 1
+            guess = place + int((probe - place) * aim / max(counted, 1))
             if turn >= 4 and over <= stop:
                 guess = (fits + over) // 2
-            probe = min(max(guess, fits + 1), over - 1, place + 4 * (probe - place), stop)
+            probe = min(max(guess, fits + 1), over - 1, place + 4 * (probe - place))
         return fits, tokens, over
 
     def _cut(self, place: int, end: int, over: int, room: int) -> int:
@@ -305,7 +308,9 @@ class _Slicer:
     def _cluster_end(self, place: int, end: int, over: int, room: int) -> int:
         """End a slice that is one cluster and does not end by ``end``: whole, if it fits."""
         start = self.points[-1] if self.points else 0
-        for later in range(end + 1, min(over, len(self._text) + 1)):
+        # What goes on for longer than the room that was left cannot fit.
+        reach = end + 64 + (end - place) // 8
+        for later in range(end + 1, min(over, len(self._text) + 1, reach)):
             if is_boundary(self._text, later, start):
                 return later if self._count(self._text[place:later]) <= room else end
         return end

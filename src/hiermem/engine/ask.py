@@ -51,8 +51,8 @@ class Making:
 async def ask(shop: Workshop, making: Making, request: LLMRequest) -> LLMResponse:
     """Call the model, trying again where that may help.
 
-    Raises SpendLimitError before a call that would pass a cap, ClaimLostError where another run has the
-    node, and the last ModelError.
+    Raises SpendLimitError before a call that would pass a cap, ClaimLostError where another run
+    has the node, and the last ModelError.
     """
     async for attempt in _retrying(shop):
         with attempt:
@@ -106,11 +106,14 @@ async def _once(shop: Workshop, making: Making, request: LLMRequest) -> LLMRespo
         )
     reserved = tokens_in + request.max_tokens
     await purse.reserve(reserved)
-    used_in = used_out = 0
     try:
         attempt = await _announce(shop, making)
-        # From here on the tokens count as spent, whatever becomes of the call.
-        used_in = tokens_in
+    except BaseException:
+        purse.give_back(reserved)
+        raise
+    # From here on the tokens of the prompt count as spent, whatever becomes of the call.
+    used_in, used_out = tokens_in, 0
+    try:
         try:
             async with asyncio.timeout(shop.policy.call_timeout):
                 response = await shop.llm.complete(request)

@@ -70,6 +70,11 @@ class Purse:
         self.calls += 1
         self._reserved += tokens
 
+    def give_back(self, reserved: int) -> None:
+        """Take back a reservation whose call was not made after all."""
+        self.calls -= 1
+        self.settle(reserved, tokens_in=0, tokens_out=0)
+
     def settle(self, reserved: int, *, tokens_in: int, tokens_out: int) -> None:
         """Replace a reservation by what the call really took."""
         self._reserved -= reserved

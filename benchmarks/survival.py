@@ -1,0 +1,346 @@
+"""What the offline summariser keeps of a conversation's facts, level by level, and how fast it is.
+
+Reads LoCoMo and BEAM development chats from the folder named by HIERMEM_DATA; run it as
+``HIERMEM_DATA=... python benchmarks/survival.py``. Windows, groups and lengths are those of the
+tokens preset, made by the library's own fold.
+
+Survival: of the content stems that a question's gold answer shares with its evidence messages, the
+share that still stands in the text of the nodes that cover the evidence; mean over questions.
+
+The second table shows why a context shows its summary share as one pooled view. At the same number
+of tokens: the share of the same stems that stand anywhere in the summaries shown, where whole nodes
+are shown and expanded newest first or coarsest first, or where the units of one level are pooled
+and trimmed once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hiermem.config import HierarchyConfig
+from hiermem.core import measure
+from hiermem.core.fold import Arrival, arrive, close
+from hiermem.core.lexicon import stem
+from hiermem.core.salience import select
+from hiermem.core.state import SessionState
+from hiermem.core.units import split
+from hiermem.tokens import default_counter
+from hiermem.types import Message, Node, Unit
+
+#: The least that each figure may be, at levels 1, 2 and 3.
+WANTED = {"LoCoMo": (0.85, 0.56, 0.28), "BEAM": (0.97, 0.95, 0.58)}
+WANTED_SPEED = 1.0
+SHARES = {"LoCoMo": (800, 1600, 3200), "BEAM": (1600, 3200, 6400)}
+WORD = re.compile(r"\w+")
+STOP = frozenset(
+    """a an the and or of to in on at for with by from is are was were be been being am do does did
+    has have had i you he she it we they me him her them my your his its our their this that these
+    those what which who whom whose when where why how as if so than then there here can could would
+    should will shall may might about into over after before between during up down out off again
+    more most some any each own same too very s t just now ve re ll m d not no""".split()
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A gold answer and the indices of the messages that it rests on."""
+
+    answer: str
+    evidence: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Chat:
+    """One conversation with its questions."""
+
+    messages: list[Message]
+    questions: list[Question]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A node of the tree with what the extractive method keeps for it."""
+
+    node: Node
+    units: tuple[Unit, ...]
+    text: str
+    tokens: int
+
+
+def locomo(data: Path) -> Iterator[Chat]:
+    for sample in json.loads((data / "locomo" / "locomo_dev5.json").read_text("utf-8")):
+        talk, messages, places = sample["conversation"], [], {}
+        for number in range(1, 100):
+            turns = talk.get(f"session_{number}")
+            if not turns:
+                continue
+            day = talk[f"session_{number}_date_time"].split(" on ")[1]
+            at = datetime.strptime(day, "%d %B, %Y").replace(tzinfo=UTC)
+            for turn in turns:
+                places[turn["dia_id"]] = len(messages)
+                messages.append(Message.user(turn["text"], name=turn["speaker"], created_at=at))
+        questions = []
+        for asked in sample["qa"]:
+            named = [name for text in asked["evidence"] for name in re.findall(r"D\d+:\d+", text)]
+            evidence = tuple(places[name] for name in named if name in places)
+            if asked["category"] != 5 and evidence:
+                questions.append(Question(str(asked["answer"]), evidence))
+        yield Chat(messages, questions)
+
+
+def beam(data: Path) -> Iterator[Chat]:
+    for path in sorted((data / "beam").glob("beam_100k_*.json")):
+        chat = json.loads(path.read_text("utf-8"))
+        messages, places = [], {}
+        at = datetime(2024, 1, 1, tzinfo=UTC)
+        for entry in chat["messages"]:
+            if entry.get("time_anchor"):
+                at = datetime.strptime(entry["time_anchor"], "%B-%d-%Y").replace(tzinfo=UTC)
+            places[entry["id"]] = len(messages)
+            messages.append(Message(entry["role"], entry["content"], created_at=at))
+        questions = []
+        for kind, asked in chat["questions"].items():
+            for question in asked if kind != "abstention" else ():
+                gold = next(
+                    (
+                        question[k]
+                        for k in ("answer", "ideal_answer", "ideal_summary")
+                        if k in question
+                    ),
+                    " ".join(question.get("rubric", ())),
+                )
+                named = dict.fromkeys(numbers(question.get("source_chat_ids", ())))
+                evidence = tuple(places[name] for name in named if name in places)
+                if evidence:
+                    questions.append(Question(str(gold), evidence))
+        yield Chat(messages, questions)
+
+
+def numbers(nested: Any) -> Iterator[int]:
+    if isinstance(nested, int):
+        yield nested
+    elif isinstance(nested, (list, tuple)):
+        for item in nested:
+            yield from numbers(item)
+    elif isinstance(nested, dict):
+        yield from numbers(list(nested.values()))
+
+
+def stems(text: str) -> frozenset[str]:
+    words = WORD.findall(text.lower())
+    return frozenset(stem(w) for w in words if w not in STOP and (len(w) > 1 or w.isdigit()))
+
+
+def tree(chat: Chat, config: HierarchyConfig) -> list[Node]:
+    """Fold a whole chat, closed at its end, into the nodes of its tree."""
+    counter = default_counter()
+    arrivals = [
+        Arrival(
+            index=index,
+            thread=message.thread,
+            role=message.role,
+            size=(tokens := measure.message_tokens(message, counter)),
+            tokens=tokens,
+            at=message.created_at or datetime.now(UTC),
+            slices=(),
+        )
+        for index, message in enumerate(chat.messages)
+    ]
+    grown = arrive(SessionState(), arrivals, config)
+    ended = close(grown.state, config)
+    return sorted((*grown.nodes, *ended.nodes), key=lambda node: (node.level, node.ordinal))
+
+
+def units_of(messages: Sequence[Message], first: int) -> list[Unit]:
+    return [
+        unit
+        for index, message in enumerate(messages, first)
+        for unit in split(
+            measure.body(message),
+            index=index,
+            role=message.role,
+            speaker=measure.speaker(message),
+            date=measure.day(message.created_at or datetime.now(UTC)),
+        )
+    ]
+
+
+def summarise(chat: Chat, nodes: Sequence[Node]) -> tuple[dict[str, Told], float]:
+    """Make every node's text, and give the seconds that level 1 took."""
+    count = default_counter().count
+    told: dict[str, Told] = {}
+    seconds = 0.0
+    for node in nodes:
+        began = time.perf_counter()
+        if node.level == 1:
+            units = units_of(chat.messages[node.span.start : node.span.stop], node.span.start)
+            budget = node.allotted_tokens
+        else:
+            units = [unit for child in node.children for unit in told[child].units]
+            below = sum(told[child].tokens for child in node.children)
+            budget = below if node.verbatim else min(node.allotted_tokens, below)
+        kept = select(units, budget, count)
+        if node.level == 1:
+            seconds += time.perf_counter() - began
+        told[node.id] = Told(node, kept.units, kept.text, kept.tokens)
+    return told, seconds
+
+
+def wanted_stems(chat: Chat, question: Question) -> frozenset[str]:
+    evidence = " ".join(measure.body(chat.messages[index]) for index in question.evidence)
+    return stems(question.answer) & stems(evidence)
+
+
+def survival(chat: Chat, told: dict[str, Told], level: int) -> list[float]:
+    """Give, for each question, the share of its stems in the nodes that cover its evidence."""
+    shares = []
+    layer = [entry for entry in told.values() if entry.node.level == level]
+    for question in chat.questions:
+        wanted = wanted_stems(chat, question)
+        texts = [
+            entry.text
+            for entry in layer
+            if any(entry.node.span.start <= at < entry.node.span.stop for at in question.evidence)
+        ]
+        if wanted and texts:
+            shares.append(len(wanted & stems(" ".join(texts))) / len(wanted))
+    return shares
+
+
+# ---------------------------------------------------------------------------------------------
+# The pooled view against whole nodes
+
+
+def roots(told: dict[str, Told]) -> list[Told]:
+    """Give the exact cover by the largest nodes of level 3 and below."""
+    tops = [
+        entry
+        for entry in told.values()
+        if entry.node.level <= 3 and (entry.node.level == 3 or is_top(entry, told))
+    ]
+    return sorted(tops, key=lambda entry: entry.node.windows)
+
+
+def is_top(entry: Told, told: dict[str, Told]) -> bool:
+    begin, end = entry.node.windows
+    return not any(
+        other.node.level in range(entry.node.level + 1, 4)
+        and other.node.windows[0] <= begin
+        and end <= other.node.windows[1]
+        for other in told.values()
+    )
+
+
+def expanded(told: dict[str, Told], share: int, *, newest: bool) -> str:
+    """Show whole nodes: expand one after the other for as long as the share holds them all."""
+    shown = roots(told)
+    while True:
+        spent = sum(entry.tokens for entry in shown)
+        order = sorted(
+            (entry for entry in shown if entry.node.level > 1),
+            key=lambda e: e.node.windows if newest else (e.node.level, e.node.windows),
+            reverse=True,
+        )
+        for entry in order:
+            below = [told[child] for child in entry.node.children]
+            if spent - entry.tokens + sum(child.tokens for child in below) <= share:
+                at = shown.index(entry)
+                shown[at : at + 1] = below
+                break
+        else:
+            return "\n".join(entry.text for entry in shown)
+
+
+def pooled(told: dict[str, Told], share: int, *, all_windows: bool) -> str:
+    """Show one view: the level that first fills the share, pooled and trimmed once."""
+    shown = roots(told)
+    level = 3
+    while level > 1 and (all_windows or sum(entry.tokens for entry in shown) < share):
+        shown = [
+            below
+            for entry in shown
+            for below in (
+                [told[child] for child in entry.node.children]
+                if entry.node.level == level
+                else [entry]
+            )
+        ]
+        level -= 1
+    units = [unit for entry in shown for unit in entry.units]
+    return select(units, share, default_counter().count).text
+
+
+WAYS = {
+    "whole nodes, newest first": lambda told, share: expanded(told, share, newest=True),
+    "whole nodes, coarsest first": lambda told, share: expanded(told, share, newest=False),
+    "pooled view (next level, one trim)": lambda told, share: pooled(
+        told, share, all_windows=False
+    ),
+    "pooled from all L1": lambda told, share: pooled(told, share, all_windows=True),
+}
+
+
+def recall(chats: Sequence[tuple[Chat, dict[str, Told]]], way: str, share: int) -> float:
+    shares = []
+    for chat, told in chats:
+        shown = stems(WAYS[way](told, share))
+        for question in chat.questions:
+            if wanted := wanted_stems(chat, question):
+                shares.append(len(wanted & shown) / len(wanted))
+    return mean(shares)
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def main() -> int:
+    folder = os.environ.get("HIERMEM_DATA")
+    if not folder:
+        print("set HIERMEM_DATA to the folder that holds locomo/ and beam/", file=sys.stderr)
+        return 2
+    default_counter().count("warm up")
+    config = HierarchyConfig.by_tokens()
+    missed = False
+    for name, read in (("LoCoMo", locomo), ("BEAM", beam)):
+        chats, seconds, raw, text = [], 0.0, 0, 0
+        sizes: dict[int, int] = {}
+        for chat in read(Path(folder)):
+            told, took = summarise(chat, tree(chat, config))
+            chats.append((chat, told))
+            seconds += took
+            text += sum(len(measure.body(message)) for message in chat.messages)
+            raw += sum(
+                measure.message_tokens(message, default_counter()) for message in chat.messages
+            )
+            for entry in told.values():
+                sizes[entry.node.level] = sizes.get(entry.node.level, 0) + entry.tokens
+        speed = text / seconds / 1e6
+        print(f"{name}: {len(chats)} chats, {raw} tokens, level 1 at {speed:.2f} MB/s")
+        for level, wanted in enumerate(WANTED[name], start=1):
+            shares = [share for chat, told in chats for share in survival(chat, told, level)]
+            kept, size = mean(shares), sizes.get(level, 0) / raw
+            missed |= kept < wanted
+            print(
+                f"  L{level}  survival {kept:.3f}  (wanted {wanted:.2f})"
+                f"  size {size:.3f} of raw  {len(shares)} questions"
+            )
+        missed |= speed < WANTED_SPEED
+        print("  summary share, tokens".ljust(38) + "".join(f"{s:>8}" for s in SHARES[name]))
+        for way in WAYS:
+            cells = "".join(f"{recall(chats, way, share):8.3f}" for share in SHARES[name])
+            print(f"  {way:<36}{cells}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""A store wrapper that fails, or dies, at the n-th operation.
+
+The one rule: every call of a tenant's handle is a fault site before and after it, so that an engine
+can be tried with a fault at each place where a store can fail it. What the wrapped store holds is
+always what a real one would hold after such a fault.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast
+
+from hiermem.errors import StoreBusyError, StoreError
+from hiermem.protocols import Store, TenantStore
+
+__all__ = ["OPERATIONS", "SITES", "DiedError", "Fault", "FaultPlan", "FaultyStore"]
+
+Fault: TypeAlias = Literal["fail", "busy", "die", "kill"]
+
+#: The operations of a tenant's handle.
+OPERATIONS: tuple[str, ...] = tuple(
+    name
+    for name, member in vars(TenantStore).items()
+    if callable(member) and not name.startswith("_")
+)
+#: Where a fault can be put: before each operation (nothing took effect), after it (all of it did).
+SITES: tuple[str, ...] = tuple(
+    f"{operation}.{moment}" for operation in OPERATIONS for moment in ("before", "after")
+)
+
+
+class DiedError(BaseException):
+    """The process is dead as far as the test is concerned: no handler for errors may stop it."""
+
+
+@dataclass
+class FaultPlan:
+    """Which fault happens at which arrival at a site, counted from 0 over all sites.
+
+    ``fail`` raises StoreError (with ``committed`` False before the operation and None after it),
+    ``busy`` StoreBusyError (before only; after it nothing happens), ``die`` raises DiedError, then
+    and at every later call until ``revive``, and ``kill`` ends this very process with SIGKILL.
+    ``only`` limits the plan to some sites; others are not counted. ``visits`` counts arrivals, so
+    that a test can say that a site was reached.
+    """
+
+    faults: Mapping[int, Fault] = field(default_factory=dict[int, Fault])
+    only: frozenset[str] = frozenset(SITES)
+    visits: Counter[str] = field(default_factory=Counter[str])
+    hits: list[tuple[str, Fault]] = field(default_factory=list[tuple[str, Fault]])
+    arrivals: int = 0
+    dead: bool = False
+
+    def revive(self) -> None:
+        """Let calls through again, as a process does that was started anew."""
+        self.dead = False
+
+    def arrive(self, site: str) -> None:
+        """Count the arrival at ``site`` and do what is planned for it."""
+        if self.dead:
+            raise DiedError(site)
+        if site not in self.only:
+            return
+        fault = self.faults.get(self.arrivals)
+        self.arrivals += 1
+        self.visits[site] += 1
+        after = site.endswith(".after")
+        if fault is None or (fault == "busy" and after):
+            return
+        self.hits.append((site, fault))
+        if fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault == "die":
+            self.dead = True
+            raise DiedError(site)
+        if fault == "busy":
+            raise StoreBusyError(f"a planned fault: busy at {site}")
+        error = StoreError(f"a planned fault at {site}")
+        error.committed = None if after else False
+        raise error
+
+
+class FaultyStore:
+    """Wraps ``store`` so that its handles meet the faults of ``plan``."""
+
+    def __init__(self, store: Store, plan: FaultPlan) -> None:
+        self._store = store
+        self.plan = plan
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Give those of the wrapped store."""
+        return self._store.capabilities
+
+    def tenant(self, name: str) -> TenantStore:
+        """Give the wrapped handle bound to tenant ``name``."""
+        return cast("TenantStore", _FaultyTenant(self._store.tenant(name), self.plan))
+
+    async def close(self) -> None:
+        """Close the wrapped store; there is no fault site here."""
+        await self._store.close()
+
+
+class _FaultyTenant:
+    """Passes every operation on, between its two fault sites."""
+
+    def __init__(self, inner: TenantStore, plan: FaultPlan) -> None:
+        self._inner = inner
+        self._plan = plan
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._inner, name)
+        if name not in OPERATIONS:
+            return member
+        return self._between(name, member)
+
+    def _between(
+        self, name: str, operation: Callable[..., Awaitable[Any]]
+    ) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self._plan.arrive(f"{name}.before")
+            result = await operation(*args, **kwargs)
+            self._plan.arrive(f"{name}.after")
+            return result
+
+        return call

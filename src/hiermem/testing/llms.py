@@ -1,0 +1,272 @@
+"""Models for tests: one that answers what was asked, and one that fails in every known way.
+
+The one rule: both are deterministic. The same request gives the same answer in any process, and a
+fault comes where the schedule (or the seed) puts it, so that every failure can be replayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias, get_args
+
+from hiermem.core import anchors, salience, units
+from hiermem.core.plan import anchor_limit
+from hiermem.errors import (
+    ModelOverflowError,
+    ModelRefusedError,
+    PermanentModelError,
+    TransientModelError,
+)
+from hiermem.protocols import LLM, LLMRequest, LLMResponse, Usage
+
+__all__ = ["FAULTS", "RETURNING", "Fault", "FaultyLLM", "ScriptedLLM", "write"]
+
+Fault: TypeAlias = Literal[
+    "empty",
+    "error_text",
+    "over_long",
+    "wrong_language",
+    "refusal",
+    "refusal_text",
+    "truncated",
+    "truncated_json",
+    "echo",
+    "no_sections",
+    "timeout",
+    "rate_limit",
+    "rate_limit_bare",
+    "server_error",
+    "permanent",
+    "overflow",
+    "crash",
+    "never",
+]
+FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+#: The faults after which a call returns, one way or the other.
+RETURNING: Final[tuple[Fault, ...]] = tuple(fault for fault in FAULTS if fault != "never")
+
+_HEADING: Final = re.compile(r"^## (.+)$", re.MULTILINE)
+
+
+class ScriptedLLM:
+    """A writer of the right size: the sections asked for, the weightiest anchors, and sentences.
+
+    Each answer takes ``latency`` seconds. ``calls`` counts
+    requests; ``peak`` is the most that were in flight at once; ``requests`` keeps the newest
+    ``keep`` of them. ``script`` may answer some requests itself: what it gives is the answer,
+    None leaves it to the writer.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "scripted-1",
+        latency: float = 0.0,
+        remote: bool = False,
+        context_window: int | None = None,
+        keep: int = 1000,
+        script: Callable[[LLMRequest], str | LLMResponse | None] | None = None,
+    ) -> None:
+        self._name, self._latency, self._remote = name, latency, remote
+        self._window, self._keep, self._script = context_window, keep, script
+        self.calls = 0
+        self.in_flight = 0
+        self.peak = 0
+        self.input_tokens = 0
+        self.requests: list[LLMRequest] = []
+
+    @property
+    def name(self) -> str:
+        """Give the name that it was made with."""
+        return self._name
+
+    @property
+    def context_window(self) -> int | None:
+        """Give the window that it was made with."""
+        return self._window
+
+    @property
+    def remote(self) -> bool:
+        """Say what it was made to say."""
+        return self._remote
+
+    async def complete(self, request: LLMRequest) -> LLMResponse:
+        """Answer ``request`` after the latency.
+
+        Raises ModelOverflowError where prompt and answer do not fit the stated window.
+        """
+        self.calls += 1
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        self.requests = [*self.requests, request][-self._keep :] if self._keep else []
+        try:
+            # The writing itself is part of the latency, as it is with a server.
+            clock = asyncio.get_running_loop().time
+            until = clock() + self._latency
+            response = self._answer(request)
+            if self._latency:
+                await asyncio.sleep(max(0.0, until - clock()))
+            return response
+        finally:
+            self.in_flight -= 1
+
+    def _answer(self, request: LLMRequest) -> LLMResponse:
+        count = request.counter.count
+        prompt = sum(count(message.content) for message in request.messages)
+        self.input_tokens += sum(count(source.text) for source in request.inputs)
+        if self._window is not None and prompt + request.max_tokens > self._window:
+            raise ModelOverflowError("the request does not fit the window", charged=False)
+        told = self._script(request) if self._script else None
+        if isinstance(told, LLMResponse):
+            return told
+        text = told if told is not None else write(request)
+        return LLMResponse(text, Usage(prompt, count(text)), model=self._name)
+
+
+def write(request: LLMRequest) -> str:
+    """Write an answer that is fit: headings, a line of anchors for each, then sentences."""
+    count, budget = request.counter.count, request.target_tokens
+    headings = _HEADING.findall(request.messages[0].content) if request.messages else []
+    required = headings[:2]
+    held = anchors.fidelity(
+        inputs=[source.text for source in request.inputs],
+        output="",
+        limit=anchor_limit(budget),
+    ).required
+    lines = [f"## {heading}" for heading in required]
+    for place, anchor in enumerate(held):
+        where = 1 + place % 2 * (len(lines) > 1)
+        longer = [*lines[:where], f"- noted: {anchor}", *lines[where:]]
+        if count("\n".join(longer)) > budget:
+            break
+        lines = longer
+    room = budget - count("\n".join(lines)) - 2
+    pieces = [unit for source in request.inputs for unit in units.of_source(source)]
+    if room > 4 and pieces:
+        chosen = salience.select(pieces, room, count).text
+        if chosen and count("\n".join([*lines, chosen])) <= request.max_tokens:
+            lines.append(chosen)
+    text = "\n".join(lines)
+    while text and count(text) > request.max_tokens:
+        text = text[: len(text) * 3 // 4]
+    return text or "."
+
+
+_RAISED: Final[Mapping[str, Callable[[], Exception]]] = {
+    "timeout": lambda: TransientModelError("timed out", charged=None),
+    "rate_limit": lambda: TransientModelError("429", charged=False, retry_after=0.01),
+    "rate_limit_bare": lambda: TransientModelError("429", charged=False),
+    "server_error": lambda: TransientModelError("503", charged=None),
+    "permanent": lambda: PermanentModelError("401", charged=False),
+    "overflow": lambda: ModelOverflowError("400", charged=False),
+    "crash": lambda: RuntimeError("a fault inside the adapter"),
+}
+
+
+class FaultyLLM:
+    """A model that fails by plan and otherwise passes requests on to ``inner``.
+
+    ``schedule`` gives the fault of the first, second, … call, None for none; after its end nothing
+    fails, unless ``rate`` is given: then each later call fails with that probability, by ``seed``.
+    ``failed`` counts the faults by kind.
+    """
+
+    def __init__(
+        self,
+        inner: LLM | None = None,
+        schedule: Iterable[Fault | None] = (),
+        *,
+        rate: float = 0.0,
+        seed: int = 0,
+        faults: Sequence[Fault] = RETURNING,
+    ) -> None:
+        self.inner: LLM = ScriptedLLM() if inner is None else inner
+        self._schedule = list(schedule)
+        self._rate, self._faults = rate, tuple(faults)
+        self._random = random.Random(seed)  # noqa: S311  # a replayable schedule, no secret
+        self.calls = 0
+        self.failed: dict[str, int] = {}
+
+    @property
+    def name(self) -> str:
+        """Give the name of the model inside."""
+        return self.inner.name
+
+    @property
+    def context_window(self) -> int | None:
+        """Give the window of the model inside."""
+        return self.inner.context_window
+
+    @property
+    def remote(self) -> bool:
+        """Say what the model inside says."""
+        return self.inner.remote
+
+    async def complete(self, request: LLMRequest) -> LLMResponse:
+        """Fail as the schedule says, or pass the request on."""
+        fault = self._next()
+        self.calls += 1
+        if fault is None:
+            return await self.inner.complete(request)
+        self.failed[fault] = self.failed.get(fault, 0) + 1
+        if fault == "never":
+            await asyncio.Event().wait()
+        if fault in _RAISED:
+            raise _RAISED[fault]()
+        if fault == "refusal" and self.calls % 2:
+            raise ModelRefusedError("the provider declined")
+        return spoil(fault, request, await self.inner.complete(request))
+
+    def _next(self) -> Fault | None:
+        if self.calls < len(self._schedule):
+            return self._schedule[self.calls]
+        if self._rate and self._random.random() < self._rate:
+            return self._random.choice(self._faults)
+        return None
+
+
+def spoil(fault: Fault, request: LLMRequest, good: LLMResponse) -> LLMResponse:
+    """Turn a good answer into the faulty one."""
+    text = good.text
+    spoilt: dict[str, LLMResponse] = {
+        "empty": replace(good, text="  \n", units=()),
+        "error_text": replace(good, text="Error: 503 Service Unavailable", units=()),
+        "over_long": replace(good, text=_longer(request, text), units=()),
+        "wrong_language": replace(good, text=_other_language(request), units=()),
+        "refusal": replace(good, text="", finish_reason="refusal", units=()),
+        "refusal_text": replace(
+            good, text="I'm sorry, but I can't help with summarising this.", units=()
+        ),
+        "truncated": replace(good, text=text[: len(text) // 2], finish_reason="length", units=()),
+        "truncated_json": replace(good, text='{"error": {"message": "overl', units=()),
+        "echo": replace(good, text=" ".join(s.text for s in request.inputs), units=()),
+        "no_sections": replace(good, text=_HEADING.sub("", text).strip() or "none", units=()),
+    }
+    return spoilt[fault]
+
+
+def _longer(request: LLMRequest, text: str) -> str:
+    words = [hashlib.sha256(bytes([n % 251])).hexdigest()[:6] for n in range(request.max_tokens)]
+    return f"{text}\n{' '.join(words)}"
+
+
+def _other_language(request: LLMRequest) -> str:
+    """Give German, or English where the inputs are German."""
+    german = (
+        "Der Nutzer hat gesagt, dass die Arbeit noch nicht fertig ist, und die anderen wollen das "
+        "morgen mit ihm besprechen. Es wurde auch über die Kosten und über die Zeit geredet."
+    )
+    english = (
+        "The user said that the work is not finished yet, and the others want to talk about it with "
+        "them tomorrow. They also spoke about what it costs and how long it will take."
+    )
+    spoken = " ".join(source.text for source in request.inputs)[:4000].lower()
+    text = english if spoken.count(" und ") > spoken.count(" and ") else german
+    while request.counter.count(text) > request.max_tokens and " " in text:
+        text = text.rsplit(" ", 1)[0]
+    return text

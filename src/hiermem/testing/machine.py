@@ -1,0 +1,263 @@
+"""A state machine that drives a store and the in-memory reference alike and compares everything.
+
+The one rule: both get the same calls, and every result, every error and every read must agree.
+What an operation does is decided from the reference's answers, so a wrong store cannot steer it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from hiermem.errors import HiermemError
+from hiermem.protocols import LogEvent, NodeWrite, Store, TenantStore, ViewRecord
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.samples import NOW, attempt, contents, node, remade, run, write
+from hiermem.testing.strategies import HOSTILE_NAMES, stored_messages, texts
+from hiermem.types import Node, Status, StoredMessage
+
+__all__ = ["StoreMachine"]
+
+_TENANTS = st.sampled_from(HOSTILE_NAMES[:6])
+_SESSIONS = st.sampled_from(("s", "S", "s%", "s "))
+_KEYS = st.sampled_from(HOSTILE_NAMES)
+_SMALL = st.integers(0, 7)
+_STATUSES: tuple[Status, ...] = ("pending", "generating", "active", "failed")
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Drives the store that ``open_store`` opens; ``root`` is an empty directory for its files."""
+
+    def __init__(self, open_store: Callable[[Path], Awaitable[Store]], root: Path) -> None:
+        super().__init__()
+        self._open_store = open_store
+        self._path = _fresh_path(root)
+        self._runner = asyncio.Runner()
+        self._reference = MemoryStore()
+        self._store: Store | None = None
+
+    # -- both stores alike
+
+    def _both(self, tenant: str, act: Callable[[TenantStore], Awaitable[Any]]) -> Any:
+        """Do ``act`` on both stores, compare the outcomes and give that of the reference."""
+        assert self._store is not None
+        expected = self._outcome(self._reference.tenant(tenant), act)
+        found = self._outcome(self._store.tenant(tenant), act)
+        assert found == expected
+        return expected
+
+    def _outcome(
+        self, tenant: TenantStore, act: Callable[[TenantStore], Awaitable[Any]]
+    ) -> Any:
+        async def run_it() -> Any:
+            return await act(tenant)
+
+        try:
+            return self._runner.run(run_it())
+        except HiermemError as error:
+            return type(error)
+
+    def _nodes(self, tenant: str, session: str) -> list[Node]:
+        """Give the reference's nodes of a session, sealed ones first."""
+
+        async def all_of(handle: TenantStore) -> list[Node]:
+            counts = await handle.levels(session)
+            found = [one for level in counts for one in await handle.level(session, level, 0)]
+            return found + await handle.provisional(session)
+
+        return self._outcome(self._reference.tenant(tenant), all_of)  # type: ignore[no-any-return]
+
+    @initialize()
+    def open(self) -> None:
+        """Open the store under test."""
+        self._store = self._runner.run(self._opened())
+
+    async def _opened(self) -> Store:
+        return await self._open_store(self._path)
+
+    # -- sessions
+
+    @rule(
+        tenant=_TENANTS,
+        session=_SESSIONS,
+        given=st.lists(stored_messages(keys=st.none() | _KEYS, large=False), max_size=4),
+        asked=st.lists(_KEYS, max_size=4),
+        title=st.none() | texts(large=False),
+    )
+    def append(
+        self,
+        tenant: str,
+        session: str,
+        given: list[StoredMessage],
+        asked: list[str],
+        title: str | None,
+    ) -> None:
+        """Append messages, claiming their keys; where one is taken, both must refuse."""
+        self._both(
+            tenant,
+            lambda handle: write(handle, session, given, keys=asked, record={"title": title}),
+        )
+
+    @rule(
+        tenant=_TENANTS,
+        session=_SESSIONS,
+        index=_SMALL,
+        flag=st.sampled_from(("a", "b")),
+        closed=st.booleans(),
+    )
+    def mark(self, tenant: str, session: str, index: int, flag: str, closed: bool) -> None:  # noqa: FBT001
+        """Flag a message, which may not exist, and write an event."""
+        event = LogEvent("close" if closed else "flush", index, NOW, flag)
+        self._both(
+            tenant,
+            lambda handle: write(
+                handle, session, flags=((index, flag),), events=(event,), record={"closed": closed}
+            ),
+        )
+
+    # -- nodes
+
+    @rule(
+        tenant=_TENANTS,
+        session=_SESSIONS,
+        level=st.integers(1, 3),
+        count=st.integers(1, 12),
+        status=st.sampled_from(_STATUSES),
+        work=st.tuples(st.booleans(), st.booleans()),
+    )
+    def seal(
+        self,
+        tenant: str,
+        session: str,
+        level: int,
+        count: int,
+        status: Status,
+        work: tuple[bool, bool],
+    ) -> None:
+        """Seal nodes of a level and put a provisional one beside them."""
+        known = sum(one.level == level and one.sealed for one in self._nodes(tenant, session))
+        loose = node(0, level, id=f"open/L{level}", sealed=False, status=status)
+        sealed = [
+            node(known + n, level, status=status, degraded=work[0], dirty=work[1])
+            for n in range(count)
+        ]
+        self._both(tenant, lambda handle: write(handle, session, nodes=(*sealed, loose)))
+
+    @rule(tenant=_TENANTS, session=_SESSIONS, child=_SMALL, gone=_SMALL)
+    def regroup(self, tenant: str, session: str, child: int, gone: int) -> None:
+        """Set a parent, which both must refuse where the child is dropped in the same write."""
+        ids = [one.id for one in self._nodes(tenant, session)] or ["L1.0"]
+        parents = ((ids[child % len(ids)], "L2.0"),)
+        drop = (ids[gone % len(ids)],)
+        self._both(tenant, lambda handle: write(handle, session, drop=drop, parents=parents))
+
+    @rule(
+        tenant=_TENANTS,
+        session=_SESSIONS,
+        picks=st.lists(st.tuples(_SMALL, st.sampled_from((0, 0, 0, 1)), texts()), max_size=4),
+        input_hash=st.sampled_from(("h1", "h2", "H1")),
+        degraded=st.booleans(),
+        wrong_input=st.sampled_from((None, 0, 1)),
+    )
+    def generate(
+        self,
+        tenant: str,
+        session: str,
+        picks: list[tuple[int, int, str]],
+        input_hash: str,
+        degraded: bool,  # noqa: FBT001
+        wrong_input: int | None,
+    ) -> None:
+        """Commit texts by compare-and-swap, some over a version or an input of the past."""
+        nodes = self._nodes(tenant, session) or [node(0)]
+        writes: list[NodeWrite] = []
+        for pick, late, text in picks:
+            chosen = nodes[pick % len(nodes)]
+            base = replace(chosen, version=max(chosen.version - late, 0))
+            made = remade(base, text=text, input_hash=input_hash, degraded=degraded)
+            if wrong_input is not None:
+                other = nodes[(pick + 1) % len(nodes)]
+                made = replace(made, inputs=((other.id, other.revision + wrong_input),))
+            writes.append(made)
+        tried = [attempt(f"try-{n}", number=len(writes)) for n, _ in enumerate(writes)]
+        self._both(tenant, lambda handle: handle.write_nodes(session, writes, attempts=tried))
+        for wanted in ("h1", "h2", "h"):
+            self._both(tenant, lambda handle, wanted=wanted: handle.reusable(wanted))
+
+    # -- journal and views
+
+    @rule(
+        tenant=_TENANTS,
+        number=_SMALL,
+        subject=st.sampled_from(("s", "S", "s%")),
+        name=_KEYS,
+        state=texts(large=False),
+    )
+    def journal(self, tenant: str, number: int, subject: str, name: str, state: str) -> None:
+        """Put a run, an attempt and a view, or replace those of the same name."""
+        view = ViewRecord(subject, name, state)
+        tried = attempt(f"own-{number}", session_id=subject, run_id=name, reason=state)
+        self._both(tenant, lambda handle: handle.put_run(run(f"run-{number}", subject=subject)))
+        self._both(tenant, lambda handle: handle.write_nodes("none", [], attempts=[tried]))
+        self._both(tenant, lambda handle: handle.put_view(view))
+        for other in HOSTILE_NAMES[:6]:
+            self._both(other, lambda handle: handle.view(subject, name))
+            self._both(other, lambda handle: handle.runs(subject=subject, limit=3))
+            self._both(other, lambda handle: handle.attempts(session_id=subject, limit=3))
+
+    # -- reading
+
+    @rule(tenant=_TENANTS)
+    def compare(self, tenant: str) -> None:
+        """Compare all that the tenant's handle can read."""
+        self._both(tenant, contents)
+
+    @rule(tenant=_TENANTS, session=_SESSIONS, start=_SMALL, length=_SMALL, level=st.integers(0, 3))
+    def read(self, tenant: str, session: str, start: int, length: int, level: int) -> None:
+        """Compare ranges of messages and nodes."""
+        self._both(tenant, lambda handle: handle.session(session))
+        self._both(tenant, lambda handle: handle.messages(session, start, start + length))
+        self._both(tenant, lambda handle: handle.messages(session, 0, 99, thread="main"))
+        self._both(tenant, lambda handle: handle.level(session, level, start, start + length))
+        self._both(tenant, lambda handle: handle.unfinished(session, level, start, length))
+
+    @precondition(lambda self: self.durable)
+    @rule()
+    def reopen(self) -> None:
+        """Close the store and open it again; nothing may be missing."""
+        assert self._store is not None
+        self._runner.run(self._store.close())
+        self.open()
+
+    @property
+    def durable(self) -> bool:
+        """Say whether the store survives being closed."""
+        return self._store is not None and "durable" in self._store.capabilities
+
+    def teardown(self) -> None:
+        """Compare everything once more, then let go of the store."""
+        try:
+            if self._store is not None:
+                for tenant in HOSTILE_NAMES[:6]:
+                    self.compare(tenant)
+        finally:
+            if self._store is not None:
+                self._runner.run(self._store.close())
+            self._runner.close()
+
+
+def _fresh_path(root: Path) -> Path:
+    """Give a path in ``root`` where nothing is; Hypothesis runs many machines in one test."""
+    for number in itertools.count():
+        room = root / f"machine-{number}"
+        if not room.exists():
+            room.mkdir(parents=True)
+            return room / "store"
+    raise AssertionError

@@ -1,0 +1,192 @@
+"""The conformance suite for stores: subclass it, say how yours is opened, and run pytest.
+
+The one rule: it tests what ``hiermem.protocols`` promises, through the protocol alone. A store that
+passes can be given to ``Memory(store=...)``. ``tests/testing/test_mutants.py`` shows that wrong
+stores do not pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from hiermem.errors import HiermemError, MemoryClosedError
+from hiermem.protocols import Store, TenantStore, ViewRecord
+from hiermem.testing.conditions import store_condition
+from hiermem.testing.journal_conditions import JournalConditions
+from hiermem.testing.machine import StoreMachine
+from hiermem.testing.node_conditions import NodeConditions
+from hiermem.testing.samples import attempt, contents, node, remade, run, write
+from hiermem.testing.session_conditions import SessionConditions
+from hiermem.testing.strategies import HOSTILE_NAMES
+from hiermem.types import Message
+
+__all__ = ["StoreConformance"]
+
+
+class StoreConformance(SessionConditions, NodeConditions, JournalConditions):
+    """Everything that a store must do, one test a condition.
+
+    A subclass defines ``async def open_store(self, path)``; the path is fresh for each test, and a
+    durable store must find there again what it left. ``machine_examples`` and ``machine_steps``
+    say how long the state machine looks.
+    """
+
+    machine_examples: ClassVar[int] = 20
+    machine_steps: ClassVar[int] = 25
+
+    @store_condition
+    async def test_it_has_the_shape_of_a_store(self, path: Path) -> None:
+        """The store and its handles have every member of the protocols."""
+        async with self.opened(path) as store:
+            assert isinstance(store, Store)
+            assert isinstance(store.tenant("a"), TenantStore)
+            assert store.tenant("a").tenant == "a"
+            assert store.capabilities <= {"durable", "shared"}
+            assert isinstance(store.capabilities, frozenset)
+
+    @store_condition
+    async def test_the_secret_is_made_once(self, path: Path) -> None:
+        """The secret is 32 bytes, the same for every tenant and every time it is opened."""
+        async with self.opened(path) as store:
+            secret = await store.tenant("a").secret()
+            assert isinstance(secret, bytes)
+            assert len(secret) == 32
+            assert len(set(secret)) > 4
+            assert await store.tenant("b").secret() == secret
+            assert await store.tenant("a").secret() == secret
+        if "durable" in store.capabilities:
+            async with self.opened(path) as store:
+                assert await store.tenant("c").secret() == secret
+        async with self.opened(path.with_name("other")) as other:
+            assert await other.tenant("a").secret() != secret
+
+    @store_condition
+    async def test_a_closed_store_says_so(self, path: Path) -> None:
+        """Closing twice is harmless, and every call after it raises MemoryClosedError."""
+        store = await self.open_store(path)
+        tenant = store.tenant("a")
+        await write(tenant, "s", [Message.user("x")])
+        await store.close()
+        await store.close()
+        calls: tuple[Any, ...] = (
+            tenant.sessions,
+            lambda: tenant.messages("s", 0, 1),
+            lambda: write(tenant, "s", [Message.user("y")]),
+            lambda: store.tenant("b").put_view(ViewRecord("s", "v", "")),
+        )
+        for call in calls:
+            with pytest.raises(MemoryClosedError):
+                await call()
+
+    @store_condition
+    async def test_closing_finishes_what_was_begun(self, path: Path) -> None:
+        """Writes that wait when the store is closed are done, or refused; none hangs."""
+        store = await self.open_store(path)
+        tenant = store.tenant("a")
+        tasks = [
+            asyncio.ensure_future(write(tenant, "s", [Message.user(str(n))])) for n in range(20)
+        ]
+        await asyncio.sleep(0)
+        await store.close()
+        outcomes = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+        refused = [one for one in outcomes if isinstance(one, BaseException)]
+        assert all(isinstance(one, HiermemError) for one in refused)
+        if "durable" in store.capabilities:
+            async with self.opened(path) as again:
+                found = await again.tenant("a").messages("s", 0, 99)
+                assert len(found) == len(outcomes) - len(refused)
+
+    @store_condition
+    async def test_a_tenant_sees_its_own_alone(self, path: Path) -> None:
+        """No read through one handle gives what was written through another's, whatever the names
+        look like; equal ids in two tenants are two things."""
+        async with self.opened(path) as store:
+            for place, name in enumerate(HOSTILE_NAMES):
+                await _fill(store.tenant(name), str(place))
+            for place, name in enumerate(HOSTILE_NAMES):
+                tenant = store.tenant(name)
+                (message,) = await tenant.messages("s", 0, 99)
+                assert message.content == str(place)
+                assert len(await tenant.sessions()) == 1
+                assert [one.model for one in await tenant.attempts()] == [str(place)]
+                assert [one.detail for one in await tenant.runs()] == [{"n": str(place)}]
+                assert await tenant.view("s", "v") == ViewRecord("s", "v", str(place))
+                (made,) = await tenant.revisions("s", [("L1.0", 1)])
+                assert made.text == str(place)
+                assert await tenant.reusable("same") == made
+                assert await tenant.reusable(f"own-{place + 1}") is None
+            stranger = store.tenant("stranger")
+            assert await contents(stranger) == {"runs": [], "attempts": []}
+            assert await stranger.view("s", "v") is None
+            assert await stranger.reusable("same") is None
+            assert await stranger.write_nodes("s", [remade(node(0))]) == [False]
+
+    @store_condition
+    async def test_what_was_written_survives(self, path: Path) -> None:
+        """A durable store gives back everything after it was closed and opened again."""
+        async with self.opened(path) as store:
+            if "durable" not in store.capabilities:
+                pytest.skip("the store does not claim to be durable")
+            for name in ("a", "A"):
+                await _fill(store.tenant(name), name)
+            await write(store.tenant("a"), "s", [Message.user("y", key="k2")], flags=((0, "f"),))
+            before = [await contents(store.tenant(name)) for name in ("a", "A")]
+        async with self.opened(path) as store:
+            assert [await contents(store.tenant(name)) for name in ("a", "A")] == before
+            assert await store.tenant("a").view("s", "v") == ViewRecord("s", "v", "a")
+            await write(store.tenant("a"), "s", [Message.user("z")])
+            assert len(await store.tenant("a").messages("s", 0, 9)) == 3
+
+    @store_condition
+    async def test_two_openers_share_one_store(self, path: Path) -> None:
+        """A shared store opened twice is one: each sees at once what the other wrote, and their
+        writes do not cross."""
+        async with self.opened(path) as one:
+            if "shared" not in one.capabilities:
+                pytest.skip("the store does not claim to be shared")
+            async with self.opened(path) as two:
+                handles = (one.tenant("a"), two.tenant("a"))
+                for number in range(6):
+                    seen = await write(
+                        handles[number % 2], "s", [Message.user("x", key=str(number))],
+                        keys=[str(number - 1)],
+                    )  # fmt: skip
+                    assert len(seen.keys) == (number > 0)
+                    assert len(await handles[1 - number % 2].messages("s", 0, 99)) == number + 1
+                await asyncio.gather(
+                    *(write(handles[n % 2], "s", [Message.user("y")]) for n in range(40))
+                )
+                found = await handles[0].messages("s", 0, 99)
+                assert [message.index for message in found] == list(range(46))
+                assert await contents(handles[0]) == await contents(handles[1])
+
+    def test_it_agrees_with_the_reference(self, tmp_path: Path) -> None:
+        """Driven through drawn histories, the store and the in-memory reference agree on every
+        result, every error and every read."""
+        run_state_machine_as_test(
+            lambda: StoreMachine(self.open_store, tmp_path),
+            settings=settings(
+                max_examples=self.machine_examples,
+                stateful_step_count=self.machine_steps,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+
+
+async def _fill(tenant: TenantStore, mark: str) -> None:
+    """Write one of everything, marked."""
+    await write(tenant, "s", [Message.user(mark, key="k")], nodes=(node(0), node(1)))
+    second = remade(node(1), text=mark, input_hash=f"own-{mark}")
+    first = remade(node(0), text=mark, input_hash="same")
+    await tenant.write_nodes("s", [second, first], attempts=[attempt("a", model=mark)])
+    await tenant.put_run(run("r", detail={"n": mark}))
+    await tenant.put_view(ViewRecord("s", "v", mark))

@@ -1,0 +1,212 @@
+"""The commands do what an application would do with the same calls, and fail in one line."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from hiermem import Memory, Message
+from hiermem.cli import main
+from hiermem.cli.app import app
+
+runner = CliRunner()
+
+
+def _run(*arguments, code=0):
+    result = runner.invoke(app, [str(each) for each in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def talk(tmp_path):
+    """A file of 60 messages, with a terminal escape and a reversed text in one of them."""
+    lines = [
+        {
+            "role": "user" if n % 2 == 0 else "assistant",
+            "content": f"Message {n} costs {n * 17} EUR.",
+        }
+        for n in range(60)
+    ]
+    lines[58]["content"] = "red \x1b[31malert\u202e reversed, 997 EUR"
+    path = tmp_path / "talk.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def db(tmp_path, talk):
+    """A memory that holds those messages and has its summaries made."""
+    path = tmp_path / "memory.db"
+    _run("ingest", talk, "--db", path)
+    _run("update", "--db", path)
+    return path
+
+
+def test_ingest_twice_appends_once_and_a_longer_file_appends_the_rest(tmp_path, talk):
+    path = tmp_path / "memory.db"
+    assert "60 messages read, 60 new" in _run("ingest", talk, "--db", path).stdout
+    assert "60 messages read, 0 new" in _run("ingest", talk, "--db", path).stdout
+    with talk.open("a", encoding="utf-8") as file:
+        file.write('\n{"role": "user", "content": "one more"}')
+    assert "61 messages read, 1 new" in _run("ingest", talk, "--db", path).stdout
+
+
+def test_a_changed_line_is_a_conflict_and_not_a_second_message(tmp_path, talk):
+    path = tmp_path / "memory.db"
+    _run("ingest", talk, "--db", path)
+    talk.write_text(talk.read_text("utf-8").replace("Message 3 ", "Message three "), "utf-8")
+    result = _run("ingest", talk, "--db", path, code=1)
+    assert "talk.jsonl#3" in result.stderr
+    assert "three" not in result.stderr, "an error never holds message text"
+
+
+def test_a_dry_run_says_what_the_update_then_does(tmp_path, talk):
+    path = tmp_path / "memory.db"
+    _run("ingest", talk, "--db", path)
+    assert "6 L1, 1 L2" in _run("update", "--db", path, "--dry-run").stdout
+    assert "7 made" in _run("update", "--db", path).stdout
+    assert "0 made" in _run("update", "--db", path).stdout
+    assert "none" in _run("update", "--db", path, "--dry-run").stdout
+
+
+def test_the_context_is_that_of_the_library(db):
+    with Memory.open(db) as memory:
+        wanted = memory.session("talk").context(3_000)
+    assert json.loads(
+        _run("context", "--db", db, "--max-tokens", 3_000, "--format", "openai").stdout
+    ) == (wanted.to_openai())
+    shaped = json.loads(
+        _run("context", "--db", db, "--max-tokens", 3_000, "--format", "anthropic").stdout
+    )
+    assert shaped == wanted.to_anthropic()
+    explained = _run("context", "--db", db, "--max-tokens", 3_000, "--explain").stdout
+    assert "60 messages" in explained
+
+
+@pytest.mark.parametrize("form", ["text", "openai", "anthropic"])
+def test_a_message_cannot_steer_the_terminal(db, form):
+    printed = _run("context", "--db", db, "--format", form).stdout
+    assert "alert" in printed
+    assert "\x1b" not in printed
+    assert "\u202e" not in printed
+
+
+def test_show_draws_the_levels_and_lists_the_summaries(db):
+    printed = _run("show", "--db", db).stdout
+    assert "60 messages, sealed: 6 L1, 1 L2" in printed
+    assert all(name in printed for name in ("L2.0", "L1.0", "L1.5"))
+    assert "\x1b" not in printed
+    full = _run("show", "--db", db, "--node", "L1.0").stdout
+    assert "covers     10 messages" in full
+    assert "Message 0" in full
+    assert "talk: 60 messages" in _run("show", "--db", db, "--list").stdout
+
+
+def test_with_several_sessions_one_must_be_chosen(db):
+    with Memory.open(db) as memory:
+        memory.session("other").append(Message.user("hello"))
+    result = _run("show", "--db", db, code=1)
+    assert "talk, other" in result.stderr
+    assert "other" in _run("show", "--db", db, "--session", "other").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["show", "--db", "missing.db"], "missing.db"),
+        (["context", "--db", "{db}", "--max-tokens", "50"], "the minimum is"),
+        (["context", "--db", "{db}", "--session", "nobody"], "nobody"),
+        (["show", "--db", "{db}", "--node", "L7.0"], "L7.0"),
+        (["show", "--db", "{talk}"], "talk.jsonl"),
+    ],
+)
+def test_a_fault_is_one_line_on_standard_error_and_exit_code_1(
+    db, talk, arguments, says, monkeypatch
+):
+    monkeypatch.chdir(db.parent)
+    result = _run(*(each.format(db=db, talk=talk) for each in arguments), code=1)
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert says in result.stderr
+    assert not (db.parent / "missing.db").exists(), "reading must not create a file"
+
+
+def test_wrong_usage_is_exit_code_2():
+    _run("context", "--format", "yaml", code=2)
+    _run("fly", code=2)
+
+
+def test_without_the_extra_the_command_names_it(monkeypatch, capsys):
+    original = builtins.__import__
+
+    def missing(name, *rest, **named):
+        if name.partition(".")[0] in ("typer", "rich"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return original(name, *rest, **named)
+
+    for name in [each for each in sys.modules if each.startswith("hiermem.cli.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert "hiermem-memory[cli]" in capsys.readouterr().err
+
+
+def test_the_demo_says_what_it_covers_and_what_it_saved():
+    printed = _run("demo").stdout
+    assert "351 messages" in printed
+    assert "cover 100% of 351 messages" in printed
+    assert "Saved against sending everything:" in printed
+    assert "sliding window" in printed
+    assert "\x1b" not in printed
+
+
+def test_a_demo_that_is_kept_can_be_looked_at_and_run_again(tmp_path):
+    path = tmp_path / "demo.db"
+    first = _run("demo", "--db", path).stdout
+    again = _run("demo", "--db", path).stdout
+    assert "351 messages" in again
+    assert "2 L3" in first
+    assert "L3.0" in _run("show", "--db", path).stdout
+
+
+def test_the_animation_runs_in_a_terminal():
+    """In a real (pseudo) terminal: frames are drawn, and what stays at the end is the report."""
+    main_end, other = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hiermem.cli", "demo", "--fast"],
+        stdout=other, stderr=other, stdin=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "110", "LINES": "50"},
+    )  # fmt: skip
+    os.close(other)
+    seen = b""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if select.select([main_end], [], [], 0.2)[0]:
+            try:
+                data = os.read(main_end, 65_536)
+            except OSError:
+                break
+            if not data:
+                break
+            seen += data
+        elif process.poll() is not None:
+            break
+    os.close(main_end)
+    assert process.wait(10) == 0
+    text = seen.decode("utf-8", "replace")
+    assert "\x1b[" in text
+    assert " 200 of 351 messages" in text
+    assert "Saved against sending everything:" in text

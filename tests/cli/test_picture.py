@@ -1,0 +1,68 @@
+"""The picture shows what is there: columns stand for the same messages in every row."""
+
+from __future__ import annotations
+
+import io
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from hiermem.cli.picture import GUTTER, Bar, Glyphs, Strip
+
+BLOCKS = Glyphs("▁▂▃▄▅▆▇█", "█", "░")
+
+
+@st.composite
+def tilings(draw):
+    """Bars of one level that lie side by side, as sealed windows do."""
+    sizes = draw(st.lists(st.integers(1, 30), min_size=1, max_size=40))
+    bars, start = [], 0
+    for number, size in enumerate(sizes):
+        bars.append(Bar(1, start, start + size, f"L1.{number}", made=draw(st.booleans())))
+        start += size
+    return bars, start + draw(st.integers(0, 20))
+
+
+@given(tilings(), st.integers(20, 160))
+def test_every_row_is_exactly_as_wide_as_the_strip(drawn, columns):
+    bars, messages = drawn
+    strip = Strip(messages, columns, BLOCKS)
+    rows = [strip.level(1, bars), strip.sizes([1] * messages), strip.shown([0] * messages)]
+    assert {len(row.plain) for row in rows} == {GUTTER + columns}
+
+
+@given(tilings(), st.integers(20, 160))
+def test_a_bar_is_drawn_over_the_columns_of_what_it_covers_and_no_others(drawn, columns):
+    bars, messages = drawn
+    strip = Strip(messages, columns, BLOCKS)
+    for bar in bars:
+        cells = strip.level(1, [bar]).plain[GUTTER:]
+        begin, end = (
+            strip.column(bar.start),
+            max(strip.column(bar.start) + 1, strip.column(bar.stop)),
+        )
+        assert cells[begin] != " "
+        assert not cells[:begin].strip()
+        assert not cells[end:].strip()
+
+
+def test_a_made_summary_looks_unlike_one_that_waits_without_any_colour():
+    strip = Strip(20, 40, BLOCKS)
+    made = strip.level(1, [Bar(1, 0, 2, "L1.0", made=True)]).plain
+    waiting = strip.level(1, [Bar(1, 0, 2, "L1.0", made=False)]).plain
+    assert "█" in made
+    assert "░" in waiting
+
+
+def test_a_terminal_without_block_characters_gets_ascii():
+    console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    strip = Strip(20, 40, Glyphs.of(console))
+    row = strip.level(1, [Bar(1, 0, 20, "L1.0", made=True)])
+    assert row.plain.isascii()
+    assert strip.sizes([5] * 20).plain.isascii()
+
+
+def test_the_most_telling_message_stands_in_a_column_of_several():
+    row = Strip(40, 20, BLOCKS).shown([3] * 20 + [1] * 10 + [0] * 10).plain[GUTTER:]
+    assert row == "3" * 10 + "1" * 5 + "█" * 5

@@ -1,0 +1,60 @@
+"""What is printed cannot be made to lie or to steer the terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.cli.screen import clean, date_range, one_line, plural, share
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=())))
+def test_nothing_that_a_terminal_obeys_survives_cleaning(text):
+    kept = clean(text)
+    assert not [c for c in kept if unicodedata.category(c) == "Cc" and c not in "\t\n"]
+    assert not set(kept) & set(
+        "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    )
+    kept.encode("utf-8")
+
+
+@given(st.text())
+def test_cleaning_twice_is_cleaning_once_and_keeps_the_order(text):
+    kept = clean(text)
+    assert clean(kept) == kept
+    rest = iter(text)
+    assert all(char in rest for char in kept), "what stays must stand in the same order"
+
+
+def test_ordinary_text_in_any_script_is_printed_as_it_is():
+    text = "Käse 47,0 ct\tčau 你好\n👩‍🌾 — “quoted”"
+    assert clean(text) == text
+
+
+@given(st.text(max_size=400), st.integers(1, 120))
+def test_one_line_never_breaks_the_layout(text, width):
+    line = one_line(text, width)
+    assert len(line) <= width
+    assert "\n" not in line
+    assert "\t" not in line
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "said"),
+    [(0, 10, "0 %"), (10, 10, "100 %"), (1, 1000, "1 %"), (999, 1000, "99 %"), (1, 0, "0 %")],
+)
+def test_a_share_says_all_or_nothing_only_where_that_is_true(part, whole, said):
+    assert share(part, whole) == said
+
+
+def test_counts_and_days_read_as_people_write_them():
+    first, last = datetime(2026, 2, 2, tzinfo=UTC), datetime(2026, 3, 10, tzinfo=UTC)
+    assert plural(1, "summary", "summaries") == "1 summary"
+    assert plural(1204, "message") == "1,204 messages"
+    assert date_range(first, last) == "2 Feb to 10 Mar 2026"
+    assert date_range(first, first) == "2 Feb 2026"
+    assert date_range(first.replace(year=2025), last) == "2 Feb 2025 to 10 Mar 2026"
