@@ -7,10 +7,10 @@ tokens preset, made by the library's own fold.
 Survival: of the content stems that a question's gold answer shares with its evidence messages, the
 share that still stands in the text of the nodes that cover the evidence; mean over questions.
 
-The second table shows why a context shows its summary share as one pooled view. At the same number
-of tokens: the share of the same stems that stand anywhere in the summaries shown, where whole nodes
-are shown and expanded newest first or coarsest first, or where the units of one level are pooled
-and trimmed once.
+The second table shows why a context shows its summary share as one pooled view: the share of the
+same stems that stand anywhere in the summaries shown, at the same number of tokens, where whole
+nodes are shown and expanded newest first or coarsest first, and where the units of one level are
+pooled and trimmed once. A mark such as 1.4x says that the whole nodes cannot be shown in less.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 from hiermem.config import HierarchyConfig
 from hiermem.core import measure
 from hiermem.core.fold import Arrival, arrive, close
-from hiermem.core.lexicon import stem
+from hiermem.core.lexicon import stem, words
 from hiermem.core.salience import select
 from hiermem.core.state import SessionState
 from hiermem.core.units import split
@@ -41,12 +41,14 @@ WANTED = {"LoCoMo": (0.85, 0.56, 0.28), "BEAM": (0.97, 0.95, 0.58)}
 WANTED_SPEED = 1.0
 SHARES = {"LoCoMo": (800, 1600, 3200), "BEAM": (1600, 3200, 6400)}
 WORD = re.compile(r"\w+")
-STOP = frozenset(
-    """a an the and or of to in on at for with by from is are was were be been being am do does did
+STOP = words(
+    """
+    a an the and or of to in on at for with by from is are was were be been being am do does did
     has have had i you he she it we they me him her them my your his its our their this that these
     those what which who whom whose when where why how as if so than then there here can could would
     should will shall may might about into over after before between during up down out off again
-    more most some any each own same too very s t just now ve re ll m d not no""".split()
+    more most some any each own same too very s t just now ve re ll m d not no
+    """
 )
 
 
@@ -136,8 +138,8 @@ def numbers(nested: Any) -> Iterator[int]:
 
 
 def stems(text: str) -> frozenset[str]:
-    words = WORD.findall(text.lower())
-    return frozenset(stem(w) for w in words if w not in STOP and (len(w) > 1 or w.isdigit()))
+    found = WORD.findall(text.lower())
+    return frozenset(stem(w) for w in found if w not in STOP and (len(w) > 1 or w.isdigit()))
 
 
 def tree(chat: Chat, config: HierarchyConfig) -> list[Node]:
@@ -289,14 +291,18 @@ WAYS = {
 }
 
 
-def recall(chats: Sequence[tuple[Chat, dict[str, Told]]], way: str, share: int) -> float:
-    shares = []
+def recall(chats: Sequence[tuple[Chat, dict[str, Told]]], way: str, share: int) -> str:
+    """Give the mean share of stems shown, marked where the nodes alone are over the share."""
+    shares: list[float] = []
+    tokens = 0
     for chat, told in chats:
-        shown = stems(WAYS[way](told, share))
-        for question in chat.questions:
-            if wanted := wanted_stems(chat, question):
-                shares.append(len(wanted & shown) / len(wanted))
-    return mean(shares)
+        text = WAYS[way](told, share)
+        tokens += default_counter().count(text)
+        shown = stems(text)
+        sought = (wanted_stems(chat, question) for question in chat.questions)
+        shares += [len(wanted & shown) / len(wanted) for wanted in sought if wanted]
+    over = tokens / len(chats) / share
+    return f"{mean(shares):.3f}" + (f" ({over:.1f}x)" if over > 1.02 else "       ")
 
 
 def mean(values: Sequence[float]) -> float:
@@ -335,9 +341,9 @@ def main() -> int:
                 f"  size {size:.3f} of raw  {len(shares)} questions"
             )
         missed |= speed < WANTED_SPEED
-        print("  summary share, tokens".ljust(38) + "".join(f"{s:>8}" for s in SHARES[name]))
+        print("  summary share, tokens".ljust(38) + "".join(f"{s:<14}" for s in SHARES[name]))
         for way in WAYS:
-            cells = "".join(f"{recall(chats, way, share):8.3f}" for share in SHARES[name])
+            cells = "".join(f"{recall(chats, way, share):<14}" for share in SHARES[name])
             print(f"  {way:<36}{cells}")
     return 1 if missed else 0
 

@@ -18,7 +18,7 @@ OTHER = tenant_key(SECRET, "acme.")
 pieces = st.sampled_from(
     ["[[", "]]", "[", "]", "/", "\\", "hiermem", "HierMem", " ", "\n", "\r\n", "L1.0", '"', "=",
      "\uff3b", "\uff3b\uff3b", "\u27e6", "\u301a", "\u200b",
-     "0" * 32, "[[hiermem L1.0]]\n", NOTICE, "ü", "\ud83d"[:0]]
+     "0" * 32, "[[hiermem L1.0]]\n", NOTICE, "ü"]
 )  # fmt: skip
 hostile = st.lists(pieces | st.text(max_size=4), max_size=25).map("".join)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)

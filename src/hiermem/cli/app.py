@@ -18,7 +18,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 import hiermem
-from hiermem import Memory, Session, UpdatePlan, UpdateProgress, UpdateReport, UsageError
+from hiermem import (
+    Memory,
+    NotFoundError,
+    Session,
+    UpdatePlan,
+    UpdateProgress,
+    UpdateReport,
+    UsageError,
+)
 from hiermem.cli import conversations, show
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.screen import clean, out, plural, readable, trouble
@@ -158,7 +166,7 @@ def update(
     ] = False,
 ) -> None:
     """Make the summaries that are missing."""
-    with trouble(), Memory.open(db, tenant=tenant, create=False) as memory:
+    with trouble(), _existing(db, tenant) as memory:
         ids = [session] if session else [record.id for record in memory.sessions()]
         if dry_run:
             _print_plans([(each, memory.session(each).update(level, dry_run=True)) for each in ids])
@@ -189,6 +197,9 @@ def _updated(
 
 
 def _print_report(session: str, report: UpdateReport) -> None:
+    if not (report.made or report.reused or report.degraded or report.failed or report.stopped):
+        out().print(f"{clean(session)}: nothing to make.")
+        return
     done = [f"{report.made:,} made"]
     done += [
         f"{count:,} {what}"
@@ -237,7 +248,7 @@ def context(
     ] = False,
 ) -> None:
     """Print the best context that fits a budget."""
-    with trouble(), Memory.open(db, tenant=tenant, create=False) as memory:
+    with trouble(), _existing(db, tenant) as memory:
         selection = _chosen(memory, session).context(
             max_tokens,
             system=system,
@@ -278,13 +289,22 @@ def show_command(
     list_all: Annotated[bool, typer.Option("--list", help="List the sessions.")] = False,
 ) -> None:
     """Show the tree of a session: levels as rows, then the summaries."""
-    with trouble(), Memory.open(db, tenant=tenant, create=False) as memory:
+    with trouble(), _existing(db, tenant) as memory:
         if list_all:
-            show.sessions(memory.sessions())
+            show.sessions(memory)
         elif node is not None:
             show.summary(_chosen(memory, session), node)
         else:
             show.tree(_chosen(memory, session), lowest=level)
+
+
+def _existing(db: Path, tenant: str) -> Memory:
+    """Open a memory that is there already."""
+    if not db.exists():
+        raise NotFoundError(
+            f"there is no memory at {db}; 'hiermem ingest FILE --db {db}' makes one"
+        )
+    return Memory.open(db, tenant=tenant, create=False)
 
 
 def _chosen(memory: Memory, session: str | None) -> Session:

@@ -46,8 +46,12 @@ DETAILS = (
     ("6 minutes 40", "the restore, rehearsed"),
     ("26 March", "the board's next meeting"),
 )
-#: Seconds that the animation spends on all messages, on all summaries, and between its parts.
-_MESSAGES, _SUMMARIES, _REST = 12.0, 4.0, 1.2
+#: Seconds that the animation spends on all messages and on all summaries.
+_MESSAGES, _SUMMARIES = 12.0, 4.0
+#: How many of the last messages follow only after the context was taken, to see it move on.
+_LATER = 3
+#: How many lines of the context's oldest part are printed.
+_EXCERPT = 7
 #: How many of the newest messages stand below the picture while it grows.
 _LATEST = 4
 
@@ -68,8 +72,8 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
         stage.introduce(people)
         seconds = _append(stage, session, paced=paced)
         console.print(
-            f"1. Appended: {plural(len(messages), 'message')}, {stage.total:,} tokens, in "
-            f"{seconds:.1f} s of calls; sealed on the way: {stage.counts()}.",
+            f"1. Appended {plural(len(stage.tokens), 'message')}, {stage.total:,} tokens, in "
+            f"{seconds:.1f} s of calls. Sealed on the way: {stage.counts()}.",
             style="bold",
         )
         _update(stage, session, paced=paced)
@@ -77,9 +81,11 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
         context = session.context(max_tokens=budget)
         seconds = time.perf_counter() - started
         console.print(
-            f"3. Context of at most {budget:,} tokens, in {1000 * seconds:.0f} ms:", style="bold"
+            f"3. Asked for a context of at most {budget:,} tokens, in {1000 * seconds:.0f} ms:",
+            style="bold",
         )
         _conclude(stage, context, budget)
+        _move_on(stage, session, context, budget)
     _advise(console, db)
 
 
@@ -162,7 +168,7 @@ def _append(stage: _Stage, session: Session, *, paced: bool) -> float:
         Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
     )
     with live or nullcontext():
-        for number, message in enumerate(stage.script):
+        for number, message in enumerate(stage.script[:-_LATER]):
             started = time.perf_counter()
             [index] = session.append(message)
             spent += time.perf_counter() - started
@@ -175,7 +181,7 @@ def _append(stage: _Stage, session: Session, *, paced: bool) -> float:
             if live is not None:
                 live.update(stage.growing(), refresh=True)
                 time.sleep(pause)
-            elif _ends_a_day(stage.script, number):
+            elif _ends_a_day(stage.script[:-_LATER], number):
                 console.print(
                     f"  {day(stored.created_at):>6}  {number + 1:>4} messages "
                     f"{stage.total:>7,} tokens  sealed: {stage.counts()}",
@@ -199,19 +205,21 @@ def _update(stage: _Stage, session: Session, *, paced: bool) -> None:
     live = (
         Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
     )
-    waiting = [bar for bar in stage.bars if not bar.made]
+    # A run works through each level in the order of time, so the first bars are the made ones.
+    waiting: dict[int, list[str]] = {}
+    for bar in sorted(stage.bars, key=lambda one: one.start):
+        if not bar.made:
+            waiting.setdefault(bar.level, []).append(bar.label)
+    filled: set[str] = set()
 
     def draw(progress: UpdateProgress) -> None:
-        # A run works through each level in the order of time, so the first ones are the made ones.
-        made: set[str] = set()
-        for level, (done, _) in progress.by_level.items():
-            of_level = sorted((bar for bar in waiting if bar.level == level), key=_start)
-            made.update(bar.label for bar in of_level[:done])
-        stage.bars = [replace(bar, made=bar.made or bar.label in made) for bar in stage.bars]
-        if live is not None:
-            said = f"{progress.done} of {plural(progress.total, 'summary', 'summaries')}"
-            live.update(Group(stage.picture(), Text(), Text(said, style="bold")), refresh=True)
-            time.sleep(pause)
+        # Commits come in groups; the bars are filled one by one, so that the eye can follow.
+        for level, (done, _) in sorted(progress.by_level.items()):
+            for label in waiting.get(level, [])[:done]:
+                if label not in filled:
+                    filled.add(label)
+                    _fill(stage, label, live, f"{len(filled)} of {progress.total} summaries")
+                    time.sleep(pause)
 
     started = time.perf_counter()
     with live or nullcontext():
@@ -221,14 +229,16 @@ def _update(stage: _Stage, session: Session, *, paced: bool) -> None:
     offline = "offline, by extraction"
     took = "" if paced else f" in {seconds:.1f} s"
     console.print(
-        f"2. Updated: {plural(report.made + report.reused, 'summary', 'summaries')} "
-        f"made{took}, {offline}.",
+        f"2. Made {plural(report.made + report.reused, 'summary', 'summaries')}{took}, {offline}.",
         style="bold",
     )
 
 
-def _start(bar: Bar) -> int:
-    return bar.start
+def _fill(stage: _Stage, label: str, live: Live | None, said: str) -> None:
+    """Draw one more bar as made."""
+    stage.bars = [replace(bar, made=bar.made or bar.label == label) for bar in stage.bars]
+    if live is not None:
+        live.update(Group(stage.picture(), Text(), Text(said, style="bold")), refresh=True)
 
 
 def _conclude(stage: _Stage, context: ContextSelection, budget: int) -> None:
@@ -243,11 +253,14 @@ def _conclude(stage: _Stage, context: ContextSelection, budget: int) -> None:
     key.append(f"{glyphs.made} word for word")
     console.print(key)
     console.print()
-    console.print(Padding(clean(context.explain()), (0, 0, 1, 2)))
+    console.print(Padding(clean(context.explain()), (0, 0, 1, 2), expand=False))
+    _excerpt(console, context)
     window = _window(stage.tokens, budget)
     console.print(_comparison(stage, context, window))
+    console.print()
     saved = stage.total - context.total_tokens
-    replies = [n for n, each in enumerate(stage.script) if each.role == "assistant"]
+    so_far = stage.script[: len(stage.tokens)]
+    replies = [n for n, each in enumerate(so_far) if each.role == "assistant"]
     prompts = [sum(stage.tokens[:n]) for n in replies]
     capped = sum(min(each, budget) for each in prompts)
     console.print(
@@ -256,6 +269,37 @@ def _conclude(stage: _Stage, context: ContextSelection, budget: int) -> None:
         f"at most {capped:,} tokens instead of {sum(prompts):,}.\n"
     )
     console.print(_details(stage, context, window))
+
+
+def _excerpt(console: Console, context: ContextSelection) -> None:
+    """Print how the oldest part of the context reads to a model."""
+    oldest = next((block.text for block in context.blocks if block.text), "")
+    lines = clean(oldest).splitlines()
+    if not lines:
+        return
+    console.print("The oldest part of it, as a model reads it:", style="bold")
+    for line in lines[:_EXCERPT]:
+        console.print(Text("  " + one_line(line, console.width - 4), style="bright_black"))
+    if len(lines) > _EXCERPT:
+        console.print(f"  … {plural(len(lines) - _EXCERPT, 'more line')}\n", style="bright_black")
+
+
+def _move_on(stage: _Stage, session: Session, before: ContextSelection, budget: int) -> None:
+    """Append the last messages and ask again: what stood in front stands there still."""
+    session.append(stage.script[-_LATER:])
+    after = session.context(max_tokens=budget)
+    more = after.messages - before.messages
+    if more:
+        free = budget - before.total_tokens
+        stage.console.print(
+            f"\n4. {plural(more, 'message')} later it is {after.total_tokens:,} tokens.",
+            style="bold",
+        )
+        stage.console.print(
+            f"The first {after.shared_prefix_tokens:,} of them are the very same as before, so a "
+            f"provider's prompt cache serves them.\nThat is what the {free:,} tokens left free are "
+            "for: new messages go behind what stands, until the budget is full."
+        )
 
 
 def _window(tokens: Sequence[int], budget: int) -> int:
@@ -318,9 +362,8 @@ def _details(stage: _Stage, context: ContextSelection, window: int) -> Table:
     for (words, what), (ours, theirs) in zip(DETAILS, found, strict=True):
         first = next(n for n, text in enumerate(said) if words in text)
         when = stage.script[first].created_at
-        table.add_row(
-            day(when) if when else "", f"{words}, {what}", _mark(there=ours), _mark(there=theirs)
-        )
+        detail = Text.assemble((words, "bold"), f", {what}")
+        table.add_row(day(when) if when else "", detail, _mark(there=ours), _mark(there=theirs))
     ours, theirs = (sum(each) for each in zip(*found, strict=True))
     table.add_row("", "", f"{ours} of {len(DETAILS)}", f"{theirs} of {len(DETAILS)}", style="bold")
     return table

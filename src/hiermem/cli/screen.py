@@ -69,11 +69,11 @@ def day(when: datetime, *, year: bool = False) -> str:
     return f"{when.day} {when:%b}" + (f" {when.year}" if year else "")
 
 
-def date_range(first: datetime, last: datetime) -> str:
-    """Write the days from ``first`` to ``last``, each year once."""
+def date_range(first: datetime, last: datetime, *, year: bool = True) -> str:
+    """Write the days from ``first`` to ``last``, each year once or (by ``year``) not at all."""
     if first.date() == last.date():
-        return day(last, year=True)
-    return f"{day(first, year=first.year != last.year)} to {day(last, year=True)}"
+        return day(last, year=year)
+    return f"{day(first, year=year and first.year != last.year)} to {day(last, year=year)}"
 
 
 def plural(count: int, one: str, many: str = "") -> str:

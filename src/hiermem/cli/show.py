@@ -6,14 +6,14 @@ shown from its top levels down, not by reading all of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from datetime import datetime
 
 from rich.console import Console, Group
 from rich.text import Text
 from rich.tree import Tree
 
-from hiermem import NotFoundError, Session, SessionRecord, SessionStatus, Summary
+from hiermem import Memory, NotFoundError, Session, SessionStatus, Summary
 from hiermem.cli.picture import GUTTER, Glyphs, Strip, bars_of, level_style
 from hiermem.cli.screen import clean, date_range, one_line, out, plural
 
@@ -24,12 +24,14 @@ _LINES = 200
 #: The row of message sizes reads every message; above this many it is left out.
 _SIZED = 20_000
 _PAGE = 1_000
+#: The day that a summary's text begins with; its line has it already.
+_DATED = re.compile(r"\A\s*\[\d{4}-\d\d-\d\d\]\s*")
 
 
-def sessions(records: Sequence[SessionRecord]) -> None:
-    """List sessions, one a line."""
+def sessions(memory: Memory) -> None:
+    """List the sessions of a memory, one a line."""
     console = out()
-    for record in records:
+    for record in memory.sessions():
         about = f", {clean(record.title)}" if record.title else ""
         state = ", closed" if record.closed else ""
         console.print(f"{clean(record.id)}: {plural(record.messages, 'message')}{about}{state}")
@@ -150,7 +152,7 @@ def _line(summary: Summary, *, width: int, text: bool) -> Text:
     last = summary.span.stop - 1
     covers = f"{summary.span.start}-{last}" if last > summary.span.start else f"{last}"
     line.append(f" {covers:<9} ", style="not bold default")
-    when = date_range(summary.node.first_at, summary.node.last_at)
+    when = date_range(summary.node.first_at, summary.node.last_at, year=not text)
     line.append(f"{when}, {plural(summary.tokens, 'token')}", style="not bold bright_black")
     for flag, style in ((summary.status, "yellow"), ("degraded", "yellow"), ("stale", "yellow")):
         shown = flag != "active" if flag == summary.status else getattr(summary.node, flag)

@@ -1,7 +1,8 @@
 """Decides what an answer is worth: the problems it has, the anchors it keeps, its tokens.
 
 The one rule: a text that was extracted is judged by its size alone, for its words are the record's
-own; what only a writer can get wrong (language, refusals, sections) cannot be wrong in it.
+own; what only a writer can get wrong (language, refusals, sections, inventions) cannot be wrong
+in it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 from hiermem.core import units
 from hiermem.core.anchors import fidelity, find
 from hiermem.core.text import MAX_CONTENT, check
-from hiermem.core.validate import Problem, ProblemKind
+from hiermem.core.validate import Problem
 from hiermem.core.validate import check as problems_of
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
@@ -22,7 +23,8 @@ __all__ = ["MOST_ANCHORS", "Draft", "assess", "join", "weigh_against"]
 
 #: Anchors kept with a revision, and unsupported figures and names likewise.
 MOST_ANCHORS: Final = 64
-_OF_EXTRACTED: Final[frozenset[ProblemKind]] = frozenset({"empty", "too_long", "not_smaller"})
+#: Anchors of the inputs that an extract is searched for.
+_MOST_SOUGHT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,32 +65,84 @@ def assess(
     min_fidelity: float,
     limit: int,
 ) -> Draft:
-    """Check one answer. ``limit`` is how many of its inputs' anchors it is held to."""
-    text = response.text if response.units else response.text.strip()
-    text = check(text[:MAX_CONTENT], what="summary", cap=MAX_CONTENT, on_bad="replace")
-    response = replace(response, text=text)
-    found = fidelity(inputs=[source.text for source in request.inputs], output=text, limit=limit)
-    problems = problems_of(
-        response,
-        request=request,
-        input_tokens=input_tokens,
-        sections=() if response.units else sections,
-        fidelity=found,
-        min_fidelity=min_fidelity,
+    """Check one written answer. ``limit`` is how many of its inputs' anchors it is held to."""
+    text = check(
+        response.text.strip()[:MAX_CONTENT], what="summary", cap=MAX_CONTENT, on_bad="replace"
     )
-    if response.units:
-        problems = tuple(p for p in problems if not p.hard or p.kind in _OF_EXTRACTED)
+    found = fidelity(inputs=[source.text for source in request.inputs], output=text, limit=limit)
     return Draft(
         text=text,
         tokens=request.counter.count(text),
-        units=response.units if units.render(response.units) == text else (),
-        problems=problems,
+        units=(),
+        problems=problems_of(
+            replace(response, text=text),
+            request=request,
+            input_tokens=input_tokens,
+            sections=sections,
+            fidelity=found,
+            min_fidelity=min_fidelity,
+        ),
         fidelity=found.value,
         missing=found.missing,
         unsupported=found.unsupported[:MOST_ANCHORS],
         model=response.model,
         anchors=find(text, limit=MOST_ANCHORS),
     )
+
+
+def assess_extract(
+    response: LLMResponse,
+    *,
+    request: LLMRequest,
+    input_tokens: int,
+    limit: int,
+    known: Sequence[str] | None = None,
+) -> Draft:
+    """Check one extracted answer: its size, and which anchors of its inputs it keeps.
+
+    ``known`` are the inputs' anchors where they are on record, weightiest first. One pass over the
+    inputs at most: an extract is made for every window of a conversation.
+    """
+    text, count = response.text, request.counter.count
+    tokens = count(text)
+    problems: list[Problem] = []
+    if not text.strip():
+        problems.append(Problem("empty", "nothing was extracted", hard=True))
+    if tokens > request.max_tokens:
+        told = f"{tokens} tokens; the limit is {request.max_tokens}"
+        problems.append(Problem("too_long", told, hard=True))
+    if tokens > input_tokens:
+        told = f"{tokens} tokens of {input_tokens} tokens of inputs"
+        problems.append(Problem("not_smaller", told, hard=True))
+    sought = known
+    if sought is None:
+        source = "\n".join(source.text for source in request.inputs)
+        sought = find(source, limit=_MOST_SOUGHT)
+    kept = tuple(anchor for anchor in sought if _stands_in(anchor, text))
+    missing = tuple(sorted(set(sought[:limit]) - set(kept), key=sought.index))
+    required = len(sought[:limit])
+    return Draft(
+        text=text,
+        tokens=tokens,
+        units=response.units if units.render(response.units) == text else (),
+        problems=tuple(problems),
+        fidelity=1.0 - len(missing) / required if required else 1.0,
+        missing=missing,
+        unsupported=(),
+        model=response.model,
+        anchors=kept[:MOST_ANCHORS],
+    )
+
+
+def _stands_in(anchor: str, text: str) -> bool:
+    """Say whether ``anchor`` stands in ``text`` as a word of its own."""
+    at = text.find(anchor)
+    while at >= 0:
+        end = at + len(anchor)
+        if not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
+            return True
+        at = text.find(anchor, at + 1)
+    return False
 
 
 def join(drafts: Sequence[Draft], *, count: Callable[[str], int]) -> Draft:

@@ -45,7 +45,8 @@ class Inputs:
 
     ``outputs`` are the inputs' output hashes, what is skipped as empty included; ``serving`` the
     (node id, revision) pairs that a commit must still find serving; ``tokens`` what the inputs
-    weigh together, which is what a summary has to stay under.
+    weigh together, which is what a summary has to stay under; ``anchors`` the facts on record for
+    them, weightiest first, None where they have to be looked for.
     """
 
     sources: tuple[SourceText, ...]
@@ -54,6 +55,7 @@ class Inputs:
     tokens: int
     trust: Trust
     overlap: str = ""
+    anchors: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool =
         serving=tuple((child.id, revision.number) for child, revision in children),
         tokens=sum(revision.tokens for _, revision in children),
         trust=_lowest(sources),
+        anchors=_in_turn([revision.anchors for _, revision in children]),
     )
 
 
@@ -283,6 +286,14 @@ def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
         label = " ".join(source.speaker.split())[: units.LABEL_CAP]
         found.append(Unit(source.index, 0, source.role, label, source.date, source.text))
     return found
+
+
+def _in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Merge lists that are sorted by weight, taking from each in turn, without repeats."""
+    merged: dict[str, None] = {}
+    for rank in range(max(map(len, lists), default=0)):
+        merged.update((found[rank], None) for found in lists if rank < len(found))
+    return tuple(merged)
 
 
 def _lowest(sources: Iterable[SourceText]) -> Trust:

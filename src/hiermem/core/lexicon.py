@@ -200,8 +200,8 @@ def is_bare_answer(text: str) -> bool:
 def strip_fillers(text: str) -> str:
     """Drop leading fillers, but only those that punctuation sets off.
 
-    "Wow, Mel! We won." becomes "We won."; "No new bugs" must keep its "No", and so does every word
-    that is part of a clause. A name called after a filler goes with it.
+    "Thanks Mel, we won." becomes "We won."; "No new bugs" must keep its "No", and so does every
+    word that is part of a clause.
     """
     while match := _LEADING_FILLER.match(text):
         opening, tail = match.groups()

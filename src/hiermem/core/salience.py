@@ -150,7 +150,7 @@ class _Pool:
         total = len(self._units)
         self._worth = [
             0.0
-            if kinds[term] == ANCHOR and term in names
+            if term in names
             else by_kind[kinds[term]] * math.sqrt(math.sqrt(f)) * math.log(1 + total / f)
             for term, f in frequency.items()
         ]

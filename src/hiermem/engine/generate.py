@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hiermem.core import anchors, plan, status, units
-from hiermem.core.assess import MOST_ANCHORS, Draft, assess, join, weigh_against
+from hiermem.core.assess import MOST_ANCHORS, Draft, assess, assess_extract, join, weigh_against
 from hiermem.core.hashes import VERBATIM, input_hash, output_hash
 from hiermem.core.inputs import Inputs, Verbatim, partition, rebase, word_for_word
 from hiermem.core.plan import Failure, Lengths, LevelPlan
@@ -307,15 +307,25 @@ async def _in_parts(task: _Task, inputs: Inputs, length: Lengths) -> Draft:
 
 async def _assess(task: _Task, response: LLMResponse, request: LLMRequest, tokens: int) -> Draft:
     """Weigh one answer, off the event loop: it reads all of the inputs."""
-    steady = task.shop.steady
+    limit = plan.anchor_limit(request.target_tokens)
+    if response.units:
+        whole = request.inputs == task.inputs.sources
+        return await asyncio.to_thread(
+            assess_extract,
+            response,
+            request=request,
+            input_tokens=tokens,
+            limit=limit,
+            known=task.inputs.anchors if whole else None,
+        )
     return await asyncio.to_thread(
         assess,
         response,
         request=request,
         input_tokens=tokens,
-        sections=() if steady else task.plan.template.required,
+        sections=task.plan.template.required,
         min_fidelity=task.plan.min_fidelity,
-        limit=plan.anchor_limit(request.target_tokens),
+        limit=limit,
     )
 
 

@@ -220,7 +220,7 @@ class _Update:
     async def _fill(self) -> bool:
         """Put nodes to work while there are free hands; say whether any work is going on."""
         shop = self._shop
-        while len(self._tasks) < shop.policy.concurrency and shop.purse.stopped is None:
+        while len(self._tasks) < shop.hands and shop.purse.stopped is None:
             node = await self._next()
             if node is not None:
                 self._tasks[asyncio.create_task(make(shop, node))] = node

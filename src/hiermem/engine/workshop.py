@@ -69,6 +69,14 @@ class Workshop:
         """Say whether asking again is pointless, because the model is the stand-in itself."""
         return self.llm.name == self.fallback.name
 
+    @property
+    def hands(self) -> int:
+        """Give how many nodes are in hand at once.
+
+        The stand-in only computes, so a second hand is there to read and write meanwhile.
+        """
+        return min(self.policy.concurrency, 2) if self.steady else self.policy.concurrency
+
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
         """Give how nodes of ``level`` are made, by the run's model or by ``model``."""
         name = (model or self.llm).name

@@ -217,7 +217,8 @@ class FaultyLLM:
         if fault == "never":
             await asyncio.Event().wait()
         if fault in _RAISED:
-            raise _RAISED[fault]()
+            error = _RAISED[fault]()
+            raise error
         if fault == "refusal" and self.calls % 2:
             raise ModelRefusedError("the provider declined")
         return spoil(fault, request, await self.inner.complete(request))
@@ -262,8 +263,8 @@ def _other_language(request: LLMRequest) -> str:
         "morgen mit ihm besprechen. Es wurde auch über die Kosten und über die Zeit geredet."
     )
     english = (
-        "The user said that the work is not finished yet, and the others want to talk about it with "
-        "them tomorrow. They also spoke about what it costs and how long it will take."
+        "The user said that the work is not finished yet, and the others want to talk about it "
+        "with them tomorrow. They also spoke about what it costs and how long it will take."
     )
     spoken = " ".join(source.text for source in request.inputs)[:4000].lower()
     text = english if spoken.count(" und ") > spoken.count(" and ") else german

@@ -1,0 +1,237 @@
+"""Token counters: exact, offline, lazy, and alive after any text."""
+
+import base64
+import hashlib
+import inspect
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import tiktoken
+import tiktoken_ext.openai_public
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem import tokens as module
+from hiermem.errors import UsageError
+from hiermem.protocols import TokenCounter
+from hiermem.tokens import ApproximateCounter, FunctionCounter, TiktokenCounter, default_counter
+
+COUNTER = TiktokenCounter()
+
+
+def shipped() -> tiktoken.Encoding:
+    return module._shipped()
+
+
+def test_the_shipped_vocabulary_is_the_one_that_openai_publishes():
+    """Broken if the package data is not o200k_base to the byte: counts would be wrong everywhere."""
+    lines = b"".join(
+        base64.b64encode(token) + b" %d\n" % rank for token, rank in module._shipped_ranks().items()
+    )
+    source = inspect.getsource(tiktoken_ext.openai_public.o200k_base)
+    assert hashlib.sha256(lines).hexdigest() in source
+
+
+def test_the_pattern_and_special_tokens_are_the_published_ones(monkeypatch):
+    """Broken if tiktoken splits o200k_base differently from us."""
+    monkeypatch.setattr(
+        tiktoken_ext.openai_public, "load_tiktoken_bpe", lambda *_args, **_kwargs: {b"a": 0}
+    )
+    published = tiktoken_ext.openai_public.o200k_base()
+    assert published["pat_str"] == module._O200K_PATTERN
+    assert published["special_tokens"] == module._O200K_SPECIAL
+
+
+def test_known_counts():
+    for text, tokens in (("", 0), ("Hello, world!", 4), ("<|endoftext|>", 7), ("1234567", 3)):
+        assert COUNTER.count(text) == tokens
+
+
+@given(st.text(st.characters(), max_size=200))
+def test_any_text_is_counted_and_never_read_as_special_tokens(text):
+    """Broken if lone surrogates, controls or special tokens in user text raise."""
+    count = COUNTER.count(text)
+    assert 0 <= count <= len(text.encode("utf-8", "surrogatepass"))
+    assert count == len(shipped().encode_ordinary(text))
+
+
+def test_the_default_is_one_offline_exact_counter():
+    assert default_counter() is default_counter()
+    assert default_counter().name == "tiktoken:o200k_base"
+    for counter in (COUNTER, ApproximateCounter(), FunctionCounter(len, name="x")):
+        assert isinstance(counter, TokenCounter)
+
+
+def test_importing_loads_neither_tiktoken_nor_the_vocabulary():
+    """Broken if `import hiermem` pays for what its first line does not need."""
+    code = (
+        "import sys, importlib.util as u; s = u.find_spec('hiermem');"
+        "sys.modules['hiermem'] = u.module_from_spec(s); import hiermem.tokens as t;"
+        "t.TiktokenCounter(); t.default_counter(); t.ApproximateCounter();"
+        "print([m for m in ('tiktoken', 'lzma', 'numpy', 'requests') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_loading_is_quick_and_happens_once_for_all_threads():
+    module._build_shipped.cache_clear()
+    start = time.perf_counter()
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(id(module._shipped()))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(found) == 8
+    assert time.perf_counter() - start < 3
+
+
+def test_an_encoding_can_be_given_and_names_its_counts():
+    tiny = tiktoken.Encoding(
+        "tiny", pat_str=r"\w+|\s+", mergeable_ranks={bytes([n]): n for n in range(256)},
+        special_tokens={},
+    )  # fmt: skip
+    counter = TiktokenCounter(tiny)
+    assert counter.name == "tiktoken:tiny"
+    assert counter.count("ab c") == 4
+
+
+def test_an_unknown_or_unreachable_encoding_fails_where_it_is_asked_for(monkeypatch):
+    with pytest.raises(UsageError, match="unknown"):
+        TiktokenCounter("no_such_encoding")
+
+    def unreachable(name):
+        raise ConnectionError
+
+    monkeypatch.setattr(tiktoken, "get_encoding", unreachable)
+    with pytest.raises(UsageError, match="could not be loaded"):
+        TiktokenCounter("cl100k_base")
+
+
+BLANKS = [" ", "\t", "\u3000", "\n", "\r\n", " \n", "\x0b", "\u2028", "\x85"]
+
+
+@pytest.fixture
+def short_runs(monkeypatch):
+    """Let runs of four blanks count as too long, so that small texts take the long way."""
+    import re
+
+    monkeypatch.setattr(module, "_LONG_RUN", 4)
+    for name in ("_RUN_IN_LINE", "_RUN_OF_LINES"):
+        pattern = getattr(module, name).pattern.replace("200000", "4")
+        monkeypatch.setattr(module, name, re.compile(pattern))
+
+
+def test_cutting_out_long_runs_keeps_the_count_exact(short_runs):
+    """Broken if a cut around a long run of white space lies inside a piece of the pattern."""
+
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from(BLANKS), st.integers(1, 9)).map(lambda p: p[0] * p[1])
+            | st.sampled_from(["a", "word", "!", "/", "//", "1", "12345", "'s", "ü", "漢", "x\n/"])
+            | st.text(max_size=3),
+            max_size=14,
+        ).map("".join)
+    )
+    def exact(text):
+        assert COUNTER.count(text) == len(shipped().encode_ordinary(text))
+
+    exact()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("unit", "tail"),
+    [(" ", ""), (" ", "a"), (" ", "!"), (" ", "\n"), ("\u3000", "a"), (" \n", "a"), ("\n", "a"),
+     ("a", ""), ("A", ""), ("7", ""), (".", "/"), ("\u0301", ""), ("\u6f22", ""), ("x1", "")],
+)  # fmt: skip
+def test_pathological_text_of_megabytes_is_counted_in_linear_time(unit, tail):
+    """Broken if a run of blanks makes tiktoken panic, or one long word takes for ever."""
+
+    def spent(size: int) -> float:
+        text = unit * (size // len(unit)) + tail
+        best = float("inf")
+        for _ in range(2):
+            start = time.process_time()
+            COUNTER.count(text)
+            best = min(best, time.process_time() - start)
+        return best
+
+    assert spent(1_200_000) <= 2.6 * spent(600_000) + 0.1
+
+
+def test_a_run_beyond_the_engines_limit_counts_like_its_parts():
+    """Broken if the way past the limit counted differently from the way below it."""
+    below, above = 999_000, 1_100_000
+    per_token = 512 / 4
+    assert COUNTER.count(" " * below + "a") == len(shipped().encode_ordinary(" " * below + "a"))
+    assert abs(COUNTER.count(" " * above + "a") - above / per_token) < 5
+
+
+SAMPLES = {
+    "chat": "Hey Mel! Good to see you! I'm swamped with the kids & work. What's up with you?",
+    "prose": "We agreed on 15 March that the refund of 59.90 EUR goes out once finance signs off.",
+    "code": "def fold(self, items: list[int]) -> int:\n    return sum(i ** 2 for i in items if i)\n",
+    "JSON": '{"id": 5512, "name": "user_17", "tags": ["a", "b"], "price": 59.9, "ok": true}',
+    "base64": base64.b64encode(hashlib.sha512(b"seed").digest() * 3).decode(),
+    "hex": hashlib.sha256(b"seed").hexdigest(),
+    "URL": "https://example.org/a/b-c/d_e?f=1&g=two#h",
+    "Chinese": "今天我们讨论了项目的进展情况，并决定在下周三之前完成数据库迁移。",
+    "Japanese": "昨日の会議で、データベースの移行を来週の水曜日までに終わらせることに決めました。",
+    "Korean": "오늘 회의에서 데이터베이스 이전을 다음 주 수요일까지 끝내기로 결정했습니다.",
+    "Russian": "Сегодня мы обсудили ход проекта и решили завершить перенос базы к среде.",
+    "Greek": "Σήμερα συζητήσαμε την πρόοδο του έργου και αποφασίσαμε τη μεταφορά.",
+    "Arabic": "ناقشنا اليوم تقدم المشروع وقررنا إكمال نقل قاعدة البيانات بحلول الأربعاء.",
+    "Hebrew": "היום דנו בהתקדמות הפרויקט והחלטנו להשלים את העברת בסיס הנתונים.",
+    "Hindi": "आज हमने परियोजना की प्रगति पर चर्चा की और स्थानांतरण पूरा करने का निर्णय लिया।",
+    "Tamil": "இன்று திட்டத்தின் முன்னேற்றம் குறித்து விவாதித்தோம்.",
+    "Thai": "วันนี้เราได้หารือเกี่ยวกับความคืบหน้าของโครงการ",
+    "Turkish": "Bugün projenin ilerleyişini görüştük ve taşımayı çarşambaya kadar bitireceğiz.",
+    "Polish": "Dzisiaj omówiliśmy postęp projektu i zdecydowaliśmy się zakończyć migrację.",
+    "Vietnamese": "Hôm nay chúng tôi đã thảo luận về tiến độ dự án.",
+    "German": "Heute haben wir den Fortschritt besprochen; der Rückerstattungsbetrag stimmt.",
+    "emoji": "🔥🔥🔥 ✅ ❌ ⚠️ 👍🏽🎉 great 👨\u200d👩\u200d👧 🇩🇪🇫🇷",
+    "Amharic": "ዛሬ ስለ ፕሮጀክቱ ተወያይተናል",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES.keys())
+def test_the_approximate_counter_errs_upward_but_not_wildly(sample):
+    """Broken if a budget kept by estimate would be overrun, or two thirds of it left unused."""
+    true, estimate = COUNTER.count(sample), ApproximateCounter().count(sample)
+    assert true <= estimate <= 3 * true
+
+
+def test_the_approximate_counter_is_linear_and_total():
+    counter = ApproximateCounter()
+    assert counter.count("") == 0
+    assert counter.count("\x00") == counter.count("\ud800") == counter.count(" ") == 1
+
+    def spent(text: str) -> float:
+        start = time.process_time()
+        counter.count(text)
+        return time.process_time() - start
+
+    for unit in ("a", "A", "Aa", " ", "\n ", "1", "漢", "😀", ".", "aaaaaaaaaaaaaaaa1"):
+        spent(unit * 1000)
+        n = 300_000 // len(unit)
+        assert spent(unit * 2 * n) <= 2.6 * min(spent(unit * n) for _ in range(3)) + 0.05
+
+
+def test_a_function_becomes_a_counter_and_its_answers_are_checked():
+    assert FunctionCounter(len, name="chars").count("abc") == 3
+    assert FunctionCounter(len, name="chars").name == "function:chars"
+    for wrong in (-1, 1.5, None, True):
+        with pytest.raises(UsageError):
+            FunctionCounter(lambda _text, wrong=wrong: wrong, name="x").count("secret")
+    with pytest.raises(UsageError):
+        FunctionCounter(7, name="x")
+    with pytest.raises(UsageError):
+        FunctionCounter(len, name="")
