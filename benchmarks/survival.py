@@ -177,12 +177,12 @@ def units_of(messages: Sequence[Message], first: int) -> list[Unit]:
 
 
 def summarise(chat: Chat, nodes: Sequence[Node]) -> tuple[dict[str, Told], float]:
-    """Make every node's text, and give the seconds that level 1 took."""
+    """Make every node's text, and give the processor seconds that level 1 took."""
     count = default_counter().count
     told: dict[str, Told] = {}
     seconds = 0.0
     for node in nodes:
-        began = time.perf_counter()
+        began = time.process_time()
         if node.level == 1:
             units = units_of(chat.messages[node.span.start : node.span.stop], node.span.start)
             budget = node.allotted_tokens
@@ -192,7 +192,7 @@ def summarise(chat: Chat, nodes: Sequence[Node]) -> tuple[dict[str, Told], float
             budget = below if node.verbatim else min(node.allotted_tokens, below)
         kept = select(units, budget, count)
         if node.level == 1:
-            seconds += time.perf_counter() - began
+            seconds += time.process_time() - began
         told[node.id] = Told(node, kept.units, kept.text, kept.tokens)
     return told, seconds
 

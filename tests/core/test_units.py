@@ -95,9 +95,9 @@ def test_a_dot_that_ends_no_sentence_does_not_part_it(text):
 
 
 def test_chinese_and_japanese_are_split_without_spaces():
-    assert pieces("我们决定用它。明天开始；「はい。」次に進む。") == [
+    assert pieces("我们决定用它。明天开始。「はい。」次に進む。") == [
         "我们决定用它。",
-        "明天开始；",
+        "明天开始。",
         "「はい。」",
         "次に進む。",
     ]
@@ -108,7 +108,7 @@ def test_code_becomes_one_digest_of_signatures_and_files():
         "Look:\n```python\n# app/main.py\ndef run(port: int):\n    secret = 1\n```\nDone with that."
     )
     assert pieces(text) == [
-        "See:",
+        "Look:",
         "[python: # app/main.py; def run(port: int)]",
         "Done with that.",
     ]

@@ -7,7 +7,6 @@ errors) on standard error, so that its result can be piped. Exit codes: 0 done, 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 
 import hiermem
 from hiermem import (
@@ -91,7 +89,7 @@ def start(
 @app.command()
 def demo(
     *,
-    budget: Annotated[int, typer.Option(min=500, help="Tokens of the context.")] = 8_000,
+    budget: Annotated[int, typer.Option(min=1_000, help="Tokens of the context.")] = 8_000,
     fast: Annotated[bool, typer.Option("--fast", help="No pauses in the animation.")] = False,
     db: Annotated[
         Path | None, typer.Option("--db", help="Keep the memory in this file; otherwise in none.")
@@ -144,7 +142,8 @@ def ingest(
         sealed = ", ".join(f"{count:,} L{level}" for level, count in status.nodes.items() if count)
         out().print(
             f"{plural(read, 'message')} read, {status.messages - before:,} new; session "
-            f"{clean(target.id)!r} holds {status.messages:,}. Sealed: {sealed or 'nothing yet'}."
+            f"{clean(target.id)!r} holds {status.messages:,}. Sealed: {sealed or 'nothing yet'}.",
+            soft_wrap=True,
         )
 
 
@@ -168,11 +167,11 @@ def update(
     """Make the summaries that are missing."""
     with trouble(), _existing(db, tenant) as memory:
         ids = [session] if session else [record.id for record in memory.sessions()]
-        if dry_run:
-            _print_plans([(each, memory.session(each).update(level, dry_run=True)) for each in ids])
-            return
         failed = 0
         for each in ids:
+            if dry_run:
+                _print_plan(each, memory.session(each).update(level, dry_run=True))
+                continue
             report = _updated(memory.session(each), level, calls=max_calls, tokens=max_tokens)
             _print_report(each, report)
             failed += report.failed
@@ -211,21 +210,25 @@ def _print_report(session: str, report: UpdateReport) -> None:
         )
         if count
     ]
-    spent = f" {plural(report.calls, 'call')}, {plural(report.tokens, 'token')}."
+    # The offline model reports no tokens, for there is nobody to pay.
+    spent = f" {plural(report.calls, 'call')}, {report.tokens:,} tokens." if report.tokens else ""
     stopped = f" Stopped by {clean(report.stopped)}." if report.stopped else ""
     out().print(f"{clean(session)}: {', '.join(done)}.{spent}{stopped}", soft_wrap=True)
 
 
-def _print_plans(plans: Sequence[tuple[str, UpdatePlan]]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("session")
-    for name in ("summaries", "reused", "calls", "at most", "tokens in", "tokens out"):
-        table.add_column(name, justify="right")
-    for session, plan in plans:
-        levels = ", ".join(f"{count:,} L{level}" for level, count in sorted(plan.by_level.items()))
-        figures = (plan.reused, plan.calls, plan.calls_max, plan.tokens_in, plan.tokens_out)
-        table.add_row(clean(session), levels or "none", *(f"{figure:,}" for figure in figures))
-    out().print(table)
+def _print_plan(session: str, plan: UpdatePlan) -> None:
+    count = sum(plan.by_level.values())
+    if not count:
+        out().print(f"{clean(session)}: nothing to make.")
+        return
+    levels = ", ".join(f"{each:,} L{level}" for level, each in sorted(plan.by_level.items()))
+    reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
+    out().print(
+        f"{clean(session)}: {plural(count, 'summary', 'summaries')} to make ({levels}){reused}. "
+        f"{plural(plan.calls, 'call')} (at most {plan.calls_max:,}), {plan.tokens_in:,} tokens in, "
+        f"{plan.tokens_out:,} out.",
+        soft_wrap=True,
+    )
 
 
 @app.command()

@@ -16,7 +16,7 @@ from datetime import datetime
 import typer
 from rich.console import Console
 
-from hiermem import HiermemError
+from hiermem import BudgetTooSmallError, HiermemError
 
 __all__ = [
     "clean",
@@ -116,9 +116,20 @@ def trouble() -> Generator[None]:
     """Turn a fault that a person can do something about into one line and exit code 1."""
     try:
         yield
-    except (HiermemError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise typer.Exit(0) from None
-        again = " Trying again may help." if getattr(error, "retryable", False) else ""
-        out(error=True).print(f"error: {clean(str(error))}{again}", style="red", soft_wrap=True)
+    except BrokenPipeError:
+        raise typer.Exit(0) from None
+    except BudgetTooSmallError as error:
+        _say_error(
+            f"{error.budget:,} tokens are too few for this session; the least it takes now is "
+            f"{error.minimum:,}. --allow-omission lists what does not fit instead."
+        )
         raise typer.Exit(1) from None
+    except (HiermemError, OSError) as error:
+        again = " Trying again may help." if getattr(error, "retryable", False) else ""
+        _say_error(f"{error}{again}")
+        raise typer.Exit(1) from None
+
+
+def _say_error(text: str) -> None:
+    flat = " ".join(clean(text).split())
+    out(error=True).print(f"error: {flat}", style="red", soft_wrap=True)

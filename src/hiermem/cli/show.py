@@ -19,8 +19,10 @@ from hiermem.cli.screen import clean, date_range, one_line, out, plural
 
 __all__ = ["sessions", "strip_for", "summary", "tree"]
 
-#: An outline of more lines than this is begun at a higher level instead.
-_LINES = 200
+#: An outline of more lines than this stops at a higher level instead.
+_LINES = 60
+#: A level of more summaries than this is not drawn: there is no room to tell them apart.
+_DRAWN = 5_000
 #: The row of message sizes reads every message; above this many it is left out.
 _SIZED = 20_000
 _PAGE = 1_000
@@ -50,8 +52,9 @@ def tree(session: Session, *, lowest: int | None) -> None:
     console.print(_heading(status))
     if not status.messages:
         return
-    top = max((level for level, count in status.nodes.items() if count), default=0)
-    found = {level: session.summaries(level) for level in _drawn(status, lowest)}
+    listed = _listed(status, lowest)
+    drawn = {level for level, count in status.nodes.items() if 0 < count <= _DRAWN}
+    found = {level: session.summaries(level) for level in sorted(drawn | set(listed))}
     strip = strip_for(console, status.messages)
     rows = strip.tree(bars_of(each for level in found.values() for each in level))
     if status.messages <= _SIZED:
@@ -62,9 +65,9 @@ def tree(session: Session, *, lowest: int | None) -> None:
     console.print()
     console.print(Group(*rows))
     console.print()
-    if top:
-        lines = _outline(found, width=console.width)
-        console.print(lines)
+    console.print(_outline({level: found[level] for level in listed}, width=console.width))
+    if lowest is None and listed and listed[-1] > 1:
+        console.print(f"Levels below L{listed[-1]} are not listed; --level 1 lists all.")
     left = sum(status.unfinished.values())
     if left:
         console.print(f"{plural(left, 'summary', 'summaries')} to be made: hiermem update")
@@ -107,8 +110,8 @@ def _heading(status: SessionStatus) -> Text:
     return text
 
 
-def _drawn(status: SessionStatus, lowest: int | None) -> list[int]:
-    """Choose the levels to read: those asked for, else as many from the top as make a page."""
+def _listed(status: SessionStatus, lowest: int | None) -> list[int]:
+    """Choose the levels to list: those asked for, else as many from the top as make a page."""
     levels = sorted((level for level, count in status.nodes.items() if count), reverse=True)
     if lowest is not None:
         return [level for level in levels if level >= lowest]
@@ -154,13 +157,11 @@ def _line(summary: Summary, *, width: int, text: bool) -> Text:
     line.append(f" {covers:<9} ", style="not bold default")
     when = date_range(summary.node.first_at, summary.node.last_at, year=not text)
     line.append(f"{when}, {plural(summary.tokens, 'token')}", style="not bold bright_black")
-    for flag, style in ((summary.status, "yellow"), ("degraded", "yellow"), ("stale", "yellow")):
-        shown = flag != "active" if flag == summary.status else getattr(summary.node, flag)
-        if shown:
-            line.append(f" {flag}", style=f"not bold {style}")
+    flags = [] if summary.status == "active" else [summary.status]
+    flags += [flag for flag in ("degraded", "dirty", "stale") if getattr(summary.node, flag)]
+    line.append("".join(f" {flag}" for flag in flags), style="not bold yellow")
     if text and summary.made:
-        line.append(
-            f"  {one_line(summary.text, max(8, width - line.cell_len - 3))}", style="not bold"
-        )
+        begins = _DATED.sub("", summary.text, count=1)
+        line.append(f"  {one_line(begins, max(8, width - line.cell_len - 3))}", style="not bold")
     line.truncate(max(20, width), overflow="ellipsis")
     return line

@@ -143,17 +143,17 @@ class _Planner:
         cut = self._assemble(view, shown)
         if cut.tokens <= self.at.budget:
             return cut
-        if view.opened is not None:
-            return None
         boundary = self._collapse_to(windows, shown)
-        view = yield from self._collapse(view, windows, shown, boundary)
-        shown = yield from self._shown([w for w in windows if w.ordinal >= boundary])
-        limit = self.at.policy.zone_limit * self.at.budget
-        if sum(piece.tokens for piece in view.pieces) > limit:
-            below = yield from cover.below(self.roots, boundary)
-            share = max(int(self.at.policy.zone_rewrite * self.at.budget), self.zone.least(below))
-            view = replace(view, pieces=(yield from self.zone.pooled(below, share)))
-        cut = self._assemble(view, shown)
+        going = [window for window in windows if window.ordinal < boundary]
+        limit = int(self.at.policy.zone_limit * self.at.budget)
+        expected = sum(piece.tokens for piece in view.pieces)
+        expected += sum(window.allotted_tokens for window in going)
+        if expected <= limit and view.opened is None:
+            view = yield from self._collapse(view, going, shown, boundary)
+        if expected > limit or view.opened or sum(piece.tokens for piece in view.pieces) > limit:
+            left = yield from self._shown([w for w in windows if w.ordinal >= boundary])
+            view = yield from self._rewrite(left, boundary)
+        cut = self._assemble(view, (yield from self._shown(windows[len(going) :])))
         return cut if cut.tokens <= self.at.budget else None
 
     def _collapse_to(self, windows: Sequence[Node], shown: Sequence[Shown]) -> int:
@@ -173,11 +173,45 @@ class _Planner:
                 return min(after, self.last)
         return self.last
 
+    def _rewrite(self, shown: Sequence[Shown], boundary: int) -> Reading[View]:
+        """Make the summary zone one pooled view; older messages beside the newest turn join it.
+
+        A window that was sealed at this very turn may hold much that was sent before; raw, it would
+        be paid for again and leave less room until the next rewriting.
+        """
+        budget, policy = self.at.budget, self.at.policy
+        older = self._older(shown) if boundary == self.last else []
+        below = yield from cover.below(self.roots, boundary)
+        least = self.zone.least(below) + (pool.PIECE if older else 0)
+        share = max(int(policy.zone_rewrite * budget), least)
+        if not below:
+            opened = self.zone.of_open(older, share) if older else None
+            return View(boundary, (), opened)
+        pieces = yield from self.zone.pooled(below, share, beside=older)
+        return View(boundary, pieces, self.zone.silent(older) if older else None)
+
+    def _older(self, shown: Sequence[Shown]) -> list[Shown]:
+        """Find what is above the watermark and not of the newest turn, exchange groups whole."""
+        policy, budget, reserve = self.at.policy, self.at.budget, self.at.reserve
+        mark = int(policy.watermark * budget) if reserve is None else reserve
+        pieces = verbatim.pieces_of(shown)
+        raw: list[Shown] = []
+        turn_ended = False
+        while pieces:
+            wider = [*pieces[-1], *raw]
+            cost = self._cost(wider)
+            own_turn = not turn_ended and cost <= int(policy.verbatim * budget)
+            if raw and cost > mark and not own_turn:
+                break
+            turn_ended = turn_ended or pieces[-1][0].message.role == "user"
+            raw = wider
+            pieces.pop()
+        return _in_order(item for piece in pieces for item in piece if not item.silent)
+
     def _collapse(
-        self, view: View, windows: Sequence[Node], shown: Sequence[Shown], boundary: int
+        self, view: View, going: Sequence[Node], shown: Sequence[Shown], boundary: int
     ) -> Reading[View]:
-        """Put the summaries of the windows before ``boundary`` at the end of the summary zone."""
-        going = [window for window in windows if window.ordinal < boundary]
+        """Put the summaries of the windows that are ``going`` at the end of the summary zone."""
         read = yield from needs.revisions([(w.id, w.revision) for w in going if w.revision])
         texts = {revision.node_id: revision for revision in read}
         messages = [item.message for item in shown]

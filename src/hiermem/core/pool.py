@@ -40,9 +40,17 @@ class Pooled:
 
 
 def pooled(
-    cover: Sequence[Covered], share: int, *, count: Callable[[str], int], weights: salience.Weights
+    cover: Sequence[Covered],
+    share: int,
+    *,
+    count: Callable[[str], int],
+    weights: salience.Weights,
+    beside: Sequence[Shown] = (),
 ) -> Reading[Pooled]:
-    """Represent ``cover`` in at most ``share`` tokens of text, each of its nodes at least once."""
+    """Represent ``cover`` in at most ``share`` tokens of text, each of its nodes at least once.
+
+    Messages ``beside`` it are one more stretch to represent, the newest.
+    """
     sources = yield from refine(cover, share)
     made, missing = yield from _texts(sources)
     found: list[tuple[Covered, list[Unit], Trust]] = []
@@ -63,14 +71,19 @@ def pooled(
         if begin == len(pieces):
             pieces.append(_nothing_to_quote(root))
         groups.append(list(range(begin, len(pieces))))
+    newest = _units_of_messages(beside)
+    if newest:
+        groups.append(list(range(len(pieces), len(pieces) + len(newest))))
+        pieces += newest
     selection = salience.select(pieces, share, count, weights=weights, groups=groups, piece=PIECE)
     kept = set(selection.units)
     trimmed = tuple(
         root.id
-        for root, group in zip(cover, groups, strict=True)
+        for root, group in zip(cover, groups, strict=False)
         if any(pieces[place] not in kept for place in group) or len(sources) != len(cover)
     )
-    trust = min((trust for _, _, trust in found), key=_TRUST.index, default="conversation")
+    trusts = [trust for _, _, trust in found] + [trust_of(item.message) for item in beside]
+    trust = min(trusts, key=_TRUST.index, default="conversation")
     return Pooled(selection.text, trimmed, _dates(selection.units), trust)
 
 
@@ -78,15 +91,20 @@ def of_messages(
     shown: Sequence[Shown], share: int, *, count: Callable[[str], int], weights: salience.Weights
 ) -> Pooled:
     """Represent verbatim messages in at most ``share`` tokens of text."""
-    live = [item for item in shown if not item.silent]
-    pieces = [
+    pieces = _units_of_messages(shown)
+    selection = salience.select(pieces, share, count, weights=weights)
+    live = [trust_of(item.message) for item in shown if not item.silent]
+    trust = min(live, key=_TRUST.index, default="conversation")
+    return Pooled(selection.text, (), _dates(selection.units), trust)
+
+
+def _units_of_messages(shown: Sequence[Shown]) -> list[Unit]:
+    return [
         unit
-        for item in live
+        for item in shown
+        if not item.silent
         for unit in _message_units(item.message, item.begin, item.end, most=None)
     ]
-    selection = salience.select(pieces, share, count, weights=weights)
-    trust = min((trust_of(item.message) for item in live), key=_TRUST.index, default="conversation")
-    return Pooled(selection.text, (), _dates(selection.units), trust)
 
 
 def _texts(

