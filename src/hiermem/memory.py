@@ -274,7 +274,15 @@ class AsyncSession:
 
     @overload
     async def update(
-        self, level: int | None = None, *, dry_run: Literal[True], **limits: Any
+        self,
+        level: int | None = None,
+        *,
+        wait: bool = True,
+        on_progress: Callable[[UpdateProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: Literal[True],
     ) -> UpdatePlan: ...
 
     async def update(
@@ -310,10 +318,10 @@ class AsyncSession:
             self._memory._behind(self._run(level, **limits))  # noqa: SLF001
         return report
 
-    async def _run(self, level: int | None, **settings: Any) -> Any:
+    async def _run(self, level: int | None, **settings: Any) -> UpdateReport | UpdatePlan:
         memory, handle = self._memory, self._handle
         record = await handle.record(self._about.id)
-        return await run_update(
+        done: UpdateReport | UpdatePlan = await run_update(
             handle.store,
             self._about.id,
             llm=memory._llm,  # noqa: SLF001
@@ -326,6 +334,7 @@ class AsyncSession:
             level=level,
             **settings,
         )
+        return done
 
     async def context(
         self,

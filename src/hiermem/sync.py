@@ -220,15 +220,43 @@ class Session:
 
     @overload
     def update(
-        self, level: int | None = None, *, dry_run: Literal[True], **limits: Any
+        self,
+        level: int | None = None,
+        *,
+        wait: bool = True,
+        on_progress: Callable[[UpdateProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: Literal[True],
     ) -> UpdatePlan: ...
 
-    def update(self, level: int | None = None, **settings: Any) -> UpdateReport | UpdatePlan:
+    def update(
+        self,
+        level: int | None = None,
+        *,
+        wait: bool = True,
+        on_progress: Callable[[UpdateProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: bool = False,
+    ) -> UpdateReport | UpdatePlan:
         """Make the summaries that are missing, lowest level first; give what was done.
 
         ``on_progress`` is called on the memory's own thread.
         """
-        return self._portal.call(self._session.update(level, **settings))
+        settings: dict[str, Any] = {
+            "wait": wait,
+            "on_progress": on_progress,
+            "max_calls": max_calls,
+            "max_tokens": max_tokens,
+            "deadline": deadline,
+            "dry_run": dry_run,
+        }
+        work: Coroutine[Any, Any, UpdateReport | UpdatePlan]
+        work = self._session.update(level, **settings)
+        return self._portal.call(work)
 
     def context(
         self,

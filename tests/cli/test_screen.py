@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import doctest
 import unicodedata
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiermem.cli import screen
 from hiermem.cli.screen import clean, date_range, one_line, plural, share
 
 
@@ -58,3 +62,22 @@ def test_counts_and_days_read_as_people_write_them():
     assert date_range(first, last) == "2 Feb to 10 Mar 2026"
     assert date_range(first, first) == "2 Feb 2026"
     assert date_range(first.replace(year=2025), last) == "2 Feb 2025 to 10 Mar 2026"
+
+
+def test_the_examples_in_the_docstrings_are_true():
+    assert doctest.testmod(screen).failed == 0
+
+
+def test_the_command_line_knows_only_the_public_face():
+    """Whatever it does, an application can do with ``import hiermem`` alone."""
+    inside = []
+    for path in Path(screen.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            inside += [
+                f"{path.name}: {name}"
+                for name in names
+                if name.startswith("hiermem.") and not name.startswith("hiermem.cli")
+            ]
+    assert inside == []

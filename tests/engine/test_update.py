@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
-from desk import COUNTER, START, Desk, messages, text
+from desk import START, Desk, messages, text
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.units import unpack
@@ -574,7 +574,8 @@ async def test_p4_texts_do_not_depend_on_when_updates_ran(cuts, remote):
 async def test_p10_two_workers_call_for_each_node_once(workers):
     desk = await told(Desk(), 150)
     models = [ScriptedLLM(remote=True, latency=0.002) for _ in range(workers)]
-    reports = await asyncio.gather(*(desk.update(llm) for llm in models))
+    real = {"now": lambda: datetime.now(UTC), "sleep": asyncio.sleep}
+    reports = await asyncio.gather(*(desk.update(llm, **real) for llm in models))
     assert sum(llm.calls for llm in models) == 19
     assert sum(report.made for report in reports) == 19
     assert all(node.revision == 1 for node in await desk.nodes())
@@ -614,8 +615,6 @@ async def test_a_worker_that_slept_through_its_lease_commits_nothing_over_the_ot
 async def test_a_long_call_keeps_its_lease():
     desk = await told(Desk(), 10)
     policy = UpdatePolicy(batch_delay=0, lease=0.06)
-    from datetime import UTC, datetime
-
     settings = {"policy": policy, "now": lambda: datetime.now(UTC), "sleep": asyncio.sleep}
     slow, quick = ScriptedLLM(remote=True, latency=0.4), ScriptedLLM(remote=True)
     first = asyncio.create_task(desk.update(slow, **settings))
@@ -740,4 +739,3 @@ async def test_a_plain_function_is_a_model():
     llm = FunctionLLM(shorten, name="mine", remote=False)
     report = await desk.update(llm)
     assert (report.made, len(seen)) == (3, 3)
-    assert COUNTER.name == "words"

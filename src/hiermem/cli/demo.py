@@ -61,7 +61,7 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
     console = out()
     messages = bundled()
     people = list(dict.fromkeys(each.name for each in messages if each.name))
-    paced = console.is_terminal and not fast
+    paced = _animates(console) and not fast
     with Memory.open(db if db is not None else ":memory:") as memory:
         session = memory.session(
             "demo",
@@ -87,6 +87,11 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
         _conclude(stage, context, budget)
         _move_on(stage, session, context, budget)
     _advise(console, db)
+
+
+def _animates(console: Console) -> bool:
+    """Say whether a frame can be drawn over the one before it."""
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 @dataclass
@@ -122,7 +127,7 @@ class _Stage:
         self.console.print(
             Text.assemble(
                 ("hiermem demo", "bold"),
-                f"  {names} build a system that pays 34 farms for their milk, with an\n"
+                f"  {names} build a system that pays 34 farms for their milk, with an "
                 f"assistant: {plural(len(self.script), 'message')}, "
                 f"{date_range(min(times), max(times))}. No network, no key, no model download.\n",
             )
@@ -164,9 +169,7 @@ def _append(stage: _Stage, session: Session, *, paced: bool) -> float:
     console, spent = stage.console, 0.0
     pause = _MESSAGES / len(stage.script) if paced else 0.0
     known: dict[int, int] = {}
-    live = (
-        Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-    )
+    live = Live(console=console, auto_refresh=False, transient=True) if _animates(console) else None
     with live or nullcontext():
         for number, message in enumerate(stage.script[:-_LATER]):
             started = time.perf_counter()
@@ -202,9 +205,7 @@ def _update(stage: _Stage, session: Session, *, paced: bool) -> None:
     console = stage.console
     plan = session.update(dry_run=True)
     pause = _SUMMARIES / max(1, sum(plan.by_level.values())) if paced else 0.0
-    live = (
-        Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-    )
+    live = Live(console=console, auto_refresh=False, transient=True) if _animates(console) else None
     # A run works through each level in the order of time, so the first bars are the made ones.
     waiting: dict[int, list[str]] = {}
     for bar in sorted(stage.bars, key=lambda one: one.start):
@@ -313,7 +314,7 @@ def _window(tokens: Sequence[int], budget: int) -> int:
 
 def _comparison(stage: _Stage, context: ContextSelection, window: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bright_black")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in ("tokens", "messages represented", "", "reaching back to"):
         table.add_column(name, justify="right")
     count = len(stage.tokens)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from hiermem.core import needs, salience, units
 from hiermem.core.cover import Covered, covered, refine, within
+from hiermem.core.inputs import kept_units
 from hiermem.core.measure import body, day, speaker
 from hiermem.core.needs import Reading
 from hiermem.core.render import Shown, trust_of
@@ -83,8 +84,8 @@ def pooled(
         if any(pieces[place] not in kept for place in group) or len(sources) != len(cover)
     )
     trusts = [trust for _, _, trust in found] + [trust_of(item.message) for item in beside]
-    trust = min(trusts, key=_TRUST.index, default="conversation")
-    return Pooled(selection.text, trimmed, _dates(selection.units), trust)
+    lowest: Trust = min(trusts, key=_TRUST.index, default="conversation")
+    return Pooled(selection.text, trimmed, _dates(selection.units), lowest)
 
 
 def of_messages(
@@ -94,7 +95,7 @@ def of_messages(
     pieces = _units_of_messages(shown)
     selection = salience.select(pieces, share, count, weights=weights)
     live = [trust_of(item.message) for item in shown if not item.silent]
-    trust = min(live, key=_TRUST.index, default="conversation")
+    trust: Trust = min(live, key=_TRUST.index, default="conversation")
     return Pooled(selection.text, (), _dates(selection.units), trust)
 
 
@@ -136,7 +137,7 @@ def _texts(
 
 def _units_of(revision: Revision) -> tuple[Unit, ...]:
     if revision.provenance:
-        return units.unpack(revision.provenance, revision.text)
+        return kept_units(revision)
     return tuple(units.split(revision.text, index=None, role="user", speaker="Summary", date=""))
 
 

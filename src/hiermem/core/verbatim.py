@@ -69,9 +69,9 @@ def allowed_boundaries(
         if window.linked:
             parted.update(range(last_of.get(window.thread, first - 1) + 1, window.ordinal + 1))
         last_of[window.thread] = window.ordinal
-    for window in opened:
-        if window.linked and window.thread in last_of:
-            parted.update(range(last_of[window.thread] + 1, total))
+    for still_open in opened:
+        if still_open.linked and still_open.thread in last_of:
+            parted.update(range(last_of[still_open.thread] + 1, total))
     return {at for at in range(first, total + 1) if at not in parted} | {total}
 
 

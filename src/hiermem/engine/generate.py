@@ -27,7 +27,7 @@ from hiermem.core.prompt import Length, render, stricter
 from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
 from hiermem.engine.ledger import Outcome, OutcomeKind
 from hiermem.engine.workshop import Workshop, read_inputs, read_serving, read_windows
-from hiermem.errors import ModelError, PermanentModelError, SpendLimitError
+from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.types import Node, Revision
 
@@ -269,12 +269,13 @@ async def _compose(task: _Task) -> Draft:
         or draft.fidelity >= task.plan.min_fidelity
     ):
         return draft
-    windows = await read_windows(task.shop, task.node)
-    if windows is None:
-        return draft
     try:
+        windows = await read_windows(task.shop, task.node)
+        if windows is None:
+            return draft
         other = await _in_parts(task, windows, task.length)
-    except (_UnfitError, SpendLimitError):
+    except (_UnfitError, SpendLimitError, StoreError):
+        # The draft is fit and paid for; a better one is not to be had now.
         return draft
     texts = [source.text for source in windows.sources]
     limit = plan.anchor_limit(task.length.target)

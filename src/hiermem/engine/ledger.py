@@ -66,6 +66,7 @@ class Ledger:
         self._claims: dict[str, Node] = {}
         self._begun: dict[str, Attempt] = {}
         self._lock = asyncio.Lock()
+        self._failures = 0
 
     def claimed(self, node_id: str) -> bool:
         """Say whether this run holds the node's lease, as far as it knows."""
@@ -152,7 +153,9 @@ class Ledger:
                 ]
                 if not writes and not attempts:
                     break
+                failures = self._failures
                 applied = await self._write([*writes, *parents], attempts=attempts)
+                doubtful = self._failures > failures
                 attempts = []
                 for place, done in zip(waiting, applied, strict=False):
                     holds[place] = done
@@ -160,7 +163,10 @@ class Ledger:
                     if done:
                         soiled[write.node.id] = write.node
                 lost = [place for place in waiting if not holds[place]]
-                waiting = await self._carry_over(lost, bases=bases, afters=afters, holds=holds)
+                if doubtful:
+                    await self._recognise(lost, outcomes, holds)
+                    lost = [place for place in lost if not holds[place]]
+                waiting = await self._carry_over(lost, bases=bases, afters=afters)
                 if not waiting:
                     break
             await self._soil_late(outcomes, holds, known=soiled)
@@ -191,12 +197,7 @@ class Ledger:
                 await self._write(writes, attempts=attempts)
 
     async def _carry_over(
-        self,
-        lost: Sequence[int],
-        *,
-        bases: list[Node],
-        afters: list[Node | None],
-        holds: list[bool],
+        self, lost: Sequence[int], *, bases: list[Node], afters: list[Node | None]
     ) -> list[int]:
         """Look at writes that did not hold; give those that may be tried again, carried over."""
         stored = {
@@ -209,14 +210,27 @@ class Ledger:
             current = stored.get(base.id)
             if current is None or after is None:
                 continue
-            if status.is_written(current, after):
-                holds[place] = True
-            elif current.version != base.version:
+            if current.version != base.version:
                 rebased = status.rebase(base, current, after)
                 if rebased is not None:
                     bases[place], afters[place] = current, rebased
                     again.append(place)
         return again
+
+    async def _recognise(
+        self, lost: Sequence[int], outcomes: Sequence[Outcome], holds: list[bool]
+    ) -> None:
+        """Find the writes among ``lost`` that took effect although the store reported a failure."""
+        ids = [outcomes[place].node.id for place in lost]
+        stored = {node.id: node for node in await self._store.nodes(self._session_id, ids)}
+        for place in lost:
+            each = outcomes[place]
+            current = stored.get(each.node.id)
+            if current is None or each.after is None or not status.is_written(current, each.after):
+                continue
+            wanted = [(current.id, current.revision)] if each.revision else []
+            found = await self._store.revisions(self._session_id, wanted)
+            holds[place] = found == ([each.revision] if each.revision else [])
 
     async def _soil(self, children: Sequence[Node], *, known: dict[str, Node]) -> list[NodeWrite]:
         """Give the writes that make dirty the made parents of nodes with a new text."""
@@ -267,6 +281,7 @@ class Ledger:
             except (StoreCorruptError, StoreNewerError):
                 raise
             except StoreError:
+                self._failures += 1
                 if tried == _TRIES:
                     raise
                 await self._sleep(_PAUSE * 2 ** (tried - 1))

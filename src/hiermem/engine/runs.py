@@ -50,9 +50,10 @@ class Run:
                 )
 
     async def begin(self) -> None:
-        """Journal that the run has work to do."""
-        self._begun = True
-        await self._put(self._record)
+        """Journal, once, that the run has work to do."""
+        if not self._begun:
+            await self._put(self._record)
+            self._begun = True
 
     async def beat(self) -> None:
         """Renew the leases and the run's own sign of life until cancelled."""

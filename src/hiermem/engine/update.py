@@ -178,6 +178,7 @@ class _Update:
         on_progress: Progress | None,
     ) -> None:
         self._shop, self._level, self._on_progress = shop, level, on_progress
+        self._run = Run(shop)
         self._agenda = Agenda(counts)
         self._counts = counts
         self._tasks: dict[asyncio.Task[Outcome], Node] = {}
@@ -194,7 +195,7 @@ class _Update:
     async def run(self) -> UpdateReport:
         """Work until nothing is left that this run can make."""
         shop = self._shop
-        run = Run(shop)
+        run = self._run
         await run.note_cut_off()
         beat: asyncio.Task[None] | None = None
         try:
@@ -203,7 +204,6 @@ class _Update:
                 self._tell()
             while await self._fill():
                 if beat is None:
-                    await run.begin()
                     beat = asyncio.create_task(run.beat())
                 await self._wait()
             report = self._report()
@@ -223,6 +223,7 @@ class _Update:
         while len(self._tasks) < shop.hands and shop.purse.stopped is None:
             node = await self._next()
             if node is not None:
+                await self._run.begin()
                 self._tasks[asyncio.create_task(make(shop, node))] = node
             elif self._finished:
                 # A parent may be waiting for what is finished: commit it now, in a smaller group.
@@ -409,7 +410,13 @@ class _Update:
         )
 
     async def _abandon(self, run: Run, error: BaseException) -> None:
-        """End early: stop the calls in flight, commit what is finished, release the claims."""
+        """End early: commit what is finished and release the claims.
+
+        After an error the calls in flight are waited for, because they may be paid for already; a
+        cancellation cuts them off.
+        """
+        if self._tasks and isinstance(error, Exception):
+            await asyncio.wait(self._tasks, timeout=self._shop.policy.drain)
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -33,12 +33,18 @@ class StoreConformance(SessionConditions, NodeConditions, JournalConditions):
     """Everything that a store must do, one test a condition.
 
     A subclass defines ``async def open_store(self, path)``; the path is fresh for each test, and a
-    durable store must find there again what it left. ``machine_examples`` and ``machine_steps``
-    say how long the state machine looks.
+    durable store must find there again what it left. ``machine_settings`` are Hypothesis' settings
+    of the state machine: give it more examples where time allows.
     """
 
-    machine_examples: ClassVar[int] = 20
-    machine_steps: ClassVar[int] = 25
+    machine_settings: ClassVar[settings] = settings(
+        max_examples=30,
+        stateful_step_count=25,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
 
     @store_condition
     async def test_it_has_the_shape_of_a_store(self, path: Path) -> None:
@@ -171,14 +177,7 @@ class StoreConformance(SessionConditions, NodeConditions, JournalConditions):
         result, every error and every read."""
         run_state_machine_as_test(
             lambda: StoreMachine(self.open_store, tmp_path),
-            settings=settings(
-                max_examples=self.machine_examples,
-                stateful_step_count=self.machine_steps,
-                deadline=None,
-                derandomize=True,
-                database=None,
-                suppress_health_check=list(HealthCheck),
-            ),
+            settings=self.machine_settings,
         )
 
 
