@@ -20,6 +20,7 @@ from hiermem.protocols import TokenCounter
 from hiermem.tokens import ApproximateCounter, FunctionCounter, TiktokenCounter, default_counter
 
 COUNTER = TiktokenCounter()
+COUNTER.count("loads the vocabulary, so that no drawn example is charged for it")
 
 
 def shipped() -> tiktoken.Encoding:

@@ -215,13 +215,13 @@ def test_the_demo_says_what_it_covers_and_what_it_saved():
     assert "\x1b" not in printed
 
 
-def test_a_demo_that_is_kept_can_be_looked_at_and_run_again(tmp_path):
+def test_a_demo_that_is_kept_can_be_looked_at_and_is_not_run_into_twice(tmp_path):
     path = tmp_path / "demo.db"
-    first = _run("demo", "--db", path).stdout
-    again = _run("demo", "--db", path).stdout
-    assert "351 messages" in again
-    assert "2 L3" in first
+    assert "2 L3" in _run("demo", "--db", path).stdout
     assert "L3.0" in _run("show", "--db", path).stdout
+    assert "holds the demo already" in _run("demo", "--db", path, code=1).stderr
+    assert "nothing to make" not in _run("update", "--db", path).stdout
+    assert "nothing to make" in _run("update", "--db", path).stdout
 
 
 def test_the_animation_runs_in_a_terminal():

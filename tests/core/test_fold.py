@@ -778,6 +778,7 @@ def test_the_state_stays_small_and_survives_json(data):
         session.run([entry])
         text = session.state.to_json()
         again = SessionState.from_json(text)
+        assert again == session.state
         assert again.to_json() == text
         assert json.loads(text)
         sizes_seen.append(len(text))
@@ -905,6 +906,19 @@ def test_a_thread_that_falls_silent_is_sealed_after_a_hundred_messages_of_the_se
     assert session.flags[-1] == (101, "late_result")
 
 
+def test_a_thread_silent_for_twice_as_long_is_forgotten_in_one_append_as_in_many():
+    """Its run of nine users and its late call are gone: what it says next begins anew."""
+    side = [Arrival(n, "side", "user", 20, 20, T0) for n in range(9)]
+    log = [*side, *chat(200, start=9, first="assistant")]
+    log += [Arrival(209, "side", "user", 20, 20, T0), Arrival(210, "side", "tool", 5, 5, T0)]
+    for step in (1, 9, 1000):
+        session = Session(TOKENS).run(log, cuts=range(0, 1000, step))
+        assert [n.span for n in session.nodes.values() if n.thread == "side"] == [Span(0, 9)]
+        assert session.state.strand("side").turns.run == 0
+        assert [w.messages for w in session.state.open_windows() if w.thread == "side"] == [2]
+    assert "side" not in Session(TOKENS).run(log[:209]).state.threads
+
+
 def test_a_flush_leaves_an_open_exchange_group_together():
     log = [*chat(2), Arrival(2, "main", "assistant", 20, 20, T0, calls=("c",)), ("flush", None)]
     session = Session(TOKENS).run(log)
@@ -985,6 +999,6 @@ def test_a_million_messages_have_at_most_27_or_so_roots():
 def test_a_broken_state_is_said_to_be_one():
     from hiermem.errors import StoreCorruptError
 
-    for text in ("nonsense", "[]", "[2,0,false,[],[],{}]", "{}"):
+    for text in ("nonsense", "[]", "[2,0,false,[],[],{}]", "{}", "[1,0,false,[],[],[]]"):
         with pytest.raises(StoreCorruptError):
             SessionState.from_json(text)

@@ -11,6 +11,7 @@ from hiermem.core.slices import Piece, best_break, char_points, is_boundary, tok
 from hiermem.tokens import TiktokenCounter
 
 count = TiktokenCounter().count
+count("loads the vocabulary, so that no drawn example is charged for it")
 
 CLUSTERS = [
     "e\u0301", "\r\n", "👨\u200d👩\u200d👧\u200d👦", "👍🏽", "🇩🇪", "\u1112\u1161\u11ab",

@@ -89,7 +89,7 @@ def start(
 @app.command()
 def demo(
     *,
-    budget: Annotated[int, typer.Option(min=1_000, help="Tokens of the context.")] = 8_000,
+    budget: Annotated[int, typer.Option(min=1_500, help="Tokens of the context.")] = 8_000,
     fast: Annotated[bool, typer.Option("--fast", help="No pauses in the animation.")] = False,
     db: Annotated[
         Path | None, typer.Option("--db", help="Keep the memory in this file; otherwise in none.")

@@ -20,7 +20,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress
+from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress, UsageError
 from hiermem.cli.conversations import bundled
 from hiermem.cli.picture import Bar, Strip, bars_of, representation
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural, share
@@ -46,6 +46,7 @@ DETAILS = (
     ("6 minutes 40", "the restore, rehearsed"),
     ("26 March", "the board's next meeting"),
 )
+_SESSION = "demo"
 #: Seconds that the animation spends on all messages and on all summaries.
 _MESSAGES, _SUMMARIES = 12.0, 4.0
 #: How many of the last messages follow only after the context was taken, to see it move on.
@@ -63,8 +64,13 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
     people = list(dict.fromkeys(each.name for each in messages if each.name))
     paced = _animates(console) and not fast
     with Memory.open(db if db is not None else ":memory:") as memory:
+        if any(record.id == _SESSION and record.messages for record in memory.sessions()):
+            raise UsageError(
+                f"{db} holds the demo already; hiermem show --db {db} looks at it, or choose "
+                "another file"
+            )
         session = memory.session(
-            "demo",
+            _SESSION,
             title="kanne, a dairy's milk-money system",
             participants=[*people, "assistant"],
         )
@@ -289,18 +295,15 @@ def _move_on(stage: _Stage, session: Session, before: ContextSelection, budget: 
     """Append the last messages and ask again: what stood in front stands there still."""
     session.append(stage.script[-_LATER:])
     after = session.context(max_tokens=budget)
-    more = after.messages - before.messages
-    if more:
-        free = budget - before.total_tokens
-        stage.console.print(
-            f"\n4. {plural(more, 'message')} later it is {after.total_tokens:,} tokens.",
-            style="bold",
-        )
-        stage.console.print(
-            f"The first {after.shared_prefix_tokens:,} of them are the very same as before, so a "
-            f"provider's prompt cache serves them.\nThat is what the {free:,} tokens left free are "
-            "for: new messages go behind what stands, until the budget is full."
-        )
+    more, free = after.messages - before.messages, budget - before.total_tokens
+    stage.console.print(
+        f"\n4. {plural(more, 'message')} later it is {after.total_tokens:,} tokens.", style="bold"
+    )
+    stage.console.print(
+        f"The first {after.shared_prefix_tokens:,} of them are the very same as before, so a "
+        f"provider's prompt cache serves them.\nThat is what the {free:,} tokens left free are "
+        "for: new messages go behind what stands, until the budget is full."
+    )
 
 
 def _window(tokens: Sequence[int], budget: int) -> int:

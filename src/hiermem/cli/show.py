@@ -157,7 +157,7 @@ def _line(summary: Summary, *, width: int, text: bool) -> Text:
     line.append(f" {covers:<9} ", style="not bold default")
     when = date_range(summary.node.first_at, summary.node.last_at, year=not text)
     line.append(f"{when}, {plural(summary.tokens, 'token')}", style="not bold bright_black")
-    flags = [] if summary.status == "active" else [summary.status]
+    flags: list[str] = [] if summary.status == "active" else [summary.status]
     flags += [flag for flag in ("degraded", "dirty", "stale") if getattr(summary.node, flag)]
     line.append("".join(f" {flag}" for flag in flags), style="not bold yellow")
     if text and summary.made:

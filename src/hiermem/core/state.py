@@ -134,8 +134,9 @@ class SessionState:
             return cls()
         try:
             version, next_index, closed, ordinals, groups, threads = _decode(text)
-            state = cls(next_index, closed, tuple(ordinals), tuple(groups), threads)
-        except (ValueError, TypeError) as error:
+            kept = {thread: (last, text) for thread, (last, text) in threads.items()}
+            state = cls(next_index, closed, tuple(ordinals), tuple(groups), kept)
+        except (ValueError, TypeError, AttributeError) as error:
             raise StoreCorruptError(
                 "a session's state is not what hiermem wrote; the store is damaged"
             ) from error

@@ -36,7 +36,8 @@ class CompressionTrigger:
         """Give a reason for each window that ``message`` would close, in order; () where none.
 
         ``window`` is the open window of the message's thread (``SessionState.open_windows``), None
-        where none is open. A message that only makes the window due closes nothing.
+        where none is open (what its thread said before is then not looked at). A message that only
+        makes the window due closes nothing.
         """
         if not self.config.enabled:
             return ()

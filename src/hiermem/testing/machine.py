@@ -53,9 +53,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert found == expected
         return expected
 
-    def _outcome(
-        self, tenant: TenantStore, act: Callable[[TenantStore], Awaitable[Any]]
-    ) -> Any:
+    def _outcome(self, tenant: TenantStore, act: Callable[[TenantStore], Awaitable[Any]]) -> Any:
         async def run_it() -> Any:
             return await act(tenant)
 

@@ -129,9 +129,7 @@ def writing(
             session_id, None, (), "{}", "tiktoken:o200k_base", NOW
         )
         new = [one if isinstance(one, StoredMessage) else stored(one) for one in messages]
-        placed = tuple(
-            replace(one, index=before.messages + place) for place, one in enumerate(new)
-        )
+        placed = tuple(replace(one, index=before.messages + place) for place, one in enumerate(new))
         keys = tuple(
             (one.key, KeyEntry(one.index, f"print-{one.index}")) for one in placed if one.key
         )

@@ -160,14 +160,14 @@ class SessionConditions(Conditions):
     @condition
     async def test_no_write_comes_between_snapshot_and_commit(self, tenant: TenantStore) -> None:
         """Fifty appends at once number their messages without gap or double."""
-        await asyncio.gather(
-            *(write(tenant, "s", _said(f"{n}", f"{n} again")) for n in range(50))
-        )
+        await asyncio.gather(*(write(tenant, "s", _said(f"{n}", f"{n} again")) for n in range(50)))
         found = await tenant.messages("s", 0, 1000)
         assert [one.index for one in found] == list(range(100))
         said = [str(one.content) for one in found]
         assert sorted(said[::2], key=int) == [str(n) for n in range(50)]
-        assert all(second == f"{first} again" for first, second in zip(said[::2], said[1::2], strict=True))
+        assert all(
+            second == f"{first} again" for first, second in zip(said[::2], said[1::2], strict=True)
+        )
 
     @condition
     async def test_a_refused_write_hurts_no_other(self, tenant: TenantStore) -> None:
@@ -210,7 +210,16 @@ class SessionConditions(Conditions):
     async def test_a_range_of_messages_is_half_open(self, tenant: TenantStore) -> None:
         """``start`` is in, ``stop`` is out, and what does not exist is left out."""
         await write(tenant, "s", _said(*map(str, range(12))))
-        for start, stop in ((0, 0), (0, 1), (3, 5), (11, 12), (11, 99), (12, 20), (0, 10**9), (5, 2)):
+        for start, stop in (
+            (0, 0),
+            (0, 1),
+            (3, 5),
+            (11, 12),
+            (11, 99),
+            (12, 20),
+            (0, 10**9),
+            (5, 2),
+        ):
             found = await tenant.messages("s", start, stop)
             assert [one.index for one in found] == list(range(12))[start:stop]
 
@@ -243,7 +252,11 @@ class SessionConditions(Conditions):
     async def test_texts_of_every_size_come_back_whole(self, tenant: TenantStore) -> None:
         """No text is cut, padded, trimmed or normalised."""
         texts = ["x" * max(size - 1, 0) + "Ω" * (size > 0) for size in SIZES]
-        texts += [" \t\n lead and trail \r\n ", "e\N{COMBINING ACUTE ACCENT}é", "\ufeff\u200b\x1b[31m"]
+        texts += [
+            " \t\n lead and trail \r\n ",
+            "e\N{COMBINING ACUTE ACCENT}é",
+            "\ufeff\u200b\x1b[31m",
+        ]
         await write(tenant, "s", _said(*texts))
         assert [one.content for one in await tenant.messages("s", 0, 99)] == texts
 

@@ -58,8 +58,11 @@ def decode(rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], T], wh
 
     Raises StoreCorruptError where a row is not one that hiermem writes.
     """
+    # All rows first: a statement left half-way by an error would hold its connection to the state
+    # that it saw.
+    complete = list(rows)
     try:
-        return [read(row) for row in rows]
+        return [read(row) for row in complete]
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         raise StoreCorruptError(
             f"the store is damaged: a row of {what} cannot be read ({type(error).__name__}); "

@@ -1,0 +1,355 @@
+"""What a store file must be: identity, damage, newer and older versions, and what it leaves behind."""
+
+import asyncio
+import hashlib
+import os
+import random
+import sqlite3
+
+import pytest
+
+from hiermem.errors import (
+    HiermemError,
+    NotFoundError,
+    StoreCorruptError,
+    StoreError,
+    StoreNewerError,
+    UsageError,
+)
+from hiermem.stores.sqlite import SQLiteStore, files
+from hiermem.stores.sqlite.reads import UNFINISHED
+from hiermem.stores.sqlite.schema import VERSION, Schema, current, shape
+from hiermem.testing.samples import contents, node, remade, write
+from hiermem.types import Message
+
+
+async def _make(path, count=3):
+    store = await SQLiteStore.open(path)
+    tenant = store.tenant("t")
+    await write(tenant, "s", [Message.user(f"text {n}", key=f"k{n}") for n in range(count)],
+                nodes=(node(0), node(1)))  # fmt: skip
+    await tenant.write_nodes("s", [remade(node(0))])
+    kept = await contents(tenant)
+    await store.close()
+    return kept
+
+
+def _state(folder):
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+
+
+async def _refused(path, error, **how):
+    """Opening raises ``error`` and changes neither the file nor the folder that it is in."""
+    before = _state(path.parent)
+    with pytest.raises(error) as caught:
+        await SQLiteStore.open(path, **how)
+    assert _state(path.parent) == before
+    return str(caught.value)
+
+
+async def test_a_closed_store_is_one_file(tmp_path):
+    await _make(tmp_path / "x.db")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.db"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"x", b"not a database, but a text\n" * 50, b"SQLite format 3\x00", bytes(5000)]
+)
+async def test_another_file_is_refused_and_left_untouched(tmp_path, content):
+    path = tmp_path / "x.db"
+    path.write_bytes(content)
+    assert "untouched" in await _refused(path, StoreCorruptError)
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+async def test_another_applications_database_is_refused_and_left_untouched(tmp_path, mode):
+    path = tmp_path / "x.db"
+    other = sqlite3.connect(path)
+    other.execute(f"PRAGMA journal_mode = {mode}")
+    other.execute("CREATE TABLE t (a)")
+    other.commit()
+    other.close()
+    await _refused(path, StoreCorruptError)
+
+
+async def test_a_missing_file_is_not_made_where_create_is_off(tmp_path):
+    await _refused(tmp_path / "x.db", NotFoundError, create=False)
+    (tmp_path / "empty.db").touch()
+    await _refused(tmp_path / "empty.db", StoreCorruptError, create=False)
+    store = await SQLiteStore.open(tmp_path / "empty.db")
+    await store.close()
+
+
+async def test_bad_arguments_are_refused(tmp_path):
+    for path, how in (("", {}), (tmp_path / "x", {"busy_timeout": -1}), (tmp_path, {"readers": 0})):
+        with pytest.raises(UsageError):
+            await SQLiteStore.open(path, **how)
+    for path in (tmp_path, tmp_path / "no" / "such" / "folder.db"):
+        with pytest.raises(StoreError):
+            await SQLiteStore.open(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_odd_file_names_are_file_names(tmp_path):
+    for name in ("a b?mode=ro#x%41.db", "é🙂.db", "file:x", "'; --"):
+        await _make(tmp_path / name)
+        assert (tmp_path / name).exists()
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+async def test_a_newer_store_is_refused_and_left_untouched(tmp_path):
+    path = tmp_path / "x.db"
+    await _make(path)
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    connection.close()
+    assert "upgrade" in await _refused(path, StoreNewerError)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON messages BEGIN DELETE FROM keys; END",
+        "CREATE VIEW v AS SELECT * FROM messages",
+        "CREATE TABLE extra (a)",
+        "CREATE INDEX extra ON messages (hash)",
+        "DROP INDEX nodes_unfinished",
+        "ALTER TABLE messages ADD COLUMN more",
+        "PRAGMA user_version = 0",
+    ],
+)
+async def test_a_foreign_schema_is_refused_and_left_untouched(tmp_path, change):
+    path = tmp_path / "x.db"
+    await _make(path)
+    connection = sqlite3.connect(path)
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    await _refused(path, StoreCorruptError)
+
+
+async def test_a_store_under_another_hand_is_examined_and_opened(tmp_path):
+    """The write-ahead log of a living process is part of the file."""
+    path = tmp_path / "x.db"
+    first = await SQLiteStore.open(path)
+    await write(first.tenant("t"), "s", [Message.user("x")])
+    assert path.with_name("x.db-wal").stat().st_size > 0
+    second = await SQLiteStore.open(path)
+    assert len(await second.tenant("t").messages("s", 0, 9)) == 1
+    await first.close()
+    await second.close()
+
+
+async def test_flipped_bytes_give_a_typed_error_or_whole_data(tmp_path):
+    """A byte flipped anywhere: opening, reading and writing end in data or a HiermemError."""
+    path = tmp_path / "x.db"
+    await _make(path, count=30)
+    sound = path.read_bytes()
+    draw = random.Random(7)
+    refused = 0
+    for _ in range(120):
+        broken = bytearray(sound)
+        for _ in range(draw.choice((1, 1, 8))):
+            broken[draw.choice((draw.randrange(200), draw.randrange(len(sound))))] ^= draw.choice(
+                (1, 0x80, 0xFF)
+            )
+        path.write_bytes(broken)
+        try:
+            store = await SQLiteStore.open(path)
+        except HiermemError:
+            refused += 1
+            assert path.read_bytes() == broken
+            continue
+        try:
+            await asyncio.wait_for(contents(store.tenant("t")), 10)
+            await asyncio.wait_for(write(store.tenant("t"), "s", [Message.user("x")]), 10)
+        except HiermemError:
+            refused += 1
+        finally:
+            await store.close()
+            for beside in tmp_path.glob("x.db-*"):
+                beside.unlink()
+    assert refused > 20
+
+
+async def test_hostile_rows_give_a_typed_error(tmp_path):
+    """Rows that hiermem would not write come out as StoreCorruptError, never as a wrong value."""
+    path = tmp_path / "x.db"
+    await _make(path, count=1)
+    values = ("x'00ff'", "CAST(x'ff' AS TEXT)", "1.5", "'[}'", "'[1]'", "'{\"parts\": [[]]}'",
+              "'{\"parts\":[[\"json\", 1]]}'", f"'{'[' * 100_000}'", "9223372036854775807")  # fmt: skip
+    cases = [
+        ("messages", column, value)
+        for column in ("role", "name", "created_at", "zone", "flags", "rest", "state", "tokens")
+        for value in values
+    ] + [
+        (table, column, value)
+        for table, column in (
+            ("nodes", "children"),
+            ("nodes", "first_at"),
+            ("nodes", "status"),
+            ("revisions", "anchors"),
+            ("revisions", "extras"),
+            ("sessions", "participants"),
+        )  # fmt: skip
+        for value in values
+    ]
+    raised = 0
+    for table, column, value in cases:
+        store = await SQLiteStore.open(path)
+
+        def poison(transaction, sql=f"UPDATE {table} SET {column} = {value}"):
+            transaction.connection.execute(sql)
+
+        before = path.with_name("before.db")
+        before.unlink(missing_ok=True)
+        await store.read(lambda c: c.execute("VACUUM INTO ?", (str(before),)))
+        await store.write(poison)
+        try:
+            await contents(store.tenant("t"))
+        except StoreCorruptError as error:
+            raised += 1
+            assert "text 0" not in str(error)
+        finally:
+            await store.close()
+        before.replace(path)
+    assert raised > len(cases) / 2
+
+
+# -- versions
+
+OLDER = current()
+NEWER = Schema(
+    VERSION + 2,
+    OLDER.script.replace("    state TEXT\n", "    state TEXT\n").replace(
+        "    detail TEXT NOT NULL\n);\nCREATE INDEX events_of",
+        "    detail TEXT NOT NULL,\n    note TEXT\n);\nCREATE INDEX events_of",
+    )
+    + "-- A table more.\nCREATE TABLE more (a INTEGER PRIMARY KEY, b TEXT);\n"
+    "CREATE INDEX more_b ON more (b) WHERE b IS NOT NULL;\n",
+    {
+        VERSION + 1: "ALTER TABLE events ADD COLUMN note TEXT; -- first\n",
+        VERSION + 2: "CREATE TABLE more_new (\n  a INTEGER PRIMARY KEY, b TEXT);\n"
+        "INSERT INTO more_new VALUES (1, 'a;b');\nALTER TABLE more_new RENAME TO more;\n"
+        "CREATE INDEX more_b ON more(b) WHERE b IS NOT NULL;\n",
+    },
+)
+
+
+def _shape_at(path):
+    connection = files.connect(path, busy_timeout=1)
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        return version, shape(connection), files.check(connection)
+    finally:
+        connection.close()
+
+
+async def test_a_migrated_schema_equals_a_fresh_one(tmp_path):
+    old, fresh = tmp_path / "old.db", tmp_path / "fresh.db"
+    kept = await _make(old)
+    files.prepare(old, create=False, busy_timeout=1, schema=NEWER)
+    files.prepare(fresh, create=True, busy_timeout=1, schema=NEWER)
+    assert _shape_at(old) == _shape_at(fresh)
+    assert _shape_at(old)[::2] == (VERSION + 2, [])
+    # The copy is the store as it was, and is one file.
+    backup = tmp_path / f"old.db.v{VERSION}.bak"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fresh.db", "old.db", backup.name]
+    store = await SQLiteStore.open(backup)
+    assert await contents(store.tenant("t")) == kept
+    await store.close()
+    # Opening it again changes nothing.
+    before = _state(tmp_path)
+    files.prepare(old, create=False, busy_timeout=1, schema=NEWER)
+    assert _state(tmp_path) == before
+
+
+async def test_a_step_that_fails_leaves_the_older_store(tmp_path):
+    """All steps are one transaction, and one that leads elsewhere is not committed."""
+    path = tmp_path / "x.db"
+    kept = await _make(path)
+    for last in ("CREATE TABLE nonsense (", "CREATE TABLE other (a);"):
+        steps = {**NEWER.steps, VERSION + 2: last}
+        with pytest.raises((StoreError, StoreCorruptError)):
+            files.prepare(
+                path, create=False, busy_timeout=1,
+                schema=Schema(NEWER.version, NEWER.script, steps),
+            )  # fmt: skip
+        assert _shape_at(path)[0] == VERSION
+        store = await SQLiteStore.open(path)
+        assert await contents(store.tenant("t")) == kept
+        await store.close()
+
+
+def test_the_schema_is_the_one_of_its_version():
+    """A change of current.sql needs a new version and a step; this is the reminder."""
+    text = "\n".join(f"{k}{v}" for k, v in sorted(current().expected().items()))
+    assert (VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (1, "e0968c653ea5f15b")
+
+
+# -- settings
+
+
+async def test_every_connection_has_the_safe_settings(tmp_path):
+    store = await SQLiteStore.open(tmp_path / "x.db")
+
+    def settings(connection):
+        return [
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous", "secure_delete", "trusted_schema")
+        ]
+
+    for found in (
+        await store.read(settings),
+        await store.write(lambda transaction: settings(transaction.connection)),
+    ):
+        assert found == ["wal", 2, 1, 0]
+    await store.close()
+
+
+async def test_deleted_text_is_not_in_the_file(tmp_path):
+    """secure_delete: what was removed is not left in free pages once the log is folded in."""
+    path = tmp_path / "x.db"
+    store = await SQLiteStore.open(path)
+    tenant = store.tenant("t")
+    await write(tenant, "s", nodes=(node(0),))
+    await tenant.write_nodes("s", [remade(node(0), text="CANARY " * 3000)])
+    await write(tenant, "s", drop=("L1.0",))
+    await store.close()
+    assert b"CANARY" not in path.read_bytes()
+
+
+async def test_unfinished_work_is_found_through_its_own_index(tmp_path):
+    """``unfinished`` costs what it returns: SQLite must use the partial index, without sorting."""
+    store = await SQLiteStore.open(tmp_path / "x.db")
+
+    def plan(connection):
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {UNFINISHED}", ("t", "s", 1, -1, 10))
+        return " ".join(row[3] for row in rows)
+
+    found = await store.read(plan)
+    assert "nodes_unfinished" in found
+    assert "TEMP B-TREE" not in found
+    await store.close()
+
+
+async def test_check_tells_a_sound_file_from_a_damaged_one(tmp_path, monkeypatch):
+    path = tmp_path / "x.db"
+    await _make(path, count=200)
+    store = await SQLiteStore.open(path)
+    assert await store.check() == []
+    await store.close()
+    content = bytearray(path.read_bytes())
+    content[4096 * 3 : 4096 * 3 + 64] = os.urandom(64)
+    path.write_bytes(content)
+    monkeypatch.setattr(files, "QUICK_CHECK_LIMIT", 0)
+    try:
+        store = await SQLiteStore.open(path)
+    except StoreCorruptError:
+        return
+    try:
+        assert await store.check() != []
+    except StoreCorruptError:
+        pass
+    finally:
+        await store.close()
