@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hiermem import UsageError
 from hiermem.cli.conversations import bundled, read
-from hiermem.cli.demo import DETAILS
+from hiermem.cli.verdict import DETAILS
 
 
 def _write(folder, text, name="talk.txt"):

@@ -23,13 +23,13 @@ WORDS = (
 COUNTER = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
 
 
-def text(seed: int, words: int = 120) -> str:
+def text(seed: int, words: int = 60) -> str:
     said = [WORDS[(seed * 7 + n * (1 + seed % 5) + n // 9) % len(WORDS)] for n in range(words)]
     said[::13] = [f"case-{seed}-{n}." for n in range(len(said[::13]))]
     return " ".join(said)
 
 
-def messages(count: int, *, start: int = 0, words: int = 120, thread: str = "main"):
+def messages(count: int, *, start: int = 0, words: int = 60, thread: str = "main"):
     for n in range(start, start + count):
         role = Message.user if n % 2 == 0 else Message.assistant
         at = START + timedelta(seconds=20 * n)

@@ -9,6 +9,7 @@ import time
 import unicodedata
 from dataclasses import replace
 from datetime import UTC
+from typing import ClassVar
 
 import pytest
 from hypothesis import Phase, settings
@@ -28,7 +29,7 @@ class KeepingStore(MemoryStore):
     ``handle`` is the class of its tenants' handles.
     """
 
-    kept: dict = {}
+    kept: ClassVar[dict] = {}
     handle: type[MemoryTenant] = MemoryTenant
 
     @classmethod
@@ -80,7 +81,7 @@ def complaints(suite, tmp_path):
             getattr(suite(), name)(room)
         except pytest.skip.Exception:
             continue
-        except (Exception, pytest.fail.Exception):
+        except (Exception, pytest.fail.Exception):  # noqa: BLE001 - any complaint will do
             return name
     return None
 

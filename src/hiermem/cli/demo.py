@@ -17,42 +17,22 @@ from pathlib import Path
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress, UsageError
+from hiermem.cli import verdict
 from hiermem.cli.conversations import bundled
-from hiermem.cli.picture import Bar, Strip, bars_of, representation
-from hiermem.cli.screen import clean, date_range, day, one_line, out, plural, share
+from hiermem.cli.picture import GUTTER, Bar, Strip, bars_of, representation
+from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
 from hiermem.cli.show import strip_for
 
-__all__ = ["DETAILS", "run"]
+__all__ = ["run"]
 
-#: One detail of each sitting, as (words that the conversation uses, what they are).
-DETAILS = (
-    ("1.030", "kilograms a litre, by the statutes"),
-    ("0.9985", "the factor in the hidden sheet"),
-    ("0.5 %", "the limit for tickets against weighbridge"),
-    ("46.94", "January's price for farm 08"),
-    ("589.20", "almost deducted from farm 22 by mistake"),
-    ("104.87", "overpaid to farm 26"),
-    ("0.21 s", "to print one statement with Typst"),
-    ("consent", "what a statement by e-mail needs"),
-    ("35,655", "kilograms booked twice"),
-    ("P-117", "the parameter that must stay off"),
-    ("1,400 kg", "break-even of the stop price"),
-    ("47.0", "the base price after the correction"),
-    ("Thursday 14:00", "when the bank must have the file"),
-    ("6 minutes 40", "the restore, rehearsed"),
-    ("26 March", "the board's next meeting"),
-)
 _SESSION = "demo"
 #: Seconds that the animation spends on all messages and on all summaries.
 _MESSAGES, _SUMMARIES = 12.0, 4.0
 #: How many of the last messages follow only after the context was taken, to see it move on.
 _LATER = 3
-#: How many lines of the context's oldest part are printed.
-_EXCERPT = 7
 #: How many of the newest messages stand below the picture while it grows.
 _LATEST = 4
 
@@ -90,8 +70,8 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
             f"3. Asked for a context of at most {budget:,} tokens, in {1000 * seconds:.0f} ms:",
             style="bold",
         )
-        _conclude(stage, context, budget)
-        _move_on(stage, session, context, budget)
+        _conclude(stage, context)
+        _move_on(stage, session, context)
     _advise(console, db)
 
 
@@ -248,54 +228,29 @@ def _fill(stage: _Stage, label: str, live: Live | None, said: str) -> None:
         live.update(Group(stage.picture(), Text(), Text(said, style="bold")), refresh=True)
 
 
-def _conclude(stage: _Stage, context: ContextSelection, budget: int) -> None:
+def _conclude(stage: _Stage, context: ContextSelection) -> None:
     """Show what the context covers, what it saved, and whether it still knows the details."""
-    console, glyphs = stage.console, stage.strip.glyphs
-    kept = representation(context)
+    console, kept = stage.console, representation(context)
     console.print()
     console.print(stage.picture([stage.strip.shown(kept)]))
-    key = Text(" " * 9, style="bright_black")
-    for level in sorted({level for level in kept if level}, reverse=True):
-        key.append(f"{level} in an L{level}   ")
-    key.append(f"{glyphs.made} word for word")
-    console.print(key)
+    key = [f"{level} in an L{level}" for level in sorted({each for each in kept if each})[::-1]]
+    key.append(f"{stage.strip.glyphs.made} word for word")
+    console.print(Text(" " * GUTTER + "   ".join(key), style="bright_black"))
     console.print()
     console.print(Padding(clean(context.explain()), (0, 0, 1, 2), expand=False))
-    _excerpt(console, context)
-    window = _window(stage.tokens, budget)
-    console.print(_comparison(stage, context, window))
+    console.print(verdict.excerpt(context, width=console.width))
+    window = verdict.window_start(stage.tokens, context.max_tokens)
+    console.print(verdict.comparison(stage.script, stage.tokens, context, window))
     console.print()
-    saved = stage.total - context.total_tokens
-    so_far = stage.script[: len(stage.tokens)]
-    replies = [n for n, each in enumerate(so_far) if each.role == "assistant"]
-    prompts = [sum(stage.tokens[:n]) for n in replies]
-    capped = sum(min(each, budget) for each in prompts)
-    console.print(
-        f"Saved against sending everything: {saved:,} of {stage.total:,} tokens in this one call "
-        f"({share(saved, stage.total)}).\nOver the {len(replies)} replies of this conversation: "
-        f"at most {capped:,} tokens instead of {sum(prompts):,}.\n"
-    )
-    console.print(_details(stage, context, window))
+    console.print(verdict.savings(stage.script, stage.tokens, context))
+    console.print(verdict.details(stage.script, context, window))
 
 
-def _excerpt(console: Console, context: ContextSelection) -> None:
-    """Print how the oldest part of the context reads to a model."""
-    oldest = next((block.text for block in context.blocks if block.text), "")
-    lines = clean(oldest).splitlines()
-    if not lines:
-        return
-    console.print("The oldest part of it, as a model reads it:", style="bold")
-    for line in lines[:_EXCERPT]:
-        console.print(Text("  " + one_line(line, console.width - 4), style="bright_black"))
-    if len(lines) > _EXCERPT:
-        console.print(f"  … {plural(len(lines) - _EXCERPT, 'more line')}\n", style="bright_black")
-
-
-def _move_on(stage: _Stage, session: Session, before: ContextSelection, budget: int) -> None:
+def _move_on(stage: _Stage, session: Session, before: ContextSelection) -> None:
     """Append the last messages and ask again: what stood in front stands there still."""
     session.append(stage.script[-_LATER:])
-    after = session.context(max_tokens=budget)
-    more, free = after.messages - before.messages, budget - before.total_tokens
+    after = session.context(max_tokens=before.max_tokens)
+    more, free = after.messages - before.messages, before.max_tokens - before.total_tokens
     stage.console.print(
         f"\n4. {plural(more, 'message')} later it is {after.total_tokens:,} tokens.", style="bold"
     )
@@ -304,81 +259,6 @@ def _move_on(stage: _Stage, session: Session, before: ContextSelection, budget: 
         f"provider's prompt cache serves them.\nThat is what the {free:,} tokens left free are "
         "for: new messages go behind what stands, until the budget is full."
     )
-
-
-def _window(tokens: Sequence[int], budget: int) -> int:
-    """Give the index at which a sliding window of ``budget`` tokens begins."""
-    left, begin = budget, len(tokens)
-    while begin and tokens[begin - 1] <= left:
-        begin -= 1
-        left -= tokens[begin]
-    return begin
-
-
-def _comparison(stage: _Stage, context: ContextSelection, window: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bright_black")
-    table.add_column("", no_wrap=True)
-    for name in ("tokens", "messages represented", "", "reaching back to"):
-        table.add_column(name, justify="right")
-    count = len(stage.tokens)
-    covered = round(context.coverage * context.messages)
-    rows = (
-        ("everything", stage.total, count, 0),
-        ("sliding window", sum(stage.tokens[window:]), count - window, window),
-        ("hiermem", context.total_tokens, covered, _earliest(context)),
-    )
-    for name, tokens, messages, first in rows:
-        when = stage.script[first].created_at
-        table.add_row(
-            name,
-            f"{tokens:,}",
-            f"{messages:,}",
-            share(messages, count),
-            day(when) if when else "",
-            style="bold" if name == "hiermem" else "",
-        )
-    return table
-
-
-def _earliest(context: ContextSelection) -> int:
-    return next((n for n, level in enumerate(representation(context)) if level is not None), 0)
-
-
-def _details(stage: _Stage, context: ContextSelection, window: int) -> Table:
-    """Look for one detail of each sitting, as it was said, in the context and in the window."""
-    said = [_said(each) for each in stage.script]
-    shown = context.to_text()
-    recent = "\n".join(said[window:])
-    found = [(words in shown, words in recent) for words, _ in DETAILS]
-    table = Table(
-        title="One detail of each sitting: is it still there?",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 3, 0, 0),
-        header_style="bright_black",
-    )
-    table.add_column("said on", justify="right")
-    table.add_column("detail")
-    table.add_column("hiermem", justify="center")
-    table.add_column("sliding window", justify="center")
-    for (words, what), (ours, theirs) in zip(DETAILS, found, strict=True):
-        first = next(n for n, text in enumerate(said) if words in text)
-        when = stage.script[first].created_at
-        detail = Text.assemble((words, "bold"), f", {what}")
-        table.add_row(day(when) if when else "", detail, _mark(there=ours), _mark(there=theirs))
-    ours, theirs = (sum(each) for each in zip(*found, strict=True))
-    table.add_row("", "", f"{ours} of {len(DETAILS)}", f"{theirs} of {len(DETAILS)}", style="bold")
-    return table
-
-
-def _said(message: Message) -> str:
-    return message.content if isinstance(message.content, str) else ""
-
-
-def _mark(*, there: bool) -> Text:
-    return Text("yes", style="green") if there else Text("no", style="red")
 
 
 def _advise(console: Console, db: Path | None) -> None:

@@ -91,14 +91,22 @@ class Agenda:
         for node in nodes:
             self._admit(node)
 
-    def add_soiled(self, node: Node) -> bool:
-        """Take in a node that was made dirty by this run; say no where its page will bring it."""
+    def soil(self, node: Node) -> bool:
+        """Take note that this run made ``node`` dirty; say whether that is one node more to make.
+
+        It is not where its page is still to come, or where it waits here anyway.
+        """
+        waiting = self._missing.get(node.id)
+        if waiting is not None:
+            self._missing[node.id] = (node, waiting[1])
+            return False
         level = self._levels.get(node.level)
         if level is None or node.id in self._open or node.id in self._failed:
             return False
         if not level.read and node.ordinal > level.after:
             return False
-        return self._admit(node)
+        self._admit(node)
+        return True
 
     def settle(self, node_id: str) -> None:
         """Note that a node has its text: its parent may be ready now."""
@@ -132,19 +140,18 @@ class Agenda:
                     self._levels[waiting[0].level].waiting -= 1
                     lost.append(parent_id)
 
-    def _admit(self, node: Node) -> bool:
-        """Take one node in; say no where a child of it was given up."""
+    def _admit(self, node: Node) -> None:
+        """Take one node in, unless a child of it was given up."""
         if any(child in self._failed for child in node.children):
             self._failed.add(node.id)
-            return False
+            return
         self._open[node.id] = node.level
         level = self._levels[node.level]
         missing = {child for child in node.children if child in self._open}
         if not missing:
             heapq.heappush(level.ready, (node.ordinal, node.id, node))
-            return True
+            return
         self._missing[node.id] = (node, missing)
         level.waiting += 1
         for child in missing:
             self._parents.setdefault(child, []).append(node.id)
-        return True

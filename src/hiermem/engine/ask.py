@@ -87,12 +87,16 @@ def _retrying(shop: Workshop) -> AsyncRetrying:
             or (left is not None and asked > left)
         )
 
+    async def pause(seconds: float) -> None:
+        with shop.idle():
+            await shop.sleep(seconds)
+
     return AsyncRetrying(
         stop=stop,
         wait=wait,
         retry=retry_if_exception_type(TransientModelError),
         reraise=True,
-        sleep=shop.sleep,
+        sleep=pause,
     )
 
 
@@ -105,7 +109,8 @@ async def _once(shop: Workshop, making: Making, request: LLMRequest) -> LLMRespo
             request.counter.count(message.content) + _PER_MESSAGE for message in request.messages
         )
     reserved = tokens_in + request.max_tokens
-    await purse.reserve(reserved)
+    with shop.idle():
+        await purse.reserve(reserved)
     try:
         attempt = await _announce(shop, making)
     except BaseException:
@@ -115,8 +120,9 @@ async def _once(shop: Workshop, making: Making, request: LLMRequest) -> LLMRespo
     used_in, used_out = tokens_in, 0
     try:
         try:
-            async with asyncio.timeout(shop.policy.call_timeout):
-                response = await shop.llm.complete(request)
+            with shop.idle():
+                async with asyncio.timeout(shop.policy.call_timeout):
+                    response = await shop.llm.complete(request)
         except Exception as error:  # noqa: BLE001  # a model may raise anything; it is told apart
             told = _end_in_error(shop, making, attempt, error, tokens_in=tokens_in)
             used_in = 0 if told.charged is False else tokens_in
@@ -147,7 +153,8 @@ async def _announce(shop: Workshop, making: Making) -> Attempt:
     """
     node, ledger = making.node, shop.ledger
     if shop.llm.remote:
-        await shop.pace.turn()
+        with shop.idle():
+            await shop.pace.turn()
         if not ledger.claimed(node.id):
             claimed = await ledger.claim(node)
             if claimed is None:

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from hiermem.core import plan, status
 from hiermem.core.agenda import PAGE
 from hiermem.core.hashes import input_hash
-from hiermem.core.inputs import Inputs, partition
+from hiermem.core.inputs import Inputs, from_children, partition
 from hiermem.engine.generate import prompt_tokens, verbatim_revision
 from hiermem.engine.workshop import Workshop, read_inputs, read_serving
-from hiermem.types import Node
+from hiermem.types import Node, Revision
 
 __all__ = ["foresee"]
 
@@ -49,6 +49,7 @@ class _Sight:
     def __init__(self, shop: Workshop) -> None:
         self._shop = shop
         self._says: dict[str, str] = {}
+        self._small: dict[str, Revision] = {}
         self._asked: set[str] = set()
         self._soiled: dict[int, dict[str, Node]] = {}
         self.tally = plan.Tally(policy=shop.policy, remote=shop.llm.remote, steady=shop.steady)
@@ -73,18 +74,18 @@ class _Sight:
         if serving and node.dirty and plan.is_clean(node, inputs, serving):
             self._says[node.id] = serving.output_hash
             return
-        says = await self._look_at(node, inputs)
-        self._says[node.id] = says
-        if serving and serving.output_hash != says:
+        await self._look_at(node, inputs)
+        if serving and serving.output_hash != self._says[node.id]:
             await self._soil(node)
 
-    async def _look_at(self, node: Node, inputs: Inputs) -> str:
-        """Foresee a node whose inputs are there; give a name for what it will say."""
+    async def _look_at(self, node: Node, inputs: Inputs) -> None:
+        """Foresee a node whose inputs are there."""
         shop, level_plan = self._shop, self._shop.plan(node.level)
         if node.verbatim or not inputs.sources:
             self.tally.kept(node)
             made = verbatim_revision(node, inputs, level_plan, count=shop.counter.count)
-            return made.output_hash
+            self._keep(node, made)
+            return
         length = plan.lengths(
             node,
             inputs,
@@ -95,35 +96,61 @@ class _Sight:
         before = await shop.store.reusable(wanted)
         if before is not None and plan.may_reuse(before, length):
             self.tally.reused(node)
-            return before.output_hash
+            self._keep(node, before)
+            return
         room = self._room(node, length.limit)
         parts = (
             1 if room is None else len(partition(inputs.sources, room, count=shop.counter.count))
         )
-        return self._ask(node, wanted, parts=parts)
+        self._says[node.id] = self._ask(node, wanted, parts=parts)
 
     async def _look_above(self, node: Node) -> None:
         """Foresee a node that waits for children which are only foreseen themselves."""
-        shop = self._shop
+        shop, level_plan = self._shop, self._shop.plan(node.level)
         made = [child for child in node.children if child not in self._says]
         stored = await shop.store.nodes(shop.session_id, made)
         found = await shop.store.revisions(
             shop.session_id, [(child.id, child.revision) for child in stored]
         )
-        said = {revision.node_id: revision.output_hash for revision in found} | self._says
+        texts = {revision.node_id: revision for revision in found}
+        said = {id_: revision.output_hash for id_, revision in texts.items()} | self._says
         outputs = [said.get(child, child) for child in node.children]
+        texts |= {child: self._small.pop(child) for child in node.children if child in self._small}
         if node.verbatim:
             self.tally.kept(node)
-            strategy = "verbatim"
-            self._says[node.id] = input_hash(level=0, strategy=strategy, outputs=outputs)
+            children = await shop.store.nodes(shop.session_id, node.children)
+            if all(child.id in texts for child in children):
+                pairs = [(child, texts[child.id]) for child in children]
+                inputs = from_children(pairs, verbatim=True)
+                kept = verbatim_revision(node, inputs, level_plan, count=shop.counter.count)
+                self._keep(node, kept)
+            else:
+                self._says[node.id] = f"kept {input_hash(level=0, strategy='', outputs=outputs)}"
         else:
-            strategy = shop.plan(node.level).strategy
-            wanted = input_hash(level=node.level, strategy=strategy, outputs=outputs)
-            room = self._room(node, math.ceil(shop.policy.hard_ratio * node.allotted_tokens))
-            parts = 1 if room is None else math.ceil(node.input_tokens / room)
-            self._says[node.id] = self._ask(node, wanted, parts=parts)
+            await self._ask_above(node, level_plan, outputs)
         if node.revision:
             await self._soil(node)
+
+    async def _ask_above(
+        self, node: Node, level_plan: plan.LevelPlan, outputs: Sequence[str]
+    ) -> None:
+        """Foresee a call, or the reuse of a text that was made from what the children will say."""
+        wanted = input_hash(level=node.level, strategy=level_plan.strategy, outputs=outputs)
+        limit = math.ceil(self._shop.policy.hard_ratio * node.allotted_tokens)
+        before = await self._shop.store.reusable(wanted)
+        if before is not None and before.tokens <= limit:
+            self.tally.reused(node)
+            self._keep(node, before)
+            return
+        room = self._room(node, limit)
+        parts = 1 if room is None else math.ceil(node.input_tokens / room)
+        self._says[node.id] = self._ask(node, wanted, parts=parts)
+
+    def _keep(self, node: Node, said: Revision) -> None:
+        """Remember what a node will say, and its text where a parent may keep it word for word."""
+        self._says[node.id] = said.output_hash
+        if node.allotted_tokens <= self._shop.config.verbatim_tokens:
+            self._small[node.id] = said
 
     def _ask(self, node: Node, wanted: str, *, parts: int) -> str:
         """Count a call, or the reuse of one that the same run makes for an equal node."""

@@ -107,8 +107,9 @@ class Ledger:
         await self._write([], attempts=[*ended, attempt])
 
     def end(self, attempt: Attempt) -> None:
-        """Note that a journalled call has ended; the next write of its node records how."""
-        self._begun.pop(attempt.id, None)
+        """Note how a journalled call ended; the next write of its node records it."""
+        if attempt.id in self._begun:
+            self._begun[attempt.id] = attempt
 
     async def renew(self) -> None:
         """Lengthen the leases of all claimed nodes; forget those that were given away."""
@@ -178,13 +179,12 @@ class Ledger:
         """Let go of every claim and report the calls that were cut off as ``unknown``."""
         async with self._lock:
             ended = [
-                replace(attempt, outcome="unknown", reason="cut_off", ended_at=self._now())
+                self._as_unknown(attempt) if attempt.outcome == "started" else attempt
                 for attempt in self._begun.values()
             ]
             writes = [status.write(node, status.expire(node)) for node in self._claims.values()]
-            self._begun.clear()
             self._claims.clear()
-            self.unknown += len(ended)
+            self.unknown += sum(attempt.outcome == "unknown" for attempt in ended)
             if writes or ended:
                 await self._write(writes, attempts=ended)
 
@@ -266,10 +266,13 @@ class Ledger:
             return []
         journal = await self._store.attempts(run_id=node.lease_owner, limit=1_000_000)
         return [
-            replace(attempt, outcome="unknown", reason="cut_off", ended_at=self._now())
+            self._as_unknown(attempt)
             for attempt in journal
             if attempt.node_id == node.id and attempt.outcome == "started"
         ]
+
+    def _as_unknown(self, attempt: Attempt) -> Attempt:
+        return replace(attempt, outcome="unknown", reason="cut_off", ended_at=self._now())
 
     async def _write(
         self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt]
@@ -277,7 +280,11 @@ class Ledger:
         """Write, trying again while the store fails; what it raises last is raised."""
         for tried in range(1, _TRIES + 1):
             try:
-                return await self._store.write_nodes(self._session_id, writes, attempts=attempts)
+                applied = await self._store.write_nodes(self._session_id, writes, attempts=attempts)
+                for attempt in attempts:
+                    if attempt.outcome != "started":
+                        self._begun.pop(attempt.id, None)
+                return applied
             except (StoreCorruptError, StoreNewerError):
                 raise
             except StoreError:

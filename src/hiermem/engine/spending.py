@@ -36,12 +36,19 @@ class Purse:
         self._max_calls, self._max_tokens, self._deadline = max_calls, max_tokens, deadline
         self._clock = clock
         self._reserved = 0
+        self._closed = False
         self._freed = asyncio.Event()
 
     @property
     def counts_tokens(self) -> bool:
         """Say whether requests must be counted exactly before they are sent."""
         return self._max_tokens is not None
+
+    def close(self, why: str) -> None:
+        """Refuse every call from now on."""
+        self.stopped = why
+        self._closed = True
+        self._freed.set()
 
     def time_left(self) -> float | None:
         """Give the seconds until the deadline, or None where there is none."""
@@ -53,6 +60,8 @@ class Purse:
         Raises SpendLimitError where a cap would be passed; nothing is spent then.
         """
         while True:
+            if self._closed:
+                self._refuse(self.stopped or "cancellation")
             left = self.time_left()
             if left is not None and left <= 0:
                 self._refuse("deadline")

@@ -42,6 +42,8 @@ _LINGER: Final = 0.05
 _LOOK: Final = 0.25
 #: How often one node is taken up again because it changed while it was made.
 _MOVES: Final = 5
+#: Seconds between two looks at tasks that are being drained.
+_DRAIN_STEP: Final = 0.01
 #: Nodes read at once where they are only counted.
 _COUNTED: Final = 2048
 
@@ -301,7 +303,7 @@ class _Update:
                 self._shop.making.pop(outcome.revision.input_hash, None)
             await self._note(outcome, held=held)
         for node in soiled:
-            if self._agenda.add_soiled(node) and node.level in self._totals:
+            if self._agenda.soil(node) and node.level in self._totals:
                 self._totals[node.level] += 1
         self._tell()
 
@@ -333,7 +335,8 @@ class _Update:
             self._agenda.fail(node.id)
             return
         stand = standing(stored[0], now=self._shop.now(), owner=self._shop.run_id)
-        if stand == "settled" or (stand == "free" and stored[0].degraded and stored[0] != node):
+        elsewhere = stored[0].revision > node.revision and stored[0].status == "active"
+        if stand == "settled" or (elsewhere and not stored[0].dirty):
             self._settle(stored[0])
         elif stand == "leased":
             self._leased[node.id] = stored[0]
@@ -415,12 +418,15 @@ class _Update:
         After an error the calls in flight are waited for, because they may be paid for already; a
         cancellation cuts them off.
         """
-        if self._tasks and isinstance(error, Exception):
-            await asyncio.wait(self._tasks, timeout=self._shop.policy.drain)
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        shop, drain = self._shop, self._shop.policy.drain if isinstance(error, Exception) else 0.0
+        shop.purse.close("error" if drain else "cancellation")
+        begun, left = time.monotonic(), set(self._tasks)
+        while left:
+            if time.monotonic() - begun >= drain:
+                # Only what waits is cut off; a task with an answer in hand finishes in a moment.
+                for task in left & shop.waiting:
+                    task.cancel()
+            _, left = await asyncio.wait(left, timeout=_DRAIN_STEP)
         for task in self._tasks:
             if not task.cancelled() and task.exception() is None:
                 self._finished.append(task.result())

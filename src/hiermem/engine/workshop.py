@@ -7,10 +7,11 @@ hand. It decides nothing; ``core.inputs`` says what becomes of what was read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
@@ -36,7 +37,11 @@ _READS: Final = 3
 
 @dataclass(slots=True)
 class Workshop:
-    """One run's tools. ``making`` holds, by input hash, the texts being made right now."""
+    """One run's tools.
+
+    ``making`` holds, by input hash, the texts being made right now; ``waiting`` the tasks that only
+    wait (for an answer, their turn, the next try), which may be cut off without losing work.
+    """
 
     store: TenantStore
     record: SessionRecord
@@ -55,6 +60,7 @@ class Workshop:
     making: dict[str, asyncio.Future[Revision | None]] = field(
         default_factory=dict[str, "asyncio.Future[Revision | None]"]
     )
+    waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
     _plans: dict[tuple[int, str], LevelPlan] = field(
         default_factory=dict[tuple[int, str], LevelPlan]
     )
@@ -76,6 +82,16 @@ class Workshop:
         The stand-in only computes, so a second hand is there to read and write meanwhile.
         """
         return min(self.policy.concurrency, 2) if self.steady else self.policy.concurrency
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Mark the running task as one that only waits."""
+        task = asyncio.current_task()
+        self.waiting.add(task)
+        try:
+            yield
+        finally:
+            self.waiting.discard(task)
 
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
         """Give how nodes of ``level`` are made, by the run's model or by ``model``."""

@@ -21,7 +21,7 @@ from hiermem.protocols import LogEvent, NodeWrite, Store, TenantStore, ViewRecor
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.samples import NOW, attempt, contents, node, remade, run, write
 from hiermem.testing.strategies import HOSTILE_NAMES, stored_messages, texts
-from hiermem.types import Node, Status, StoredMessage
+from hiermem.types import Node, Revision, Status, StoredMessage
 
 __all__ = ["StoreMachine"]
 
@@ -110,7 +110,7 @@ class StoreMachine(RuleBasedStateMachine):
         flag=st.sampled_from(("a", "b")),
         closed=st.booleans(),
     )
-    def mark(self, tenant: str, session: str, index: int, flag: str, closed: bool) -> None:  # noqa: FBT001
+    def mark(self, tenant: str, session: str, *, index: int, flag: str, closed: bool) -> None:
         """Flag a message, which may not exist, and write an event."""
         event = LogEvent("close" if closed else "flush", index, NOW, flag)
         self._both(
@@ -134,6 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
         self,
         tenant: str,
         session: str,
+        *,
         level: int,
         count: int,
         status: Status,
@@ -168,9 +169,10 @@ class StoreMachine(RuleBasedStateMachine):
         self,
         tenant: str,
         session: str,
+        *,
         picks: list[tuple[int, int, str]],
         input_hash: str,
-        degraded: bool,  # noqa: FBT001
+        degraded: bool,
         wrong_input: int | None,
     ) -> None:
         """Commit texts by compare-and-swap, some over a version or an input of the past."""
@@ -186,8 +188,7 @@ class StoreMachine(RuleBasedStateMachine):
             writes.append(made)
         tried = [attempt(f"try-{n}", number=len(writes)) for n, _ in enumerate(writes)]
         self._both(tenant, lambda handle: handle.write_nodes(session, writes, attempts=tried))
-        for wanted in ("h1", "h2", "h"):
-            self._both(tenant, lambda handle, wanted=wanted: handle.reusable(wanted))
+        self._both(tenant, _reusable)
 
     # -- journal and views
 
@@ -249,6 +250,10 @@ class StoreMachine(RuleBasedStateMachine):
             if self._store is not None:
                 self._runner.run(self._store.close())
             self._runner.close()
+
+
+async def _reusable(handle: TenantStore) -> list[Revision | None]:
+    return [await handle.reusable(input_hash) for input_hash in ("h1", "h2", "h")]
 
 
 def _fresh_path(root: Path) -> Path:

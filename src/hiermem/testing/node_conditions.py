@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -84,9 +85,8 @@ class NodeConditions(Conditions):
 
     @condition
     async def test_unfinished_is_what_has_work_left(self, tenant: TenantStore) -> None:
-        """Sealed nodes of the level that are not active, or degraded, or dirty: after ``after``,
-        up to ``limit``, by ordinal."""
-        kinds: list[dict[str, object]] = [
+        """Sealed nodes that are not active, or degraded, or dirty: in range and by ordinal."""
+        kinds: list[dict[str, Any]] = [
             {"status": "active"},
             {"status": "pending"},
             {"status": "generating"},
@@ -104,8 +104,7 @@ class NodeConditions(Conditions):
 
     @condition
     async def test_setting_a_parent_is_a_write_to_the_node(self, tenant: TenantStore) -> None:
-        """A parent is set on nodes of this and of earlier writes, and their version goes up, so
-        that a write decided before it does not undo it."""
+        """A node's version goes up with its parent: a write decided before does not undo it."""
         await write(tenant, "s", nodes=(node(0), node(1)))
         await write(
             tenant, "s", nodes=(node(2), node(0, 2)), parents=(("L1.0", "L2.0"), ("L1.2", "L2.0"))
@@ -193,8 +192,7 @@ class NodeConditions(Conditions):
 
     @condition
     async def test_a_write_at_odds_with_itself_is_refused(self, tenant: TenantStore) -> None:
-        """A version that does not follow, or a revision that is not the node's: UsageError, and
-        nothing of the call is written."""
+        """A version that does not follow, or another node's revision: UsageError, no effect."""
         await write(tenant, "s", nodes=(node(0), node(1)))
         await tenant.write_nodes("s", [remade(node(1))])
         before = await contents(tenant)

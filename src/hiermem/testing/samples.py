@@ -43,7 +43,7 @@ def stored(message: Message, **fields_: Any) -> StoredMessage:
     """Make a StoredMessage of ``message``; its index is given where it is written."""
     if message.created_at is None:
         message = replace(message, created_at=NOW)
-    plain = {"index": 0, "tokens": 7, "size": 9, "hash": "sha256:0f"}
+    plain: dict[str, Any] = {"index": 0, "tokens": 7, "size": 9, "hash": "sha256:0f"}
     return StoredMessage(message=message, **(plain | fields_))
 
 

@@ -1,0 +1,150 @@
+"""The demo's verdict: what a context covers, what it saved, and what it still knows.
+
+The one rule: every way of filling the prompt is judged by the same messages, tokens and words; what
+hiermem lost is printed as plainly as what a sliding window lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from hiermem import ContextSelection, Message
+from hiermem.cli.picture import representation
+from hiermem.cli.screen import clean, day, one_line, plural, share
+
+__all__ = ["DETAILS", "comparison", "details", "excerpt", "savings", "window_start"]
+
+#: One detail of each sitting, as (words that the conversation uses, what they are).
+DETAILS = (
+    ("1.030", "kilograms a litre, by the statutes"),
+    ("0.9985", "the factor in the hidden sheet"),
+    ("0.5 %", "the limit for tickets against weighbridge"),
+    ("46.94", "January's price for farm 08"),
+    ("589.20", "almost deducted from farm 22 by mistake"),
+    ("104.87", "overpaid to farm 26"),
+    ("0.21 s", "to print one statement with Typst"),
+    ("consent", "what a statement by e-mail needs"),
+    ("35,655", "kilograms booked twice"),
+    ("P-117", "the parameter that must stay off"),
+    ("1,400 kg", "break-even of the stop price"),
+    ("47.0", "the base price after the correction"),
+    ("Thursday 14:00", "when the bank must have the file"),
+    ("6 minutes 40", "the restore, rehearsed"),
+    ("26 March", "the board's next meeting"),
+)
+#: How many lines of the context's oldest part are printed.
+_EXCERPT = 7
+
+
+def excerpt(context: ContextSelection, *, width: int) -> Group:
+    """Show how the oldest part of the context reads to a model."""
+    oldest = next((block.text for block in context.blocks if block.text), "")
+    lines = clean(oldest).splitlines()
+    shown = [Text("The oldest part of it, as a model reads it:", style="bold")]
+    shown += [
+        Text(f"  {one_line(line, width - 4)}", style="bright_black") for line in lines[:_EXCERPT]
+    ]
+    if len(lines) > _EXCERPT:
+        more = plural(len(lines) - _EXCERPT, "more line")
+        shown.append(Text(f"  … {more}", style="bright_black"))
+    return Group(*shown, Text()) if lines else Group()
+
+
+def savings(script: Sequence[Message], tokens: Sequence[int], context: ContextSelection) -> str:
+    """Say what the context saved in this call, and what its budget saves over all replies."""
+    total = sum(tokens)
+    saved = total - context.total_tokens
+    replies = [n for n in range(len(tokens)) if script[n].role == "assistant"]
+    prompts = [sum(tokens[:n]) for n in replies]
+    capped = sum(min(each, context.max_tokens) for each in prompts)
+    return (
+        f"Saved against sending everything: {saved:,} of {total:,} tokens in this one call "
+        f"({share(saved, total)}).\nOver the {len(replies)} replies of this conversation: "
+        f"at most {capped:,} tokens instead of {sum(prompts):,}.\n"
+    )
+
+
+def window_start(tokens: Sequence[int], budget: int) -> int:
+    """Give the index at which a sliding window of ``budget`` tokens begins."""
+    left, begin = budget, len(tokens)
+    while begin and tokens[begin - 1] <= left:
+        begin -= 1
+        left -= tokens[begin]
+    return begin
+
+
+def comparison(
+    script: Sequence[Message], tokens: Sequence[int], context: ContextSelection, window: int
+) -> Table:
+    """Set three ways of filling a prompt side by side; ``window``: where the sliding one begins."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bright_black")
+    table.add_column("", no_wrap=True)
+    for name in ("tokens", "messages represented", "", "reaching back to"):
+        table.add_column(name, justify="right")
+    count = len(tokens)
+    covered = round(context.coverage * context.messages)
+    rows = (
+        ("everything", sum(tokens), count, 0),
+        ("sliding window", sum(tokens[window:]), count - window, window),
+        ("hiermem", context.total_tokens, covered, _earliest(context)),
+    )
+    for name, cost, messages, first in rows:
+        table.add_row(
+            name,
+            f"{cost:,}",
+            f"{messages:,}",
+            share(messages, count),
+            _day(script[first].created_at),
+            style="bold" if name == "hiermem" else "",
+        )
+    return table
+
+
+def _earliest(context: ContextSelection) -> int:
+    return next((n for n, level in enumerate(representation(context)) if level is not None), 0)
+
+
+def details(script: Sequence[Message], context: ContextSelection, window: int) -> Table:
+    """Look for one detail of each sitting, as it was said, in the context and in the window."""
+    said = [_said(each) for each in script]
+    shown = context.to_text()
+    recent = "\n".join(said[window : context.messages])
+    found = [(words in shown, words in recent) for words, _ in DETAILS]
+    table = Table(
+        title="One detail of each sitting: is it still there?",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 3, 0, 0),
+        header_style="bright_black",
+    )
+    table.add_column("said on", justify="right")
+    table.add_column("detail")
+    table.add_column("hiermem", justify="center")
+    table.add_column("sliding window", justify="center")
+    for (words, what), (ours, theirs) in zip(DETAILS, found, strict=True):
+        first = next(n for n, text in enumerate(said) if words in text)
+        when = _day(script[first].created_at)
+        detail = Text.assemble((words, "bold"), f", {what}")
+        table.add_row(when, detail, _mark(there=ours), _mark(there=theirs))
+    ours, theirs = (sum(each) for each in zip(*found, strict=True))
+    table.add_row("", "", f"{ours} of {len(DETAILS)}", f"{theirs} of {len(DETAILS)}", style="bold")
+    return table
+
+
+def _said(message: Message) -> str:
+    return message.content if isinstance(message.content, str) else ""
+
+
+def _mark(*, there: bool) -> Text:
+    return Text("yes", style="green") if there else Text("no", style="red")
+
+
+def _day(when: datetime | None) -> str:
+    return day(when) if when is not None else ""
