@@ -304,7 +304,7 @@ class AsyncSession:
         what would be made, calls no model and writes nothing.
         """
         if dry_run:
-            return await self._run(level, dry_run=True)
+            return await self._run(self._handle, level, dry_run=True)
         limits: dict[str, Any] = {
             "on_progress": on_progress,
             "max_calls": max_calls,
@@ -312,14 +312,16 @@ class AsyncSession:
             "deadline": deadline,
         }
         if wait:
-            return await self._run(level, **limits)
-        report = await self._run(1, **limits)
+            return await self._run(self._handle, level, **limits)
+        report = await self._run(self._handle, 1, **limits)
         if level is None or level > 1:
-            self._memory._behind(self._run(level, **limits))  # noqa: SLF001
+            self._memory._behind(self._run(self._handle, level, **limits))  # noqa: SLF001
         return report
 
-    async def _run(self, level: int | None, **settings: Any) -> UpdateReport | UpdatePlan:
-        memory, handle = self._memory, self._handle
+    async def _run(
+        self, handle: Handle, level: int | None, **settings: Any
+    ) -> UpdateReport | UpdatePlan:
+        memory = self._memory
         record = await handle.record(self._about.id)
         done: UpdateReport | UpdatePlan = await run_update(
             handle.store,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,7 +22,6 @@ from hiermem.engine.handle import state_from
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 
-sys.path.insert(0, str(Path(__file__).parent))
 from rig import check_cover, check_native_groups
 
 WORDS = (

@@ -160,7 +160,7 @@ class _Writer:
 
     def people(self, thread, count, words, pace, shape):
         for n in range(count):
-            self.say("user", words, thread, pace, name=("Ada", "Jonas", "Mika")[n % (1 + shape)])
+            self.say("user", words, thread, pace, name=("Ada", "Jonas", "Mika", None)[n % (1 + shape)])
 
     def tools(self, thread, count, words, pace, shape, *, answered=None, rounds=1):
         self.say("user", 4, thread, pace)

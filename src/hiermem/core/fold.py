@@ -12,7 +12,8 @@ its window, so a thread that speaks is never idle; a thread is forgotten, with i
 its late calls, when it has been silent for twice the idle limit (its next message begins it anew);
 the close of a session abandons open exchange groups and flags them; with ``enabled`` off, turns
 are followed and open windows grow, but nothing is sealed, not by flush or close either, and no
-thread is forgotten. Times come back in UTC.
+thread is forgotten. Times come back in UTC. A session that is reopened keeps its root as a node
+among others, so each close after new messages puts one level on top of it.
 
 It reads no message and no node.
 """

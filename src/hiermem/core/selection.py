@@ -132,12 +132,13 @@ class ContextSelection:
 
     def explain(self) -> str:
         """Say in a few lines what stands where, what it costs and what was left out."""
-        lines = [
-            (
-                f"{self.total_tokens:,} of {self.max_tokens:,} tokens cover {self.coverage:.0%} of "
-                f"{self.messages:,} messages; {self.shared_prefix_tokens:,} tokens stand as before."
-            )
-        ]
+        said = (
+            f"{self.total_tokens:,} of {self.max_tokens:,} tokens cover {self.coverage:.0%} of "
+            f"{self.messages:,} messages."
+        )
+        if self.shared_prefix_tokens:
+            said += f" The first {self.shared_prefix_tokens:,} stand as before."
+        lines = [said]
         if self.system is not None:
             lines.append("  system prompt")
         if self.tool_tokens:
@@ -164,7 +165,9 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
             item for level in summaries.values() for item in level if item.block == block.name
         ]
         levels = sorted({item.level for item in inside}, reverse=True)
-        of = ", ".join(f"{sum(item.level == level for item in inside)} L{level}" for level in levels)
+        of = ", ".join(
+            f"{sum(item.level == level for item in inside)} L{level}" for level in levels
+        )
         what = "summary" if block.kind == "summary" else "pooled view" if inside else "open view"
         lines.append(
             f"  {what} {block.name}: messages {block.span.start}-{block.span.stop - 1}, "

@@ -119,7 +119,7 @@ class SessionState:
     threads: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Write it as JSON; equal states write equal texts if their threads spoke in one order."""
+        """Write it as JSON, threads in the order in which they first spoke."""
         return _encode(
             [_VERSION, self.next_index, self.closed, self.ordinals, self.groups, {**self.threads}]
         )
