@@ -24,6 +24,8 @@ __all__ = [
     "LLMResponse",
     "LogEvent",
     "NodeWrite",
+    "Record",
+    "RecordWrite",
     "RunRecord",
     "Snapshot",
     "SourceText",
@@ -267,6 +269,37 @@ class ViewRecord:
     state: str
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A small document of a tenant, for what is neither message nor node: extractions, notes.
+
+    It is known by (kind, scope, key); ``scope`` is what it belongs to, such as a session's id.
+    ``body`` is a text that the store does not look into. ``version`` is 1 when it is new and one
+    more at every write; it begins again at 1 after the record was deleted.
+    """
+
+    kind: str
+    scope: str
+    key: str
+    body: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWrite:
+    """One write of a record: insert or replace it by ``body``, or delete it where that is None.
+
+    ``expected`` is the version that must be stored for the write to count, 0 for no record; None
+    writes whatever is there. Deleting what does not exist changes nothing.
+    """
+
+    kind: str
+    scope: str
+    key: str
+    body: str | None
+    expected: int | None = None
+
+
 @runtime_checkable
 class TenantStore(Protocol):
     """One tenant's part of a store. Nothing here can reach another tenant's rows.
@@ -395,6 +428,26 @@ class TenantStore(Protocol):
 
     async def put_view(self, view: ViewRecord) -> None:
         """Insert the view, or replace the one of the same session and name."""
+        ...
+
+    # -- records
+
+    async def records(
+        self, kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
+    ) -> list[Record]:
+        """Give up to ``limit`` records of ``kind``, of one scope or one key where given.
+
+        They come by scope, then key, each compared code point by code point. A query that names the
+        scope or the key costs what it returns, not what the tenant holds.
+        """
+        ...
+
+    async def put_records(self, writes: Sequence[RecordWrite]) -> bool:
+        """Apply all of the writes, or none where an expectation fails; say which.
+
+        Every expectation is about what was stored before the call. Raises UsageError, writing
+        nothing, where two writes are of one record or an expected version is below 0.
+        """
         ...
 
 

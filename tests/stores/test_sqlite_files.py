@@ -16,6 +16,7 @@ from hiermem.errors import (
     StoreNewerError,
     UsageError,
 )
+from hiermem.protocols import RecordWrite
 from hiermem.stores.sqlite import SQLiteStore, files
 from hiermem.stores.sqlite.reads import UNFINISHED
 from hiermem.stores.sqlite.schema import VERSION, Schema, current, shape
@@ -278,10 +279,53 @@ async def test_a_step_that_fails_leaves_the_older_store(tmp_path):
         await store.close()
 
 
+def _digest(schema):
+    text = "\n".join(f"{k}{v}" for k, v in sorted(schema.expected().items()))
+    return schema.version, hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def test_the_schema_is_the_one_of_its_version():
     """A change of current.sql needs a new version and a step; this is the reminder."""
-    text = "\n".join(f"{k}{v}" for k, v in sorted(current().expected().items()))
-    assert (VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (1, "e0968c653ea5f15b")
+    assert _digest(current()) == (VERSION, "e683045bdffe634a")
+
+
+async def test_a_file_of_version_1_is_brought_forward(tmp_path):
+    """A store of the first schema keeps all it holds and can hold records afterwards."""
+    path = tmp_path / "old.db"
+    first = Schema(1, current().script.partition("\n-- Small documents")[0])
+    assert _digest(first) == (1, "e0968c653ea5f15b")
+    files.prepare(path, create=True, busy_timeout=1, schema=first)
+    connection = sqlite3.connect(path)
+    connection.execute(
+        "INSERT INTO views (tenant, session_id, name, state) VALUES ('t', 's', 'v', 'kept')"
+    )
+    connection.commit()
+    connection.close()
+    store = await SQLiteStore.open(path)
+    tenant = store.tenant("t")
+    assert (await tenant.view("s", "v")).state == "kept"
+    assert await tenant.put_records([RecordWrite("k", "s", "a", "body", 0)]) is True
+    assert [one.body for one in await tenant.records("k", scope="s")] == ["body"]
+    await store.close()
+    assert (tmp_path / "old.db.v1.bak").exists()
+    assert _shape_at(path)[0] == VERSION
+
+
+async def test_records_are_found_through_an_index(tmp_path):
+    """A query by scope or by key costs what it returns: no scan, and no sorting."""
+    store = await SQLiteStore.open(tmp_path / "x.db")
+    for where in ("scope", "key"):
+        text = f"SELECT * FROM records WHERE tenant = 't' AND kind = 'k' AND {where} = 'x' "
+
+        def plan(connection, text=text):
+            rows = connection.execute(f"EXPLAIN QUERY PLAN {text} ORDER BY scope, key")
+            return " ".join(row[3] for row in rows)
+
+        found = await store.read(plan)
+        assert f"{where}=?" in found
+        assert "SCAN" not in found
+        assert "TEMP B-TREE" not in found
+    await store.close()
 
 
 # -- settings

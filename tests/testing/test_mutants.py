@@ -15,6 +15,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from hiermem.protocols import Changes
+from hiermem.stores.contract import check_record_writes
 from hiermem.stores.memory import MemoryStore, MemoryTenant
 from hiermem.testing import StoreConformance
 from hiermem.types import Message
@@ -673,6 +674,54 @@ class AnswersAfterClosing(KeepingStore):
 
     async def close(self):
         pass
+
+
+@mutant
+class WritesRecordsOneByOne(MemoryTenant):
+    """Applies the writes of records whose own expectation holds."""
+
+    async def put_records(self, writes):
+        check_record_writes(writes)
+        done = True
+        for one in writes:
+            done = await super().put_records([one]) and done
+        return done
+
+
+@mutant
+class ForgetsRecordVersions(MemoryTenant):
+    """Writes a record whatever version was expected."""
+
+    async def put_records(self, writes):
+        return await super().put_records([replace(one, expected=None) for one in writes])
+
+
+@mutant
+class KeepsEmptyRecords(MemoryTenant):
+    """Deletes a record by giving it an empty body."""
+
+    async def put_records(self, writes):
+        return await super().put_records([replace(one, body=one.body or "") for one in writes])
+
+
+@mutant
+class ListsRecordsAsWritten(MemoryTenant):
+    """Gives records in the order of their writing."""
+
+    async def records(self, kind, *, scope=None, key=None, limit=10_000):
+        _, kept = self._store.open_tenant(self._name)
+        found = [one for one in kept.records.values() if one.kind == kind]
+        found = [one for one in found if scope in (None, one.scope) and key in (None, one.key)]
+        return found[: max(limit, 0)]
+
+
+@mutant
+class FindsRecordsByFoldedKey(MemoryTenant):
+    """Compares keys of records without regard to case."""
+
+    async def records(self, kind, *, scope=None, key=None, limit=10_000):
+        found = await super().records(kind, scope=scope, limit=10_000)
+        return [one for one in found if key is None or one.key.lower() == key.lower()][:limit]
 
 
 def test_the_double_that_the_mutants_are_made_from_is_accepted(tmp_path):

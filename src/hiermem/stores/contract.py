@@ -7,13 +7,14 @@ refusing it keeps the fault from becoming a damaged session.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hiermem.errors import UsageError
-from hiermem.protocols import Changes, NodeWrite
+from hiermem.protocols import Changes, NodeWrite, RecordWrite
 from hiermem.types import SessionRecord
 
-__all__ = ["check_changes", "check_write", "refuse"]
+__all__ = ["check_changes", "check_record_writes", "check_write", "refuse"]
 
 
 def refuse(session_id: str, what: str) -> UsageError:
@@ -55,3 +56,15 @@ def check_write(write: NodeWrite) -> None:
             f"node {node.id}: serves revision {node.revision}, but the write brings revision "
             f"{revision.number} of {revision.node_id}"
         )
+
+
+def check_record_writes(writes: Sequence[RecordWrite]) -> None:
+    """Refuse writes of which two are of one record, or one expects a version below 0."""
+    if len({(write.kind, write.scope, write.key) for write in writes}) < len(writes):
+        raise UsageError("two writes of one call are of the same record; join them")
+    for write in writes:
+        if write.expected is not None and write.expected < 0:
+            raise UsageError(
+                f"record {write.key!r} of {write.kind!r}: expected is {write.expected}; give a "
+                "version, 0 where there must be none, or None"
+            )

@@ -19,11 +19,13 @@ from hiermem.protocols import (
     KeyEntry,
     LogEvent,
     NodeWrite,
+    Record,
+    RecordWrite,
     RunRecord,
     Snapshot,
     ViewRecord,
 )
-from hiermem.stores.contract import check_changes, check_write, refuse
+from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, StoredMessage
 
 __all__ = ["MemoryStore", "MemoryTenant"]
@@ -55,6 +57,9 @@ class _Tenant:
     attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
     views: dict[tuple[str, str], ViewRecord] = field(
         default_factory=dict[tuple[str, str], ViewRecord]
+    )
+    records: dict[tuple[str, str, str], Record] = field(
+        default_factory=dict[tuple[str, str, str], Record]
     )
 
 
@@ -303,6 +308,42 @@ class MemoryTenant:
         """Insert the view, or replace the one of the same session and name."""
         _, kept = self._store.open_tenant(self._name)
         kept.views[view.session_id, view.name] = view
+
+    # -- records
+
+    async def records(
+        self, kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
+    ) -> list[Record]:
+        """Give up to ``limit`` records of ``kind``, filtered where asked, by scope, then key."""
+        _, kept = self._store.open_tenant(self._name)
+        found = [
+            record
+            for record in kept.records.values()
+            if record.kind == kind and scope in (None, record.scope) and key in (None, record.key)
+        ]
+        found.sort(key=lambda record: (record.scope, record.key))
+        return found[: max(limit, 0)]
+
+    async def put_records(self, writes: Sequence[RecordWrite]) -> bool:
+        """Apply all of the writes, or none where an expectation fails; say which."""
+        lock, kept = self._store.open_tenant(self._name)
+        check_record_writes(writes)
+        with lock:
+            before = {
+                place: kept.records[place].version
+                for write in writes
+                if (place := (write.kind, write.scope, write.key)) in kept.records
+            }
+            for write in writes:
+                version = before.get((write.kind, write.scope, write.key), 0)
+                if write.expected not in (None, version):
+                    return False
+            for write in writes:
+                place = (write.kind, write.scope, write.key)
+                kept.records.pop(place, None)
+                if write.body is not None:
+                    kept.records[place] = Record(*place, write.body, before.get(place, 0) + 1)
+            return True
 
     def _session(self, session_id: str) -> _Session | None:
         _, kept = self._store.open_tenant(self._name)

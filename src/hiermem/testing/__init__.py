@@ -22,6 +22,7 @@ pytest.register_assert_rewrite(
     "hiermem.testing.session_conditions",
     "hiermem.testing.node_conditions",
     "hiermem.testing.journal_conditions",
+    "hiermem.testing.record_conditions",
     "hiermem.testing.machine",
 )
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from hiermem.errors import HiermemError
-from hiermem.protocols import LogEvent, NodeWrite, Store, TenantStore, ViewRecord
+from hiermem.protocols import LogEvent, NodeWrite, RecordWrite, Store, TenantStore, ViewRecord
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.samples import NOW, attempt, contents, node, remade, run, write
 from hiermem.testing.strategies import HOSTILE_NAMES, stored_messages, texts
@@ -210,6 +210,26 @@ class StoreMachine(RuleBasedStateMachine):
             self._both(other, lambda handle: handle.view(subject, name))
             self._both(other, lambda handle: handle.runs(subject=subject, limit=3))
             self._both(other, lambda handle: handle.attempts(session_id=subject, limit=3))
+
+    @rule(
+        tenant=_TENANTS,
+        kind=st.sampled_from(("k", "K")),
+        picks=st.lists(
+            st.tuples(_SESSIONS, _KEYS, st.none() | texts(), st.none() | st.integers(-1, 3)),
+            max_size=4,
+        ),
+    )
+    def record(
+        self, tenant: str, kind: str, picks: list[tuple[str, str, str | None, int | None]]
+    ) -> None:
+        """Put and delete records, some over a version that is not there or twice in one call."""
+        writes = [RecordWrite(kind, *pick) for pick in picks]
+        self._both(tenant, lambda handle: handle.put_records(writes))
+        for other in HOSTILE_NAMES[:6]:
+            self._both(other, lambda handle: handle.records(kind, limit=3))
+        for scope, key, _, _ in picks:
+            self._both(tenant, lambda handle, key=key: handle.records(kind, key=key))
+            self._both(tenant, lambda handle, scope=scope: handle.records(kind, scope=scope))
 
     # -- reading
 

@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hiermem.errors import HiermemError, MemoryClosedError
-from hiermem.protocols import Store, TenantStore, ViewRecord
+from hiermem.protocols import Record, RecordWrite, Store, TenantStore, ViewRecord
 from hiermem.testing.conditions import store_condition
 from hiermem.testing.journal_conditions import JournalConditions
 from hiermem.testing.machine import StoreMachine
 from hiermem.testing.node_conditions import NodeConditions
+from hiermem.testing.record_conditions import RecordConditions
 from hiermem.testing.samples import attempt, contents, node, remade, run, write
 from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
@@ -29,7 +30,7 @@ from hiermem.types import Message
 __all__ = ["StoreConformance"]
 
 
-class StoreConformance(SessionConditions, NodeConditions, JournalConditions):
+class StoreConformance(SessionConditions, NodeConditions, JournalConditions, RecordConditions):
     """Everything that a store must do, one test a condition.
 
     A subclass defines ``async def open_store(self, path)``; the path is fresh for each test, and a
@@ -122,6 +123,8 @@ class StoreConformance(SessionConditions, NodeConditions, JournalConditions):
                 assert [one.model for one in await tenant.attempts()] == [str(place)]
                 assert [one.detail for one in await tenant.runs()] == [{"n": str(place)}]
                 assert await tenant.view("s", "v") == ViewRecord("s", "v", str(place))
+                assert await tenant.records("k") == [Record("k", "s", "v", str(place), 1)]
+                assert await tenant.put_records([RecordWrite("k", "s", "v", "", 2)]) is False
                 (made,) = await tenant.revisions("s", [("L1.0", 1)])
                 assert made.text == str(place)
                 assert await tenant.reusable("same") == made
@@ -130,6 +133,7 @@ class StoreConformance(SessionConditions, NodeConditions, JournalConditions):
             assert await contents(stranger) == {"runs": [], "attempts": []}
             assert await stranger.view("s", "v") is None
             assert await stranger.reusable("same") is None
+            assert await stranger.records("k") == []
             assert await stranger.write_nodes("s", [remade(node(0))]) == [False]
 
     @store_condition
@@ -145,6 +149,7 @@ class StoreConformance(SessionConditions, NodeConditions, JournalConditions):
         async with self.opened(path) as store:
             assert [await contents(store.tenant(name)) for name in ("a", "A")] == before
             assert await store.tenant("a").view("s", "v") == ViewRecord("s", "v", "a")
+            assert await store.tenant("A").records("k") == [Record("k", "s", "v", "A", 1)]
             await write(store.tenant("a"), "s", [Message.user("z")])
             assert len(await store.tenant("a").messages("s", 0, 9)) == 3
 
@@ -189,3 +194,4 @@ async def _fill(tenant: TenantStore, mark: str) -> None:
     await tenant.write_nodes("s", [second, first], attempts=[attempt("a", model=mark)])
     await tenant.put_run(run("r", detail={"n": mark}))
     await tenant.put_view(ViewRecord("s", "v", mark))
+    await tenant.put_records([RecordWrite("k", "s", "v", mark, 0)])

@@ -21,11 +21,13 @@ from hiermem.protocols import (
     Changes,
     LogEvent,
     NodeWrite,
+    Record,
+    RecordWrite,
     RunRecord,
     Snapshot,
     ViewRecord,
 )
-from hiermem.stores.sqlite import files, reads
+from hiermem.stores.sqlite import files, reads, records
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.workers import Readers, Transaction, Writer
@@ -260,3 +262,18 @@ class SQLiteTenant:
         """Insert the view, or replace the one of the same session and name."""
         name = self._name
         await self._store.write(lambda transaction: changing.put_view(transaction, name, view))
+
+    # -- records
+
+    async def records(
+        self, kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
+    ) -> list[Record]:
+        """Give up to ``limit`` records of ``kind``, filtered where asked, by scope, then key."""
+        return await self._store.read(
+            records.find, self._name, kind, scope=scope, key=key, limit=limit
+        )
+
+    async def put_records(self, writes: Sequence[RecordWrite]) -> bool:
+        """Apply all of the writes, or none where an expectation fails; say which."""
+        name, wanted = self._name, tuple(writes)
+        return await self._store.write(lambda transaction: records.put(transaction, name, wanted))

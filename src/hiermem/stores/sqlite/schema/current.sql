@@ -185,3 +185,16 @@ CREATE TABLE views (
     state TEXT NOT NULL,
     PRIMARY KEY (tenant, session_id, name)
 ) WITHOUT ROWID;
+
+-- Small documents of any kind, which the store does not look into.
+CREATE TABLE records (
+    record INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    body TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    UNIQUE (tenant, kind, scope, key)
+);
+CREATE INDEX records_by_key ON records (tenant, kind, key, scope);

@@ -1,0 +1,73 @@
+"""The statements that read and write records: small documents by (kind, scope, key).
+
+The one rule: all expectations are looked at before the first change, so a call writes all or none.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+from hiermem.protocols import Record, RecordWrite
+from hiermem.stores.contract import check_record_writes
+from hiermem.stores.sqlite.codec import check, decode, shape
+from hiermem.stores.sqlite.workers import Transaction
+
+__all__ = ["find", "put"]
+
+_SHAPE: Final = shape("ssssi")
+_FIND: Final = "SELECT kind, scope, key, body, version FROM records WHERE tenant = ? AND kind = ?"
+_OF: Final = "tenant = ? AND kind = ? AND scope = ? AND key = ?"
+_VERSION: Final = f"SELECT version FROM records WHERE {_OF}"  # noqa: S608 - a constant
+_DELETE: Final = f"DELETE FROM records WHERE {_OF}"  # noqa: S608 - a constant
+_PUT: Final = (
+    "INSERT INTO records (tenant, kind, scope, key, body, version) VALUES (?, ?, ?, ?, ?, 1) "
+    "ON CONFLICT (tenant, kind, scope, key) "
+    "DO UPDATE SET body = excluded.body, version = version + 1"
+)
+
+
+def find(
+    connection: sqlite3.Connection,
+    tenant: str,
+    kind: str,
+    *,
+    scope: str | None,
+    key: str | None,
+    limit: int,
+) -> list[Record]:
+    """Give up to ``limit`` records of ``kind``, filtered where asked, by scope, then key."""
+    where, values = _FIND, [tenant, kind]
+    if scope is not None:
+        where, values = where + " AND scope = ?", [*values, scope]
+    if key is not None:
+        where, values = where + " AND key = ?", [*values, key]
+    found = connection.execute(where + " ORDER BY scope, key LIMIT ?", (*values, max(limit, 0)))
+    return decode(found, _read, "records")
+
+
+def put(transaction: Transaction, tenant: str, writes: Sequence[RecordWrite]) -> bool:
+    """Apply all of the writes, or none where an expectation fails; say which."""
+    check_record_writes(writes)
+    connection = transaction.connection
+    for write in writes:
+        if write.expected is not None:
+            place = (tenant, write.kind, write.scope, write.key)
+            now = connection.execute(_VERSION, place).fetchone()
+            if write.expected != (now[0] if now else 0):
+                return False
+    transaction.writing()
+    for write in writes:
+        place = (tenant, write.kind, write.scope, write.key)
+        if write.body is None:
+            connection.execute(_DELETE, place)
+        else:
+            connection.execute(_PUT, (*place, write.body))
+    return True
+
+
+def _read(row: Sequence[Any]) -> Record:
+    check(row, _SHAPE)
+    kind, scope, key, body, version = row
+    return Record(kind, scope, key, body, version)
