@@ -14,7 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from hiermem.errors import ConfigError, ConvergenceError
 
-__all__ = ["ContextPolicy", "HierarchyConfig", "LevelConfig", "UpdatePolicy"]
+__all__ = [
+    "ContextPolicy",
+    "ExtractionOptions",
+    "HierarchyConfig",
+    "LevelConfig",
+    "UpdatePolicy",
+]
 
 Unit = Literal["tokens", "chars"]
 
@@ -74,6 +80,31 @@ class UpdatePolicy(_Policy):
     call_timeout: float = Field(default=120.0, gt=0)
     retries: int = Field(default=4, ge=0)
     drain: float = Field(default=30.0, ge=0)
+
+
+class ExtractionOptions(_Policy):
+    """How a session is extracted.
+
+    ``safe_processing_tokens`` is the most that one request may take, prompt, record and answer
+    together; None is 0.75 of the model's stated window, and no limit where it states none.
+    ``output_tokens`` is kept for the answer to one chunk, ``summary_tokens`` is the length of the
+    session's summary. ``repairs`` is how often an answer that is not of the schema is asked for
+    again. ``call_timeout`` and ``lease`` are in seconds, ``batch_delay`` between batches of
+    ``concurrency`` calls to remote models.
+    """
+
+    safe_processing_tokens: int | None = Field(default=None, ge=1, strict=True)
+    output_tokens: int = Field(default=4096, ge=256, le=200_000)
+    summary_tokens: int = Field(default=600, ge=50, le=20_000)
+    on_chunk_failure: Literal["abort", "partial"] = "abort"
+    oversized: Literal["fail", "slice"] = "fail"
+    repairs: int = Field(default=1, ge=0, le=5)
+    concurrency: int = Field(default=3, ge=1, le=256)
+    batch_delay: float = Field(default=1.5, ge=0)
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    call_timeout: float = Field(default=300.0, gt=0)
+    retries: int = Field(default=4, ge=0)
+    lease: float = Field(default=60.0, gt=0)
 
 
 class ContextPolicy(_Policy):

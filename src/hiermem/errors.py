@@ -6,7 +6,7 @@ message text, summary text or a key, so that an error can go into any log.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 __all__ = [
     "BudgetTooSmallError",
@@ -15,6 +15,7 @@ __all__ = [
     "CounterMismatchError",
     "HiermemError",
     "IllegalTransitionError",
+    "InvalidAnswerError",
     "InvalidMessageError",
     "InvalidTextError",
     "MemoryClosedError",
@@ -22,6 +23,7 @@ __all__ = [
     "ModelError",
     "ModelOverflowError",
     "ModelRefusedError",
+    "ModelTimeoutError",
     "NotFoundError",
     "PermanentModelError",
     "SessionClosedError",
@@ -166,6 +168,10 @@ class TransientModelError(ModelError):
     kind = "transient"
 
 
+class ModelTimeoutError(TransientModelError):
+    """The model did not answer in time; whether it charged is not known."""
+
+
 class PermanentModelError(ModelError):
     """Authentication, a bad request, an unknown model: the same call will fail again."""
 
@@ -180,3 +186,28 @@ class ModelRefusedError(PermanentModelError):
     """The model or its provider declined to answer."""
 
     kind = "refused"
+
+
+AnswerProblem: TypeAlias = Literal[
+    "empty",
+    "too_large",
+    "too_deep",
+    "not_json",
+    "duplicate_key",
+    "not_finite",
+    "bad_text",
+    "schema",
+]
+
+
+class InvalidAnswerError(ModelError):
+    """A model's answer is not the JSON that was asked for.
+
+    ``problem`` is what is wrong with it and ``where`` the place, such as ``entities.3.name``: the
+    names of fields and positions, and nothing that the model wrote.
+    """
+
+    def __init__(self, message: str, *, problem: AnswerProblem, where: str = "") -> None:
+        super().__init__(message, charged=True)
+        self.problem = problem
+        self.where = where

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, overload
+from typing import Any, Literal, Self, overload
 
-from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
+from hiermem.config import ContextPolicy, ExtractionOptions, HierarchyConfig, UpdatePolicy
+from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
@@ -23,20 +24,19 @@ from hiermem.engine import append as ingest
 from hiermem.engine import tree
 from hiermem.engine.append import About, Messages
 from hiermem.engine.context import ContextWindowManager, Strategy
+from hiermem.engine.graph import AsyncGraph, tri_vector
 from hiermem.engine.handle import Handle, config_from, utc_now
 from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.engine.update import update as run_update
 from hiermem.errors import MemoryClosedError, UsageError
-from hiermem.protocols import LLM, LLMRequest, LLMResponse, RunRecord, Store, TokenCounter
+from hiermem.extractor import ModelLike, SemanticGraphExtractor
+from hiermem.protocols import RunRecord, Store, TokenCounter
 from hiermem.tokens import default_counter
+from hiermem.trivector import TriVector
 from hiermem.types import SessionRecord, StoredMessage, Summary
 
 __all__ = ["AsyncMemory", "AsyncSession", "ModelLike"]
 
-#: A model, or a plain function that answers a request with text.
-ModelLike: TypeAlias = (
-    LLM | Callable[[LLMRequest], str | LLMResponse | Awaitable[str | LLMResponse]]
-)
 _log = logging.getLogger("hiermem.memory")
 
 
@@ -75,6 +75,7 @@ class AsyncMemory:
             clock=clock,
         )
         self._manager = ContextWindowManager.over(self._handle)
+        self._graph = AsyncGraph(self._open_handle)
         self._background: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -115,6 +116,11 @@ class AsyncMemory:
     def manager(self) -> ContextWindowManager:
         """Give the context window manager over this memory's store."""
         return self._manager
+
+    @property
+    def graph(self) -> AsyncGraph:
+        """Give the graph of everything that was extracted for this tenant."""
+        return self._graph
 
     def session(
         self,
@@ -374,6 +380,38 @@ class AsyncSession:
             cache_cold=cache_cold,
             allow_omission=allow_omission,
         )
+
+    async def extract(
+        self,
+        options: ExtractionOptions | None = None,
+        *,
+        on_progress: Callable[[ExtractionProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+    ) -> ExtractionReport:
+        """Make one TriVector of the session: a graph, what is open, where it is going.
+
+        See SemanticGraphExtractor.execute_tri_vector_extraction.
+        """
+        memory = self._memory
+        extractor = SemanticGraphExtractor.over(
+            self._handle,
+            memory._llm,  # noqa: SLF001
+            memory._prompts,  # noqa: SLF001
+        )
+        return await extractor.execute_tri_vector_extraction(
+            self._about.id,
+            options,
+            on_progress=on_progress,
+            max_calls=max_calls,
+            max_tokens=max_tokens,
+            deadline=deadline,
+        )
+
+    async def tri_vector(self) -> TriVector | None:
+        """Give the newest result of ``extract``, or None where there is none."""
+        return await tri_vector(self._handle, self._about.id)
 
     async def expand(
         self, node: Summary | ShownSummary | str, depth: int | None = 1

@@ -14,18 +14,22 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from hiermem.config import HierarchyConfig
+from hiermem.config import ExtractionOptions, HierarchyConfig
+from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
+from hiermem.core.graph import GraphEntity, Mention, Neighbour
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.selection import ContextSelection, ShownSummary
 from hiermem.engine.append import Messages
 from hiermem.engine.context import ContextWindowManager, Strategy
+from hiermem.engine.graph import AsyncGraph
 from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.errors import MemoryClosedError
 from hiermem.memory import AsyncMemory, AsyncSession, ModelLike
 from hiermem.protocols import RunRecord, Store, TokenCounter
+from hiermem.trivector import EntityType, TriVector
 from hiermem.types import SessionRecord, StoredMessage, Summary
 
-__all__ = ["Memory", "Session"]
+__all__ = ["Graph", "Memory", "Session"]
 
 T = TypeVar("T")
 
@@ -143,6 +147,11 @@ class Memory:
         """Give the (asynchronous) context window manager over this memory's store."""
         return self._memory.manager
 
+    @property
+    def graph(self) -> Graph:
+        """Give the graph of everything that was extracted for this tenant."""
+        return Graph(self._portal, self._memory.graph)
+
     def session(
         self,
         session_id: str,
@@ -187,6 +196,30 @@ class Memory:
 
 async def _built(**parts: Any) -> AsyncMemory:
     return AsyncMemory(**parts)
+
+
+class Graph:
+    """The graph of everything that was extracted for one tenant, blocking. See AsyncGraph."""
+
+    def __init__(self, portal: _Portal, graph: AsyncGraph) -> None:
+        self._portal = portal
+        self._graph = graph
+
+    def entity(self, name: str, *, type: EntityType | None = None) -> GraphEntity | None:  # noqa: A002
+        """Give the entity of that name or alias, in any spelling; None where there is none."""
+        return self._portal.call(self._graph.entity(name, type=type))
+
+    def entities(self, name: str, *, type: EntityType | None = None) -> tuple[GraphEntity, ...]:  # noqa: A002
+        """Give all entities of that name or alias, one a type and name, most mentioned first."""
+        return self._portal.call(self._graph.entities(name, type=type))
+
+    def neighbours(self, name: str, *, type: EntityType | None = None) -> tuple[Neighbour, ...]:  # noqa: A002
+        """Give what the entity of that name is related to, in both directions, heaviest first."""
+        return self._portal.call(self._graph.neighbours(name, type=type))
+
+    def mentions(self, name: str, *, type: EntityType | None = None) -> tuple[Mention, ...]:  # noqa: A002
+        """Give the places where the entity was mentioned: session, chunk and messages."""
+        return self._portal.call(self._graph.mentions(name, type=type))
 
 
 class Session:
@@ -287,6 +320,33 @@ class Session:
                 reserve_for_output=reserve_for_output,
             )
         )
+
+    def extract(
+        self,
+        options: ExtractionOptions | None = None,
+        *,
+        on_progress: Callable[[ExtractionProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+    ) -> ExtractionReport:
+        """Make one TriVector of the session: a graph, what is open, where it is going.
+
+        ``on_progress`` is called on the memory's own thread.
+        """
+        return self._portal.call(
+            self._session.extract(
+                options,
+                on_progress=on_progress,
+                max_calls=max_calls,
+                max_tokens=max_tokens,
+                deadline=deadline,
+            )
+        )
+
+    def tri_vector(self) -> TriVector | None:
+        """Give the newest result of ``extract``, or None where there is none."""
+        return self._portal.call(self._session.tri_vector())
 
     def expand(
         self, node: Summary | ShownSummary | str, depth: int | None = 1

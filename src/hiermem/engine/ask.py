@@ -7,18 +7,41 @@ cap would be passed. What an answer is worth is not asked here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Generic, Protocol
 
-from hiermem.engine.workshop import Workshop
-from hiermem.errors import HiermemError, ModelError, PermanentModelError, TransientModelError
-from hiermem.protocols import Attempt, LLMRequest, LLMResponse
+from typing_extensions import TypeVar
+
+from hiermem.engine.spending import Pace, Purse
+from hiermem.errors import (
+    HiermemError,
+    ModelError,
+    ModelTimeoutError,
+    PermanentModelError,
+    TransientModelError,
+)
+from hiermem.protocols import LLM, Attempt, LLMRequest, LLMResponse
 from hiermem.types import Node
 
 if TYPE_CHECKING:
     from tenacity import AsyncRetrying, RetryCallState
 
-__all__ = ["ClaimLostError", "Making", "UnexpectedModelError", "ask"]
+__all__ = ["Asker", "Books", "ClaimLostError", "Making", "Patience", "UnexpectedModelError", "ask"]
+
+
+class Named(Protocol):
+    """What calls are made for: a node, a chunk."""
+
+    @property
+    def id(self) -> str:
+        """Give the id under which the calls are journalled."""
+        ...
+
+
+N = TypeVar("N", bound=Named, default=Node)
 
 #: The longest pause that is waited out inside a run; a longer Retry-After is the next run's.
 _LONGEST_WAIT: Final = 120.0
@@ -26,6 +49,62 @@ _FIRST_WAIT: Final = 0.5
 _MOST_BACKOFF: Final = 30.0
 #: What a provider adds around each chat message.
 _PER_MESSAGE: Final = 4
+
+
+class Patience(Protocol):
+    """How long a call may take, in seconds, and how often it is tried again."""
+
+    @property
+    def call_timeout(self) -> float: ...  # noqa: D102 - described above
+    @property
+    def retries(self) -> int: ...  # noqa: D102 - described above
+
+
+class Books(Protocol[N]):
+    """Where claims are taken and calls are journalled. ``engine.ledger.Ledger`` is one."""
+
+    def claimed(self, node_id: str, /) -> bool:
+        """Say whether this run holds the lease."""
+        ...
+
+    async def claim(self, node: N, /) -> N | None:
+        """Take the lease; None where another run was faster."""
+        ...
+
+    async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
+        """Journal, before the call, that it is made, and how the ones before it ended."""
+        ...
+
+    def end(self, attempt: Attempt, /) -> None:
+        """Note how a journalled call ended."""
+        ...
+
+
+class Asker(Protocol[N]):
+    """What a call needs of its run. ``engine.workshop.Workshop`` is one."""
+
+    @property
+    def llm(self) -> LLM: ...  # noqa: D102 - described above
+    @property
+    def policy(self) -> Patience: ...  # noqa: D102 - described above
+    @property
+    def purse(self) -> Purse: ...  # noqa: D102 - described above
+    @property
+    def pace(self) -> Pace: ...  # noqa: D102 - described above
+    @property
+    def ledger(self) -> Books[N]: ...  # noqa: D102 - described above
+    @property
+    def run_id(self) -> str: ...  # noqa: D102 - described above
+    @property
+    def session_id(self) -> str: ...  # noqa: D102 - described above
+    @property
+    def now(self) -> Callable[[], datetime]: ...  # noqa: D102 - described above
+    @property
+    def sleep(self) -> Callable[[float], Awaitable[None]]: ...  # noqa: D102 - described above
+
+    def idle(self) -> AbstractContextManager[None]:
+        """Mark the running task as one that only waits."""
+        ...
 
 
 class ClaimLostError(Exception):
@@ -37,10 +116,10 @@ class UnexpectedModelError(ModelError):
 
 
 @dataclass(slots=True)
-class Making:
+class Making(Generic[N]):
     """The making of one node: what it is claimed as, and the calls it took."""
 
-    node: Node
+    node: N
     input_tokens: int
     calls: int = 0
     tokens_in: int = 0
@@ -48,7 +127,7 @@ class Making:
     ended: list[Attempt] = field(default_factory=list[Attempt])
 
 
-async def ask(shop: Workshop, making: Making, request: LLMRequest) -> LLMResponse:
+async def ask(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMResponse:
     """Call the model, trying again where that may help.
 
     Raises SpendLimitError before a call that would pass a cap, ClaimLostError where another run
@@ -60,12 +139,12 @@ async def ask(shop: Workshop, making: Making, request: LLMRequest) -> LLMRespons
     raise AssertionError("the last try returns or raises")
 
 
-def end_with(making: Making, attempt_reason: str) -> None:
+def end_with(making: Making[N], attempt_reason: str) -> None:
     """Record why the last answer was not taken as it was."""
     making.ended[-1] = replace(making.ended[-1], outcome="rejected", reason=attempt_reason)
 
 
-def _retrying(shop: Workshop) -> AsyncRetrying:
+def _retrying(shop: Asker[N]) -> AsyncRetrying:
     """Make the retry policy: transient errors only, exponential with jitter, or as asked for."""
     from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
@@ -100,7 +179,7 @@ def _retrying(shop: Workshop) -> AsyncRetrying:
     )
 
 
-async def _once(shop: Workshop, making: Making, request: LLMRequest) -> LLMResponse:
+async def _once(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMResponse:
     """Make one call: reserve, take the turn, claim, journal, call, settle."""
     purse, remote = shop.purse, shop.llm.remote
     tokens_in = making.input_tokens
@@ -146,7 +225,7 @@ async def _once(shop: Workshop, making: Making, request: LLMRequest) -> LLMRespo
         purse.settle(reserved, tokens_in=used_in, tokens_out=used_out)
 
 
-async def _announce(shop: Workshop, making: Making) -> Attempt:
+async def _announce(shop: Asker[N], making: Making[N]) -> Attempt:
     """Take the node's lease and journal the call, where the model is remote.
 
     Raises ClaimLostError.
@@ -177,7 +256,7 @@ async def _announce(shop: Workshop, making: Making) -> Attempt:
 
 
 def _end_in_error(
-    shop: Workshop, making: Making, attempt: Attempt, error: Exception, *, tokens_in: int
+    shop: Asker[N], making: Making[N], attempt: Attempt, error: Exception, *, tokens_in: int
 ) -> ModelError:
     """Journal a call that raised, and say what it means as one of our errors.
 
@@ -186,7 +265,9 @@ def _end_in_error(
     name = type(error).__name__
     if isinstance(error, ModelError):
         told: ModelError = error
-    elif isinstance(error, (TimeoutError, ConnectionError)):
+    elif isinstance(error, TimeoutError):
+        told = ModelTimeoutError(f"the call ended in {name}")
+    elif isinstance(error, ConnectionError):
         told = TransientModelError(f"the call ended in {name}")
     elif isinstance(error, HiermemError):
         told = PermanentModelError(f"the call ended in {name}", charged=False)
@@ -202,7 +283,7 @@ def _end_in_error(
     return told
 
 
-def _end(shop: Workshop, making: Making, attempt: Attempt) -> None:
+def _end(shop: Asker[N], making: Making[N], attempt: Attempt) -> None:
     ended = replace(attempt, ended_at=shop.now())
     shop.ledger.end(ended)
     making.ended.append(ended)

@@ -15,15 +15,25 @@ from typing import Any, Final
 from hiermem.core.plan import UpdateReport
 from hiermem.engine.workshop import Workshop
 from hiermem.errors import StoreError
-from hiermem.protocols import RunRecord
+from hiermem.protocols import RunRecord, TenantStore
 
-__all__ = ["Run"]
+__all__ = ["Run", "note_cut_off"]
 
 _log = logging.getLogger("hiermem.update")
 #: Beats within one lease, so that two may fail before it ends.
 _BEATS: Final = 3
 #: How many of the newest runs are looked at for one that was cut off.
 _LOOKED_AT: Final = 20
+
+
+async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: datetime) -> None:
+    """Mark runs of that kind and subject that stopped beating without an end as interrupted."""
+    for run in await store.runs(subject=subject, limit=_LOOKED_AT):
+        if run.kind != kind or run.outcome != "running":
+            continue
+        until = run.detail.get("alive_until")
+        if not isinstance(until, str) or datetime.fromisoformat(until) <= now:
+            await store.put_run(replace(run, outcome="interrupted", ended_at=run.ended_at or now))
 
 
 class Run:
@@ -39,15 +49,8 @@ class Run:
 
     async def note_cut_off(self) -> None:
         """Mark runs of this session that stopped beating without an end as interrupted."""
-        now = self._shop.now()
-        for run in await self._shop.store.runs(subject=self._shop.session_id, limit=_LOOKED_AT):
-            if run.kind != "update" or run.outcome != "running":
-                continue
-            until = run.detail.get("alive_until")
-            if not isinstance(until, str) or datetime.fromisoformat(until) <= now:
-                await self._shop.store.put_run(
-                    replace(run, outcome="interrupted", ended_at=run.ended_at or now)
-                )
+        shop = self._shop
+        await note_cut_off(shop.store, shop.session_id, kind="update", now=shop.now())
 
     async def begin(self) -> None:
         """Journal, once, that the run has work to do."""

@@ -19,6 +19,7 @@ from hiermem.core.plan import anchor_limit
 from hiermem.errors import (
     ModelOverflowError,
     ModelRefusedError,
+    ModelTimeoutError,
     PermanentModelError,
     TransientModelError,
 )
@@ -158,7 +159,7 @@ def write(request: LLMRequest) -> str:
 
 
 _RAISED: Final[Mapping[str, Callable[[], Exception]]] = {
-    "timeout": lambda: TransientModelError("timed out", charged=None),
+    "timeout": lambda: ModelTimeoutError("timed out", charged=None),
     "rate_limit": lambda: TransientModelError("429", charged=False, retry_after=0.01),
     "rate_limit_bare": lambda: TransientModelError("429", charged=False),
     "server_error": lambda: TransientModelError("503", charged=None),

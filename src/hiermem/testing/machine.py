@@ -10,6 +10,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from hiermem.errors import HiermemError
-from hiermem.protocols import LogEvent, NodeWrite, RecordWrite, Store, TenantStore, ViewRecord
+from hiermem.protocols import (
+    LogEvent,
+    NodeWrite,
+    Record,
+    RecordWrite,
+    Store,
+    TenantStore,
+    ViewRecord,
+)
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.samples import NOW, attempt, contents, node, remade, run, write
 from hiermem.testing.strategies import HOSTILE_NAMES, stored_messages, texts
@@ -227,9 +236,8 @@ class StoreMachine(RuleBasedStateMachine):
         self._both(tenant, lambda handle: handle.put_records(writes))
         for other in HOSTILE_NAMES[:6]:
             self._both(other, lambda handle: handle.records(kind, limit=3))
-        for scope, key, _, _ in picks:
-            self._both(tenant, lambda handle, key=key: handle.records(kind, key=key))
-            self._both(tenant, lambda handle, scope=scope: handle.records(kind, scope=scope))
+        for each in writes:
+            self._both(tenant, partial(_found, each))
 
     # -- reading
 
@@ -270,6 +278,14 @@ class StoreMachine(RuleBasedStateMachine):
             if self._store is not None:
                 self._runner.run(self._store.close())
             self._runner.close()
+
+
+async def _found(write: RecordWrite, handle: TenantStore) -> list[list[Record]]:
+    return [
+        await handle.records(write.kind, scope=write.scope),
+        await handle.records(write.kind, key=write.key),
+        await handle.records(write.kind, scope=write.scope, key=write.key),
+    ]
 
 
 async def _reusable(handle: TenantStore) -> list[Revision | None]:

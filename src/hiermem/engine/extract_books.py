@@ -1,0 +1,346 @@
+"""Writes what becomes of chunks: claims under a lease, answers, the journal of calls and the run.
+
+The one rule: what is paid for is not lost, and what is not recorded did not happen. An answer is
+written as soon as it is there; a write is tried again while the store fails and recognised where it
+took effect all the same; a failure to record the run is raised and ends the extraction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
+
+from hiermem.core.chunks import Chunk
+from hiermem.core.extract_plan import (
+    Claim,
+    Failure,
+    Kept,
+    failure_detail,
+    read_kept,
+    write_claim,
+    write_kept,
+)
+from hiermem.engine.runs import note_cut_off
+from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
+from hiermem.protocols import Attempt, Record, RecordWrite, RunRecord, TenantStore
+
+__all__ = ["CHUNK", "JOIN", "ExtractionBooks", "Piece", "Step"]
+
+T = TypeVar("T")
+
+#: The kinds of record that hold the answer to a chunk, and one summary made of several.
+CHUNK: Final = "chunk"
+JOIN: Final = "join"
+#: How often a write is tried while the store fails, and the first pause in seconds, doubled each.
+_TRIES: Final = 5
+_PAUSE: Final = 0.05
+#: Beats within one lease, so that two may fail before it ends.
+_BEATS: Final = 3
+#: The most chunks of one session that are looked up at once.
+_ALL: Final = 1_000_000
+_log = logging.getLogger("hiermem.extract")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the summaries' reduction, as calls are made for it."""
+
+    id: str
+
+
+Piece: TypeAlias = Chunk | Step
+
+
+class ExtractionBooks:
+    """One run's writing hand in one session."""
+
+    def __init__(
+        self,
+        store: TenantStore,
+        session_id: str,
+        *,
+        run_id: str,
+        lease: float,
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]],
+        model: str,
+    ) -> None:
+        self.unknown = 0
+        self._store, self._session_id, self._run_id = store, session_id, run_id
+        self._lease, self._now, self._sleep = timedelta(seconds=lease), now, sleep
+        self._model = model
+        self._claims: dict[str, Record] = {}
+        self._begun: dict[str, Attempt] = {}
+        self._failures: list[Failure] = []
+        self._lock = asyncio.Lock()
+        self._run = RunRecord(run_id, "extraction", session_id, now())
+
+    # -- chunks
+
+    async def kept(self) -> dict[str, Kept]:
+        """Give the answers on record for this session, by the chunks' input hashes."""
+        found: dict[str, Kept] = {}
+        for record in await self._store.records(CHUNK, scope=self._session_id, limit=_ALL):
+            body = read_kept(record.body)
+            if isinstance(body, Kept):
+                found[record.key] = body
+        return found
+
+    def claimed(self, id_: str) -> bool:
+        """Say whether this run holds the lease, as far as it knows; a step needs none."""
+        return id_ in self._claims or id_.startswith(f"{self._session_id}:reduce:")
+
+    async def claim(self, chunk: Piece) -> Piece | None:
+        """Take the chunk's lease, durably; None where its answer is there, or being made.
+
+        Where the lease of a cut-off run had ended, its unfinished attempts become ``unknown``.
+        """
+        if not isinstance(chunk, Chunk):
+            return chunk
+        async with self._lock:
+            before, found = await self._look(chunk)
+            now = self._now()
+            if isinstance(found, Kept):
+                return None
+            if isinstance(found, Claim):
+                if found.run_id != self._run_id and found.until > now:
+                    return None
+                await self._cut_off(found.run_id, chunk.id)
+            body = write_claim(Claim(self._run_id, now + self._lease))
+            record = await self._put(chunk.input_hash, body, before.version if before else 0)
+            if record is None:
+                return None
+            self._claims[chunk.id] = record
+            return chunk
+
+    async def standing(self, chunk: Chunk) -> Kept | Claim | None:
+        """Give the answer to the chunk, or who is asking for it; None where it is free."""
+        _, found = await self._look(chunk)
+        return None if isinstance(found, Claim) and found.until <= self._now() else found
+
+    async def commit(self, chunk: Chunk, kept: Kept, attempts: Sequence[Attempt]) -> Kept:
+        """Write an answer; give the one that stands, which another run may have written first."""
+        async with self._lock:
+            claim = self._claims.pop(chunk.id, None)
+            version = claim.version if claim else 0
+            for _ in range(_TRIES):
+                if await self._put(chunk.input_hash, write_kept(kept), version) is not None:
+                    break
+                record, found = await self._look(chunk)
+                if isinstance(found, Kept):
+                    kept = found
+                    break
+                # Our lease ran out and was given away, but the answer is here and paid for.
+                version = record.version if record else 0
+        await self._journal(attempts)
+        return kept
+
+    async def give_up(self, chunk: Piece, attempts: Sequence[Attempt]) -> None:
+        """Release one claim that came to nothing, and journal its calls."""
+        async with self._lock:
+            held = self._claims.pop(chunk.id, None)
+            if held is not None:
+                await self._drop([held])
+        await self._journal(attempts)
+
+    async def renew(self) -> None:
+        """Lengthen the leases of all claimed chunks; forget those that were given away."""
+        async with self._lock:
+            body = write_claim(Claim(self._run_id, self._now() + self._lease))
+            for id_, held in list(self._claims.items()):
+                record = await self._put(held.key, body, held.version)
+                if record is None:
+                    del self._claims[id_]
+                else:
+                    self._claims[id_] = record
+
+    async def prune(self, chunks: Sequence[Chunk], strategy: str) -> None:
+        """Delete answers made in the same way for stretches that are no longer chunks."""
+        current = {chunk.input_hash for chunk in chunks}
+        writes = [
+            RecordWrite(CHUNK, record.scope, record.key, None, record.version)
+            for record in await self._store.records(CHUNK, scope=self._session_id, limit=_ALL)
+            if record.key not in current
+            and isinstance(body := read_kept(record.body), Kept)
+            and body.strategy == strategy
+        ]
+        if writes:
+            await self._steady(lambda: self._store.put_records(writes))
+
+    # -- summaries
+
+    async def joined(self, key: str) -> Kept | None:
+        """Give the summary that was made of the same texts before, or None."""
+        for record in await self._store.records(JOIN, scope=self._session_id, key=key):
+            found = read_kept(record.body)
+            return found if isinstance(found, Kept) else None
+        return None
+
+    async def keep_joined(self, key: str, kept: Kept, attempts: Sequence[Attempt]) -> None:
+        """Write a summary made of several."""
+        write = RecordWrite(JOIN, self._session_id, key, write_kept(kept))
+        await self._steady(lambda: self._store.put_records([write]))
+        await self._journal(attempts)
+
+    async def prune_joined(self, keys: Sequence[str], strategy: str) -> None:
+        """Delete summaries made in the same way that this run had no use for."""
+        writes = [
+            RecordWrite(JOIN, record.scope, record.key, None, record.version)
+            for record in await self._store.records(JOIN, scope=self._session_id, limit=_ALL)
+            if record.key not in keys
+            and isinstance(body := read_kept(record.body), Kept)
+            and body.strategy == strategy
+        ]
+        if writes:
+            await self._steady(lambda: self._store.put_records(writes))
+
+    async def write(self, writes: Sequence[RecordWrite]) -> bool:
+        """Write records, all or none; say which."""
+        return await self._steady(lambda: self._store.put_records(writes))
+
+    # -- calls
+
+    async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
+        """Journal, before the call, that it is made, and how the ones before it ended."""
+        self._begun[attempt.id] = attempt
+        await self._journal([*ended, attempt])
+
+    def end(self, attempt: Attempt) -> None:
+        """Note how a journalled call ended; the next write of its chunk records it."""
+        if attempt.id in self._begun:
+            self._begun[attempt.id] = attempt
+
+    async def release(self) -> None:
+        """Let go of every claim and report the calls that were cut off as ``unknown``."""
+        async with self._lock:
+            ended = [
+                self._as_unknown(attempt) if attempt.outcome == "started" else attempt
+                for attempt in self._begun.values()
+            ]
+            self.unknown += sum(attempt.outcome == "unknown" for attempt in ended)
+            held = list(self._claims.values())
+            self._claims.clear()
+            await self._drop(held)
+        await self._journal(ended)
+
+    # -- the run
+
+    async def begin_run(self) -> None:
+        """Journal that the run began, and mark those that were cut off."""
+        await self._steady(
+            lambda: note_cut_off(self._store, self._session_id, kind="extraction", now=self._now())
+        )
+        await self._put_run(self._alive())
+
+    async def fail(self, failure: Failure) -> None:
+        """Record a failure in the run, at once: whatever else fails, this one is known."""
+        self._failures.append(failure)
+        await self._put_run(self._alive())
+
+    async def note(self, detail: Mapping[str, Any]) -> None:
+        """Record how far the run is, before what it made is kept."""
+        alive = self._alive()
+        await self._put_run(replace(alive, detail={**detail, **alive.detail}))
+
+    async def end_run(self, outcome: Any, detail: Mapping[str, Any]) -> None:
+        """Record how the run ended."""
+        ended = replace(self._run, outcome=outcome, ended_at=self._now(), detail=dict(detail))
+        await self._put_run(ended)
+
+    async def break_off(self, error: BaseException, detail: Mapping[str, Any]) -> None:
+        """Record that the run was cancelled or met an error, with the failures until then."""
+        cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
+        known = {"failures": [failure_detail(each) for each in self._failures]}
+        await self.end_run(
+            "interrupted" if cancelled else "error",
+            {"model": self._model, **detail, **known, "reason": type(error).__name__},
+        )
+
+    async def beat(self) -> None:
+        """Renew the leases and the run's own sign of life until cancelled."""
+        while True:
+            await asyncio.sleep(self._lease.total_seconds() / _BEATS)
+            try:
+                await self.renew()
+                await self._store.put_run(self._alive())
+            except StoreError as error:
+                # Missing a beat is harmless; the next one, or the commit, will tell.
+                what = type(error).__name__
+                _log.warning("run %s: a heartbeat failed: %s", self._run_id, what)
+
+    def _alive(self) -> RunRecord:
+        detail: dict[str, Any] = {
+            "model": self._model,
+            "alive_until": (self._now() + self._lease).isoformat(),
+            "failures": [failure_detail(failure) for failure in self._failures],
+        }
+        return replace(self._run, detail=detail)
+
+    async def _put_run(self, run: RunRecord) -> None:
+        await self._steady(lambda: self._store.put_run(run))
+
+    # -- the store
+
+    async def _look(self, chunk: Chunk) -> tuple[Record | None, Kept | Claim | None]:
+        found = await self._steady(
+            lambda: self._store.records(CHUNK, scope=self._session_id, key=chunk.input_hash)
+        )
+        return (found[0], read_kept(found[0].body)) if found else (None, None)
+
+    async def _put(self, key: str, body: str, version: int) -> Record | None:
+        """Write a chunk's record over ``version``; None where another one is stored."""
+        write = RecordWrite(CHUNK, self._session_id, key, body, version)
+        if await self._steady(lambda: self._store.put_records([write])):
+            return Record(CHUNK, self._session_id, key, body, version + 1)
+        # A try that the store reported as failed may have taken effect.
+        found = await self._store.records(CHUNK, scope=self._session_id, key=key)
+        mine = Record(CHUNK, self._session_id, key, body, version + 1)
+        return mine if found == [mine] else None
+
+    async def _drop(self, held: Sequence[Record]) -> None:
+        for record in held:
+            # One by one: a lease that was given away must not keep the others from being released.
+            writes = [RecordWrite(CHUNK, record.scope, record.key, None, record.version)]
+            await self._steady(partial(self._store.put_records, writes))
+
+    async def _journal(self, attempts: Sequence[Attempt]) -> None:
+        if not attempts:
+            return
+        await self._steady(lambda: self._store.write_nodes(self._session_id, [], attempts=attempts))
+        for attempt in attempts:
+            if attempt.outcome != "started":
+                self._begun.pop(attempt.id, None)
+
+    async def _cut_off(self, run_id: str, chunk_id: str) -> None:
+        """Report the unfinished calls of a cut-off run for this chunk as ``unknown``."""
+        if run_id == self._run_id:
+            return
+        journal = await self._store.attempts(run_id=run_id, limit=_ALL)
+        cut_off = [
+            self._as_unknown(attempt)
+            for attempt in journal
+            if attempt.node_id == chunk_id and attempt.outcome == "started"
+        ]
+        self.unknown += len(cut_off)
+        await self._journal(cut_off)
+
+    def _as_unknown(self, attempt: Attempt) -> Attempt:
+        return replace(attempt, outcome="unknown", reason="cut_off", ended_at=self._now())
+
+    async def _steady(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Do it, trying again while the store fails; what it raises last is raised."""
+        for tried in range(1, _TRIES + 1):
+            try:
+                return await call()
+            except (StoreCorruptError, StoreNewerError):
+                raise
+            except StoreError:
+                if tried == _TRIES:
+                    raise
+                await self._sleep(_PAUSE * 2 ** (tried - 1))
+        raise AssertionError("the last try returns or raises")

@@ -1,0 +1,249 @@
+"""Extracts one chunk: reads it, asks, has an unreadable answer repaired, commits what is fit.
+
+The one rule: what comes out is an answer that is already on record, or a failure with its reason.
+What a chunk is, what a request says and what an error means is decided in ``core``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from hiermem.config import ExtractionOptions
+from hiermem.core import extract_prompt
+from hiermem.core.chunks import Chunk, sources
+from hiermem.core.extract_plan import Claim, Failure, Kept, Threshold, cause_of, finish_cause
+from hiermem.core.parse import parse
+from hiermem.core.prompt import Facts, PromptTemplate
+from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
+from hiermem.engine.extract_books import ExtractionBooks, Piece
+from hiermem.engine.spending import Pace, Purse
+from hiermem.errors import InvalidAnswerError, ModelError
+from hiermem.protocols import LLM, LLMRequest, LLMResponse, TenantStore, TokenCounter
+from hiermem.trivector import Answer
+from hiermem.types import SessionRecord, StoredMessage
+
+__all__ = ["PAGE", "Made", "Shop", "extract_chunk", "limit_without_answer", "prompts_key"]
+
+#: Messages read at once.
+PAGE: Final = 1000
+#: Seconds between two looks at a chunk that another run is asking for.
+_LOOK: Final = 0.25
+
+
+@dataclass(slots=True)
+class Shop:
+    """One extraction's tools; what ``engine.ask`` needs of a run."""
+
+    store: TenantStore
+    record: SessionRecord
+    policy: ExtractionOptions
+    llm: LLM
+    counter: TokenCounter
+    templates: Mapping[str, PromptTemplate]
+    limit: Threshold
+    strategy: str
+    now: Callable[[], datetime]
+    sleep: Callable[[float], Awaitable[None]]
+    run_id: str
+    purse: Purse
+    pace: Pace
+    ledger: ExtractionBooks
+    waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
+
+    @property
+    def session_id(self) -> str:
+        """Give the session's id."""
+        return self.record.id
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Mark the running task as one that only waits."""
+        task = asyncio.current_task()
+        self.waiting.add(task)
+        try:
+            yield
+        finally:
+            self.waiting.discard(task)
+
+    def facts(self, *, first_at: datetime, last_at: datetime, messages: int, of: int = 0) -> Facts:
+        """Give what a prompt tells about a stretch, or about the summaries ``of`` it."""
+        return Facts(
+            title=self.record.title,
+            participants=self.record.participants,
+            first_at=first_at,
+            last_at=last_at,
+            messages=messages,
+            summaries=of,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What came of one chunk: an answer on record, or a failure; with what it took."""
+
+    chunk: Chunk
+    kept: Kept | None = None
+    failure: Failure | None = None
+    reused: bool = False
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    seconds: float = 0.0
+
+
+def prompts_key(*, join: bool = False) -> str:
+    """Name the template of a chunk's request, or of the summaries' reduction."""
+    return "extract.reduce" if join else "extract.map"
+
+
+def limit_without_answer(shop: Shop) -> int | None:
+    """Give the most tokens that a rendered request may have beside its schema and its answer."""
+    if shop.limit.tokens is None:
+        return None
+    schema = extract_prompt.schema_tokens(shop.counter.count)
+    return shop.limit.tokens - schema - shop.policy.output_tokens
+
+
+async def extract_chunk(shop: Shop, chunk: Chunk) -> Made:
+    """Get the answer to one chunk, asking for it or waiting for who already does.
+
+    Raises SpendLimitError where a cap forbids the call, and what the store raises.
+    """
+    begun = time.monotonic()
+    making: Making[Piece] = Making(chunk, chunk.tokens)
+    while True:
+        try:
+            made = await _ask_for(shop, chunk, making)
+            return replace(made, seconds=time.monotonic() - begun)
+        except ClaimLostError:
+            found = await shop.ledger.standing(chunk)
+            while isinstance(found, Claim):
+                with shop.idle():
+                    await shop.sleep(_LOOK)
+                found = await shop.ledger.standing(chunk)
+            if found is not None:
+                return Made(chunk, found, reused=True, seconds=time.monotonic() - begun)
+
+
+async def _ask_for(shop: Shop, chunk: Chunk, making: Making[Piece]) -> Made:
+    """Ask, and once more for each repair that is left. Raises ClaimLostError, SpendLimitError."""
+    request = await _request(shop, chunk)
+    if request is None:
+        empty = Answer(summary="").model_dump_json()
+        return await _commit(shop, chunk, making, empty, model=shop.llm.name)
+    most = limit_without_answer(shop)
+    count = shop.counter.count
+    if most is not None and extract_prompt.request_tokens(request.messages, count) > most:
+        return await _failed(shop, chunk, making, ("overflow", "over the limit, not sent"))
+    first = request.messages
+    for repairs_left in range(shop.policy.repairs, -1, -1):
+        try:
+            response = await ask(shop, making, request)
+        except ModelError as error:
+            return await _failed(shop, chunk, making, cause_of(error))
+        cause = finish_cause(response)
+        if cause is not None:
+            end_with(making, cause[1])
+            return await _failed(shop, chunk, making, cause)
+        try:
+            answer = await asyncio.to_thread(parse, response.text)
+        except InvalidAnswerError as error:
+            end_with(making, f"schema:{error.problem}")
+            if not repairs_left:
+                return await _failed(shop, chunk, making, cause_of(error))
+            room = extract_prompt.request_tokens(first, count) + extract_prompt.REPAIR_ROOM
+            repaired = extract_prompt.repair(
+                first, error, count=count, limit=room if most is None else most
+            )
+            request = replace(request, messages=repaired)
+            continue
+        return await _commit(
+            shop, chunk, making, answer.model_dump_json(), model=_name_of(shop, response)
+        )
+    raise AssertionError("the last try returns")
+
+
+def _name_of(shop: Shop, response: LLMResponse) -> str:
+    return response.model or shop.llm.name
+
+
+async def _request(shop: Shop, chunk: Chunk) -> LLMRequest | None:
+    """Make the request for a chunk; None where there is nothing in it to read."""
+    messages = [stored async for stored in _messages_of(shop, chunk)]
+
+    def made() -> LLMRequest | None:
+        inputs = sources(messages, chunk)
+        if not inputs:
+            return None
+        return extract_prompt.request(
+            shop.templates[prompts_key()],
+            inputs,
+            facts=shop.facts(
+                first_at=min(stored.created_at for stored in messages),
+                last_at=max(stored.created_at for stored in messages),
+                messages=chunk.messages,
+            ),
+            counter=shop.counter,
+            max_tokens=shop.policy.output_tokens,
+            temperature=shop.policy.temperature,
+        )
+
+    return await asyncio.to_thread(made)
+
+
+async def _messages_of(shop: Shop, chunk: Chunk) -> AsyncIterator[StoredMessage]:
+    """Read the messages of a chunk, in pages; those of other threads in between are passed over."""
+    within = [(span.start, span.stop) for span in chunk.spans]
+    place = 0
+    for start in range(chunk.span.start, chunk.span.stop, PAGE):
+        stop = min(start + PAGE, chunk.span.stop)
+        for stored in await shop.store.messages(shop.session_id, start, stop):
+            while stored.index >= within[place][1]:
+                place += 1
+            if stored.index >= within[place][0]:
+                yield stored
+
+
+async def _commit(
+    shop: Shop, chunk: Chunk, making: Making[Piece], answer: str, *, model: str
+) -> Made:
+    """Put the answer on record. Shielded: what is paid for is not lost to a cancellation."""
+    kept = Kept(answer, shop.strategy, model, making.calls, making.tokens_in, making.tokens_out)
+    standing = await _finished(shop.ledger.commit(chunk, kept, tuple(making.ended)))
+    return Made(
+        chunk,
+        standing,
+        calls=making.calls,
+        tokens_in=making.tokens_in,
+        tokens_out=making.tokens_out,
+    )
+
+
+async def _failed(shop: Shop, chunk: Chunk, making: Making[Piece], cause: tuple[Any, str]) -> Made:
+    """Record the failure in the run, then let go of the claim."""
+    failure = Failure(chunk.id, "map", cause[0], making.calls, cause[1])
+    await shop.ledger.fail(failure)
+    await shop.ledger.give_up(chunk, tuple(making.ended))
+    return Made(
+        chunk,
+        failure=failure,
+        calls=making.calls,
+        tokens_in=making.tokens_in,
+        tokens_out=making.tokens_out,
+    )
+
+
+async def _finished(work: Awaitable[Kept]) -> Kept:
+    """Wait for ``work`` to its end even where the waiting is cancelled, then be cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

@@ -1,0 +1,95 @@
+"""The extractor on its own: a session of any length becomes one TriVector, over any store.
+
+The one rule: nothing is decided here; a call hands its arguments to the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import TypeAlias
+
+from hiermem.config import ExtractionOptions, HierarchyConfig
+from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
+from hiermem.core.prompt import PromptTemplate
+from hiermem.core.text import check_name
+from hiermem.engine.extract import extract
+from hiermem.engine.handle import Handle, utc_now
+from hiermem.protocols import LLM, LLMRequest, LLMResponse, Store, TokenCounter
+from hiermem.tokens import default_counter
+
+__all__ = ["ModelLike", "SemanticGraphExtractor"]
+
+#: A model, or a plain function that answers a request with text.
+ModelLike: TypeAlias = (
+    LLM | Callable[[LLMRequest], str | LLMResponse | Awaitable[str | LLMResponse]]
+)
+
+
+class SemanticGraphExtractor:
+    """Extracts sessions of one tenant over any store. Asynchronous.
+
+    ``llm`` may be a model or a plain function; without one the rule-based offline model is used.
+    ``prompts`` replaces the templates "extract.map" and "extract.reduce".
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        llm: ModelLike | None = None,
+        *,
+        tenant: str = "default",
+        token_counter: TokenCounter | None = None,
+        prompts: Mapping[str, PromptTemplate | str] | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        from hiermem.defaults import as_llm
+
+        self._llm = as_llm(llm)
+        self._prompts = dict(prompts or {})
+        self._handle = Handle(
+            store=store.tenant(check_name(tenant, what="tenant")),
+            counter=token_counter or default_counter(),
+            config=HierarchyConfig.by_tokens(),
+            clock=clock,
+        )
+
+    @classmethod
+    def over(
+        cls, handle: Handle, llm: LLM, prompts: Mapping[str, PromptTemplate | str]
+    ) -> SemanticGraphExtractor:
+        """Make an extractor that shares a memory's handle and model."""
+        extractor = cls.__new__(cls)
+        extractor._handle, extractor._llm = handle, llm  # noqa: SLF001 - a constructor of this class
+        extractor._prompts = dict(prompts)  # noqa: SLF001
+        return extractor
+
+    async def execute_tri_vector_extraction(
+        self,
+        session_id: str,
+        options: ExtractionOptions | None = None,
+        *,
+        on_progress: Callable[[ExtractionProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+    ) -> ExtractionReport:
+        """Extract the session as it is now, keep the result, and give what was done.
+
+        What an earlier run was answered for the same stretch is not asked for again. The caps
+        end the run before they are passed. See ``ExtractionReport`` for how a failure is told.
+
+        Raises NotFoundError, CounterMismatchError, ConfigError for a limit that is impossible, and
+        StoreError where the store, the run's record included, could not be written.
+        """
+        return await extract(
+            self._handle,
+            session_id,
+            llm=self._llm,
+            options=options,
+            prompts=self._prompts,
+            on_progress=on_progress,
+            max_calls=max_calls,
+            max_tokens=max_tokens,
+            deadline=deadline,
+        )
