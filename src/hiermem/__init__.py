@@ -1,13 +1,29 @@
 """Conversation memory without end: an embeddable library of hierarchical summaries."""
 
 from hiermem._version import __version__
-from hiermem.config import ContextPolicy, HierarchyConfig, LevelConfig, UpdatePolicy
+from hiermem.config import (
+    ContextPolicy,
+    ExtractionOptions,
+    HierarchyConfig,
+    LevelConfig,
+    UpdatePolicy,
+)
 from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
+from hiermem.core.diagram import graphml as to_graphml
+from hiermem.core.diagram import mermaid as to_mermaid
+from hiermem.core.extract_plan import (
+    ChunkReport,
+    ExtractionProgress,
+    ExtractionReport,
+    Failure,
+)
+from hiermem.core.graph import GraphEntity, Mention, Neighbour
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
 from hiermem.core.trigger import CompressionTrigger
 from hiermem.engine.context import ContextWindowManager
+from hiermem.engine.graph import AsyncGraph
 from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.errors import (
     BudgetTooSmallError,
@@ -15,11 +31,13 @@ from hiermem.errors import (
     ConvergenceError,
     CounterMismatchError,
     HiermemError,
+    InvalidAnswerError,
     InvalidMessageError,
     InvalidTextError,
     MemoryClosedError,
     MessageConflictError,
     ModelError,
+    ModelTimeoutError,
     NotFoundError,
     PermanentModelError,
     SessionClosedError,
@@ -31,19 +49,23 @@ from hiermem.errors import (
     TransientModelError,
     UsageError,
 )
+from hiermem.extractor import SemanticGraphExtractor
 from hiermem.memory import AsyncMemory, AsyncSession
 from hiermem.protocols import (
     LLM,
     LLMRequest,
     LLMResponse,
+    Record,
+    RecordWrite,
     RunRecord,
     Store,
     TenantStore,
     TokenCounter,
     Usage,
 )
-from hiermem.sync import Memory, Session
+from hiermem.sync import Graph, Memory, Session
 from hiermem.tokens import ApproximateCounter, TiktokenCounter
+from hiermem.trivector import Delta, Entity, Provenance, Relation, Strategy, TriVector
 from hiermem.types import (
     FilePart,
     ImagePart,
@@ -62,9 +84,11 @@ from hiermem.types import (
 __all__ = [
     "LLM",
     "ApproximateCounter",
+    "AsyncGraph",
     "AsyncMemory",
     "AsyncSession",
     "BudgetTooSmallError",
+    "ChunkReport",
     "CompressionTrigger",
     "ConfigError",
     "ContextBudget",
@@ -73,10 +97,19 @@ __all__ = [
     "ContextWindowManager",
     "ConvergenceError",
     "CounterMismatchError",
+    "Delta",
+    "Entity",
+    "ExtractionOptions",
+    "ExtractionProgress",
+    "ExtractionReport",
+    "Failure",
     "FilePart",
+    "Graph",
+    "GraphEntity",
     "HierarchyConfig",
     "HiermemError",
     "ImagePart",
+    "InvalidAnswerError",
     "InvalidMessageError",
     "InvalidTextError",
     "JsonPart",
@@ -85,15 +118,23 @@ __all__ = [
     "LevelConfig",
     "Memory",
     "MemoryClosedError",
+    "Mention",
     "Message",
     "MessageConflictError",
     "ModelError",
+    "ModelTimeoutError",
+    "Neighbour",
     "Node",
     "NotFoundError",
     "PermanentModelError",
     "PromptTemplate",
+    "Provenance",
+    "Record",
+    "RecordWrite",
+    "Relation",
     "Revision",
     "RunRecord",
+    "SemanticGraphExtractor",
     "Session",
     "SessionClosedError",
     "SessionRecord",
@@ -107,6 +148,7 @@ __all__ = [
     "StoreError",
     "StoreNewerError",
     "StoredMessage",
+    "Strategy",
     "Summary",
     "TenantStore",
     "TextPart",
@@ -115,6 +157,7 @@ __all__ = [
     "ToolCall",
     "TransientModelError",
     "Tree",
+    "TriVector",
     "UpdatePlan",
     "UpdatePolicy",
     "UpdateProgress",
@@ -125,5 +168,7 @@ __all__ = [
     "from_anthropic",
     "from_openai",
     "to_anthropic",
+    "to_graphml",
+    "to_mermaid",
     "to_openai",
 ]

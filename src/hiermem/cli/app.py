@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 import hiermem
 from hiermem import (
+    ExtractionOptions,
     Memory,
     NotFoundError,
     Session,
@@ -25,7 +26,7 @@ from hiermem import (
     UpdateReport,
     UsageError,
 )
-from hiermem.cli import conversations, show
+from hiermem.cli import conversations, extract, show
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.screen import clean, out, plural, readable, trouble
 
@@ -49,6 +50,34 @@ class Format(StrEnum):
     text = "text"
     openai = "openai"
     anthropic = "anthropic"
+
+
+class Shape(StrEnum):
+    """How an extraction is printed."""
+
+    table = "table"
+    json = "json"
+
+
+class Notation(StrEnum):
+    """How a graph is written."""
+
+    mermaid = "mermaid"
+    graphml = "graphml"
+
+
+class OnFailure(StrEnum):
+    """What a failed chunk does to the result."""
+
+    abort = "abort"
+    partial = "partial"
+
+
+class Oversized(StrEnum):
+    """What is done about a turn that is over the limit alone."""
+
+    fail = "fail"
+    slice = "slice"
 
 
 class Recipe(StrEnum):
@@ -275,6 +304,56 @@ def _harmless_json(data: object) -> str:
     for char in found:
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text
+
+
+@app.command(name="extract")
+def extract_command(
+    *,
+    db: Db = _DB,
+    session: SessionId = None,
+    tenant: Tenant = "default",
+    form: Annotated[Shape, typer.Option("--format", help="A table, or all of it as JSON.")] = (
+        Shape.table
+    ),
+    graph: Annotated[
+        Notation | None, typer.Option("--graph", help="Write the graph instead, to be drawn.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, help="How many of each are shown or drawn.")] = 20,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Tokens that one request may take.")
+    ] = None,
+    answer: Annotated[
+        int | None, typer.Option("--answer", min=256, help="Tokens kept for each answer.")
+    ] = None,
+    on_failure: Annotated[
+        OnFailure, typer.Option("--on-failure", help="No result without all chunks, or a part.")
+    ] = OnFailure.abort,
+    oversized: Annotated[
+        Oversized, typer.Option(help="A turn over the limit alone fails, or is sliced.")
+    ] = Oversized.fail,
+    max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+) -> None:
+    """Extract a session: its graph of entities, what is open, and where it is going."""
+    with trouble(), _existing(db, tenant) as memory:
+        options = ExtractionOptions(
+            safe_processing_tokens=limit,
+            output_tokens=answer,
+            on_chunk_failure=on_failure.value,
+            oversized=oversized.value,
+        )
+        report = extract.extracted(
+            _chosen(memory, session), options, _bars(), max_calls=max_calls, max_tokens=max_tokens
+        )
+        extract.print_failures(report)
+        if form is Shape.json and graph is None:
+            typer.echo(extract.as_json(report))
+        elif graph is None:
+            extract.print_table(report, most=most)
+        elif report.tri_vector is not None:
+            typer.echo(extract.as_graph(report.tri_vector, graph.value, most=most), nl=False)
+        if report.outcome == "error":
+            raise typer.Exit(1)
 
 
 @app.command(name="show")

@@ -44,6 +44,7 @@ __all__ = [
     "PhaseReport",
     "Threshold",
     "agenda",
+    "answer_tokens",
     "cause_of",
     "detail",
     "finish_cause",
@@ -58,6 +59,9 @@ __all__ = [
 
 #: The share of a model's stated window that one request may take.
 SAFE_SHARE: Final = 0.75
+#: Tokens kept for an answer: what providers allow without asking, and what costs nothing locally.
+REMOTE_ANSWER: Final = 4096
+LOCAL_ANSWER: Final = 16_384
 
 Cause: TypeAlias = Literal["overflow", "truncated", "schema", "timeout", "provider", "oversized"]
 ChunkStatus: TypeAlias = Literal["made", "reused", "failed", "pending"]
@@ -285,15 +289,31 @@ def threshold(options: ExtractionOptions, window: object) -> Threshold:
     return Threshold(max(1, math.floor(SAFE_SHARE * window)), "window")
 
 
+def answer_tokens(options: ExtractionOptions, *, window: int | None, live: bool) -> int:
+    """Give the tokens kept for one answer: what the options say, or what suits the model.
+
+    It depends on the model alone, never on the limit: a request is the same with and without one.
+    """
+    if options.output_tokens is not None:
+        return options.output_tokens
+    most = REMOTE_ANSWER if live else LOCAL_ANSWER
+    return most if window is None else max(256, min(most, window // 4))
+
+
 def strategy_of(
-    template: PromptTemplate, options: ExtractionOptions, *, model: str, counter: str
+    template: PromptTemplate,
+    options: ExtractionOptions,
+    *,
+    answer: int,
+    model: str,
+    counter: str,
 ) -> str:
     """Hash all that decides an answer besides the messages; the limit is in the spans already."""
     schema = json.dumps(answer_schema(), sort_keys=True)
     return hashes.strategy_hash(
         template=template.identity,
         style="extract",
-        lengths=[options.output_tokens, schema],
+        lengths=[answer, schema],
         temperature=options.temperature,
         model=model,
         counter=counter,

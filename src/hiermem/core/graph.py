@@ -118,7 +118,7 @@ def read_kept_vector(body: str) -> TriVector | None:
     """Read what ``write_kept_vector`` wrote; None where it was damaged."""
     try:
         return TriVector.model_validate_json(json.loads(body)["vector"])
-    except (ValidationError, ValueError, TypeError, KeyError):
+    except (ValidationError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
@@ -126,7 +126,7 @@ def kept_messages(body: str) -> int:
     """Give how many messages a kept result was made from; -1 where it was damaged."""
     try:
         return int(json.loads(body)["messages"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return -1
 
 
@@ -173,7 +173,7 @@ def read_named(session_id: str, body: str) -> Named:
             tuple(Relation.model_validate(each) for each in found["relations"]),
             tuple(map(str, found["see"])),
         )
-    except (ValidationError, ValueError, TypeError, KeyError):
+    except (ValidationError, ValueError, TypeError, KeyError, RecursionError):
         return Named(session_id)
 
 

@@ -84,6 +84,8 @@ async def extract(
     templates = {
         name: shipped.load_named(name, prompts) for name in (prompts_key(), prompts_key(join=True))
     }
+    limit = plan.threshold(options, llm.context_window)
+    answer = plan.answer_tokens(options, window=llm.context_window, live=llm.remote)
     run_id = uuid.uuid4().hex
     shop = Shop(
         store=handle.store,
@@ -92,9 +94,14 @@ async def extract(
         llm=llm,
         counter=handle.counter,
         templates=templates,
-        limit=plan.threshold(options, llm.context_window),
+        limit=limit,
+        answer=answer,
         strategy=plan.strategy_of(
-            templates[prompts_key()], options, model=llm.name, counter=handle.counter.name
+            templates[prompts_key()],
+            options,
+            answer=answer,
+            model=llm.name,
+            counter=handle.counter.name,
         ),
         now=handle.clock,
         sleep=sleep,
@@ -150,7 +157,7 @@ async def _parted(shop: Shop) -> _Parts:
             template,
             facts=facts,
             limit=shop.limit.tokens,
-            reserve=policy.output_tokens,
+            reserve=shop.answer,
             count=count,
         )
     measured: list[Measured] = []
@@ -333,7 +340,6 @@ class _Extraction:
 
     def _report(self, outcome: Literal["ok", "partial", "error"]) -> ExtractionReport:
         shop, parts = self.shop, self.parts
-        reserve = shop.policy.output_tokens
         reports = tuple(
             _chunk_report(chunk, self.made.get(chunk.id), parts.overhead) for chunk in parts.chunks
         )
@@ -358,7 +364,7 @@ class _Extraction:
             chunking="unknown_window"
             if unknown
             else ("over_threshold" if parts.chunked else "under_threshold"),
-            estimate=parts.overhead + parts.tokens + reserve,
+            estimate=parts.overhead + parts.tokens + shop.answer,
             threshold=shop.limit.tokens,
             model=shop.llm.name,
             live=shop.llm.remote,

@@ -38,7 +38,10 @@ _LOOK: Final = 0.25
 
 @dataclass(slots=True)
 class Shop:
-    """One extraction's tools; what ``engine.ask`` needs of a run."""
+    """One extraction's tools; what ``engine.ask`` needs of a run.
+
+    ``answer`` is the tokens kept for one answer.
+    """
 
     store: TenantStore
     record: SessionRecord
@@ -47,6 +50,7 @@ class Shop:
     counter: TokenCounter
     templates: Mapping[str, PromptTemplate]
     limit: Threshold
+    answer: int
     strategy: str
     now: Callable[[], datetime]
     sleep: Callable[[float], Awaitable[None]]
@@ -107,7 +111,7 @@ def limit_without_answer(shop: Shop) -> int | None:
     if shop.limit.tokens is None:
         return None
     schema = extract_prompt.schema_tokens(shop.counter.count)
-    return shop.limit.tokens - schema - shop.policy.output_tokens
+    return shop.limit.tokens - schema - shop.answer
 
 
 async def extract_chunk(shop: Shop, chunk: Chunk) -> Made:
@@ -190,7 +194,7 @@ async def _request(shop: Shop, chunk: Chunk) -> LLMRequest | None:
                 messages=chunk.messages,
             ),
             counter=shop.counter,
-            max_tokens=shop.policy.output_tokens,
+            max_tokens=shop.answer,
             temperature=shop.policy.temperature,
         )
 

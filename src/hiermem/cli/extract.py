@@ -1,0 +1,184 @@
+"""The command ``extract``: runs it with a progress bar and prints what came of it.
+
+The one rule: the result alone goes to standard output, as a table, JSON or a graph, so that it can
+be piped; what failed is told on standard error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from rich.console import Group, RenderableType
+from rich.progress import Progress, TaskID
+from rich.table import Table
+from rich.text import Text
+
+from hiermem import (
+    Entity,
+    ExtractionOptions,
+    ExtractionProgress,
+    ExtractionReport,
+    Session,
+    TriVector,
+    to_graphml,
+    to_mermaid,
+)
+from hiermem.cli.screen import clean, one_line, out, plural
+
+__all__ = ["as_graph", "as_json", "extracted", "print_failures", "print_table"]
+
+
+def extracted(
+    session: Session,
+    options: ExtractionOptions,
+    bars: AbstractContextManager[Progress],
+    *,
+    max_calls: int | None,
+    max_tokens: int | None,
+) -> ExtractionReport:
+    """Extract a session, drawing one bar for its chunks."""
+    with bars as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def draw(state: ExtractionProgress) -> None:
+            if state.phase not in tasks:
+                name = "chunks" if state.phase == "map" else "reduce"
+                tasks[state.phase] = progress.add_task(name, total=state.total)
+            progress.update(tasks[state.phase], completed=state.done, total=state.total)
+
+        return session.extract(
+            options, on_progress=draw, max_calls=max_calls, max_tokens=max_tokens
+        )
+
+
+def print_failures(report: ExtractionReport) -> None:
+    """Tell on standard error which chunks failed and why, and what ended the run."""
+    console = out(error=True)
+    for failure in report.failures:
+        console.print(
+            f"failed: {clean(failure.id)}: {failure.reason} after "
+            f"{plural(failure.attempts, 'call')} {clean(failure.detail)}".rstrip(),
+            style="red",
+            soft_wrap=True,
+        )
+    if report.stopped:
+        console.print(f"stopped by {report.stopped}; extract again to go on", soft_wrap=True)
+
+
+def as_json(report: ExtractionReport) -> str:
+    """Write the whole report and its result as JSON, loss-free and in ASCII."""
+    vector = report.tri_vector
+    value = {
+        "session": report.session_id,
+        "run": report.run_id,
+        "outcome": report.outcome,
+        "model": report.model,
+        "live": report.live,
+        "chunked": report.chunked,
+        "chunking": report.chunking,
+        "estimate": report.estimate,
+        "threshold": report.threshold,
+        "single_pass_tokens": report.single_pass_tokens,
+        "chunked_tokens": report.chunked_tokens,
+        "calls": report.calls,
+        "tokens_in": report.tokens_in,
+        "tokens_out": report.tokens_out,
+        "chunks": [
+            {
+                "id": chunk.id,
+                "span": [chunk.span.start, chunk.span.stop],
+                "status": chunk.status,
+                "reason": chunk.reason,
+                "turns": chunk.turns,
+                "tokens": chunk.tokens,
+            }
+            for chunk in report.chunks
+        ],
+        "failures": [
+            {"id": each.id, "phase": each.phase, "reason": each.reason, "attempts": each.attempts}
+            for each in report.failures
+        ],
+        "tri_vector": vector.model_dump(mode="json") if vector else None,
+    }
+    return json.dumps(value, indent=2)
+
+
+def as_graph(vector: TriVector, form: str, *, most: int) -> str:
+    """Draw the graph in one of the two notations."""
+    return clean(to_mermaid(vector, most=most) if form == "mermaid" else to_graphml(vector))
+
+
+def print_table(report: ExtractionReport, *, most: int) -> None:
+    """Print the result for a reader: the summary, then what there is of each vector."""
+    console = out()
+    console.print(_head(report))
+    vector = report.tri_vector
+    if vector is None:
+        return
+    parts: list[RenderableType] = [Text(), Text(clean(vector.summary)), Text()]
+    if vector.namespace:
+        parts += [Text("Features: " + ", ".join(map(clean, vector.namespace[:most]))), Text()]
+    parts += [_entities(vector.entities, most), Text()]
+    if vector.relations:
+        parts += [_relations(vector, most), Text()]
+    lines = [
+        f"{'open  ' if delta.open else 'closed'} {delta.kind}: {clean(delta.text)}"
+        for delta in vector.deltas
+    ]
+    parts += _listed("Open deltas", lines, most)
+    lines = [f"{each.kind}: {clean(each.text)}" for each in vector.strategy]
+    parts += _listed("Strategy", lines, most)
+    if vector.missing:
+        parts.append(Text(f"Missing: {', '.join(map(clean, vector.missing))}", style="yellow"))
+    console.print(Group(*parts))
+
+
+def _head(report: ExtractionReport) -> Text:
+    done = f"{clean(report.session_id)}: {report.outcome}"
+    text = Text(done, style="bold")
+    reused = f", {report.reused:,} of them from an earlier run" if report.reused else ""
+    limit = "no limit known" if report.threshold is None else f"limit {report.threshold:,}"
+    text.append(
+        f"\n{plural(len(report.chunks), 'chunk')}{reused}; {report.estimate:,} tokens in one "
+        f"pass, {limit}\n{plural(report.calls, 'call')} to {clean(report.model)}"
+        f"{'' if report.live else ' (offline)'}",
+        style="not bold",
+    )
+    if report.tokens:
+        text.append(f", {report.tokens_in:,} tokens in, {report.tokens_out:,} out", "not bold")
+    return text
+
+
+def _entities(entities: Sequence[Entity], most: int) -> Table:
+    table = Table(title=_title("Entities", len(entities), most), title_justify="left")
+    for name in ("name", "type", "places", "what is said of it"):
+        table.add_column(name, overflow="fold" if name == "name" else "ellipsis")
+    for each in entities[:most]:
+        said = one_line(clean(each.description), 60)
+        table.add_row(clean(each.name), each.type, str(len(each.provenance)), said)
+    return table
+
+
+def _relations(vector: TriVector, most: int) -> Table:
+    table = Table(title=_title("Relations", len(vector.relations), most), title_justify="left")
+    for name in ("source", "relation", "target", "weight"):
+        table.add_column(name, overflow="fold")
+    for each in vector.relations[:most]:
+        table.add_row(
+            clean(each.source.name), clean(each.relation), clean(each.target.name),
+            f"{each.weight:.2f}",
+        )  # fmt: skip
+    return table
+
+
+def _listed(title: str, lines: Sequence[str], most: int) -> list[RenderableType]:
+    if not lines:
+        return []
+    shown: list[RenderableType] = [Text(_title(title, len(lines), most), style="italic")]
+    return [*shown, *(Text(f"  {line}") for line in lines[:most]), Text()]
+
+
+def _title(name: str, count: int, most: int) -> str:
+    return f"{name}: {count:,}" + (f", the first {most:,}" if count > most else "")

@@ -1,0 +1,88 @@
+"""The command ``extract``: its result alone on standard output, as a table, JSON or a graph."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from hiermem import Memory
+from hiermem.cli.app import app
+
+runner = CliRunner()
+
+
+def _run(*arguments, code=0):
+    result = runner.invoke(app, [str(each) for each in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def db(tmp_path):
+    """A memory of one conversation, with a terminal escape in the name of a file."""
+    lines = []
+    for n in range(20):
+        lines += [
+            {"role": "user", "content": f"Ada, can you fix parse_{n}() in src/module_{n}.py? "
+             f"We use SQLite and it takes {n + 3} ms. red\x1b[31m\u202e_file.py"},
+            {"role": "assistant", "content": f"I will fix parse_{n}() tomorrow. We decided to "
+             "keep SQLite because it is one file."},
+        ]  # fmt: skip
+    talk = tmp_path / "talk.jsonl"
+    talk.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    path = tmp_path / "memory.db"
+    _run("ingest", talk, "--db", path)
+    return path
+
+
+def test_the_table_shows_each_vector(db):
+    said = _run("extract", "--db", db).stdout
+    assert "talk: ok" in said
+    assert "Entities" in said
+    assert "SQLite" in said
+    assert "(offline)" in said
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+
+
+def test_a_second_run_makes_no_call(db):
+    _run("extract", "--db", db)
+    assert json.loads(_run("extract", "--db", db, "--format", "json").stdout)["calls"] == 0
+
+
+def test_json_is_the_whole_result(db):
+    found = json.loads(_run("extract", "--db", db, "--format", "json").stdout)
+    assert found["outcome"] == "ok"
+    assert found["live"] is False
+    with Memory.open(db) as memory:
+        vector = memory.session("talk").tri_vector()
+        assert vector.model_dump(mode="json") == found["tri_vector"]
+        assert memory.graph.entity("sqlite").name == "SQLite"
+        assert memory.graph.mentions("SQLite")
+        memory.graph.neighbours("SQLite")
+
+
+def test_a_long_session_is_chunked_with_a_limit(db):
+    found = json.loads(
+        _run("extract", "--db", db, "--limit", 3400, "--answer", 512, "--format", "json").stdout
+    )
+    assert found["chunked"]
+    assert [c["id"] for c in found["chunks"]] == [
+        f"talk:chunk:{n}" for n in range(len(found["chunks"]))
+    ]
+
+
+def test_a_graph_is_written_for_other_tools(db):
+    drawn = _run("extract", "--db", db, "--graph", "mermaid").stdout
+    assert drawn.startswith("flowchart LR\n")
+    root = ElementTree.fromstring(_run("extract", "--db", db, "--graph", "graphml").stdout)
+    assert sum(each.tag.endswith("}node") for each in root.iter()) > 3
+
+
+def test_failures_go_to_standard_error_and_the_code_is_1(db):
+    result = _run("extract", "--db", db, "--max-calls", 0, code=1)
+    assert "stopped by max_calls" in result.stderr
+    refused = _run("extract", "--db", db, "--limit", 100, code=1)
+    assert "safe_processing_tokens" in refused.stderr
+    assert refused.stdout == ""
