@@ -224,11 +224,14 @@ class _Extraction:
                 failures=self.failures,
                 options=self.shop.policy,
             )))  # fmt: skip
+            # A beat that is late must not be what the record says last.
+            beat.cancel()
             await books.release()
             report = replace(report, unknown=books.unknown)
             # Recorded before it is told: an extraction that is not on record did not succeed.
             await books.end_run(report.outcome, plan.detail(report))
         except BaseException as error:
+            beat.cancel()
             # Shielded: a second cancellation must not keep the claims from being released.
             await asyncio.shield(asyncio.ensure_future(self._abandon(error)))
             raise

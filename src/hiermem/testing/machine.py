@@ -245,6 +245,8 @@ class StoreMachine(RuleBasedStateMachine):
     def compare(self, tenant: str) -> None:
         """Compare all that the tenant's handle can read."""
         self._both(tenant, contents)
+        for kind in ("k", "K"):
+            self._both(tenant, partial(_of_kind, kind))
 
     @rule(tenant=_TENANTS, session=_SESSIONS, start=_SMALL, length=_SMALL, level=st.integers(0, 3))
     def read(self, tenant: str, session: str, start: int, length: int, level: int) -> None:
@@ -278,6 +280,10 @@ class StoreMachine(RuleBasedStateMachine):
             if self._store is not None:
                 self._runner.run(self._store.close())
             self._runner.close()
+
+
+async def _of_kind(kind: str, handle: TenantStore) -> list[Record]:
+    return await handle.records(kind)
 
 
 async def _found(write: RecordWrite, handle: TenantStore) -> list[list[Record]]:
