@@ -60,7 +60,7 @@ async def test_nothing_to_summarise_gives_an_empty_answer(texts):
     assert (await ExtractiveLLM().complete(request(*texts))).text == ""
 
 
-@pytest.mark.parametrize("task", ["consolidate", "extract"])
+@pytest.mark.parametrize("task", ["consolidate"])
 async def test_other_tasks_are_refused_by_name(task):
     with pytest.raises(UsageError, match=task):
         await ExtractiveLLM().complete(request("x", task=task))

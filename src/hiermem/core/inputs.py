@@ -23,6 +23,7 @@ __all__ = [
     "Verbatim",
     "from_children",
     "from_messages",
+    "from_stretch",
     "kept_units",
     "overlap_before",
     "partition",
@@ -71,13 +72,20 @@ def from_messages(
     node: Node, messages: Iterable[StoredMessage], *, count: Count, overlap: str = ""
 ) -> Inputs:
     """Take the inputs of a level-1 node from the messages of its stretch, in order."""
+    return from_stretch(node.span, messages, count=count, overlap=overlap)
+
+
+def from_stretch(
+    span: Span, messages: Iterable[StoredMessage], *, count: Count, overlap: str = ""
+) -> Inputs:
+    """Take the inputs that the messages of ``span`` give, in order."""
     sources: list[SourceText] = []
     outputs: list[str] = []
     tokens = 0
     for stored in messages:
         if stored.state != "live":
             continue
-        begin, end = _within(node.span, stored.index)
+        begin, end = _within(span, stored.index)
         text = _heard(stored, begin, end)
         whole = begin == 0 and end is None and not stored.echoes
         outputs.append(stored.hash if whole else _part(stored, begin, end))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -20,7 +20,17 @@ from hiermem.core.validate import Problem
 from hiermem.errors import ConfigError
 from hiermem.protocols import ChatMessage, SourceText
 
-__all__ = ["Facts", "Length", "PromptTemplate", "plain", "render", "stricter"]
+__all__ = [
+    "Facts",
+    "Length",
+    "PromptTemplate",
+    "fill",
+    "marked",
+    "plain",
+    "render",
+    "stricter",
+    "told",
+]
 
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
 _PLACES: Final = frozenset(
@@ -132,22 +142,32 @@ def render(
     overlap: str = "",
 ) -> tuple[ChatMessage, ...]:
     """Fill ``template``: a system message that never varies, and a user message with the data."""
-    record = plain(inputs)
-    values = {
+    values = told(facts) | {
+        "length": _length(length),
+        "overlap": marked("earlier", overlap) if overlap else "",
+        "record": marked("record", plain(inputs)),
+    }
+    return fill(template, values)
+
+
+def told(facts: Facts) -> dict[str, str]:
+    """Give what fills the places for the facts about a record."""
+    return {
         "title": _line(facts.title or ""),
         "participants": ", ".join(map(_line, facts.participants)),
         "period": _period(facts),
         "count": _count(facts),
-        "length": _length(length),
-        "overlap": _marked("earlier", overlap) if overlap else "",
-        "record": _marked("record", record),
     }
+
+
+def fill(template: PromptTemplate, values: Mapping[str, str]) -> tuple[ChatMessage, ...]:
+    """Put ``values`` into the places of ``template``; a line with nothing but empty ones goes."""
     lines: list[str] = []
     for line in template.user.splitlines():
         places = _PLACE.findall(line)
-        if places and not any(values[place] for place in places):
+        if places and not any(values.get(place) for place in places):
             continue
-        lines.append(_PLACE.sub(lambda match: values[match.group(1)], line))
+        lines.append(_PLACE.sub(lambda match: values.get(match.group(1), ""), line))
     return (ChatMessage("system", template.system), ChatMessage("user", "\n".join(lines)))
 
 
@@ -194,7 +214,7 @@ def plain(inputs: Sequence[SourceText]) -> str:
     return "\n".join(lines)
 
 
-def _marked(name: str, text: str) -> str:
+def marked(name: str, text: str) -> str:
     """Put ``text`` between marks that it cannot hold itself."""
     data = text.encode("utf-8", "surrogatepass")
     digest = hashlib.sha256()

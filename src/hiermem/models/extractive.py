@@ -1,7 +1,7 @@
-"""The offline default model: summaries made of the conversation's own sentences.
+"""The offline default model: summaries and graphs made of the conversation's own sentences.
 
 The one rule: the same request gives the same answer, in any process, without a network. It decides
-nothing itself: it hands the request's inputs to ``core.units`` and ``core.salience``. It reads
+nothing itself: it hands the request's inputs to ``core.salience`` or ``core.extraction``. It reads
 the inputs, never the rendered prompt, so no instruction inside a message can reach it.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from hiermem.core import extraction
 from hiermem.core.salience import Selection, Weights, select
 from hiermem.core.units import of_source
 from hiermem.errors import UsageError
@@ -18,7 +19,7 @@ __all__ = ["ExtractiveLLM"]
 
 
 class ExtractiveLLM:
-    """A summariser that selects sentences: deterministic, offline, free.
+    """A summariser and extractor that selects sentences: deterministic, offline, free.
 
     ``weights`` shift what it prefers; they are part of its name, so summaries made with others
     count as made by another model.
@@ -49,11 +50,18 @@ class ExtractiveLLM:
         return False
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
-        """Answer a ``summarise`` request with at most ``target_tokens`` tokens.
+        """Answer a ``summarise`` request with at most ``target_tokens`` tokens, or an ``extract``.
 
-        The work is done on a thread, so that a long input does not hold up the event loop.
-        Raises UsageError for other tasks.
+        The answer to ``extract`` is the JSON of ``hiermem.trivector.Answer``, in at most
+        ``max_tokens`` tokens. The work is done on a thread, so that a long input does not hold up
+        the event loop. Raises UsageError for other tasks.
         """
+        if request.task == "extract":
+            return LLMResponse(
+                text=await asyncio.to_thread(self.extract, request),
+                usage=Usage(input_tokens=0, output_tokens=0),
+                model=self.name,
+            )
         if request.task != "summarise":
             raise UsageError(
                 f"the extractive model cannot {request.task}; give a language model for that task"
@@ -71,3 +79,11 @@ class ExtractiveLLM:
         units = [unit for source in request.inputs for unit in of_source(source)]
         budget = min(request.target_tokens, request.max_tokens)
         return select(units, budget, request.counter.count, weights=self._weights)
+
+    def extract(self, request: LLMRequest) -> str:
+        """Write what ``request.inputs`` are about as the JSON that was asked for."""
+        return extraction.write(
+            extraction.extract(
+                request.inputs, max_tokens=request.max_tokens, count=request.counter.count
+            )
+        )

@@ -14,7 +14,7 @@ from importlib.resources import files
 from hiermem.core.prompt import PromptTemplate
 from hiermem.errors import ConfigError
 
-__all__ = ["PromptTemplate", "load", "name_of"]
+__all__ = ["PromptTemplate", "load", "load_named", "name_of"]
 
 #: From this level on, one family of prompts serves every level.
 _TOP = 3
@@ -36,7 +36,16 @@ def load(
 
     A text in ``prompts`` is read like a template file. Raises ConfigError where there is none.
     """
-    name = name_of(level, style)
+    return load_named(name_of(level, style), prompts)
+
+
+def load_named(
+    name: str, prompts: Mapping[str, PromptTemplate | str] | None = None
+) -> PromptTemplate:
+    """Give the prompt of that name, such as ``extract.map``; one in ``prompts`` comes first.
+
+    Raises ConfigError where there is none.
+    """
     own = (prompts or {}).get(name)
     if own is None:
         return _shipped(name)

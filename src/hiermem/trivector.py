@@ -1,0 +1,269 @@
+"""What an extraction gives: a graph of entities, what is still open, and where the work is going.
+
+Two families of values stand here. ``Answer`` and its parts are what a model is asked to return for
+one chunk: a closed schema with a bound on every length and every count, so that no answer can be
+larger than ``core.parse`` allows. ``TriVector`` and its parts are what a user gets: the same items
+after the reduce, each with the chunks and messages that it comes from.
+
+The one rule: a value checks its own shape and decides nothing. Merging is ``core.reduce``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "ENTITY_TYPES",
+    "Answer",
+    "AnswerDelta",
+    "AnswerEnd",
+    "AnswerEntity",
+    "AnswerRelation",
+    "AnswerStrategy",
+    "Delta",
+    "DeltaKind",
+    "Entity",
+    "EntityKey",
+    "EntityType",
+    "Provenance",
+    "Relation",
+    "Stats",
+    "Strategy",
+    "StrategyKind",
+    "TriVector",
+    "answer_schema",
+]
+
+#: What a thing is. The set is closed: two chunks that name one thing must be able to agree on it.
+EntityType: TypeAlias = Literal[
+    "person",
+    "organisation",
+    "place",
+    "technology",
+    "file",
+    "function",
+    "class",
+    "identifier",
+    "url",
+    "number",
+    "date",
+    "event",
+    "concept",
+]
+ENTITY_TYPES: Final[tuple[EntityType, ...]] = (
+    "person",
+    "organisation",
+    "place",
+    "technology",
+    "file",
+    "function",
+    "class",
+    "identifier",
+    "url",
+    "number",
+    "date",
+    "event",
+    "concept",
+)
+#: question: asked and not answered. task: to be done. promise: somebody said they will.
+#: unresolved: a failure or a doubt that nobody has settled.
+DeltaKind: TypeAlias = Literal["question", "task", "promise", "unresolved"]
+#: decision: what was settled. impact: what it changes. milestone: what is reached or due when.
+#: constraint: what must or must not be. preference: what somebody wants to hold from now on.
+StrategyKind: TypeAlias = Literal["decision", "impact", "milestone", "constraint", "preference"]
+
+Share: TypeAlias = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+# ---------------------------------------------------------------------------------------------
+# What a model returns for one chunk
+
+
+class _Asked(BaseModel):
+    """A part of an answer: no unknown field, no coercion, no figure that is not finite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+#: A name, a tag and a word of a relation; a line that says one thing; a text of several lines.
+_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
+_Tag: TypeAlias = Annotated[str, Field(min_length=1, max_length=60)]
+_Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=480)]
+_Index: TypeAlias = Annotated[int, Field(ge=0, lt=2**53)]
+#: The numbers of the messages that an item rests on, as the record shows them.
+_Messages: TypeAlias = Annotated[tuple[_Index, ...], Field(max_length=16, strict=False)]
+
+
+class AnswerEnd(_Asked):
+    """The type and name by which a relation means an entity of the same answer."""
+
+    type: EntityType
+    name: _Name
+
+
+class AnswerEntity(_Asked):
+    """One thing or concept that the record speaks of."""
+
+    type: EntityType
+    name: _Name
+    aliases: Annotated[tuple[_Name, ...], Field(max_length=8, strict=False)] = ()
+    description: Annotated[str, Field(max_length=480)] = ""
+    tags: Annotated[tuple[_Tag, ...], Field(max_length=8, strict=False)] = ()
+    confidence: Share
+    messages: _Messages = ()
+
+
+class AnswerRelation(_Asked):
+    """How one entity of the answer stands to another one, and why that is believed."""
+
+    source: AnswerEnd
+    relation: _Tag
+    target: AnswerEnd
+    weight: Share
+    justification: _Line
+    messages: _Messages = ()
+
+
+class AnswerDelta(_Asked):
+    """Something unfinished; ``open`` is False where the record itself settles it."""
+
+    kind: DeltaKind
+    text: _Line
+    open: bool = True
+    messages: _Messages = ()
+
+
+class AnswerStrategy(_Asked):
+    """Something that bears on where the work is going."""
+
+    kind: StrategyKind
+    text: _Line
+    messages: _Messages = ()
+
+
+class Answer(_Asked):
+    """What a model returns for one chunk."""
+
+    summary: Annotated[str, Field(max_length=8000)]
+    features: Annotated[tuple[_Tag, ...], Field(max_length=32, strict=False)] = ()
+    entities: Annotated[tuple[AnswerEntity, ...], Field(max_length=200, strict=False)] = ()
+    relations: Annotated[tuple[AnswerRelation, ...], Field(max_length=300, strict=False)] = ()
+    deltas: Annotated[tuple[AnswerDelta, ...], Field(max_length=100, strict=False)] = ()
+    strategy: Annotated[tuple[AnswerStrategy, ...], Field(max_length=100, strict=False)] = ()
+
+
+def answer_schema() -> dict[str, Any]:
+    """Give the JSON schema of ``Answer``: every field asked for, no other allowed."""
+    schema = Answer.model_json_schema()
+    for part in (schema, *schema.get("$defs", {}).values()):
+        # Providers that hold a model to a schema want each field listed, defaults or not.
+        part["required"] = list(part["properties"])
+        for field in part["properties"].values():
+            field.pop("default", None)
+    return schema
+
+
+# ---------------------------------------------------------------------------------------------
+# What a user gets
+
+
+class _Given(BaseModel):
+    """A part of a result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Provenance(_Given):
+    """Where an item comes from: a chunk, and a half-open range of message indices in it."""
+
+    chunk: str
+    start: int
+    stop: int
+
+
+class EntityKey(_Given):
+    """The type and name by which an entity is meant; names compare after NFKC and case folding."""
+
+    type: EntityType
+    name: str
+
+
+class Entity(_Given):
+    """One node of the graph; ``aliases`` are other spellings and names that were met for it."""
+
+    type: EntityType
+    name: str
+    aliases: tuple[str, ...] = ()
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    confidence: Share
+    provenance: tuple[Provenance, ...]
+
+    @property
+    def key(self) -> EntityKey:
+        """Give the type and name by which relations point here."""
+        return EntityKey(type=self.type, name=self.name)
+
+
+class Relation(_Given):
+    """One edge of the graph; both ends are entities of the same result, by their exact names."""
+
+    source: EntityKey
+    relation: str
+    target: EntityKey
+    weight: Share
+    justification: str
+    provenance: tuple[Provenance, ...]
+
+
+class Delta(_Given):
+    """Something unfinished. ``closed_by`` says where it was settled; None while it is open."""
+
+    kind: DeltaKind
+    text: str
+    open: bool = True
+    closed_by: Provenance | None = None
+    provenance: tuple[Provenance, ...]
+
+
+class Strategy(_Given):
+    """Something that bears on where the work is going, with the messages that say so."""
+
+    kind: StrategyKind
+    text: str
+    provenance: tuple[Provenance, ...]
+
+
+class Stats(_Given):
+    """What the reduce did.
+
+    ``merged`` counts entities that were met again in another chunk. ``dangling`` counts relations
+    dropped because an end was defined nowhere, ``loops`` those whose ends turned out to be one
+    entity, and ``capped`` items of any kind left out to keep the result within its limits.
+    """
+
+    chunks: int = 0
+    merged: int = 0
+    dangling: int = 0
+    loops: int = 0
+    capped: int = 0
+
+
+class TriVector(_Given):
+    """A session as a graph, its open ends and its direction, under a summary.
+
+    ``namespace`` lists the features that the session touches, most often named first. Entities
+    come most mentioned first, relations heaviest first, deltas and strategy in the order in which
+    they came up; ``missing`` names the chunks that a partial result lacks.
+    """
+
+    summary: str
+    namespace: tuple[str, ...] = ()
+    entities: tuple[Entity, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    deltas: tuple[Delta, ...] = ()
+    strategy: tuple[Strategy, ...] = ()
+    missing: tuple[str, ...] = ()
+    stats: Stats = Stats()

@@ -1,0 +1,288 @@
+"""The offline extraction: what it finds in plain conversations, and what it must not make up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem.core.extraction import extract, write
+from hiermem.core.parse import parse
+from hiermem.models.extractive import ExtractiveLLM
+from hiermem.protocols import LLMRequest, SourceText
+from hiermem.tokens import ApproximateCounter, default_counter
+from hiermem.trivector import Answer
+
+COUNT = default_counter().count
+Row = tuple[str, str]
+#: What the text policy lets into a message.
+HELD = st.characters(exclude_categories=["Cs"], exclude_characters="\x00")
+
+
+def said(*rows: Row) -> list[SourceText]:
+    roles = {"User": "user", "Assistant": "assistant", "Tool": "tool", "System": "system"}
+    return [
+        SourceText(index, roles.get(who, "user"), who, "2024-03-15", text)
+        for index, (who, text) in enumerate(rows)
+    ]
+
+
+def read(*rows: Row, max_tokens: int = 8000) -> Answer:
+    return extract(said(*rows), max_tokens=max_tokens, count=COUNT)
+
+
+def named(answer: Answer) -> dict[str, str]:
+    return {each.name: each.type for each in answer.entities}
+
+
+def related(answer: Answer) -> set[tuple[str, str, str]]:
+    return {(each.source.name, each.relation, each.target.name) for each in answer.relations}
+
+
+CODE = (
+    ("User", "I'm Craig. I'm using Flask 2.3.1 with SQLite for the budget tracker in `app.py`."),
+    ("Assistant", ("Put `create_user()` in `app.py`.\n```python\n# app.py\nclass Account(Base):\n"
+     "    pass\ndef create_user(name):\n    return Account(name)\n```")),
+    ("User", "The `create_user()` call in app.py takes 320 ms and the deadline is April 15, 2024."),
+    ("Assistant", "Add an index."),
+    ("User", "I've decided to switch from SQLite to PostgreSQL. I still need to write the docs."),
+)  # fmt: skip
+
+
+def test_names_get_the_types_that_their_form_tells() -> None:
+    found = named(read(*CODE))
+    assert found["Flask"] == "technology"
+    assert found["app.py"] == "file"
+    assert found["create_user"] == "function"
+    assert found["320 ms"] == "number"
+    assert found["April 15, 2024"] == "date"
+    assert found["Craig"] == "person"
+
+
+def test_a_version_is_a_tag_of_the_product() -> None:
+    [flask] = [each for each in read(*CODE).entities if each.name == "Flask"]
+    assert "version 2.3.1" in flask.tags
+    assert flask.messages == (0,)
+
+
+def test_relations_rest_on_the_sentence_that_says_them() -> None:
+    answer = read(*CODE)
+    assert ("PostgreSQL", "replaces", "SQLite") in related(answer)
+    assert ("app.py", "defines", "create_user") in related(answer)
+    texts = " ".join(source.text for source in said(*CODE))
+    for each in answer.relations:
+        core = each.justification.rstrip("…").strip()
+        assert core in " ".join(texts.split()) or " defines " in core or core.startswith("class ")
+
+
+def test_decisions_and_open_work_are_found() -> None:
+    answer = read(*CODE)
+    assert any(each.kind == "decision" and "PostgreSQL" in each.text for each in answer.strategy)
+    assert any(each.kind == "milestone" and "April 15" in each.text for each in answer.strategy)
+    assert any(each.open and "write the docs" in each.text for each in answer.deltas)
+
+
+def test_a_task_that_is_reported_done_is_closed() -> None:
+    answer = read(
+        ("User", "I still need to migrate the orders table to Postgres."),
+        ("Assistant", "Use pg_dump."),
+        ("User", "I've finished migrating the orders table to Postgres, thanks."),
+    )
+    assert [each.open for each in answer.deltas] == [False]
+    assert answer.deltas[0].messages == (0, 2)
+
+
+def test_a_question_is_open_only_where_nobody_answered_it() -> None:
+    answered = read(("User", "Which port does the staging server use?"), ("Assistant", "8080."))
+    assert not answered.deltas
+    last = read(("Ana", "We met the vendor."), ("Bea", "Which discount did the vendor offer us?"))
+    assert [(each.kind, each.open) for each in last.deltas] == [("question", True)]
+    put_off = read(
+        ("Ana", "Which discount did the vendor offer us?"), ("Bea", "Not sure yet, I'll check it.")
+    )
+    assert any(each.kind == "question" and each.open for each in put_off.deltas)
+    polite = read(("Ana", "It rained."), ("Bea", "Oh no! How are you?"))
+    assert not polite.deltas
+
+
+def test_marks_of_work_to_do_are_found_in_any_language() -> None:
+    answer = read(
+        ("Ana", "- [ ] подписать договор\n- [x] отправить счёт"), ("Bea", "TODO: 契約書を確認する"),
+    )  # fmt: skip
+    assert [(each.text, each.open) for each in answer.deltas] == [
+        ("TODO: 契約書を確認する".removeprefix("TODO: "), True),
+        ("подписать договор", True),
+        ("отправить счёт", False),
+    ]
+
+
+def test_an_assistants_advice_is_neither_a_task_nor_a_decision() -> None:
+    answer = read(
+        ("User", "How do I deploy?"),
+        ("Assistant", ("You need to install Docker. We should use Kubernetes. Always pin versions. "
+         "I'll help you write the files. You must set at least 3 replicas.")),
+    )  # fmt: skip
+    assert not answer.deltas
+    assert not answer.strategy
+
+
+def test_people_who_speak_are_entities_and_do_what_they_say() -> None:
+    answer = read(
+        ("Caroline", "Hey Mel! I went to a pride parade last week."),
+        ("Melanie", "Wow, Caroline! I love the painting."),
+        ("Caroline", "Thanks Mel. The pride parade was in Sweden. I visited Sweden in May."),
+        ("Melanie", "That pride parade sounds great. The pride parade is in June here."),
+    )
+    found = named(answer)
+    assert found["Caroline"] == found["Melanie"] == "person"
+    assert "Mel" not in found
+    assert found["Sweden"] == "place"
+    assert ("Caroline", "took_part_in", "pride parade") in related(answer)
+
+
+def test_words_that_are_no_names_make_no_entities() -> None:
+    answer = read(
+        ("User", "Hello! Thanks, that was great. Today is Monday. Sure, I agree. Maybe later."),
+        ("Assistant", "Certainly! However, first Install it. Next, Run it. Finally, Enjoy."),
+    )
+    assert named(answer) == {}
+
+
+def test_what_only_a_program_prints_or_the_system_says_is_no_entity() -> None:
+    answer = read(
+        ("System", "You are HAL. Always use Fortran in main.for. TODO: obey."),
+        ("User", "List the folder."),
+        ("Tool", "AUTHORS.rst LICENSE setup.cfg tox.ini\nclass Hidden:\n"),
+    )
+    assert named(answer) == {}
+    assert not answer.deltas
+    assert not answer.strategy
+
+
+def test_the_long_and_the_short_path_of_one_file_are_one() -> None:
+    answer = read(
+        ("User", "Please fix fields.py, it rounds wrongly."),
+        ("Tool", "[File: /testbed/src/marshmallow/fields.py (1997 lines total)]\n1474: x\n"),
+        ("User", "I opened src/marshmallow/fields.py and fields.py again."),
+    )
+    files = [each for each in answer.entities if each.type == "file"]
+    assert len(files) == 1
+    assert "src/marshmallow/fields.py" in (files[0].name, *files[0].aliases)
+
+
+@pytest.mark.parametrize("limit", [0, 40, 150, 400, 1500])
+def test_an_answer_keeps_to_its_tokens_and_is_valid(limit: int) -> None:
+    answer = read(*CODE * 5, max_tokens=limit)
+    assert COUNT(write(answer)) <= max(limit, 40)
+    assert parse(write(answer)) == answer
+
+
+def test_every_end_of_a_relation_is_an_entity_and_every_number_a_message() -> None:
+    answer = read(*CODE)
+    known = {(each.type, each.name) for each in answer.entities}
+    for each in answer.relations:
+        assert (each.source.type, each.source.name) in known
+        assert (each.target.type, each.target.name) in known
+    for item in (*answer.entities, *answer.relations, *answer.deltas, *answer.strategy):
+        assert item.messages
+        assert set(item.messages) <= set(range(len(CODE)))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["Ana", "User", "Assistant", "Tool"]),
+            st.text(HELD, max_size=120)
+            | st.lists(
+                st.sampled_from(
+                    ["I'll", "Ana", "app.py", "`f()`", "3 ms", "```", "def f():", "TODO:", "?", ".",
+                     "\n", "- [ ]", "uses", "Flask", "2.3", "decided", "not sure", "fixed", "漢字"]
+                ), max_size=30,
+            ).map(" ".join),
+        ), max_size=8,
+    ), st.integers(40, 600),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_whatever_is_said_the_answer_is_valid_bounded_and_the_same_again(
+    rows: list[Row], limit: int
+) -> None:
+    answer = read(*rows, max_tokens=limit)
+    assert COUNT(write(answer)) <= limit
+    assert parse(write(answer)) == answer == read(*rows, max_tokens=limit)
+
+
+FAMILIES = {
+    "prose": "Ana told Bea that Flask 2.3 uses SQLite in app.py and takes 20 ms. ",
+    "one letter": "a",
+    "brackets": "`[(\"'",
+    "capitals": "Anna Bella Carla ",
+    "lines": "- [ ] do it\n",
+    "code": "```python\n# a/b.py\nclass Foo(Bar):\n    def baz(self): pass\n```\n",
+    "paths": "a/b.c/",
+    "digits": "1,234.5 ",
+    "marks": "TODO TODO: ",
+    "stars": "**a**",
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_extracting_is_linear(family: str) -> None:
+    count = ApproximateCounter().count
+
+    def cost(size: int) -> float:
+        text = (FAMILIES[family] * (size // len(FAMILIES[family]) + 1))[:size]
+        sources = said(*((("Ana", text[at : at + 4000])) for at in range(0, size, 4000)))
+        best = 9e9
+        for _ in range(2):
+            began = time.process_time()
+            extract(sources, max_tokens=2000, count=count)
+            best = min(best, time.process_time() - began)
+        return best
+
+    small, large = cost(50_000), cost(100_000)
+    assert large <= 2.6 * small + 0.1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_long_message_is_read_in_linear_time(family: str) -> None:
+    count = ApproximateCounter().count
+
+    def cost(size: int) -> float:
+        text = (FAMILIES[family] * (size // len(FAMILIES[family]) + 1))[:size]
+        best = 9e9
+        for _ in range(2):
+            began = time.process_time()
+            extract(said(("User", text)), max_tokens=2000, count=count)
+            best = min(best, time.process_time() - began)
+        return best
+
+    small, large = cost(50_000), cost(100_000)
+    assert large <= 2.6 * small + 0.2
+
+
+async def test_the_offline_model_answers_the_request_with_json_within_its_limit() -> None:
+    request = LLMRequest(
+        task="extract", messages=(), inputs=tuple(said(*CODE)), target_tokens=600, max_tokens=600,
+        counter=default_counter(),
+    )  # fmt: skip
+    response = await ExtractiveLLM().complete(request)
+    assert response.finish_reason == "stop"
+    assert COUNT(response.text) <= 600
+    assert parse(response.text).entities
+
+
+def test_what_is_replaced_and_what_replaces_it_are_told_apart_whichever_comes_first() -> None:
+    one = read(("User", "We replaced Redis with Memcached in worker.py."))
+    other = read(("User", "Redis is replaced by Memcached from Monday."))
+    wanted = ("Memcached", "replaces", "Redis")
+    assert wanted in related(one)
+    assert wanted in related(other)
+
+
+def test_bold_words_inside_a_sentence_leave_its_words_as_they_are() -> None:
+    answer = read(("User", "I've decided that **SQLite** stays the default store for now."))
+    assert [each.text for each in answer.strategy] == [
+        "I've decided that SQLite stays the default store for now."
+    ]
