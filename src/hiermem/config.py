@@ -89,9 +89,9 @@ class ExtractionOptions(_Policy):
     together; None is 0.75 of the model's stated window, and no limit where it states none.
     ``output_tokens`` is kept for the answer to one chunk; None leaves it to the model: 4,096 for a
     remote one, 16,384 for a local one, and never more than a quarter of its window.
-    ``summary_tokens`` is the length of the session's summary. ``repairs`` is how often an answer that is not of the schema is asked for
-    again. ``call_timeout`` and ``lease`` are in seconds, ``batch_delay`` between batches of
-    ``concurrency`` calls to remote models.
+    ``summary_tokens`` is the length of the session's summary. ``repairs`` is how often an answer
+    that is not of the schema is asked for again. ``call_timeout`` and ``lease`` are in seconds, as
+    is ``batch_delay``, the pause between batches of ``concurrency`` calls to remote models.
     """
 
     safe_processing_tokens: int | None = Field(default=None, ge=1, strict=True)

@@ -1,7 +1,7 @@
 """The command ``extract``: its result alone on standard output, as a table, JSON or a graph."""
 
 import json
-from xml.etree import ElementTree
+import xml.etree.ElementTree as ET
 
 import pytest
 from typer.testing import CliRunner
@@ -76,7 +76,7 @@ def test_a_long_session_is_chunked_with_a_limit(db):
 def test_a_graph_is_written_for_other_tools(db):
     drawn = _run("extract", "--db", db, "--graph", "mermaid").stdout
     assert drawn.startswith("flowchart LR\n")
-    root = ElementTree.fromstring(_run("extract", "--db", db, "--graph", "graphml").stdout)
+    root = ET.fromstring(_run("extract", "--db", db, "--graph", "graphml").stdout)
     assert sum(each.tag.endswith("}node") for each in root.iter()) > 3
 
 

@@ -1,7 +1,7 @@
 """A graph drawn by other tools: whole, and with nothing in it that a name could have put there."""
 
 import re
-from xml.etree import ElementTree
+import xml.etree.ElementTree as ET
 
 import pytest
 from hypothesis import given, settings
@@ -65,13 +65,13 @@ def test_any_names_give_a_chart_of_known_lines_and_a_file_that_parses(names):
     links = [(n, name, (n + 1) % len(names)) for n, name in enumerate(names)]
     for line in mermaid(vector(names, links), alone=True).split("\n")[:-1]:
         assert LINE.fullmatch(line), line
-    root = ElementTree.fromstring(graphml(vector(names, links)))
+    root = ET.fromstring(graphml(vector(names, links)))
     kinds = [each.tag.rpartition("}")[2] for each in root.iter()]
     assert kinds.count("node") == kinds.count("edge") == len(names)
 
 
 def test_graphml_gives_every_field_back():
-    root = ElementTree.fromstring(graphml(vector(["<Ada> & co"], [(0, 'a"b', 0)])))
+    root = ET.fromstring(graphml(vector(["<Ada> & co"], [(0, 'a"b', 0)])))
     found = {e.get("key"): e.text for e in root.iter() if e.tag.endswith("data")}
     assert found["name"] == "<Ada> & co"
     assert found["relation"] == 'a"b'

@@ -59,7 +59,7 @@ def test_the_answers_reserve_depends_on_the_model_and_never_on_the_limit():
 
 
 def test_all_that_decides_an_answer_is_in_the_strategy():
-    """Another model, prompt, temperature or answer length is asked again; the limit is not there."""
+    """Another model, prompt, temperature or answer length is asked again; the limit is no part."""
     template = load_named("extract.map")
 
     def of(template=template, *, answer=1000, model="m", counter="c", **options):

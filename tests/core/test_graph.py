@@ -77,7 +77,8 @@ def test_mentions_come_by_session_and_place():
 
 
 def test_damaged_records_say_nothing():
-    for body in ("", "[]", "{}", "[" * 9999, '{"entities": [1], "relations": [], "see": []}', "nul"):
+    bad = '{"entities": [1], "relations": [], "see": []}'
+    for body in ("", "[]", "{}", "[" * 9999, bad, "nul"):
         assert graph.read_named("s", body) == Named("s")
         assert graph.read_kept_vector(body) is None
         assert graph.kept_messages(body) == -1

@@ -33,7 +33,7 @@ COUNTER = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), nam
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 TEMPLATE = load_named("extract.map")
 QUICK = {"batch_delay": 0.0, "retries": 0}
-#: What the scripted model finds: "@technology/SQLite", "@Ada>uses>SQLite", "?question", "!decision".
+#: What the scripted model finds; besides, "?question" and "!decision".
 _THING = re.compile(r"@(\w+)/(\S+)")
 _LINK = re.compile(r"@(\S+?)>(\w+)>(\S+)")
 
@@ -303,8 +303,8 @@ async def test_threads_and_tool_groups_are_covered_once(store):
     for n in range(8):
         thread = "main" if n % 3 else "side"
         messages.append(Message.user(f"@concept/t{n} " + "x " * 20, thread=thread))
-        messages.append(Message.assistant("", thread=thread,
-                                          tool_calls=(ToolCall(f"c{n}", "run", "{}"),)))  # fmt: skip
+        calls = (ToolCall(f"c{n}", "run", "{}"),)
+        messages.append(Message.assistant("", thread=thread, tool_calls=calls))
         messages.append(Message.tool("y " * 10, tool_call_id=f"c{n}", thread=thread))
     llm = scripted()
     session = await said(store, llm, messages)
@@ -599,7 +599,6 @@ async def test_a_cancelled_run_is_resumed_and_pays_once(store, at):
         if len(answered) == at:
             stop.set()
         answered.append(request.inputs[0].text)
-        return None
 
     llm = scripted(script=counting, remote=True, latency=0.02)
     session = await said(store, llm, talk(12))

@@ -101,6 +101,8 @@ class Asker(Protocol[N]):
     def now(self) -> Callable[[], datetime]: ...  # noqa: D102 - described above
     @property
     def sleep(self) -> Callable[[float], Awaitable[None]]: ...  # noqa: D102 - described above
+    @property
+    def slots(self) -> asyncio.Semaphore: ...  # noqa: D102 - described above
 
     def idle(self) -> AbstractContextManager[None]:
         """Mark the running task as one that only waits."""

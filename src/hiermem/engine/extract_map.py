@@ -40,7 +40,7 @@ _LOOK: Final = 0.25
 class Shop:
     """One extraction's tools; what ``engine.ask`` needs of a run.
 
-    ``answer`` is the tokens kept for one answer.
+    ``answer`` is the tokens kept for one answer; ``slots`` are the calls that may be in flight.
     """
 
     store: TenantStore
@@ -58,7 +58,12 @@ class Shop:
     purse: Purse
     pace: Pace
     ledger: ExtractionBooks
+    slots: asyncio.Semaphore = field(init=False)
     waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
+
+    def __post_init__(self) -> None:
+        # One call at a time of a local model, which only computes.
+        self.slots = asyncio.Semaphore(self.policy.concurrency if self.llm.remote else 1)
 
     @property
     def session_id(self) -> str:

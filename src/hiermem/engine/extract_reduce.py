@@ -87,10 +87,10 @@ async def _round(
     keys: list[str],
 ) -> list[str]:
     """Make one summary of each group; where one fails, the texts stay as they were."""
-    semaphore = asyncio.Semaphore(shop.policy.concurrency if shop.llm.remote else 1)
+    hands = asyncio.Semaphore(shop.policy.concurrency)
 
     async def one(place: int, group: Sequence[str]) -> str | Failure:
-        async with semaphore:
+        async with hands:
             if summary.failure is not None:
                 return summary.failure
             step = Step(f"{shop.session_id}:reduce:{summary.rounds}:{place}")

@@ -230,16 +230,6 @@ class SessionConditions(Conditions):
             assert [one.index for one in found] == list(range(12))[start:stop]
 
     @condition
-    async def test_a_session_is_its_exact_name(self, tenant: TenantStore) -> None:
-        """Sessions with names that look alike do not see each other's messages."""
-        for name in HOSTILE_NAMES:
-            await write(tenant, name, _said(f"of {name}"))
-        for name in HOSTILE_NAMES:
-            found = await tenant.messages(name, 0, 9)
-            assert [message.content for message in found] == [f"of {name}"]
-        assert await tenant.messages("AA", 0, 9) == []
-
-    @condition
     async def test_messages_come_by_index_not_by_time(self, tenant: TenantStore) -> None:
         """Clocks run backwards; the order is the index."""
         times = [NOW, NOW - timedelta(days=9), NOW + timedelta(days=9), NOW]
