@@ -275,19 +275,21 @@ class _Extraction:
                 break
             done, _ = await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
             self.tasks -= done
-            for task in done:
-                self._note(task)
+            # What is finished is noted before the error of another task ends the run.
+            for error in [error for task in done if (error := self._note(task)) is not None]:
+                raise error
             self._tell()
         self.mapped = time.monotonic() - self.begun
 
-    def _note(self, task: asyncio.Task[Made]) -> None:
-        try:
+    def _note(self, task: asyncio.Task[Made]) -> BaseException | None:
+        """Note what came of a chunk; give the error that must end the run."""
+        error = None if task.cancelled() else task.exception()
+        if error is None and not task.cancelled():
             made = task.result()
-        except SpendLimitError:
-            return
-        self.made[made.chunk.id] = made
-        if made.failure is not None:
-            self.failures.append(made.failure)
+            self.made[made.chunk.id] = made
+            if made.failure is not None:
+                self.failures.append(made.failure)
+        return None if isinstance(error, SpendLimitError) else error
 
     def _tell(self) -> None:
         if self.on_progress is not None:
@@ -395,8 +397,7 @@ class _Extraction:
                     task.cancel()
             _, left = await asyncio.wait(left, timeout=_DRAIN_STEP)
         for task in self.tasks:
-            if not task.cancelled() and task.exception() is None:
-                self._note(task)
+            self._note(task)
         self.tasks.clear()
         self.mapped = self.mapped or time.monotonic() - self.begun
         try:
