@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
@@ -30,35 +30,91 @@ __all__ = ["Memory", "Session"]
 T = TypeVar("T")
 
 
+class _Call(Generic[T]):
+    """A coroutine on its way through the portal, and what came of it."""
+
+    __slots__ = ("done", "error", "result", "task", "work")
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.work = work
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.task: asyncio.Task[None] | None = None
+        self.result: T
+        self.error: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin; runs in the loop."""
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    def cancel(self) -> None:
+        """Give up; runs in the loop."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def _run(self) -> None:
+        # Who waits is woken from in here: a callback of the task would cost one more turn of the
+        # loop, and so would asyncio.run_coroutine_threadsafe.
+        try:
+            self.result = await self.work
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+            self.error = error
+        finally:
+            self.done.release()
+
+
 class _Portal:
     """An event loop on a thread of its own, and the way into it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._guard = threading.Lock()
+        self._closed = False
         self._thread = threading.Thread(target=self._serve, name="hiermem", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        # A call of another thread may still be under way: it must not wait for ever. One more turn
+        # lets those begin that have not, since a task cancelled before it began says nothing.
+        self._loop.run_until_complete(asyncio.sleep(0))
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self._loop.run_until_complete(asyncio.wait(left))
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` on the loop and wait for its result; an interrupt cancels it."""
-        if self._loop.is_closed():
-            work.close()
-            raise MemoryClosedError("this memory was closed; open it again")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        call = _Call(work)
+        with self._guard:
+            if self._closed:
+                work.close()
+                raise MemoryClosedError("this memory was closed; open it again")
+            self._loop.call_soon_threadsafe(call.start)
         try:
-            return future.result()
+            call.done.acquire()
         except BaseException:
-            future.cancel()
+            self._loop.call_soon_threadsafe(call.cancel)
             raise
+        if call.error is None:
+            return call.result
+        if self._closed and isinstance(call.error, asyncio.CancelledError):
+            raise MemoryClosedError("this memory was closed; open it again")
+        try:
+            raise call.error
+        finally:
+            # The error's traceback holds this frame; without it the two would be a cycle.
+            del call
 
     def close(self) -> None:
         """Stop the loop and end its thread."""
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()

@@ -96,7 +96,7 @@ _KINDS = (
 
 
 @st.composite
-def logs(draw, *, most: int = 14, longest: int = 40, events: bool = True):
+def logs(draw, *, most: int = 8, longest: int = 24, events: bool = True):
     """Draw a log: messages, and (kind, time) events of the session between them."""
     stretches = draw(
         st.lists(
@@ -304,9 +304,21 @@ async def happen(session, event) -> None:
 
 
 async def play(
-    log, at: Place, config, way: Way = Way(), *, session="s", look=None, finished=True, **settings
+    log,
+    at: Place,
+    config,
+    way: Way = Way(),
+    *,
+    session="s",
+    look=None,
+    at_end=None,
+    finished=True,
+    **settings,
 ):
-    """Play a log and give its image, all summaries made; ``look`` is called after every step."""
+    """Play a log and give its image, all summaries made.
+
+    ``look`` is called after every step, ``at_end`` once before the memory is closed.
+    """
     luck = Random(way.seed)
     memory = await opened(at, config, **settings)
     place = 0
@@ -329,6 +341,8 @@ async def play(
         if look is not None:
             await look(memory, memory.session(session))
     found = await finish(memory, session) if log and finished else None
+    if at_end is not None:
+        await at_end(memory.session(session))
     await memory.close()
     return found
 

@@ -297,4 +297,5 @@ def _in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def _lowest(sources: Iterable[SourceText]) -> Trust:
-    return min((source.trust for source in sources), key=_TRUSTS.index, default="conversation")
+    ranks = [_TRUSTS.index(source.trust) for source in sources]
+    return _TRUSTS[min(ranks)] if ranks else "conversation"

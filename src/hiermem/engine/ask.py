@@ -56,7 +56,12 @@ async def ask(shop: Workshop, making: Making, request: LLMRequest) -> LLMRespons
     """
     async for attempt in _retrying(shop):
         with attempt:
-            return await _once(shop, making, request)
+            with shop.idle():
+                await shop.slots.acquire()
+            try:
+                return await _once(shop, making, request)
+            finally:
+                shop.slots.release()
     raise AssertionError("the last try returns or raises")
 
 

@@ -39,8 +39,9 @@ _READS: Final = 3
 class Workshop:
     """One run's tools.
 
-    ``making`` holds, by input hash, the texts being made right now; ``waiting`` the tasks that only
-    wait (for an answer, their turn, the next try), which may be cut off without losing work.
+    ``slots`` are the calls that may be in flight at once. ``making`` holds, by input hash, the
+    texts being made right now; ``waiting`` the tasks that only wait (for an answer, their turn, the
+    next try), which may be cut off without losing work.
     """
 
     store: TenantStore
@@ -60,10 +61,14 @@ class Workshop:
     making: dict[str, asyncio.Future[Revision | None]] = field(
         default_factory=dict[str, "asyncio.Future[Revision | None]"]
     )
+    slots: asyncio.Semaphore = field(init=False)
     waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
     _plans: dict[tuple[int, str], LevelPlan] = field(
         default_factory=dict[tuple[int, str], LevelPlan]
     )
+
+    def __post_init__(self) -> None:
+        self.slots = asyncio.Semaphore(self.policy.concurrency)
 
     @property
     def session_id(self) -> str:
@@ -79,9 +84,13 @@ class Workshop:
     def hands(self) -> int:
         """Give how many nodes are in hand at once.
 
-        The stand-in only computes, so a second hand is there to read and write meanwhile.
+        As many as calls may be in flight, so that a kill loses no more answers than that. For a
+        local model, whose answers cost only time, two more read and check meanwhile; the stand-in
+        only computes, so a second hand is all that helps.
         """
-        return min(self.policy.concurrency, 2) if self.steady else self.policy.concurrency
+        if self.steady:
+            return min(self.policy.concurrency, 2)
+        return self.policy.concurrency + (0 if self.llm.remote else 2)
 
     @contextmanager
     def idle(self) -> Iterator[None]:

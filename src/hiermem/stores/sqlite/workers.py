@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from hiermem.errors import MemoryClosedError, StoreError
-from hiermem.stores.sqlite.failures import translate
+from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.types import SessionRecord
 
 __all__ = ["Readers", "Transaction", "Writer"]
@@ -38,6 +38,8 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.heads: dict[tuple[str, str], tuple[int, SessionRecord]] = {}
+        #: Set while a decision runs: what it raises is its own affair and is not translated.
+        self.deciding = False
         self._grouped = False
         self._marked = False
         self._seen: int | None = None
@@ -70,6 +72,7 @@ class Transaction:
 
         Raises sqlite3.OperationalError where SQLite has already undone the whole group.
         """
+        self.deciding = False
         if self._marked:
             # A write records a head only after its last statement, but what it read may be one
             # that it had changed before.
@@ -85,7 +88,7 @@ class Transaction:
         self._marked = False
         if self.connection.in_transaction:
             # Where even this fails, the next BEGIN fails and says so to whoever comes next.
-            with suppress(sqlite3.Error):
+            with suppress(*FAILURES):
                 self.connection.execute("ROLLBACK")
 
 
@@ -202,18 +205,20 @@ class Writer(_Worker):
         transaction = self._transaction
         try:
             transaction.begin(grouped=len(jobs) > 1)
-        except sqlite3.Error as error:
+        except FAILURES as error:
             return self._fail(jobs, error, committing=False)
         for place, job in enumerate(jobs):
             try:
                 job.result = job.work(transaction)
                 transaction.keep()
             except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-                job.error = translate(error) if isinstance(error, Exception) else error
+                job.error = error
+                if isinstance(error, Exception) and not transaction.deciding:
+                    job.error = translate(error)
                 try:
                     transaction.undo()
                     lost = not transaction.connection.in_transaction
-                except sqlite3.Error:
+                except FAILURES:
                     lost = True
                 if lost:  # SQLite undid the whole group: a full disk, a failed read
                     self._fail(jobs[: place + 1], error, committing=False)
@@ -224,7 +229,7 @@ class Writer(_Worker):
                     return []
         try:
             transaction.connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except FAILURES as error:
             return self._fail(jobs, error, committing=True)
         _answer(jobs)
         return []
@@ -236,7 +241,7 @@ class Writer(_Worker):
         for job in jobs:
             if job.error is None:
                 # One error object a job: each is raised with a traceback of its own.
-                if isinstance(error, sqlite3.Error):
+                if isinstance(error, FAILURES):
                     job.error = translate(error, committing=committing)
                 else:
                     job.error = StoreError("a write in the same commit failed; nothing was written")
@@ -272,7 +277,7 @@ class Readers(_Worker):
             except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
                 job.error = translate(error) if isinstance(error, Exception) else error
                 if connection is not None and connection.in_transaction:
-                    with suppress(sqlite3.Error):
+                    with suppress(*FAILURES):
                         connection.execute("ROLLBACK")
             with self._guard:
                 self._busy -= 1
