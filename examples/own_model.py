@@ -27,6 +27,7 @@ from hiermem import (
     UpdatePolicy,
     Usage,
 )
+from hiermem.protocols import Finish
 
 
 class ChatModel:
@@ -43,7 +44,11 @@ class ChatModel:
         asked["temperature"] = request.temperature
         data = await asyncio.to_thread(self._post, asked)
         choice, used = data["choices"][0], data.get("usage", {})
-        finish = {"stop": "stop", "length": "length", "content_filter": "refusal"}
+        finish: dict[str, Finish] = {
+            "stop": "stop",
+            "length": "length",
+            "content_filter": "refusal",
+        }
         return LLMResponse(
             text=choice["message"]["content"] or "",
             usage=Usage(used.get("prompt_tokens"), used.get("completion_tokens")),
@@ -56,7 +61,8 @@ class ChatModel:
         call = Request(f"{self._url}/chat/completions", json.dumps(asked).encode(), head)  # noqa: S310
         try:
             with urlopen(call, timeout=110) as answer:  # noqa: S310
-                return json.load(answer)
+                found: dict[str, Any] = json.load(answer)
+                return found
         except HTTPError as error:
             with error:
                 if error.code in (408, 409, 425, 429) or error.code >= 500:

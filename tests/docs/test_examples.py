@@ -53,7 +53,8 @@ def test_an_example_runs_and_makes_its_point(name, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [words for words in SAYS[name] if words not in done.stdout]
     assert not missing, done.stdout
-    assert list(tmp_path.iterdir()) == [], "an example left files behind"
+    # Hypothesis keeps a folder of its own wherever it runs.
+    assert {path.name for path in tmp_path.iterdir()} <= {".hypothesis"}, "files were left behind"
 
 
 def test_a_chat_sends_little_outside_the_prefix(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import pytest
@@ -34,7 +35,8 @@ async def test_text_responses_coroutines_and_objects_are_all_taken():
     assert (await FunctionLLM(lambda request: "text").complete(REQUEST)).text == "text"
     assert (await FunctionLLM(waiting).complete(REQUEST)).text == "at most 15"
     assert (await FunctionLLM(Callable()).complete(REQUEST)).model == "own"
-    assert (await FunctionLLM(lambda r: waiting(r)).complete(REQUEST)).text == "at most 15"
+    wrapped = FunctionLLM(functools.partial(waiting))
+    assert (await wrapped.complete(REQUEST)).text == "at most 15"
 
 
 async def test_an_ordinary_function_does_not_hold_up_the_event_loop():

@@ -60,7 +60,7 @@ class Witness:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite-memory", "sqlite"])
-@drawn(50)
+@drawn(40)
 @given(
     log=logs(),
     way=ways,
@@ -99,7 +99,7 @@ async def test_p5_a_prefix_of_the_log_gives_a_prefix_of_the_tree(name, log):
 @given(log=long_logs(), way=ways)
 async def test_p5_holds_for_thousands_of_messages(log, way):
     witness = Witness()
-    way = replace(way, batches=(100, 300), updates=0.2)
+    way = replace(way, batches=(600,), updates=0.2, restarts=0.0)
     async with place("sqlite-memory") as at:
         await play(log, at, CONFIGS["tokens"], way, look=witness)
 

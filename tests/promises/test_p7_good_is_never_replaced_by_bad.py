@@ -20,6 +20,8 @@ from logbook import CONFIGS, START, drawn, happen, logs, opened, place, text
 #: What may be taken after the stricter prompt was tried in vain; everything else never is.
 SOFT = {"no_sections"}
 NEVER_TAKEN = tuple(fault for fault in RETURNING if fault not in SOFT)
+#: What nobody can tell from a good answer where there are a handful of words only.
+NEEDS_LENGTH = {"echo", "wrong_language"}
 #: One call a node and run, so that a run is quick; no pauses.
 POLICY = UpdatePolicy(batch_delay=0.0, retries=0, max_attempts=3)
 
@@ -31,14 +33,14 @@ class Overheard:
 
     def __init__(self, faulty: FaultyLLM, *, remote: bool = False):
         self.faulty, self.remote, self.name = faulty, remote, faulty.name
-        self.spoilt: set[str] = set()
+        self.spoilt: dict[str, str] = {}
 
     async def complete(self, request) -> LLMResponse:
         before = dict(self.faulty.failed)
         response = await self.faulty.complete(request)
         new = [kind for kind, n in self.faulty.failed.items() if n > before.get(kind, 0)]
-        if new and new[0] not in SOFT:
-            self.spoilt.add(response.text)
+        if new and new[0] not in SOFT and (new[0] not in NEEDS_LENGTH or len(response.text) > 600):
+            self.spoilt[response.text] = new[0]
         return response
 
 
@@ -54,7 +56,8 @@ async def check(memory, model):
     """Assert that nothing spoilt is memory, and that what is not made says so."""
     for revision in await revisions_of(memory):
         if revision.model == model.name:
-            assert revision.text not in model.spoilt, f"{revision.node_id} holds a spoilt answer"
+            kind = model.spoilt.get(revision.text)
+            assert kind is None, f"{revision.node_id} holds an answer spoilt by {kind}"
             assert not revision.degraded
         assert revision.tokens == memory._handle.counter.count(revision.text)
     for summary in await memory.session("s").summaries():
@@ -73,7 +76,7 @@ def serving(summaries):
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite-memory"])
-@drawn(70)
+@drawn(80)
 @given(
     log=logs(most=6),
     rate=st.sampled_from([0.2, 0.6, 1.0]),
@@ -83,7 +86,7 @@ def serving(summaries):
 )
 async def test_p7_no_spoilt_answer_ever_becomes_memory(kind, log, rate, seed, name, remote):
     """Whatever the model does: contexts keep covering everything, and failed is not the end."""
-    if not log:
+    if len(log) < 2:
         return
     async with place(kind) as at:
         model = Overheard(FaultyLLM(rate=rate, seed=seed, faults=RETURNING), remote=remote)
@@ -119,11 +122,12 @@ async def test_p7_no_spoilt_answer_ever_becomes_memory(kind, log, rate, seed, na
         await memory.close()
 
 
-async def until_done(session, most=40):
+async def until_done(session, most=30):
     """Update until nothing is left unmade; a node may need all its attempts, a run for each."""
     for _ in range(most):
         await session.update()
-        if all(s.status == "active" and not s.node.dirty for s in await session.summaries()):
+        made = [s.status == "active" and not s.node.dirty for s in await session.summaries()]
+        if all(made):
             return
 
 
@@ -140,22 +144,20 @@ async def test_p7_a_model_that_always_fails_ends_in_extracts_and_is_replaced_lat
     broken = Overheard(FaultyLLM(rate=1.0, faults=(fault,)))
     log = _conversation(60)
     async with place("memory") as at:
-        memory = await opened(at, CONFIGS["tokens"], llm=broken, update_policy=POLICY)
+        memory = await opened(at, CONFIGS["preset"], llm=broken, update_policy=POLICY)
         session = memory.session("s")
         await session.append(log)
         report = await session.update()
         assert report.made == 0
         assert (await session.context(800)).coverage == 1.0
-        for _ in range(10):
-            await session.update()
-            await check(memory, broken)
+        await until_done(session)
+        await check(memory, broken)
         degraded = await session.summaries()
         assert degraded
         assert all(each.degraded or each.node.verbatim for each in degraded)
         assert all(each.text for each in degraded)
         broken.faulty._rate = 0.0
-        for _ in range(6):
-            await session.update()
+        await until_done(session)
         assert not any(each.degraded for each in await session.summaries())
 
 
@@ -168,7 +170,7 @@ async def test_p7_a_fit_answer_is_taken(fault):
         session = memory.session("s")
         await session.append(_conversation(60))
         report = await session.update()
-        assert report.made > 10
+        assert report.made > 20
         assert report.failed == report.degraded == 0
 
 
@@ -226,11 +228,22 @@ async def test_p7_a_transient_failure_is_tried_again_within_the_run():
         assert report.calls == len(calls)
 
 
+SENTENCES = (
+    "The harbour office wrote that the ferry of {n} minutes past eight was full and that they have "
+    "to turn cars away. ",
+    "It is the price of 37.{n:02} EUR that the people on deck {n} complain of, and what we would "
+    "change is the plan for the summer. ",
+    "They measured {n} ms for the search and it was the index that made it slow, so Ada moved the "
+    "table to file part{n}.sql. ",
+)
+
+
 def _conversation(count):
+    """Write a conversation in plain English, so that an answer in another language can be seen."""
     return [
         Message(
             "user" if n % 2 == 0 else "assistant",
-            text(n, 25),
+            "".join(sentence.format(n=n) for sentence in SENTENCES),
             created_at=START + timedelta(minutes=n),
         )
         for n in range(count)

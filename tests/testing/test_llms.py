@@ -26,39 +26,11 @@ STYLES = {1: "detailed", 2: "thematic", 3: "executive"}
 
 def ask(level=1, seed=0, words=400, target=150):
     chance = random.Random(seed)
-    stock = [
-        "we",
-        "moved",
-        "the",
-        "launch",
-        "because",
-        "the",
-        "harbour",
-        "office",
-        "at",
-        "pier",
-        "7",
-        "wants",
-        "37.50",
-        "EUR",
-        "and",
-        "Ada",
-        "said",
-        "never",
-        "to",
-        "deploy",
-        "booking/seats.py",
-        "on",
-        "2024-03-15",
-        "before",
-        "v2.1",
-        "is",
-        "out",
-        "and",
-        "the",
-        "team",
-        "agreed",
-    ]
+    said = (
+        "we moved the launch because the harbour office at pier 7 wants 37.50 EUR and Ada said "
+        "never to deploy booking/seats.py on 2024-03-15 before v2.1 is out and the team agreed"
+    )
+    stock = said.split()
     inputs = tuple(
         SourceText(n, "user", "Ada", "2024-03-15", " ".join(chance.choices(stock, k=words // 10)))
         for n in range(10)

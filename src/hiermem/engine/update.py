@@ -12,7 +12,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal, overload
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
@@ -20,8 +20,7 @@ from hiermem.core.plan import UpdatePlan, UpdateReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.engine.foresee import foresee
 from hiermem.engine.growing import grown
-from hiermem.engine.ledger import Ledger
-from hiermem.engine.spending import Pace, Purse
+from hiermem.engine.spending import Purse
 from hiermem.engine.work import Progress, Work
 from hiermem.engine.workshop import Workshop
 from hiermem.errors import NotFoundError, UsageError
@@ -99,13 +98,10 @@ async def update(
     Raises NotFoundError for an unknown session, UsageError for a cap below zero, and what the store
     raises; what was committed until then stays.
     """
-    for name, value in (("max_calls", max_calls), ("max_tokens", max_tokens), ("level", level)):
-        if value is not None and value < (1 if name == "level" else 0):
-            raise UsageError(f"{name} is {value}; it must not be below {int(name == 'level')}")
+    _check(max_calls=max_calls, max_tokens=max_tokens, level=level)
     record = await store.session(session_id)
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
-    run_id = uuid.uuid4().hex
     purse = Purse(
         max_calls=max_calls,
         max_tokens=max_tokens,
@@ -123,22 +119,8 @@ async def update(
         templates=prompts,
         now=now,
         sleep=sleep,
-        run_id=run_id,
+        run_id=uuid.uuid4().hex,
         purse=purse,
-        pace=Pace(
-            size=policy.concurrency,
-            delay=policy.batch_delay if llm.remote else 0.0,
-            clock=time.monotonic,
-            sleep=sleep,
-        ),
-        ledger=Ledger(
-            store,
-            session_id,
-            run_id=run_id,
-            lease=timedelta(seconds=policy.lease),
-            now=now,
-            sleep=sleep,
-        ),
     )
     counts = {
         number: count
@@ -149,3 +131,14 @@ async def update(
         loose = await grown(shop, level)
         return await foresee(shop, counts, loose)
     return await Work(shop, counts, level, on_progress).run()
+
+
+def _check(*, max_calls: int | None, max_tokens: int | None, level: int | None) -> None:
+    """Refuse numbers that mean nothing."""
+    for name, value, least in (
+        ("max_calls", max_calls, 0),
+        ("max_tokens", max_tokens, 0),
+        ("level", level, 1),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"{name} is {value}; it must not be below {least}")

@@ -7,10 +7,11 @@ hand. It decides nothing; ``core.inputs`` says what becomes of what was read.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from hiermem import prompts
@@ -56,8 +57,8 @@ class Workshop:
     sleep: Callable[[float], Awaitable[None]]
     run_id: str
     purse: Purse
-    pace: Pace
-    ledger: Ledger
+    pace: Pace = field(init=False)
+    ledger: Ledger = field(init=False)
     making: dict[str, asyncio.Future[Revision | None]] = field(
         default_factory=dict[str, "asyncio.Future[Revision | None]"]
     )
@@ -68,7 +69,22 @@ class Workshop:
     )
 
     def __post_init__(self) -> None:
-        self.slots = asyncio.Semaphore(self.policy.concurrency)
+        policy = self.policy
+        self.slots = asyncio.Semaphore(policy.concurrency)
+        self.pace = Pace(
+            size=policy.concurrency,
+            delay=policy.batch_delay if self.llm.remote else 0.0,
+            clock=time.monotonic,
+            sleep=self.sleep,
+        )
+        self.ledger = Ledger(
+            self.store,
+            self.record.id,
+            run_id=self.run_id,
+            lease=timedelta(seconds=policy.lease),
+            now=self.now,
+            sleep=self.sleep,
+        )
 
     @property
     def session_id(self) -> str:
