@@ -56,9 +56,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for ours, theirs, aim in PAIRS:
         (our_wall, mine), (their_wall, other) = figures(ours), figures(theirs)
-        walls = median(
-            one[0] / two[0] for one, two in zip(took[ours], took[theirs], strict=True)
-        )
+        walls = median(one[0] / two[0] for one, two in zip(took[ours], took[theirs], strict=True))
         print(
             f"| `{ours}` | `{theirs}` | {mine:.0f} | {other:.0f} | {mine / other:.2f} "
             f"| {walls:.2f} | {aim} |"

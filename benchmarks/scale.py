@@ -81,7 +81,8 @@ def main() -> None:
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 60
     with tempfile.TemporaryDirectory() as place:
         sides = [
-            Side(Path(place) / f"{number}.db", number) for number in dict.fromkeys((SMALL, messages))
+            Side(Path(place) / f"{number}.db", number)
+            for number in dict.fromkeys((SMALL, messages))
         ]
         rows = [side.rows() for side in sides]
         took: dict[str, list[tuple[float, float]]] = {"append": [], "context": []}
@@ -101,9 +102,7 @@ def main() -> None:
         few, many = (median(side) * 1000 for side in zip(*pairs, strict=True))
         ratio = median(two / one for one, two in pairs)
         each = TURN if name == "append" else 1
-        print(
-            f"| {name} | {few / each:.2f} | {many / each:.2f} | {ratio:.2f} | ≤ {AIMS[name]} |"
-        )
+        print(f"| {name} | {few / each:.2f} | {many / each:.2f} | {ratio:.2f} | ≤ {AIMS[name]} |")
     print(f"\n| rows | at {SMALL:,} | at {messages:,} |\n|---|---|---|")
     for table in TABLES:
         print(f"| {table} | {rows[0][table]:,} | {rows[1][table]:,} |")

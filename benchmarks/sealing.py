@@ -61,9 +61,7 @@ def prepare(message: Message, index: int, config: HierarchyConfig) -> Arrival:
         sizes = measure.slice_sizes(message, points, unit=unit, counter=counter)
         slices = tuple(
             Slice(begin, end, size, weight)
-            for begin, end, (size, weight) in zip(
-                (0, *points), (*points, None), sizes, strict=True
-            )
+            for begin, end, (size, weight) in zip((0, *points), (*points, None), sizes, strict=True)
         )
     assert message.created_at is not None
     return Arrival(

@@ -6,7 +6,9 @@ from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
+from hiermem.core.state import OpenWindow
 from hiermem.core.trigger import CompressionTrigger
+from hiermem.core.turns import Arrival, Slice
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.errors import (
@@ -62,6 +64,7 @@ from hiermem.types import (
 __all__ = [
     "LLM",
     "ApproximateCounter",
+    "Arrival",
     "AsyncMemory",
     "AsyncSession",
     "BudgetTooSmallError",
@@ -90,6 +93,7 @@ __all__ = [
     "ModelError",
     "Node",
     "NotFoundError",
+    "OpenWindow",
     "PermanentModelError",
     "PromptTemplate",
     "Revision",
@@ -99,6 +103,7 @@ __all__ = [
     "SessionRecord",
     "SessionStatus",
     "ShownSummary",
+    "Slice",
     "Span",
     "SpendLimitError",
     "Store",

@@ -162,8 +162,8 @@ class Memory:
     ) -> Memory:
         """Open the embedded store at ``path``; ":memory:" keeps nothing.
 
-        Raises StoreError where the file is not a hiermem store, is newer or damaged, or does not
-        exist and ``create`` is False.
+        Raises StoreError where the file is not a hiermem store, is newer or damaged, and
+        NotFoundError where it does not exist and ``create`` is False.
         """
 
         async def opened() -> AsyncMemory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -19,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from logbook import (
     CONFIGS,
     Failing,
-    Way,
     drawn,
     happen,
     logs,
@@ -188,7 +188,7 @@ def test_p1_many_threads_may_append_to_one_blocking_memory(tmp_path):
 
         with ThreadPoolExecutor(8) as pool:
             acknowledged = list(pool.map(write, range(8)))
-    assert sorted(sum(acknowledged, [])) == list(range(200))
+    assert sorted(chain.from_iterable(acknowledged)) == list(range(200))
     with Memory.open(tmp_path / "m.db", create=False) as memory:
         stored = memory.session("s").messages()
     for writer, indices in enumerate(acknowledged):

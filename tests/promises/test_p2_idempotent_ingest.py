@@ -146,7 +146,7 @@ async def test_p2_without_a_key_there_is_no_idempotence(kind):
 @drawn(120)
 @given(log=logs(events=False, most=6), seed=st.integers(0, 10_000))
 async def test_p2_a_client_that_retries_what_failed_ends_up_with_each_message_once(log, seed):
-    """The store fails before or after the commit; the client sends the same again until it works."""
+    """The store fails before or after the commit; the client sends again until it works."""
     luck = Random(seed)
     async with place("memory") as at:
         once = await play(log, at, CONFIGS["tokens"], Way())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ class Witness:
                 assert len(children) >= 2, "a group of one"
                 assert all(child.parent == node.id for child in children)
                 assert node.windows == (children[0].windows[0], children[-1].windows[1])
-                for one, next_ in zip(children, children[1:], strict=False):
+                for one, next_ in pairwise(children):
                     assert one.windows[1] == next_.windows[0], "a group with a hole"
 
 

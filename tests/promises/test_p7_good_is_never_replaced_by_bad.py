@@ -15,7 +15,7 @@ from hiermem.errors import TransientModelError
 from hiermem.testing.llms import RETURNING, FaultyLLM, ScriptedLLM
 
 sys.path.insert(0, str(Path(__file__).parent))
-from logbook import CONFIGS, START, drawn, happen, logs, opened, place, text
+from logbook import CONFIGS, START, drawn, happen, logs, opened, place
 
 #: What may be taken after the stricter prompt was tried in vain; everything else never is.
 SOFT = {"no_sections"}
@@ -228,13 +228,11 @@ async def test_p7_a_transient_failure_is_tried_again_within_the_run():
         assert report.calls == len(calls)
 
 
-SENTENCES = (
+TALK = (
     "The harbour office wrote that the ferry of {n} minutes past eight was full and that they have "
-    "to turn cars away. ",
-    "It is the price of 37.{n:02} EUR that the people on deck {n} complain of, and what we would "
-    "change is the plan for the summer. ",
-    "They measured {n} ms for the search and it was the index that made it slow, so Ada moved the "
-    "table to file part{n}.sql. ",
+    "to turn cars away. It is the price of 37.{n:02} EUR that the people on deck {n} complain of, "
+    "and what we would change is the plan for the summer. They measured {n} ms for the search and "
+    "it was the index that made it slow, so Ada moved the table to file part{n}.sql."
 )
 
 
@@ -243,7 +241,7 @@ def _conversation(count):
     return [
         Message(
             "user" if n % 2 == 0 else "assistant",
-            "".join(sentence.format(n=n) for sentence in SENTENCES),
+            TALK.format(n=n),
             created_at=START + timedelta(minutes=n),
         )
         for n in range(count)

@@ -108,7 +108,6 @@ def level_configs():
     return st.builds(
         dict,
         target_ratio=st.sampled_from([0.01, 0.3, 0.9, 0.999]),
-        style=st.just("thematic"),
         fan_in=st.integers(2, 6),
         max_size=st.none() | st.sampled_from([1, 50, 400]),
         max_messages=st.none() | st.sampled_from([2, 30]),
@@ -121,7 +120,7 @@ def level_configs():
 @drawn(200)
 @given(
     log=logs(most=5),
-    levels=st.lists(level_configs(), min_size=1, max_size=3),
+    levels=st.lists(level_configs(), min_size=3, max_size=3),
     fields=st.fixed_dictionaries(
         {
             "unit": st.sampled_from(["tokens", "chars"]),
@@ -138,7 +137,9 @@ def level_configs():
 async def test_p8_a_setting_that_is_accepted_converges(log, levels, fields):
     """Whatever can be constructed gives a tree that shrinks upward and ends in one root."""
     try:
-        config = HierarchyConfig(levels=tuple(LevelConfig(**each) for each in levels), **fields)
+        styled = zip(levels, ("detailed", "thematic", "executive"), strict=True)
+        made = tuple(LevelConfig(**each, style=style) for each, style in styled)
+        config = HierarchyConfig(levels=made, **fields)
     except ConfigError:
         return
     if not messages_of(log):

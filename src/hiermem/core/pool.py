@@ -82,8 +82,9 @@ def pooled(
         for root, group in zip(cover, groups, strict=False)
         if any(pieces[place] not in kept for place in group) or len(sources) != len(cover)
     )
-    trusts: list[Trust] = [trust_of(item.message) for item in beside]
-    trusts += [entry[2] for entry in found]
+    trusts: list[Trust] = []
+    trusts.extend(trust_of(item.message) for item in beside)
+    trusts.extend(trust for _, _, trust in found)
     return Pooled(selection.text, trimmed, _dates(selection.units), lowest(trusts))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core import language
@@ -37,6 +38,8 @@ ProblemKind: TypeAlias = Literal[
 _SHORT: Final = 600
 #: A copied stretch this long, in code points, is no quotation any more.
 _ECHO: Final = 240
+#: Letters and digits in the shortest sentence that could be a summary of anything.
+_LEAST_SAID: Final = 8
 #: Inputs of this many tokens or fewer may come out as long as they went in.
 _SMALL_INPUT: Final = 200
 
@@ -111,6 +114,9 @@ def check(
     text = response.text
     if not text.strip():
         return (*_finish(response), Problem("empty", "the answer is blank", hard=True))
+    if _says_nothing(text):
+        says = "the answer says nothing beyond its headings"
+        return (*_finish(response), Problem("empty", says, hard=True))
     return (
         *_finish(response),
         *_form(text),
@@ -119,6 +125,13 @@ def check(
         *_language(text, request=request),
         *_content(text, sections=sections, fidelity=fidelity, min_fidelity=min_fidelity),
     )
+
+
+def _says_nothing(text: str) -> bool:
+    """Say whether no more than a word ("ok", "...") is left of an answer without its headings."""
+    said = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    letters = (char for line in said for char in line if char.isalnum())
+    return next(islice(letters, _LEAST_SAID - 1, None), None) is None
 
 
 def _finish(response: LLMResponse) -> Iterator[Problem]:

@@ -10,8 +10,15 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from hiermem.core.text import MAX_CONTENT, check
 from hiermem.engine.workshop import Workshop
-from hiermem.errors import HiermemError, ModelError, PermanentModelError, TransientModelError
+from hiermem.errors import (
+    HiermemError,
+    InvalidTextError,
+    ModelError,
+    PermanentModelError,
+    TransientModelError,
+)
 from hiermem.protocols import Attempt, LLMRequest, LLMResponse
 from hiermem.types import Node
 
@@ -33,7 +40,7 @@ class ClaimLostError(Exception):
 
 
 class UnexpectedModelError(ModelError):
-    """A model raised something that is not a ModelError; one attempt is spent on it."""
+    """A model raised no ModelError, or answered no answer; one attempt is spent on it."""
 
 
 @dataclass(slots=True)
@@ -127,7 +134,7 @@ async def _once(shop: Workshop, making: Making, request: LLMRequest) -> LLMRespo
         try:
             with shop.idle():
                 async with asyncio.timeout(shop.policy.call_timeout):
-                    response = await shop.llm.complete(request)
+                    response = _checked(await shop.llm.complete(request))
         except Exception as error:  # noqa: BLE001  # a model may raise anything; it is told apart
             told = _end_in_error(shop, making, attempt, error, tokens_in=tokens_in)
             used_in = 0 if told.charged is False else tokens_in
@@ -149,6 +156,20 @@ async def _once(shop: Workshop, making: Making, request: LLMRequest) -> LLMRespo
         return response
     finally:
         purse.settle(reserved, tokens_in=used_in, tokens_out=used_out)
+
+
+def _checked(response: object) -> LLMResponse:
+    """Give the answer itself; refuse what is none, or holds what no store and no prompt can.
+
+    Raises UnexpectedModelError, so that a faulty adapter costs an attempt and not the run.
+    """
+    if not isinstance(response, LLMResponse):
+        raise UnexpectedModelError(f"the model answered {type(response).__name__}")
+    try:
+        check(response.text, what="the answer", cap=MAX_CONTENT)
+    except InvalidTextError:
+        raise UnexpectedModelError("the model answered a text that cannot be stored") from None
+    return response
 
 
 async def _announce(shop: Workshop, making: Making) -> Attempt:

@@ -139,6 +139,7 @@ def _check(*, max_calls: int | None, max_tokens: int | None, level: int | None) 
         ("max_calls", max_calls, 0),
         ("max_tokens", max_tokens, 0),
         ("level", level, 1),
+        ("deadline", deadline, 0),
     ):
         if value is not None and value < least:
             raise UsageError(f"{name} is {value}; it must not be below {least}")

@@ -145,7 +145,8 @@ class Work:
             or len(self._finished) >= _GROUP
             or any(shop.ledger.claimed(each.node.id) for each in self._finished)
             or time.monotonic() >= self._oldest + _LINGER
-            or not self._tasks
+            # With none in hand, the next turn either finds more to make or commits.
+            or (not self._tasks and shop.purse.stopped is not None)
         )
         if self._finished and due:
             await self._commit()
