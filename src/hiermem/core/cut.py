@@ -296,7 +296,7 @@ class _Planner:
             self._may_omit(group=group, minimum=minimum, roots=len(below))
             room = self.at.budget - group - VIEW_TOKENS
             if room < 0:
-                return self._newest_only(below, newest, older)
+                return (yield from self._newest_only(below, newest, older))
             left_out = len(below) - room // pool.PIECE
             omitted = [Omitted(item.id, item.span, item.messages) for item in below[:left_out]]
             below = below[left_out:]
@@ -335,8 +335,15 @@ class _Planner:
 
     def _newest_only(
         self, below: Sequence[Covered], newest: Sequence[Shown], older: Sequence[list[Shown]]
-    ) -> Cut:
+    ) -> Reading[Cut]:
         """Show as many of the newest messages as fit, where there is no room for any view."""
+        windows = yield from self._newest_windows()
+        boundary = self._boundary(windows, self.at.budget)
+        if boundary < self.last:
+            wider = yield from self._shown([w for w in windows if w.ordinal >= boundary])
+            if self._cost(wider) <= self.at.budget:
+                below = yield from cover.below(self.roots, boundary)
+                newest, older = wider, ()
         raw, left = list(newest), list(older)
         while left and self._cost([*left[-1], *raw]) <= self.at.budget:
             raw = [*left.pop(), *raw]
@@ -344,7 +351,7 @@ class _Planner:
         for item in _in_order(item for piece in left for item in piece):
             index = item.message.index
             omitted.append(Omitted(f"m{index}", Span(index, index + 1), 1))
-        return replace(self._assemble(View(self.last, ()), raw), omitted=tuple(omitted))
+        return replace(self._assemble(View(boundary, ()), raw), omitted=tuple(omitted))
 
     # -- what both share
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core import language
@@ -38,8 +37,6 @@ ProblemKind: TypeAlias = Literal[
 _SHORT: Final = 600
 #: A copied stretch this long, in code points, is no quotation any more.
 _ECHO: Final = 240
-#: Letters and digits in the shortest sentence that could be a summary of anything.
-_LEAST_SAID: Final = 8
 #: Inputs of this many tokens or fewer may come out as long as they went in.
 _SMALL_INPUT: Final = 200
 
@@ -128,10 +125,9 @@ def check(
 
 
 def _says_nothing(text: str) -> bool:
-    """Say whether no more than a word ("ok", "...") is left of an answer without its headings."""
+    """Say whether an answer has no word beyond its headings ("...", "## Overview")."""
     said = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    letters = (char for line in said for char in line if char.isalnum())
-    return next(islice(letters, _LEAST_SAID - 1, None), None) is None
+    return not any(char.isalnum() for line in said for char in line)
 
 
 def _finish(response: LLMResponse) -> Iterator[Problem]:

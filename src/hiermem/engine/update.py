@@ -98,7 +98,7 @@ async def update(
     Raises NotFoundError for an unknown session, UsageError for a cap below zero, and what the store
     raises; what was committed until then stays.
     """
-    _check(max_calls=max_calls, max_tokens=max_tokens, level=level)
+    _check(max_calls=max_calls, max_tokens=max_tokens, level=level, deadline=deadline)
     record = await store.session(session_id)
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
@@ -133,13 +133,9 @@ async def update(
     return await Work(shop, counts, level, on_progress).run()
 
 
-def _check(*, max_calls: int | None, max_tokens: int | None, level: int | None) -> None:
+def _check(**numbers: float | None) -> None:
     """Refuse numbers that mean nothing."""
-    for name, value, least in (
-        ("max_calls", max_calls, 0),
-        ("max_tokens", max_tokens, 0),
-        ("level", level, 1),
-        ("deadline", deadline, 0),
-    ):
+    for name, value in numbers.items():
+        least = 1 if name == "level" else 0
         if value is not None and value < least:
             raise UsageError(f"{name} is {value}; it must not be below {least}")
