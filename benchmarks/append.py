@@ -63,11 +63,12 @@ class Bare:
         """Make the rows of some messages, as the library would."""
         count, first = default_counter().count, self._next
         self._next += len(texts)
-        return [
-            (1 << 32 | index, "user", "main", None, text, 1_700_000_000_000_000 + index, None)
-            + (count(text) + 4, count(text) + 4, "sha256:" + "0" * 40, None, "live", None, None)
-            for index, text in enumerate(texts, first)
-        ]
+        rows: Rows = []
+        for index, text in enumerate(texts, first):
+            size = count(text) + 4
+            fixed = (1 << 32 | index, "user", "main", None, text, 1_700_000_000_000_000 + index)
+            rows.append((*fixed, None, size, size, "sha256:" + "0" * 40, None, "live", None, None))
+        return rows
 
     def write(self, rows: Rows) -> None:
         """Write rows in one durable transaction."""

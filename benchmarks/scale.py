@@ -3,8 +3,8 @@
 Two sessions of short messages, each in a file of its own, are built in large batches and brought up
 to date with the offline model. Then they take turns in small rounds: ten durable single appends
 each, and a context of 8,000 tokens after each round, as an application asks for it. The ratio is
-the median over the rounds, because what an fsync takes drifts by the second. The rows that each
-store holds, and the reads and writes of one append, stand below.
+the median over the rounds, because what an fsync takes drifts by the second. The rows
+that each store holds stand below.
 
     python benchmarks/scale.py [messages] [rounds]
 """
@@ -63,7 +63,7 @@ class Side:
         """Count the rows of each table."""
         with closing(sqlite3.connect(self.path)) as base:
             return {
-                table: base.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
+                table: base.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
                 for table in TABLES
             }
 
@@ -88,10 +88,10 @@ def main() -> None:
         took: dict[str, list[tuple[float, float]]] = {"append": [], "context": []}
         for number in range(-3, rounds):
             order = sides if number % 2 else sides[::-1]
-            for name in took:
+            for name, pairs in took.items():
                 seconds = {side.messages: timed(getattr(side, name)) for side in order}
                 if number >= 0:
-                    took[name].append((seconds[SMALL], seconds[messages]))
+                    pairs.append((seconds[SMALL], seconds[messages]))
         built, updated = sides[-1].took
         for side in sides:
             side.memory.close()

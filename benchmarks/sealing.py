@@ -1,8 +1,8 @@
 """What chunking and sealing cost beside tokenising the same text.
 
 Takes a BEAM chat (1,556 messages, 3.6 MB) through everything that an append does but for the store:
-checking, measuring, hashing and looking for our own fences, then the fold into windows and groups,
-with its state written and read as JSON, message by message or 100 at a time. Beside it stands
+checking, measuring, hashing and looking for our own fences, then the fold into windows and groups
+with its state written as JSON, message by message or 100 at a time. Beside it stands
 counting the tokens of the same contents, and nothing else. The two take turns; processor time of
 the thread, medians of the rounds' ratios.
 
@@ -54,7 +54,6 @@ def prepare(message: Message, index: int, config: HierarchyConfig) -> Arrival:
     tokens = measure.message_tokens(message, counter)
     fence.find(measure.body(message), key=KEY)
     measure.message_hash(message)
-    measure.fingerprint(message)
     slices: tuple[Slice, ...] = ()
     if tokens > config.hard_limit:
         points = measure.slice_points(message, unit=unit, target=config.target, counter=counter)
@@ -77,13 +76,14 @@ def prepare(message: Message, index: int, config: HierarchyConfig) -> Arrival:
 
 def seal(messages: Sequence[Message], config: HierarchyConfig, *, batch: int) -> dict[int, int]:
     """Prepare and fold all messages, ``batch`` at a time; give the nodes sealed at each level."""
-    text = SessionState().to_json()
+    state = SessionState()
     sealed: dict[int, int] = {}
     for first in range(0, len(messages), batch):
         given = messages[first : first + batch]
         arrivals = [prepare(message, index, config) for index, message in enumerate(given, first)]
-        folded = fold.arrive(SessionState.from_json(text), arrivals, config)
-        text = folded.state.to_json()
+        folded = fold.arrive(state, arrivals, config)
+        state = folded.state
+        state.to_json()
         for node in folded.nodes:
             sealed[node.level] = sealed.get(node.level, 0) + 1
     return sealed

@@ -133,7 +133,8 @@ async def main() -> None:
         calls = sum(node.revision.calls for node in nodes if node.revision)
         print(
             f"{len(messages):,} messages, {len(nodes)} nodes, {calls} calls of "
-            f"{LATENCY * 1000:.0f} ms, {HANDS} at once; no schedule takes less than {floor:.2f} s.\n"
+            f"{LATENCY * 1000:.0f} ms, {HANDS} at once; "
+            f"no schedule takes less than {floor:.2f} s.\n"
         )
         print("| model | update, s | critical path, s | ratio | busy, s | aim |")
         print("|---|---|---|---|---|---|")

@@ -1,8 +1,9 @@
-"""The published examples, through the public face: what is promised in prose, message for message."""
+"""The published examples, message for message, through the public face."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -146,7 +147,7 @@ def test_one_message_of_300_kb_is_sliced_covered_and_rendered(memory):
     assert stored.content == said
     assert len(stored.slices) > 10
     edges = [0, *stored.slices, len(said)]
-    slices = [said[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]
+    slices = [said[begin:end] for begin, end in pairwise(edges)]
     assert "".join(slices) == said
     assert all(part.endswith("\n\n") for part in slices[:-1]), "not cut at a blank line"
     windows = [s for s in session.summaries(1) if s.span.start <= 4 < s.span.stop]

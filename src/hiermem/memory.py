@@ -20,7 +20,7 @@ from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
-from hiermem.core.text import check_name
+from hiermem.core.text import MAX_NAME, check, check_name
 from hiermem.engine import append as ingest
 from hiermem.engine import tree
 from hiermem.engine.append import About, Messages
@@ -133,6 +133,8 @@ class AsyncMemory:
         """
         if isinstance(participants, str):
             raise UsageError("participants is a sequence of names, not one text")
+        if title is not None:
+            title = check(title, what="title", cap=MAX_NAME, on_bad=on_bad_text)
         about = About(
             id=check_name(session_id, what="session id"),
             title=title,

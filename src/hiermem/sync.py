@@ -1,7 +1,8 @@
 """The blocking public face: the same names and meanings as ``hiermem.memory``, without ``await``.
 
 One background thread runs one event loop for each Memory; a call hands its coroutine over and waits
-for the result. The one rule: nothing but the handing over happens here.
+for the result; an append is handed to the store itself where nobody else is writing, since waking
+two threads takes as long as the write. The one rule: nothing but the handing over happens here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 from hiermem.config import HierarchyConfig
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.selection import ContextSelection, ShownSummary
+from hiermem.engine import append as ingest
 from hiermem.engine.append import Messages
 from hiermem.engine.context import ContextWindowManager, Strategy
 from hiermem.engine.tree import SessionStatus, Tree
@@ -259,7 +261,10 @@ class Session:
 
     def append(self, *messages: Messages) -> list[int]:
         """Append messages (or iterables of them), all or none; give their indices in order."""
-        return self._portal.call(self._session.append(*messages))
+        given = ingest.flatten(messages)
+        session = self._session
+        done = ingest.append_here(session._handle, session._about, given)  # noqa: SLF001
+        return self._portal.call(session.append(given)) if done is None else done
 
     @overload
     def update(

@@ -62,8 +62,8 @@ async def reads_back(session, appended):
 
 
 @pytest.mark.parametrize("kind", STORES)
-@drawn(50)
-@given(log=logs(), way=ways, name=st.sampled_from(sorted(CONFIGS)))
+@drawn(40)
+@given(log=logs(most=6), way=ways, name=st.sampled_from(sorted(CONFIGS)))
 async def test_p1_sealing_updating_and_reopening_lose_nothing(kind, log, way, name):
     appended = messages_of(log)
     async with place(kind) as at:
@@ -98,7 +98,7 @@ async def test_p1_any_message_comes_back_as_it_was(kind, given_, more):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STORES[:2])
-@drawn(12)
+@drawn(8)
 @given(log=long_logs(), way=ways)
 async def test_p1_holds_for_thousands_of_messages(kind, log, way):
     way, appended = replace(way, batches=(1, 40, 400), updates=0.0), messages_of(log)
@@ -106,7 +106,7 @@ async def test_p1_holds_for_thousands_of_messages(kind, log, way):
         await play(log, at, CONFIGS["preset"], way, at_end=lambda s: reads_back(s, appended))
 
 
-@drawn(150)
+@drawn(120)
 @given(log=logs(events=False), seed=st.integers(0, 10_000), size=st.sampled_from([1, 3, 20]))
 async def test_p1_an_append_that_raised_is_there_whole_or_not_at_all(log, seed, size):
     """The store fails before or after a commit: what was acknowledged stays, nothing is halved."""

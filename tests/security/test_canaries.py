@@ -14,8 +14,8 @@ from hiermem import (
     ApproximateCounter,
     AsyncMemory,
     BudgetTooSmallError,
-    HiermemError,
     HierarchyConfig,
+    HiermemError,
     JsonPart,
     LLMResponse,
     Message,
@@ -120,7 +120,7 @@ WRONG = {
     "naive time": lambda: [Message.user(CANARY, created_at=datetime(2024, 1, 1))],  # noqa: DTZ001
     "openai": lambda: from_openai([{"role": "user", "content": {CANARY: CANARY}}]),
     "openai calls": lambda: from_openai([{"role": "assistant", "tool_calls": [CANARY]}]),
-    "anthropic": lambda: from_anthropic([{"role": "user", "content": [{"type": CANARY, "x": 1}, 7]}]),
+    "anthropic": lambda: from_anthropic([{"role": "user", "content": [{"type": CANARY}, 7]}]),
 }  # fmt: skip
 
 
@@ -168,7 +168,7 @@ class Crashing(ScriptedLLM):
             return LLMResponse(f"{CANARY} \ud800 \x00")
         if self.fault == "nested":
             try:
-                raise ValueError(words)
+                int(words)
             except ValueError as error:
                 raise TransientModelError(words) from error
         raise {

@@ -82,7 +82,9 @@ async def poisoned(payload, role, llm):
         elif n == 7:
             await session.append(Message(role, f"{said} {payload}", created_at=at))
         else:
-            await session.append(Message("user" if n % 2 == 0 else "assistant", said, created_at=at))
+            await session.append(
+                Message("user" if n % 2 == 0 else "assistant", said, created_at=at)
+            )
     await session.update()
     return memory, session
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hiermem import (
     AsyncMemory,
     ContextWindowManager,
-    HiermemError,
     HierarchyConfig,
+    HiermemError,
     InvalidTextError,
     Message,
     NotFoundError,
@@ -117,7 +117,7 @@ async def everything(memory, session_id):
 async def test_every_name_is_a_tenant_of_its_own(store):
     """All of them live in one store; each reads its own mark and nobody else's."""
     memories = {name: memory_over(store, name) for name in NAMES}
-    for number, (name, memory) in enumerate(memories.items()):
+    for number, memory in enumerate(memories.values()):
         assert await memory.sessions() == []
         await fill(memory, "s", f"mark{number:03}")
     for number, (name, memory) in enumerate(memories.items()):
@@ -181,7 +181,9 @@ async def test_a_name_that_is_none_is_refused_everywhere(store, bad):
     assert (await memory.session("s").status()).messages == 2
 
 
-@pytest.mark.parametrize("bad", ["a\x00", "\ud800", "x" * 1_000_000, 7, b"b"], ids=lambda b: ascii(b)[:12])
+@pytest.mark.parametrize(
+    "bad", ["a\x00", "\ud800", "x" * 1_000_000, 7, b"b"], ids=lambda b: ascii(b)[:12]
+)
 async def test_a_title_keeps_to_the_text_policy(store, bad):
     with pytest.raises(HiermemError):
         await memory_over(store, "t").session("s", title=bad).append(Message.user("x"))
@@ -252,7 +254,7 @@ async def test_two_tenants_with_names_alike_never_see_each_other(kind, steps):
             session = memory_over(store, tenant).session(session_id)
             place = (tenant, session_id)
             if step == "append" and place not in closed:
-                owner = f"mark-{ascii(tenant)}-{ascii(session_id)}-"
+                owner = f"mark-{tenant!a}-{session_id!a}-"
                 texts = [f"{owner} {n} said so" for n in range(count)]
                 # The same keys everywhere: they must not meet.
                 start = len(said.get(place, []))
@@ -281,7 +283,7 @@ async def test_two_tenants_with_names_alike_never_see_each_other(kind, steps):
                 stored = await memory.session(session_id).messages()
                 assert [each.content for each in stored] == said[tenant, session_id]
                 seen = await everything(memory, session_id)
-                owner = f"mark-{ascii(tenant)}-{ascii(session_id)}-"
+                owner = f"mark-{tenant!a}-{session_id!a}-"
                 assert seen.count("mark-") == seen.count(owner)
                 record = await memory.session(session_id).status()
                 assert record.closed == ((tenant, session_id) in closed)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig
 from hiermem.core import fence, fold, measure
@@ -24,7 +24,7 @@ from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClo
 from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot
 from hiermem.types import Message, SessionRecord, StoredMessage
 
-__all__ = ["About", "append", "close", "flatten", "flush", "reopen", "tick"]
+__all__ = ["About", "append", "append_here", "close", "flatten", "flush", "reopen", "tick"]
 
 Messages: TypeAlias = Message | Iterable[Message]
 #: Above this many characters in one call, preparing it would hold up the event loop.
@@ -165,6 +165,31 @@ async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> 
         except _ChangedError as changed:
             handle.check(changed.record)
             stored = changed.record.config
+
+
+def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[int] | None:
+    """Append on the calling thread, which blocks; None, with nothing done, where it cannot be.
+
+    It can be where the store is able to, no other write waits, and an append went before it.
+
+    Raises what ``append`` raises.
+    """
+    # Both are known after the first append; until then they would have to be awaited.
+    key, stored = handle._key, about.seen.config  # noqa: SLF001
+    # Not of the protocol: what a store may be able to do is a saving, no more.
+    mutate_here: Any = getattr(handle.store, "mutate_here", None)
+    if not given or key is None or stored is None or mutate_here is None:
+        return None
+    config = config_from(stored)
+    prepared = _Preparer(handle, about, config, key)(given)
+    keys = [item.message.key for item in prepared if item.message.key is not None]
+    try:
+        done: list[int] | None = mutate_here(
+            about.id, _Append(handle, about, config, stored, prepared), keys=keys
+        )
+    except _ChangedError:
+        return None
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,10 +360,13 @@ def _advanced(
     record: SessionRecord, folded: Folded, *, about: About | None = None, closed: bool | None = None
 ) -> SessionRecord:
     """Give the record after a fold; a title or participants given later replace the earlier."""
-    return replace(
-        record,
+    return SessionRecord(
+        id=record.id,
         title=about.title if about and about.title is not None else record.title,
         participants=(about.participants if about else ()) or record.participants,
+        config=record.config,
+        counter=record.counter,
+        created_at=record.created_at,
         messages=folded.state.next_index,
         state=folded.state.to_json(),
         closed=record.closed if closed is None else closed,

@@ -1,7 +1,8 @@
 """The threads that SQLite runs on: one that writes, a few that read.
 
 The one rule: a write is answered only after the commit that holds it. Writes that wait together
-share one commit, and one that fails is undone alone. Which statements run is not decided here.
+share one commit, and one that fails is undone alone; a thread that may block does its own write
+where nobody waits. Which statements run is not decided here.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from hiermem.errors import MemoryClosedError, StoreError
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.types import SessionRecord
 
-__all__ = ["Readers", "Transaction", "Writer"]
+__all__ = ["BUSY", "Busy", "Readers", "Transaction", "Writer"]
 
 T = TypeVar("T")
 
@@ -92,17 +93,33 @@ class Transaction:
                 self.connection.execute("ROLLBACK")
 
 
-class _Job(Generic[T]):
-    """A piece of work and the future, in its own event loop, that waits for its outcome."""
+class Busy:
+    """What ``run_here`` gives where other writes go first."""
 
-    __slots__ = ("error", "future", "loop", "result", "work")
+
+BUSY: Final = Busy()
+
+
+class _Work(Generic[T]):
+    """A piece of work and its outcome; who does it here and now needs no more."""
+
+    __slots__ = ("error", "result", "work")
 
     def __init__(self, work: Callable[[Any], T]) -> None:
         self.work = work
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[T] = self.loop.create_future()
         self.result: T | None = None
         self.error: BaseException | None = None
+
+
+class _Job(_Work[T]):
+    """A piece of work and the future, in its own event loop, that waits for its outcome."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        super().__init__(work)
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.loop.create_future()
 
     def settle(self) -> None:
         """Hand the outcome to the waiting future; runs in its event loop."""
@@ -121,11 +138,12 @@ def _settle_all(jobs: list[_Job[Any]]) -> None:
         job.settle()
 
 
-def _answer(jobs: list[_Job[Any]]) -> None:
-    """Wake each event loop once for all of its jobs."""
+def _answer(jobs: Sequence[_Work[Any]]) -> None:
+    """Wake each event loop once for all of its jobs; work done here and now waits in none."""
     loops: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
     for job in jobs:
-        loops.setdefault(job.loop, []).append(job)
+        if isinstance(job, _Job):
+            loops.setdefault(job.loop, []).append(job)
     for loop, mine in loops.items():
         try:
             loop.call_soon_threadsafe(_settle_all, mine)
@@ -171,10 +189,16 @@ class _Worker:
 
 
 class Writer(_Worker):
-    """The one thread that writes; it owns ``connection`` from here on and closes it."""
+    """The one thread that writes; it owns ``connection`` from here on and closes it.
+
+    A thread that may block can do its own write while nobody else waits for one: ``run_here``.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__()
+        # Whoever holds it is the one who writes.
+        self._turn = threading.Lock()
+        self._wanted = False
         self._transaction = Transaction(connection)
         thread = threading.Thread(target=self._work, name="hiermem-writer", daemon=True)
         self._threads.append(thread)
@@ -196,11 +220,42 @@ class Writer(_Worker):
                 except Empty:
                     break
             going = job is not None
-            while jobs:
-                jobs = self._commit(jobs)
-        self._transaction.connection.close()
+            left: Sequence[_Work[Any]] = jobs
+            self._wanted = True
+            with self._turn:
+                self._wanted = False
+                while left:
+                    left = self._commit(left)
+        with self._turn:
+            self._transaction.connection.close()
 
-    def _commit(self, jobs: list[_Job[Any]]) -> list[_Job[Any]]:
+    def run_here(self, work: Callable[[Transaction], T]) -> T | Busy:
+        """Do ``work`` on this thread, which blocks, and commit it; BUSY where others go first.
+
+        Two threads need not be woken then, which takes as long as the write itself.
+        """
+        if self._wanted or not self._queue.empty() or not self._turn.acquire(blocking=False):
+            return BUSY
+        try:
+            if self._closed:
+                raise MemoryClosedError("the store is closed; open it again")
+            job = _Work(work)
+            try:
+                self._commit([job])
+            except BaseException:  # an interrupt, which this thread may get between any two lines
+                self._transaction.abandon()
+                raise
+        finally:
+            self._turn.release()
+        if job.error is None:
+            return job.result  # type: ignore[return-value]
+        try:
+            raise job.error
+        finally:
+            # The error's traceback holds this frame; without it the two would be a cycle.
+            del job
+
+    def _commit(self, jobs: Sequence[_Work[Any]]) -> Sequence[_Work[Any]]:
         """Work off ``jobs`` in one transaction; give those that have to go into another one."""
         transaction = self._transaction
         try:
@@ -235,8 +290,8 @@ class Writer(_Worker):
         return []
 
     def _fail(
-        self, jobs: list[_Job[Any]], error: BaseException, *, committing: bool
-    ) -> list[_Job[Any]]:
+        self, jobs: Sequence[_Work[Any]], error: BaseException, *, committing: bool
+    ) -> Sequence[_Work[Any]]:
         """Undo everything; answer those of ``jobs`` that had not failed by themselves."""
         for job in jobs:
             if job.error is None:
