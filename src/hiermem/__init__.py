@@ -21,7 +21,9 @@ from hiermem.core.graph import GraphEntity, Mention, Neighbour
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
+from hiermem.core.state import OpenWindow
 from hiermem.core.trigger import CompressionTrigger
+from hiermem.core.turns import Arrival, Slice
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.graph import AsyncGraph
 from hiermem.engine.tree import SessionStatus, Tree
@@ -84,6 +86,7 @@ from hiermem.types import (
 __all__ = [
     "LLM",
     "ApproximateCounter",
+    "Arrival",
     "AsyncGraph",
     "AsyncMemory",
     "AsyncSession",
@@ -126,6 +129,7 @@ __all__ = [
     "Neighbour",
     "Node",
     "NotFoundError",
+    "OpenWindow",
     "PermanentModelError",
     "PromptTemplate",
     "Provenance",
@@ -140,6 +144,7 @@ __all__ = [
     "SessionRecord",
     "SessionStatus",
     "ShownSummary",
+    "Slice",
     "Span",
     "SpendLimitError",
     "Store",

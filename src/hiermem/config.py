@@ -243,7 +243,8 @@ class HierarchyConfig(_Policy):
             "min_flush": 3000,
             "ratio_only": True,
         }
-        return cls(**(preset | settings | {"levels": levels}))
+        merged: dict[str, Any] = {**preset, **settings, "levels": levels}
+        return cls(**merged)
 
     def level(self, number: int) -> LevelConfig:
         """Give the settings of level ``number``, 1 or more."""

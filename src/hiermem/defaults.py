@@ -6,11 +6,12 @@ part is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
 from hiermem.errors import UsageError
-from hiermem.protocols import LLM, Store
+from hiermem.protocols import LLM, LLMRequest, Store
 
 __all__ = ["as_llm", "embedded_store"]
 
@@ -29,7 +30,8 @@ def as_llm(given: Any) -> LLM:
     if callable(given):
         from hiermem.models.function import FunctionLLM
 
-        return FunctionLLM(given)
+        function: Callable[[LLMRequest], Any] = given
+        return FunctionLLM(function)
     raise UsageError(
         f"llm is {type(given).__name__}; it must be a model with complete(), a function, or None"
     )

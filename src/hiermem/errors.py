@@ -71,13 +71,14 @@ class InvalidTextError(InvalidMessageError):
 class MessageConflictError(HiermemError):
     """A message key was seen before with other content; nothing was written.
 
-    ``key`` is the key, ``index`` the index of the message that holds it.
+    ``key`` is the key, ``index`` the index of the message that holds it. The error's text names the
+    index alone, because keys may be private.
     """
 
     def __init__(self, session_id: str, *, key: str, index: int) -> None:
         super().__init__(
-            f"session {session_id!r}: message key {key!r} already names message {index}, which has "
-            "other content; use a new key for a new message, or edit() to change the old one"
+            f"session {session_id!r}: a message key given already names message {index}, which has "
+            "other content; a new message needs a new key"
         )
         self.session_id = session_id
         self.key = key
@@ -103,13 +104,19 @@ class NotFoundError(HiermemError, LookupError):
 class BudgetTooSmallError(HiermemError):
     """What must be shown does not fit the token budget.
 
-    ``minimum`` is the smallest budget, in tokens, that the same call accepts now.
+    ``minimum`` is the smallest budget, in tokens, that the same call accepts now. ``omission`` says
+    whether allowing omission would help.
     """
 
-    def __init__(self, *, budget: int, minimum: int, why: str) -> None:
+    def __init__(self, *, budget: int, minimum: int, why: str, omission: bool = False) -> None:
+        hint = (
+            ", or pass allow_omission=True to have what does not fit listed in selection.omitted"
+            if omission
+            else ""
+        )
         super().__init__(
-            f"a budget of {budget} tokens is too small: {why}; the minimum is {minimum} tokens, "
-            "or pass allow_omission=True to have what does not fit listed in selection.omitted"
+            f"a budget of {budget} tokens is too small: {why}; "
+            f"the minimum is {minimum} tokens{hint}"
         )
         self.budget = budget
         self.minimum = minimum

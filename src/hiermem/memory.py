@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
@@ -19,7 +21,7 @@ from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
-from hiermem.core.text import check_name
+from hiermem.core.text import MAX_NAME, check, check_name
 from hiermem.engine import append as ingest
 from hiermem.engine import tree
 from hiermem.engine.append import About, Messages
@@ -28,7 +30,7 @@ from hiermem.engine.graph import AsyncGraph, tri_vector
 from hiermem.engine.handle import Handle, config_from, utc_now
 from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.engine.update import update as run_update
-from hiermem.errors import MemoryClosedError, UsageError
+from hiermem.errors import ConfigError, MemoryClosedError, UsageError
 from hiermem.extractor import ModelLike, SemanticGraphExtractor
 from hiermem.protocols import RunRecord, Store, TokenCounter
 from hiermem.tokens import default_counter
@@ -65,7 +67,7 @@ class AsyncMemory:
         self._store = store
         self._llm = as_llm(llm)
         self._fallback = as_llm(None)
-        self._prompts = dict(prompts or {})
+        self._prompts = _checked_prompts(prompts or {})
         self._handle = Handle(
             store=store.tenant(check_name(tenant, what="tenant")),
             counter=token_counter or default_counter(),
@@ -95,8 +97,8 @@ class AsyncMemory:
 
         Serves ``await`` and ``async with``. ``settings`` are the further ones of the constructor.
 
-        Raises StoreError where the file is not a hiermem store, is newer or damaged, or does not
-        exist and ``create`` is False.
+        Raises StoreError where the file is not a hiermem store, is newer or damaged, and
+        NotFoundError where it does not exist and ``create`` is False.
         """
         parts = {
             "tenant": tenant,
@@ -137,6 +139,8 @@ class AsyncMemory:
         """
         if isinstance(participants, str):
             raise UsageError("participants is a sequence of names, not one text")
+        if title is not None:
+            title = check(title, what="title", cap=MAX_NAME, on_bad=on_bad_text)
         about = About(
             id=check_name(session_id, what="session id"),
             title=title,
@@ -198,6 +202,21 @@ class AsyncMemory:
         task = asyncio.get_running_loop().create_task(run())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _checked_prompts(
+    given: Mapping[str, PromptTemplate | str],
+) -> dict[str, PromptTemplate | str]:
+    """Refuse a name that no summary asks for and a text that is no template, at once."""
+    found: dict[str, PromptTemplate | str] = {}
+    for name, prompt in given.items():
+        if not re.fullmatch(r"summarise\.l[1-3]\.[^.\s]+", name):
+            raise ConfigError(
+                f"prompt {name!r} is asked for by nothing; prompts are named "
+                "summarise.l1.STYLE, summarise.l2.STYLE and summarise.l3.STYLE"
+            )
+        found[name] = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate.parse(prompt)
+    return found
 
 
 class _Opening:
@@ -310,26 +329,35 @@ class AsyncSession:
         what would be made, calls no model and writes nothing.
         """
         if dry_run:
-            return await self._run(self._handle, level, dry_run=True)
+            plan: UpdatePlan = await self._run(self._handle, level, dry_run=True)
+            return plan
         limits: dict[str, Any] = {
             "on_progress": on_progress,
             "max_calls": max_calls,
             "max_tokens": max_tokens,
             "deadline": deadline,
         }
+        report: UpdateReport
         if wait:
-            return await self._run(self._handle, level, **limits)
+            report = await self._run(self._handle, level, **limits)
+            return report
+        began = time.monotonic()
         report = await self._run(self._handle, 1, **limits)
-        if level is None or level > 1:
+        if (level is None or level > 1) and report.stopped is None:
+            # Both parts together are one update: what the first spent, the second may not.
+            if max_calls is not None:
+                limits["max_calls"] = max(0, max_calls - report.calls)
+            if max_tokens is not None:
+                limits["max_tokens"] = max(0, max_tokens - report.tokens)
+            if deadline is not None:
+                limits["deadline"] = max(0.0, deadline - (time.monotonic() - began))
             self._memory._behind(self._run(self._handle, level, **limits))  # noqa: SLF001
         return report
 
-    async def _run(
-        self, handle: Handle, level: int | None, **settings: Any
-    ) -> UpdateReport | UpdatePlan:
+    async def _run(self, handle: Handle, level: int | None, **settings: Any) -> Any:
         memory = self._memory
         record = await handle.record(self._about.id)
-        done: UpdateReport | UpdatePlan = await run_update(
+        return await run_update(
             handle.store,
             self._about.id,
             llm=memory._llm,  # noqa: SLF001
@@ -342,7 +370,6 @@ class AsyncSession:
             level=level,
             **settings,
         )
-        return done
 
     async def context(
         self,

@@ -197,7 +197,9 @@ class Changes(Generic[T]):
     ``messages`` are appended; ``keys`` are the (key, entry) pairs they claim. ``flags`` adds a flag
     to messages by index. ``nodes`` are inserted, or replace the node of the same id. ``parents``
     sets the parent of nodes by id. ``drop`` removes nodes (provisional ones) and their revisions.
-    Where ``session`` is None nothing is written at all.
+    Where ``session`` is None nothing is written at all. A store refuses changes that contradict
+    what it holds (an index or version that is not the next, a key that is taken, a flag or parent
+    for something missing) with UsageError. Setting a parent raises the node's version.
     """
 
     result: T

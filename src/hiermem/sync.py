@@ -1,7 +1,8 @@
 """The blocking public face: the same names and meanings as ``hiermem.memory``, without ``await``.
 
 One background thread runs one event loop for each Memory; a call hands its coroutine over and waits
-for the result. The one rule: nothing but the handing over happens here.
+for the result; an append is handed to the store itself where nobody else is writing, since waking
+two threads takes as long as the write. The one rule: nothing but the handing over happens here.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
 from hiermem.core.graph import GraphEntity, Mention, Neighbour
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.selection import ContextSelection, ShownSummary
+from hiermem.engine import append as ingest
 from hiermem.engine.append import Messages
 from hiermem.engine.context import ContextWindowManager, Strategy
 from hiermem.engine.graph import AsyncGraph
@@ -34,35 +36,91 @@ __all__ = ["Graph", "Memory", "Session"]
 T = TypeVar("T")
 
 
+class _Call(Generic[T]):
+    """A coroutine on its way through the portal, and what came of it."""
+
+    __slots__ = ("done", "error", "result", "task", "work")
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.work = work
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.task: asyncio.Task[None] | None = None
+        self.result: T
+        self.error: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin; runs in the loop."""
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    def cancel(self) -> None:
+        """Give up; runs in the loop."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def _run(self) -> None:
+        # Who waits is woken from in here: a callback of the task would cost one more turn of the
+        # loop, and so would asyncio.run_coroutine_threadsafe.
+        try:
+            self.result = await self.work
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+            self.error = error
+        finally:
+            self.done.release()
+
+
 class _Portal:
     """An event loop on a thread of its own, and the way into it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._guard = threading.Lock()
+        self._closed = False
         self._thread = threading.Thread(target=self._serve, name="hiermem", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        # A call of another thread may still be under way: it must not wait for ever. One more turn
+        # lets those begin that have not, since a task cancelled before it began says nothing.
+        self._loop.run_until_complete(asyncio.sleep(0))
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self._loop.run_until_complete(asyncio.wait(left))
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` on the loop and wait for its result; an interrupt cancels it."""
-        if self._loop.is_closed():
-            work.close()
-            raise MemoryClosedError("this memory was closed; open it again")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        call = _Call(work)
+        with self._guard:
+            if self._closed:
+                work.close()
+                raise MemoryClosedError("this memory was closed; open it again")
+            self._loop.call_soon_threadsafe(call.start)
         try:
-            return future.result()
+            call.done.acquire()
         except BaseException:
-            future.cancel()
+            self._loop.call_soon_threadsafe(call.cancel)
             raise
+        if call.error is None:
+            return call.result
+        if self._closed and isinstance(call.error, asyncio.CancelledError):
+            raise MemoryClosedError("this memory was closed; open it again")
+        try:
+            raise call.error
+        finally:
+            # The error's traceback holds this frame; without it the two would be a cycle.
+            del call
 
     def close(self) -> None:
         """Stop the loop and end its thread."""
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
@@ -110,8 +168,8 @@ class Memory:
     ) -> Memory:
         """Open the embedded store at ``path``; ":memory:" keeps nothing.
 
-        Raises StoreError where the file is not a hiermem store, is newer or damaged, or does not
-        exist and ``create`` is False.
+        Raises StoreError where the file is not a hiermem store, is newer or damaged, and
+        NotFoundError where it does not exist and ``create`` is False.
         """
 
         async def opened() -> AsyncMemory:
@@ -236,7 +294,10 @@ class Session:
 
     def append(self, *messages: Messages) -> list[int]:
         """Append messages (or iterables of them), all or none; give their indices in order."""
-        return self._portal.call(self._session.append(*messages))
+        given = ingest.flatten(messages)
+        session = self._session
+        done = ingest.append_here(session._handle, session._about, given)  # noqa: SLF001
+        return self._portal.call(session.append(given)) if done is None else done
 
     @overload
     def update(

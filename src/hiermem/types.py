@@ -465,7 +465,7 @@ class Summary:
 
     @property
     def superseded(self) -> bool:
-        """Say whether a made parent may speak for it; it stays selectable."""
+        """Say whether a parent covers it, which speaks for it once made; it stays selectable."""
         return self.node.parent is not None
 
     @property

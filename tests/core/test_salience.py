@@ -210,3 +210,16 @@ def test_many_speakers_cost_no_more_than_few():
         return time.perf_counter() - began
 
     assert any(seconds(6000) <= 3 * seconds(2) + 0.05 for _ in range(3))
+
+
+def test_a_pasted_row_of_figures_does_not_outweigh_the_sentences():
+    row = " ".join(str(1000 + 37 * number) for number in range(60))
+    said = [
+        "We decided to move the launch to 13 March.",
+        "The base price is 47.0 from now on.",
+        "Farm 22 was never booked twice.",
+        "Ilse prefers SQLite to PostgreSQL.",
+    ]
+    pieces = [Unit(at, 0, "user", "Ilse", "", text) for at, text in enumerate([row, *said])]
+    kept = select(pieces, 70, words)
+    assert [unit.text for unit in kept.units if unit.text in said] == said

@@ -15,10 +15,14 @@ from hiermem.tokens import FunctionCounter
 from hiermem.types import Message
 
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
-WORDS = (
-    "the ferry leaves harbour and price we decided not to ship schema until Friday because Ada "
-    "measured it in booking seats and Jonas prefers the plan never change of capacity for cars"
-).split()
+WORDS = tuple(
+    word
+    for line in (
+        "the ferry leaves harbour and price we decided not to ship schema until Friday because",
+        "Ada measured it in booking seats and Jonas prefers the plan never change of capacity",
+    )
+    for word in line.split()
+)
 #: Words are counted instead of tokens: exact enough for lengths, and instant.
 COUNTER = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
 

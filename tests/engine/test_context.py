@@ -290,3 +290,16 @@ async def test_the_manager_stands_on_its_own():
     selection = await manager.select_optimal_context("s", ContextBudget(max_tokens=1_200))
     assert selection.coverage == 1.0
     assert selection.total_tokens <= 1_200
+
+
+async def test_omission_keeps_every_newest_message_that_fits():
+    """Broken if a small budget were left empty: the oldest detail goes first, never the newest."""
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session = memory.session("s")
+    await talk(session, 200, words=3)
+    await session.append([Message.user(text(n, 6), created_at=START) for n in range(4)])
+    selection = await session.context(260, allow_omission=True)
+    shown = [message.index for message in selection.recent_messages]
+    assert shown == list(range(204 - len(shown), 204))
+    assert len(shown) > 1
+    assert selection.total_tokens > 130

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from hiermem.errors import (
 from hiermem.models.extractive import ExtractiveLLM
 from hiermem.models.function import FunctionLLM
 from hiermem.stores.memory import MemoryStore
+from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import RETURNING, FaultyLLM, ScriptedLLM
 from hiermem.types import Message
@@ -256,7 +256,7 @@ async def test_lower_levels_and_older_nodes_come_first():
 
 async def test_calls_run_side_by_side_in_about_the_time_of_the_critical_path():
     desk = await told(Desk(), 400)
-    llm = ScriptedLLM(latency=0.2, script=lambda request: _plain(request))
+    llm = ScriptedLLM(latency=0.2, script=_plain)
     begun = time.perf_counter()
     report = await desk.update(llm, policy=UpdatePolicy(concurrency=8, batch_delay=0))
     took = time.perf_counter() - begun
@@ -410,7 +410,7 @@ async def test_p7_no_fault_of_a_model_becomes_memory(fault):
         assert revision.model == "extractive-1"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000), rate=st.sampled_from([0.2, 0.5, 0.9]), remote=st.booleans())
 async def test_p7_under_any_faults_every_text_is_fit_and_the_work_is_finished_in_the_end(
     seed, rate, remote
@@ -457,7 +457,7 @@ async def test_errors_and_journal_hold_no_word_of_the_conversation(caplog):
 
 
 async def finished_calls(count, remote):
-    desk = await told(Desk(), count)
+    desk = await told(Desk(), count, words=30)
     llm = ScriptedLLM(remote=remote)
     await desk.update(llm)
     return llm.calls, await desk.image()
@@ -469,7 +469,7 @@ async def test_p10_killed_at_any_store_operation_a_run_resumes_and_makes_nothing
     fault = 0
     while True:
         store = MemoryStore()
-        desk = await told(Desk(store), 60)
+        desk = await told(Desk(store), 60, words=30)
         plan = FaultPlan({fault: "die"})
         llm = ScriptedLLM(remote=remote)
         one = replace_policy(concurrency=1)
@@ -481,7 +481,9 @@ async def test_p10_killed_at_any_store_operation_a_run_resumes_and_makes_nothing
             break
         desk.now += timedelta(seconds=61)
         report = await desk.update(llm, policy=one)
-        assert llm.calls <= clean + 1, f"killed at {plan.hits}: more than the call in flight"
+        # A local model's answers cost no money: two more are checked while one is made.
+        lost = 1 if remote else 3
+        assert llm.calls <= clean + lost, f"killed at {plan.hits}: more than what was in hand"
         if llm.calls > clean and remote:
             assert report.unknown == 1 or "write_nodes" in plan.hits[0][0]
         assert await desk.image() == tree, f"killed at {plan.hits}"
@@ -499,7 +501,7 @@ async def test_p10_a_store_that_fails_once_costs_no_call(remote, kind):
     fault = 0
     while True:
         store = MemoryStore()
-        desk = await told(Desk(store), 60)
+        desk = await told(Desk(store), 60, words=30)
         plan = FaultPlan({fault: kind})
         llm = ScriptedLLM(remote=remote)
         try:
@@ -519,14 +521,13 @@ async def test_p10_a_store_that_fails_once_costs_no_call(remote, kind):
 async def test_p10_cancelled_at_any_call_a_run_resumes_and_makes_nothing_twice(remote):
     clean, tree = await finished_calls(100, remote)
     for at in range(1, clean + 1):
-        desk = await told(Desk(), 100)
+        desk = await told(Desk(), 100, words=30)
         stop = asyncio.Event()
 
-        def cancel(request, at=at, stop=stop):
-            if llm.calls == at:
-                stop.set()
-
-        llm = ScriptedLLM(remote=remote, latency=0.0005, script=cancel)
+        llm = ScriptedLLM(remote=remote, latency=0.0005)
+        llm._script = lambda request, llm=llm, at=at, stop=stop: (
+            stop.set() if llm.calls == at else None
+        )
         run = asyncio.create_task(desk.update(llm))
         await stop.wait()
         run.cancel()
@@ -536,7 +537,7 @@ async def test_p10_cancelled_at_any_call_a_run_resumes_and_makes_nothing_twice(r
         assert states <= {"pending", "active"}, "claims are let go of"
         done = sum(node.status == "active" for node in await desk.nodes())
         cut_off = llm.calls - done
-        assert cut_off <= 4
+        assert cut_off <= 4, "more than the calls in flight"
         report = await desk.update(llm)
         assert report.made + done == clean
         assert llm.calls == clean + cut_off
@@ -547,7 +548,7 @@ async def test_p10_cancelled_at_any_call_a_run_resumes_and_makes_nothing_twice(r
             assert not [a for a in await desk.tenant.attempts() if a.outcome == "started"]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(1, 9), max_size=6), remote=st.booleans())
 async def test_p4_texts_do_not_depend_on_when_updates_ran(cuts, remote):
     desk, whole = Desk(), Desk()
@@ -561,6 +562,27 @@ async def test_p4_texts_do_not_depend_on_when_updates_ran(cuts, remote):
     await desk.say(messages(130 - said, start=said))
     await desk.update(ScriptedLLM(remote=remote))
     assert await desk.image() == await whole.image()
+
+
+@pytest.mark.parametrize("remote", [False, True])
+async def test_p10_cut_off_again_and_again_on_sqlite_the_tree_is_that_of_one_run(remote, tmp_path):
+    clean, tree = await finished_calls(100, remote)
+    store = await SQLiteStore.open(tmp_path / "s.db")
+    desk = await told(Desk(store), 100, words=30)
+    llm = ScriptedLLM(remote=remote, latency=0.001)
+    for fault in (3, 9, 14, 22, 30, 41):
+        plan = FaultPlan({fault: "die"})
+        with pytest.raises(DiedError):
+            await desk.update(llm, tenant=FaultyStore(store, plan).tenant("t"))
+        desk.now += timedelta(seconds=61)
+        await store.close()
+        store = desk.store = await SQLiteStore.open(tmp_path / "s.db")
+        desk.tenant = store.tenant("t")
+    await desk.update(llm)
+    assert await desk.image() == tree
+    assert all(node.revision == 1 for node in await desk.nodes())
+    assert llm.calls <= clean + 6 * 6
+    await store.close()
 
 
 # -- several workers

@@ -27,11 +27,12 @@ from hiermem.testing.faults import FaultPlan, FaultyStore
 #: HIERMEM_THOROUGH=20 draws twenty times as many histories, and other ones each time.
 THOROUGH = int(os.environ.get("HIERMEM_THOROUGH", "0"))
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
-VOCABULARY = (
+_PROSE = (
     "the ferry leaves harbour 14:20 price 37.50 EUR deck B/12. We decided not to ship schema.sql "
     "until Friday because Ada measured 212 ms in booking/seats.py. Jonas prefers SQLite; never "
     "change https://example.org/plan v2.1 rollback on 2024-03-15. Capacity is 180 cars?"
-).split()
+)
+VOCABULARY = _PROSE.split()
 _SMALL = (
     LevelConfig(target_ratio=0.5, style="concise"),
     LevelConfig(target_ratio=0.3, style="chronological", fan_in=4, max_size=200, max_messages=60),
@@ -96,7 +97,7 @@ _KINDS = (
 
 
 @st.composite
-def logs(draw, *, most: int = 14, longest: int = 40, events: bool = True):
+def logs(draw, *, most: int = 8, longest: int = 24, events: bool = True):
     """Draw a log: messages, and (kind, time) events of the session between them."""
     stretches = draw(
         st.lists(
@@ -140,9 +141,7 @@ class _Writer:
         content = fields.pop("content", None)
         said = text(self.number, words) if content is None else content
         self.log.append(
-            Message(
-                role, said, thread=thread, created_at=self.at, key=f"k{self.number}", **fields
-            )
+            Message(role, said, thread=thread, created_at=self.at, key=f"k{self.number}", **fields)
         )
 
     def event(self, kind, pace):
@@ -160,13 +159,15 @@ class _Writer:
 
     def people(self, thread, count, words, pace, shape):
         for n in range(count):
-            self.say("user", words, thread, pace, name=("Ada", "Jonas", "Mika", None)[n % (1 + shape)])
+            self.say(
+                "user", words, thread, pace, name=("Ada", "Jonas", "Mika", None)[n % (1 + shape)]
+            )
 
     def tools(self, thread, count, words, pace, shape, *, answered=None, rounds=1):
         self.say("user", 4, thread, pace)
         for _ in range(rounds):
             calls = tuple(
-                ToolCall(f"c{self.number}-{n}", "run", '{"x":%d}' % n) for n in range(1 + shape)
+                ToolCall(f"c{self.number}-{n}", "run", f'{{"x":{n}}}') for n in range(1 + shape)
             )
             self.say("assistant", 2 * (shape % 2), thread, pace, tool_calls=calls)
             for call in calls[:answered]:
@@ -304,9 +305,21 @@ async def happen(session, event) -> None:
 
 
 async def play(
-    log, at: Place, config, way: Way = Way(), *, session="s", look=None, finished=True, **settings
+    log,
+    at: Place,
+    config,
+    way: Way = Way(),
+    *,
+    session="s",
+    look=None,
+    at_end=None,
+    finished=True,
+    **settings,
 ):
-    """Play a log and give its image, all summaries made; ``look`` is called after every step."""
+    """Play a log and give its image, all summaries made.
+
+    ``look`` is called after every step, ``at_end`` once before the memory is closed.
+    """
     luck = Random(way.seed)
     memory = await opened(at, config, **settings)
     place = 0
@@ -329,6 +342,8 @@ async def play(
         if look is not None:
             await look(memory, memory.session(session))
     found = await finish(memory, session) if log and finished else None
+    if at_end is not None:
+        await at_end(memory.session(session))
     await memory.close()
     return found
 

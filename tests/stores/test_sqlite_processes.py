@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -85,7 +84,7 @@ async def test_a_killed_writer_loses_nothing_that_it_was_told_is_kept(tmp_path):
             acknowledged = set()
         writer = _start(path, f"w{turn}", 100_000)
         if draw.random() < 0.4:
-            time.sleep(draw.uniform(0.05, 0.5))
+            await asyncio.sleep(draw.uniform(0.05, 0.5))
         else:
             for _ in range(draw.randrange(1, 300)):
                 line = writer.stdout.readline()

@@ -14,6 +14,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import Phase, settings
 
+from hiermem.errors import HiermemError
 from hiermem.protocols import Changes
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.memory import MemoryStore, MemoryTenant
@@ -312,7 +313,7 @@ class WrapsErrors(MemoryTenant):
     async def mutate(self, session_id, decide, *, keys=()):
         try:
             return await super().mutate(session_id, decide, keys=keys)
-        except ValueError:
+        except HiermemError:
             raise
         except Exception as error:
             raise RuntimeError("the decision failed") from error

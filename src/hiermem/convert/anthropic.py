@@ -195,7 +195,7 @@ def _block_part(block: Mapping[str, Any]) -> Part | None:
     kind, source = block.get("type"), block.get("source")
     if kind == "text" and isinstance(block.get("text"), str):
         return TextPart(block["text"])
-    if kind not in {"image", "document"} or not isinstance(source, Mapping):
+    if kind not in ("image", "document") or not isinstance(source, Mapping):
         return None
     media_type, data = source.get("media_type"), source.get("data")
     if source.get("type") == "base64" and isinstance(media_type, str) and isinstance(data, str):

@@ -293,8 +293,14 @@ class _Planner:
         minimum = group + needed + pool.PIECE * len(below)
         omitted: list[Omitted] = []
         if minimum > self.at.budget:
-            below, older, omitted = self._omit(below, older, group, minimum)
-            minimum = group + (needed if below or older else 0) + pool.PIECE * len(below)
+            self._may_omit(group=group, minimum=minimum, roots=len(below))
+            room = self.at.budget - group - VIEW_TOKENS
+            if room < 0:
+                return (yield from self._newest_only(below, newest, older))
+            left_out = len(below) - room // pool.PIECE
+            omitted = [Omitted(item.id, item.span, item.messages) for item in below[:left_out]]
+            below = below[left_out:]
+            minimum = group + VIEW_TOKENS + pool.PIECE * len(below)
         limit = max(limit, minimum)
         spare = limit - minimum
         raw = list(newest)
@@ -312,34 +318,40 @@ class _Planner:
         cut = self._assemble(View(self.last, zone, opened), [*viewed, *raw])
         return replace(cut, omitted=tuple(omitted))
 
-    def _omit(
-        self, below: Sequence[Covered], older: Sequence[list[Shown]], group: int, minimum: int
-    ) -> tuple[list[Covered], list[list[Shown]], list[Omitted]]:
-        """Leave out the oldest roots, then the older open messages, never the newest group."""
+    def _may_omit(self, *, group: int, minimum: int, roots: int) -> None:
+        """Refuse a budget under the minimum, unless omission is allowed and would be enough."""
         budget, overhead = self.at.budget, self.at.overhead
-        if not self.at.allow_omission or group > budget:
-            why = f"the newest exchange group takes {group} tokens"
-            if not self.at.allow_omission:
-                why += f" and {len(below)} root summaries with the older open messages the rest"
-            raise BudgetTooSmallError(
-                budget=budget + overhead,
-                minimum=(group if self.at.allow_omission else minimum) + overhead,
-                why=why,
-            )
-        room = budget - group - VIEW_TOKENS
-        keep = max(0, min(len(below), room // pool.PIECE))
-        omitted = [
-            Omitted(item.id, item.span, item.messages) for item in below[: len(below) - keep]
-        ]
-        kept = list(below[len(below) - keep :])
-        if room >= 0:
-            return kept, list(older), omitted
-        items = _in_order(item for piece in older for item in piece)
-        omitted += [
-            Omitted(f"m{item.message.index}", Span(item.message.index, item.message.index + 1), 1)
-            for item in items
-        ]
-        return kept, [], omitted
+        if self.at.allow_omission and group <= budget:
+            return
+        why = f"the newest exchange group takes {group} tokens"
+        if not self.at.allow_omission and minimum > group:
+            why += f" and {roots} root summaries with the older open messages the rest"
+        raise BudgetTooSmallError(
+            budget=budget + overhead,
+            minimum=(group if self.at.allow_omission else minimum) + overhead,
+            why=why,
+            omission=group <= budget,
+        )
+
+    def _newest_only(
+        self, below: Sequence[Covered], newest: Sequence[Shown], older: Sequence[list[Shown]]
+    ) -> Reading[Cut]:
+        """Show as many of the newest messages as fit, where there is no room for any view."""
+        windows = yield from self._newest_windows()
+        boundary = self._boundary(windows, self.at.budget)
+        if boundary < self.last:
+            wider = yield from self._shown([w for w in windows if w.ordinal >= boundary])
+            if self._cost(wider) <= self.at.budget:
+                below = yield from cover.below(self.roots, boundary)
+                newest, older = wider, ()
+        raw, left = list(newest), list(older)
+        while left and self._cost([*left[-1], *raw]) <= self.at.budget:
+            raw = [*left.pop(), *raw]
+        omitted = [Omitted(item.id, item.span, item.messages) for item in below]
+        for item in _in_order(item for piece in left for item in piece):
+            index = item.message.index
+            omitted.append(Omitted(f"m{index}", Span(index, index + 1), 1))
+        return replace(self._assemble(View(boundary, ()), raw), omitted=tuple(omitted))
 
     # -- what both share
 

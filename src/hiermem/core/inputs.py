@@ -13,7 +13,7 @@ from typing import Final
 
 from hiermem.core import salience, units
 from hiermem.core.measure import body, day, speaker
-from hiermem.core.render import trust_of
+from hiermem.core.trust import lowest, trust_of
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
 
@@ -24,10 +24,12 @@ __all__ = [
     "from_children",
     "from_messages",
     "from_stretch",
+    "heard",
     "kept_units",
     "overlap_before",
     "partition",
     "rebase",
+    "within",
     "word_for_word",
 ]
 
@@ -35,7 +37,6 @@ __all__ = [
 OVERLAP_REACH: Final = 200
 #: Tokens that the frame around one text costs, in messages and in prompts alike.
 _FRAME: Final = 4
-_TRUSTS: Final[tuple[Trust, ...]] = ("tool", "conversation", "system")
 
 Count = Callable[[str], int]
 
@@ -85,8 +86,8 @@ def from_stretch(
     for stored in messages:
         if stored.state != "live":
             continue
-        begin, end = _within(span, stored.index)
-        text = _heard(stored, begin, end)
+        begin, end = within(span, stored.index)
+        text = heard(stored, begin, end)
         whole = begin == 0 and end is None and not stored.echoes
         outputs.append(stored.hash if whole else _part(stored, begin, end))
         if not text.strip():
@@ -102,7 +103,8 @@ def from_stretch(
                 trust=trust_of(stored),
             )
         )
-    return Inputs(tuple(sources), tuple(outputs), (), tokens, _lowest(sources), overlap)
+    trust = lowest(source.trust for source in sources)
+    return Inputs(tuple(sources), tuple(outputs), (), tokens, trust, overlap)
 
 
 def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool = False) -> Inputs:
@@ -132,7 +134,7 @@ def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool =
         outputs=tuple(revision.output_hash for _, revision in children),
         serving=tuple((child.id, revision.number) for child, revision in children),
         tokens=sum(revision.tokens for _, revision in children),
-        trust=_lowest(sources),
+        trust=lowest(source.trust for source in sources),
         anchors=_in_turn([revision.anchors for _, revision in children]),
     )
 
@@ -169,9 +171,9 @@ def overlap_before(node: Node, before: Sequence[StoredMessage], size: int) -> st
         if stored.state != "live" or Position(stored.index) >= node.span.begin:
             continue
         end = node.span.start_char if stored.index == node.span.start else None
-        heard = _heard(stored, 0, end)
-        if heard.strip():
-            text = f"{speaker(stored.message)}: {heard}" + (f"\n{text}" if text else "")
+        said = heard(stored, 0, end)
+        if said.strip():
+            text = f"{speaker(stored.message)}: {said}" + (f"\n{text}" if text else "")
     return text[-size:]
 
 
@@ -245,13 +247,13 @@ def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:
     return units.pack(moved)
 
 
-def _within(span: Span, index: int) -> tuple[int, int | None]:
+def within(span: Span, index: int) -> tuple[int, int | None]:
     """Give the characters of message ``index`` that ``span`` holds."""
     begin = span.start_char if index == span.start else 0
     return begin, span.stop_char if index == span.stop - 1 else None
 
 
-def _heard(stored: StoredMessage, begin: int, end: int | None) -> str:
+def heard(stored: StoredMessage, begin: int, end: int | None) -> str:
     """Give that stretch of a message's body, without what hiermem rendered itself."""
     text = body(stored.message)
     if not stored.echoes:
@@ -302,7 +304,3 @@ def _in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
     for rank in range(max(map(len, lists), default=0)):
         merged.update((found[rank], None) for found in lists if rank < len(found))
     return tuple(merged)
-
-
-def _lowest(sources: Iterable[SourceText]) -> Trust:
-    return min((source.trust for source in sources), key=_TRUSTS.index, default="conversation")

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hiermem.core import needs, salience, units
+from hiermem.core import inputs, needs, salience, units
 from hiermem.core.cover import Covered, covered, refine, within
-from hiermem.core.inputs import kept_units
-from hiermem.core.measure import body, day, speaker
+from hiermem.core.measure import day, speaker
 from hiermem.core.needs import Reading
-from hiermem.core.render import Shown, trust_of
-from hiermem.types import Node, Revision, Span, StoredMessage, Trust, Unit
+from hiermem.core.render import Shown
+from hiermem.core.trust import lowest, trust_of
+from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
 
 __all__ = ["PIECE", "Pooled", "of_messages", "pooled"]
 
@@ -27,7 +27,6 @@ PIECE = 40
 MOST_STAND_INS = 256
 #: Characters read of a first or last message; a unit of 40 tokens is far shorter.
 MOST_QUOTED = 4_000
-_TRUST: tuple[Trust, ...] = ("tool", "conversation", "system")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,10 @@ def pooled(
         for root, group in zip(cover, groups, strict=False)
         if any(pieces[place] not in kept for place in group) or len(sources) != len(cover)
     )
-    trusts = [trust for _, _, trust in found] + [trust_of(item.message) for item in beside]
-    lowest: Trust = min(trusts, key=_TRUST.index, default="conversation")
-    return Pooled(selection.text, trimmed, _dates(selection.units), lowest)
+    trusts: list[Trust] = []
+    trusts.extend(trust_of(item.message) for item in beside)
+    trusts.extend(trust for _, _, trust in found)
+    return Pooled(selection.text, trimmed, _dates(selection.units), lowest(trusts))
 
 
 def of_messages(
@@ -94,8 +94,7 @@ def of_messages(
     """Represent verbatim messages in at most ``share`` tokens of text."""
     pieces = _units_of_messages(shown)
     selection = salience.select(pieces, share, count, weights=weights)
-    live = [trust_of(item.message) for item in shown if not item.silent]
-    trust: Trust = min(live, key=_TRUST.index, default="conversation")
+    trust = lowest(trust_of(item.message) for item in shown if not item.silent)
     return Pooled(selection.text, (), _dates(selection.units), trust)
 
 
@@ -137,7 +136,7 @@ def _texts(
 
 def _units_of(revision: Revision) -> tuple[Unit, ...]:
     if revision.provenance:
-        return kept_units(revision)
+        return inputs.kept_units(revision)
     return tuple(units.split(revision.text, index=None, role="user", speaker="Summary", date=""))
 
 
@@ -148,26 +147,20 @@ def _ends(item: Covered) -> Reading[tuple[list[Unit], Trust]]:
     if item.span.stop - 1 > item.span.start:
         last = yield from needs.messages(item.span.stop - 1, item.span.stop)
     found: list[Unit] = []
-    trust: Trust = "system"
+    heard: list[StoredMessage] = []
     for stored in (*first, *last):
         if stored.state != "live":
             continue
-        trust = min(trust, trust_of(stored), key=_TRUST.index)
-        begin, end = _inside(item.span, stored.index)
+        heard.append(stored)
+        begin, end = inputs.within(item.span, stored.index)
         found += _message_units(stored, begin, end)
-    return found, trust if found else "conversation"
-
-
-def _inside(span: Span, index: int) -> tuple[int, int | None]:
-    begin = span.start_char if index == span.start else 0
-    end = span.stop_char if index == span.stop - 1 else None
-    return begin, end
+    return found, lowest(map(trust_of, heard))
 
 
 def _message_units(
     stored: StoredMessage, begin: int, end: int | None, *, most: int | None = MOST_QUOTED
 ) -> list[Unit]:
-    text = _without_echoes(body(stored.message), stored.echoes, begin, end)
+    text = inputs.heard(stored, begin, end)
     return list(
         units.split(
             text[:most],
@@ -177,20 +170,6 @@ def _message_units(
             date=day(stored.created_at),
         )
     )
-
-
-def _without_echoes(
-    text: str, echoes: Sequence[tuple[int, int]], begin: int, end: int | None
-) -> str:
-    """Leave out what this library itself rendered: it is never summarised again."""
-    stop = len(text) if end is None else end
-    pieces: list[str] = []
-    at = begin
-    for echo_begin, echo_end in echoes:
-        pieces.append(text[at : max(at, min(echo_begin, stop))])
-        at = max(at, min(echo_end, stop))
-    pieces.append(text[at:stop])
-    return "".join(pieces)
 
 
 def _nothing_to_quote(root: Covered) -> Unit:

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 from hiermem.core.fence import fence
 from hiermem.core.measure import MESSAGE_OVERHEAD, body, day, speaker
+from hiermem.core.trust import trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "Shown",
     "memory_block",
     "message_blocks",
-    "trust_of",
 ]
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
@@ -177,15 +177,8 @@ def _quote(item: Shown, *, key: bytes, count: Count) -> Block:
     frame = Frame(
         name=f"m{stored.index}",
         span=span,
-        dates=(day(stored.created_at),) * 2,
+        dates=(day(stored.created_at), day(stored.created_at)),
         trust=trust_of(stored),
     )
     text = f"{speaker(stored.message)}: {body(stored.message)[item.begin : item.end]}"
     return memory_block("quote", frame, text, key=key, count=count, message=stored)
-
-
-def trust_of(stored: StoredMessage) -> Trust:
-    """Give how far a message may be believed: a tool's output least, a system message most."""
-    if stored.role == "tool":
-        return "tool"
-    return "system" if stored.role == "system" else "conversation"

@@ -39,6 +39,8 @@ _COST_OFFSET = 3
 _CRUMB = 3
 #: Speakers' labels that are not names.
 _ROLE_LABELS = {"user", "assistant", "system", "tool", "summary"}
+#: Figures of one unit that count; a sentence that says something holds fewer.
+_MOST_FIGURES = 8
 #: How often what rendering saved is spent again.
 _REFILLS = 2
 
@@ -136,7 +138,7 @@ class _Pool:
             key = unit.speaker, unit.text.casefold()
             idle = key in said or (unit.ordinal == 0 and is_back_channel(unit.text))
             said.add(key)
-            found.append({} if idle else lexicon.terms(unit.text))
+            found.append({} if idle else _without_columns(lexicon.terms(unit.text)))
         frequency: Counter[str] = Counter()
         kinds: dict[str, int] = {}
         for terms in found:
@@ -310,6 +312,25 @@ class _Pool:
         if not text:
             return Selection()
         return Selection((replace(unit, text=text, speaker="", date=""),), text, self._count(text))
+
+
+def _without_columns(terms: dict[str, int]) -> dict[str, int]:
+    """Leave out the figures of a unit beyond the first few.
+
+    A pasted row of a table is all figures, each of them an anchor; without this bound it would
+    outweigh every sentence, though none of its figures says what it means.
+    """
+    if len(terms) <= _MOST_FIGURES:
+        return terms
+    kept: dict[str, int] = {}
+    figures = 0
+    for term, kind in terms.items():
+        if term[0].isdigit() and not any(map(str.isalpha, term)):
+            figures += 1
+            if figures > _MOST_FIGURES:
+                continue
+        kept[term] = kind
+    return kept
 
 
 def _message_numbers(units: Iterable[Unit]) -> list[int]:

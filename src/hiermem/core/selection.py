@@ -41,8 +41,9 @@ class ContextBudget:
                 continue
             if not isinstance(value, int) or isinstance(value, bool):
                 raise UsageError(f"{name} must be a whole number of tokens")
-            if value < (1 if name == "max_tokens" else 0):
-                raise UsageError(f"{name} is {value}; it must not be less than nothing")
+            least = 1 if name == "max_tokens" else 0
+            if value < least:
+                raise UsageError(f"{name} is {value}; it must be {least} or more")
         object.__setattr__(self, "tools", tuple(self.tools))
 
     @property

@@ -95,6 +95,8 @@ def claim(node: Node, *, owner: str, until: datetime | None) -> Node:
 
 def expire(node: Node) -> Node:
     """Let go of a node that was being generated; nothing came of it and no attempt is spent."""
+    if node.status != "generating":
+        raise IllegalTransitionError(f"summary {node.id} is {node.status}; nobody is making it")
     return _move(node, "pending")
 
 

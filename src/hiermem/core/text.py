@@ -38,7 +38,7 @@ OnBad: TypeAlias = Literal["refuse", "replace"]
 
 #: The text of one message: its content, with the texts, references and JSON of all its parts.
 MAX_CONTENT = 4_194_304
-#: Tenant, session id, thread, message key, speaker's name, tool name, id of a tool call.
+#: Tenant, session id, title, thread, message key, speaker's name, tool name, id of a tool call.
 MAX_NAME = 512
 #: The parts of one message.
 MAX_PARTS = 1_024

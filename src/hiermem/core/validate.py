@@ -111,6 +111,9 @@ def check(
     text = response.text
     if not text.strip():
         return (*_finish(response), Problem("empty", "the answer is blank", hard=True))
+    if _says_nothing(text):
+        says = "the answer says nothing beyond its headings"
+        return (*_finish(response), Problem("empty", says, hard=True))
     return (
         *_finish(response),
         *_form(text),
@@ -119,6 +122,12 @@ def check(
         *_language(text, request=request),
         *_content(text, sections=sections, fidelity=fidelity, min_fidelity=min_fidelity),
     )
+
+
+def _says_nothing(text: str) -> bool:
+    """Say whether an answer has no word beyond its headings ("...", "## Overview")."""
+    said = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return not any(char.isalnum() for line in said for char in line)
 
 
 def _finish(response: LLMResponse) -> Iterator[Problem]:

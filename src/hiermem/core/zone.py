@@ -99,7 +99,7 @@ class ZoneMaker:
             room -= block.tokens - share
 
     def silent(self, shown: Sequence[Shown]) -> OpenView:
-        """Note that a pooled view represents these messages, so that they have none of their own."""
+        """Note that a pooled view represents these messages: they need none of their own."""
         indices = [item.message.index for item in shown]
         return OpenView(self._name(), _runs(indices), Span(indices[0], indices[-1] + 1), 0, "")
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig
 from hiermem.core import fence, fold, measure
@@ -24,11 +24,22 @@ from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClo
 from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot
 from hiermem.types import Message, SessionRecord, StoredMessage
 
-__all__ = ["About", "append", "close", "flatten", "flush", "reopen", "tick"]
+__all__ = ["About", "append", "append_here", "close", "flatten", "flush", "reopen", "tick"]
 
 Messages: TypeAlias = Message | Iterable[Message]
 #: Above this many characters in one call, preparing it would hold up the event loop.
 _LONG = 50_000
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The record's texts as they were last seen, so that an append need not read or parse them.
+
+    Only ever a saving: what the transaction finds is compared with it.
+    """
+
+    config: str | None = None
+    state: tuple[str, SessionState] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +50,23 @@ class About:
     title: str | None = None
     participants: tuple[str, ...] = ()
     on_bad_text: Literal["refuse", "replace"] = "refuse"
+    seen: _Seen = field(default_factory=_Seen, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Prepared:
-    """A message that is ready to be folded in, but for its index."""
+    """A message that is ready to be folded in, but for its index.
+
+    ``fingerprint`` is None where there is no key to compare by; ``heard`` are the tokens that a
+    summary is made from.
+    """
 
     message: Message
     tokens: int
+    heard: int
     size: int
     hash: str
-    fingerprint: str
+    fingerprint: str | None
     echoes: tuple[tuple[int, int], ...]
     points: tuple[int, ...]
     slices: tuple[Slice, ...]
@@ -63,7 +80,7 @@ class _Prepared:
             thread=message.thread,
             role=message.role,
             size=self.size,
-            tokens=self.tokens,
+            tokens=self.heard,
             at=message.created_at,
             calls=tuple(call.id for call in message.tool_calls),
             result_of=message.tool_call_id,
@@ -128,22 +145,51 @@ async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> 
     if not given:
         return []
     key = await handle.key()
-    record = await handle.store.session(about.id)
-    while True:
+    stored = about.seen.config
+    if stored is None:
+        record = await handle.store.session(about.id)
         if record is not None:
             handle.check(record)
-        config = handle.config if record is None else config_from(record.config)
+            stored = record.config
+    while True:
+        config = handle.config if stored is None else config_from(stored)
         prepare = _Preparer(handle, about, config, key)
         if sum(len(m.content) for m in given) > _LONG:
             prepared = await asyncio.to_thread(prepare, given)
         else:
             prepared = prepare(given)
-        decide = _Append(handle, about, config, prepared)
+        decide = _Append(handle, about, config, stored, prepared)
         keys = [item.message.key for item in prepared if item.message.key is not None]
         try:
             return await handle.store.mutate(about.id, decide, keys=keys)
         except _ChangedError as changed:
-            record = changed.record
+            handle.check(changed.record)
+            stored = changed.record.config
+
+
+def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[int] | None:
+    """Append on the calling thread, which blocks; None, with nothing done, where it cannot be.
+
+    It can be where the store is able to, no other write waits, and an append went before it.
+
+    Raises what ``append`` raises.
+    """
+    # Both are known after the first append; until then they would have to be awaited.
+    key, stored = handle._key, about.seen.config  # noqa: SLF001
+    # Not of the protocol: what a store may be able to do is a saving, no more.
+    mutate_here: Any = getattr(handle.store, "mutate_here", None)
+    if not given or key is None or stored is None or mutate_here is None:
+        return None
+    config = config_from(stored)
+    prepared = _Preparer(handle, about, config, key)(given)
+    keys = [item.message.key for item in prepared if item.message.key is not None]
+    try:
+        done: list[int] | None = mutate_here(
+            about.id, _Append(handle, about, config, stored, prepared), keys=keys
+        )
+    except _ChangedError:
+        return None
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +208,17 @@ class _Preparer:
     def _one(self, message: Message, now: datetime) -> _Prepared:
         message = clean_message(message, on_bad=self.about.on_bad_text)
         if message.created_at is None:
-            message = replace(message, created_at=now)
+            message = _stamped(message, now)
         counter, unit = self.handle.counter, self.config.unit
         tokens = measure.message_tokens(message, counter)
         text = measure.body(message)
         echoes = fence.find(text, key=self.key)
-        if unit == "tokens" and not echoes:
-            size = tokens
-        else:
+        # What hiermem rendered itself is never summarised, so sealing does not weigh it.
+        heard = tokens
+        if echoes:
+            heard = measure.message_size(message, unit="tokens", counter=counter, echoes=echoes)
+        size = heard
+        if unit != "tokens":
             size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
         points: tuple[int, ...] = ()
         slices: tuple[Slice, ...] = ()
@@ -181,13 +230,29 @@ class _Preparer:
         return _Prepared(
             message=message,
             tokens=tokens,
+            heard=heard,
             size=size,
             hash=measure.message_hash(message),
-            fingerprint=measure.fingerprint(message),
+            fingerprint=None if message.key is None else measure.fingerprint(message),
             echoes=echoes,
             points=points,
             slices=slices,
         )
+
+
+def _stamped(message: Message, now: datetime) -> Message:
+    """Give the message with a time; ``dataclasses.replace`` would take three times as long."""
+    return Message(
+        message.role,
+        message.content,
+        key=message.key,
+        name=message.name,
+        thread=message.thread,
+        created_at=now,
+        tool_calls=message.tool_calls,
+        tool_call_id=message.tool_call_id,
+        metadata=message.metadata,
+    )
 
 
 def _slices(
@@ -204,22 +269,24 @@ def _slices(
 
 @dataclass(frozen=True, slots=True)
 class _Append:
-    """The decision of one append, made inside the store's transaction."""
+    """The decision of one append, made inside the store's transaction.
+
+    ``stored`` is the text of ``config``, where it is one that the session was seen to have.
+    """
 
     handle: Handle
     about: About
     config: HierarchyConfig
+    stored: str | None
     prepared: Sequence[_Prepared]
 
     def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
         record = snapshot.session
-        if record is not None and config_from(record.config) != self.config:
-            raise _ChangedError(record)
         if record is None:
             record = self._new_record()
         else:
-            self.handle.check(record)
-        state = state_from(record.state)
+            self._check(record)
+        state = self._state(record)
         indices, fresh, claimed = self._place(snapshot, state.next_index)
         if not fresh:
             return Changes(indices)
@@ -228,9 +295,11 @@ class _Append:
         first = state.next_index
         arrivals = [item.arrival(first + offset) for offset, item in enumerate(fresh)]
         folded = fold.arrive(state, arrivals, self.config)
+        after = _advanced(record, folded, about=self.about)
+        self.about.seen.state = (after.state, folded.state)
         return Changes(
             indices,
-            session=_advanced(record, folded, about=self.about),
+            session=after,
             messages=tuple(item.stored(first + offset) for offset, item in enumerate(fresh)),
             keys=tuple(claimed),
             flags=folded.flags,
@@ -238,6 +307,19 @@ class _Append:
             parents=folded.parents,
             drop=folded.drop,
         )
+
+    def _check(self, record: SessionRecord) -> None:
+        """Refuse a record that was not prepared for; the usual one is known by its texts alone."""
+        if record.config != self.stored or record.counter != self.handle.counter.name:
+            if config_from(record.config) != self.config:
+                raise _ChangedError(record)
+            self.handle.check(record)
+        self.about.seen.config = record.config
+
+    def _state(self, record: SessionRecord) -> SessionState:
+        """Read the state; that which the append before left behind need not be parsed again."""
+        seen = self.about.seen.state
+        return seen[1] if seen and seen[0] == record.state else state_from(record.state)
 
     def _new_record(self) -> SessionRecord:
         return SessionRecord(
@@ -278,10 +360,13 @@ def _advanced(
     record: SessionRecord, folded: Folded, *, about: About | None = None, closed: bool | None = None
 ) -> SessionRecord:
     """Give the record after a fold; a title or participants given later replace the earlier."""
-    return replace(
-        record,
+    return SessionRecord(
+        id=record.id,
         title=about.title if about and about.title is not None else record.title,
         participants=(about.participants if about else ()) or record.participants,
+        config=record.config,
+        counter=record.counter,
+        created_at=record.created_at,
         messages=folded.state.next_index,
         state=folded.state.to_json(),
         closed=record.closed if closed is None else closed,

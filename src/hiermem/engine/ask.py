@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol
 
 from typing_extensions import TypeVar
 
+from hiermem.core.text import MAX_CONTENT, check
 from hiermem.engine.spending import Pace, Purse
 from hiermem.errors import (
     HiermemError,
+    InvalidTextError,
     ModelError,
     ModelTimeoutError,
     PermanentModelError,
@@ -114,7 +116,7 @@ class ClaimLostError(Exception):
 
 
 class UnexpectedModelError(ModelError):
-    """A model raised something that is not a ModelError; one attempt is spent on it."""
+    """A model raised no ModelError, or answered no answer; one attempt is spent on it."""
 
 
 @dataclass(slots=True)
@@ -137,7 +139,12 @@ async def ask(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMResp
     """
     async for attempt in _retrying(shop):
         with attempt:
-            return await _once(shop, making, request)
+            with shop.idle():
+                await shop.slots.acquire()
+            try:
+                return await _once(shop, making, request)
+            finally:
+                shop.slots.release()
     raise AssertionError("the last try returns or raises")
 
 
@@ -203,7 +210,7 @@ async def _once(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRe
         try:
             with shop.idle():
                 async with asyncio.timeout(shop.policy.call_timeout):
-                    response = await shop.llm.complete(request)
+                    response = _checked(await shop.llm.complete(request))
         except Exception as error:  # noqa: BLE001  # a model may raise anything; it is told apart
             told = _end_in_error(shop, making, attempt, error, tokens_in=tokens_in)
             used_in = 0 if told.charged is False else tokens_in
@@ -225,6 +232,20 @@ async def _once(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRe
         return response
     finally:
         purse.settle(reserved, tokens_in=used_in, tokens_out=used_out)
+
+
+def _checked(response: object) -> LLMResponse:
+    """Give the answer itself; refuse what is none, or holds what no store and no prompt can.
+
+    Raises UnexpectedModelError, so that a faulty adapter costs an attempt and not the run.
+    """
+    if not isinstance(response, LLMResponse):
+        raise UnexpectedModelError(f"the model answered {type(response).__name__}")
+    try:
+        check(response.text, what="the answer", cap=MAX_CONTENT)
+    except InvalidTextError:
+        raise UnexpectedModelError("the model answered a text that cannot be stored") from None
+    return response
 
 
 async def _announce(shop: Asker[N], making: Making[N]) -> Attempt:

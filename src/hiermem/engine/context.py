@@ -16,6 +16,7 @@ from hiermem.core.cut import Cut, Situation
 from hiermem.core.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.core.render import RENDERER
 from hiermem.core.selection import ByLevel, ContextBudget, ContextSelection, ShownSummary
+from hiermem.core.text import check_name
 from hiermem.core.view import Seen, View
 from hiermem.engine.handle import Handle, config_from, state_from
 from hiermem.engine.tree import expand
@@ -64,7 +65,7 @@ class ContextWindowManager:
         token_counter: TokenCounter | None = None,
     ) -> None:
         self._handle = Handle(
-            store=store.tenant(tenant),
+            store=store.tenant(check_name(tenant, what="tenant")),
             counter=token_counter or default_counter(),
             config=config or HierarchyConfig.by_tokens(),
         )

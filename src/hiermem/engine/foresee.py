@@ -14,7 +14,8 @@ from hiermem.core import plan, status
 from hiermem.core.agenda import PAGE
 from hiermem.core.hashes import input_hash
 from hiermem.core.inputs import Inputs, from_children, partition
-from hiermem.engine.generate import prompt_tokens, verbatim_revision
+from hiermem.engine.draft import prompt_tokens
+from hiermem.engine.generate import verbatim_revision
 from hiermem.engine.workshop import Workshop, read_inputs, read_serving
 from hiermem.types import Node, Revision
 

@@ -14,52 +14,22 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable
+from dataclasses import replace
 
 from hiermem.core import anchors, plan, status, units
-from hiermem.core.assess import MOST_ANCHORS, Draft, assess, assess_extract, join, weigh_against
+from hiermem.core.assess import MOST_ANCHORS, Draft
 from hiermem.core.hashes import VERBATIM, input_hash, output_hash
-from hiermem.core.inputs import Inputs, Verbatim, partition, rebase, word_for_word
-from hiermem.core.plan import Failure, Lengths, LevelPlan
-from hiermem.core.prompt import Length, render, stricter
-from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
+from hiermem.core.inputs import Inputs, Verbatim, rebase, word_for_word
+from hiermem.core.plan import LevelPlan
+from hiermem.engine.ask import ClaimLostError, Making
+from hiermem.engine.draft import Task, UnfitError, assess_answer, compose, request_for
 from hiermem.engine.ledger import Outcome, OutcomeKind
-from hiermem.engine.workshop import Workshop, read_inputs, read_serving, read_windows
-from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
-from hiermem.protocols import LLMRequest, LLMResponse, SourceText
+from hiermem.engine.workshop import Workshop, read_inputs, read_serving
+from hiermem.errors import SpendLimitError
 from hiermem.types import Node, Revision
 
-__all__ = ["make", "prompt_tokens", "verbatim_revision"]
-
-#: Words of a template that are not in its text yet: title, people, times, marks.
-_PROMPT_FRAME: Final = 120
-
-
-class _UnfitError(Exception):
-    """No answer of this run may become memory."""
-
-    def __init__(self, kind: Failure, error: str) -> None:
-        super().__init__(error)
-        self.kind: Failure = kind
-        self.error = error
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """One node in hand: what it is made from and how."""
-
-    shop: Workshop
-    making: Making
-    inputs: Inputs
-    plan: LevelPlan
-    length: Lengths
-    serving: Revision | None
-
-    @property
-    def node(self) -> Node:
-        return self.making.node
+__all__ = ["make", "verbatim_revision"]
 
 
 async def make(shop: Workshop, node: Node) -> Outcome:
@@ -83,7 +53,7 @@ async def make(shop: Workshop, node: Node) -> Outcome:
         hard_ratio=shop.policy.hard_ratio,
         verbatim_tokens=shop.config.verbatim_tokens,
     )
-    task = _Task(shop, Making(node, inputs.tokens), inputs, shop.plan(node.level), length, serving)
+    task = Task(shop, Making(node, inputs.tokens), inputs, shop.plan(node.level), length, serving)
     if node.verbatim or not inputs.sources:
         revision = verbatim_revision(node, inputs, shop.plan(node.level), count=shop.counter.count)
         return _give(task, "made", replace(revision, created_at=shop.now()))
@@ -116,12 +86,7 @@ def verbatim_revision(
     )
 
 
-def prompt_tokens(level_plan: LevelPlan, *, count: Callable[[str], int]) -> int:
-    """Estimate what a request of this level takes besides its inputs."""
-    return count(level_plan.template.system) + count(level_plan.template.user) + _PROMPT_FRAME
-
-
-async def _once_for_all(task: _Task) -> Outcome:
+async def _once_for_all(task: Task) -> Outcome:
     """Find the text that was made from the same inputs, or is being made; else make it."""
     shop, wanted = task.shop, plan.node_hash(task.node, task.inputs, task.plan.strategy)
     while (others := shop.making.get(wanted)) is not None:
@@ -148,7 +113,7 @@ async def _once_for_all(task: _Task) -> Outcome:
             del shop.making[wanted]
 
 
-def _reuse(task: _Task, found: Revision) -> Outcome:
+def _reuse(task: Task, found: Revision) -> Outcome:
     """Serve a text that was made before, moved to this node's place in the conversation."""
     node = task.node
     base = found.extras.get("base")
@@ -178,23 +143,23 @@ def _reuse(task: _Task, found: Revision) -> Outcome:
     return _give(task, "reused", revision)
 
 
-async def _compose_or_stand_in(task: _Task, wanted: str) -> Outcome:
+async def _compose_or_stand_in(task: Task, wanted: str) -> Outcome:
     """Ask the model; where nothing fit comes of it, count the attempt or commit the stand-in."""
     shop, making = task.shop, task.making
     try:
-        draft = await _compose(task)
+        draft = await compose(task)
     except SpendLimitError:
         await shop.ledger.give_back(task.node.id, making.ended)
         return Outcome("refused", task.node)
     except ClaimLostError:
         return Outcome("moved", task.node, attempts=tuple(making.ended))
-    except _UnfitError as unfit:
+    except UnfitError as unfit:
         return await _after_failure(task, unfit)
     revision = _revision(task, draft, wanted=wanted, level_plan=task.plan)
     return _give(task, "made", revision)
 
 
-async def _after_failure(task: _Task, unfit: _UnfitError) -> Outcome:
+async def _after_failure(task: Task, unfit: UnfitError) -> Outcome:
     """Leave the node failed, keep the stand-in it has, or make the stand-in."""
     node, shop = task.node, task.shop
     working = _working(task)
@@ -220,13 +185,7 @@ async def _after_failure(task: _Task, unfit: _UnfitError) -> Outcome:
     return Outcome("failed", node, failed, attempts=tuple(task.making.ended))
 
 
-def _unfit(error: ModelError) -> _UnfitError:
-    """Say what a model's error spends. Its words stay out: they may hold the prompt, or a key."""
-    kind: Failure = "permanent" if isinstance(error, PermanentModelError) else "transient"
-    return _UnfitError(kind, f"{type(error).__name__} ({error.kind})")
-
-
-def _working(task: _Task) -> Node:
+def _working(task: Task) -> Node:
     """Give the node as being generated: as it was claimed, or as if it were."""
     node, shop = task.node, task.shop
     if shop.ledger.claimed(node.id):
@@ -235,7 +194,7 @@ def _working(task: _Task) -> Node:
     return status.claim(pending, owner=shop.run_id, until=None)
 
 
-def _give(task: _Task, kind: OutcomeKind, revision: Revision) -> Outcome:
+def _give(task: Task, kind: OutcomeKind, revision: Revision) -> Outcome:
     """Give the outcome that makes ``revision`` serve."""
     serving = task.serving
     return Outcome(
@@ -249,170 +208,16 @@ def _give(task: _Task, kind: OutcomeKind, revision: Revision) -> Outcome:
     )
 
 
-async def _stand_in(task: _Task) -> Draft | None:
+async def _stand_in(task: Task) -> Draft | None:
     """Extract a text from the same inputs; None where even that is not fit."""
-    request = _request(task, task.inputs.sources, task.length, summaries=0, prompted=False)
+    request = request_for(task, task.inputs.sources, task.length, summaries=0, prompted=False)
     response = await task.shop.fallback.complete(request)
-    draft = await _assess(task, response, request, task.inputs.tokens)
+    draft = await assess_answer(task, response, request, task.inputs.tokens)
     return draft if draft.fit else None
 
 
-async def _compose(task: _Task) -> Draft:
-    """Get a fit draft: from the inputs, and from the windows below where it lost too much.
-
-    Raises _UnfitError, SpendLimitError and ClaimLostError.
-    """
-    draft = await _in_parts(task, task.inputs, task.length)
-    if (
-        task.node.level < plan.FROM_WINDOWS
-        or draft.units
-        or draft.fidelity >= task.plan.min_fidelity
-    ):
-        return draft
-    try:
-        windows = await read_windows(task.shop, task.node)
-        if windows is None:
-            return draft
-        other = await _in_parts(task, windows, task.length)
-    except (_UnfitError, SpendLimitError, StoreError):
-        # The draft is fit and paid for; a better one is not to be had now.
-        return draft
-    texts = [source.text for source in windows.sources]
-    limit = plan.anchor_limit(task.length.target)
-    first, second = await asyncio.to_thread(
-        lambda: [weigh_against(each, texts, limit=limit) for each in (draft, other)]
-    )
-    return other if plan.better(first, second) else draft
-
-
-async def _in_parts(task: _Task, inputs: Inputs, length: Lengths) -> Draft:
-    """Summarise inputs in one request, or in several where the model's window is too small."""
-    shop, count = task.shop, task.shop.counter.count
-    summaries = 0 if task.node.level == 1 else len(inputs.sources)
-    room = plan.room_for_inputs(
-        shop.llm.context_window,
-        answer=length.limit,
-        prompt=prompt_tokens(task.plan, count=count) if shop.llm.context_window else 0,
-    )
-    if room is None:
-        return await _draft(task, inputs.sources, length, tokens=inputs.tokens, summaries=summaries)
-    parts = await asyncio.to_thread(partition, inputs.sources, room, count=count)
-    if len(parts) == 1:
-        return await _draft(task, inputs.sources, length, tokens=inputs.tokens, summaries=summaries)
-    sizes = [sum(count(source.text) for source in part) for part in parts]
-    drafts: list[Draft] = []
-    for part, size, share in zip(parts, sizes, plan.shares(length, sizes), strict=True):
-        drafts.append(await _draft(task, part, share, tokens=size, summaries=summaries))
-    return join(drafts, count=count)
-
-
-async def _assess(task: _Task, response: LLMResponse, request: LLMRequest, tokens: int) -> Draft:
-    """Weigh one answer, off the event loop: it reads all of the inputs."""
-    limit = plan.anchor_limit(request.target_tokens)
-    if response.units:
-        whole = request.inputs == task.inputs.sources
-        return await asyncio.to_thread(
-            assess_extract,
-            response,
-            request=request,
-            input_tokens=tokens,
-            limit=limit,
-            known=task.inputs.anchors if whole else None,
-        )
-    return await asyncio.to_thread(
-        assess,
-        response,
-        request=request,
-        input_tokens=tokens,
-        sections=task.plan.template.required,
-        min_fidelity=task.plan.min_fidelity,
-        limit=limit,
-    )
-
-
-async def _draft(
-    task: _Task,
-    sources: Sequence[SourceText],
-    length: Lengths,
-    *,
-    tokens: int,
-    summaries: int,
-) -> Draft:
-    """Ask once, and once more with what was wrong; give the better of what may be taken.
-
-    Raises _UnfitError where neither answer may, SpendLimitError and ClaimLostError.
-    """
-    request = _request(task, sources, length, summaries=summaries)
-    best: Draft | None = None
-    for tried in range(1, plan.PROMPTS + 1):
-        try:
-            response = await ask(task.shop, task.making, request)
-        except SpendLimitError:
-            if best is None:
-                raise
-            return best
-        except ModelError as error:
-            if best is None:
-                raise _unfit(error) from None
-            return best
-        draft = await _assess(task, response, request, tokens)
-        if draft.fit and (best is None or plan.better(best.worth, draft.worth)):
-            best = draft
-        steady = bool(response.units) or task.shop.steady
-        step = plan.after_answer(tried=tried, problems=draft.problems, steady=steady)
-        if draft.problems and step != "accept":
-            end_with(task.making, ",".join(problem.kind for problem in draft.problems))
-        if step != "again":
-            break
-        request = replace(
-            request,
-            messages=stricter(request.messages, draft.problems, missing=draft.missing),
-        )
-    if best is None:
-        raise _UnfitError(
-            "rejected", ",".join(sorted({problem.kind for problem in draft.problems}))
-        )
-    return best
-
-
-def _request(
-    task: _Task,
-    sources: Sequence[SourceText],
-    length: Lengths,
-    *,
-    summaries: int,
-    prompted: bool = True,
-) -> LLMRequest:
-    """Write the request for these sources."""
-    shop, node = task.shop, task.node
-    messages = (
-        render(
-            task.plan.template,
-            sources,
-            facts=shop.facts(node, summaries),
-            length=Length(
-                length.target, length.limit, task.plan.ratio, ratio_only=shop.config.ratio_only
-            ),
-            overlap=task.inputs.overlap,
-        )
-        if prompted
-        else ()
-    )
-    return LLMRequest(
-        task="summarise",
-        messages=messages,
-        inputs=tuple(sources),
-        target_tokens=length.target,
-        max_tokens=length.limit,
-        counter=shop.counter,
-        level=node.level,
-        style=task.plan.style,
-        temperature=shop.config.temperature,
-    )
-
-
 def _revision(
-    task: _Task, draft: Draft, *, wanted: str, level_plan: LevelPlan, degraded: bool = False
+    task: Task, draft: Draft, *, wanted: str, level_plan: LevelPlan, degraded: bool = False
 ) -> Revision:
     """Make the record of a draft that becomes memory."""
     node, making, shop = task.node, task.making, task.shop

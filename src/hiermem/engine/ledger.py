@@ -278,13 +278,11 @@ class Ledger:
         self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt]
     ) -> list[bool]:
         """Write, trying again while the store fails; what it raises last is raised."""
-        for tried in range(1, _TRIES + 1):
+        tried = 0
+        while True:
+            tried += 1
             try:
                 applied = await self._store.write_nodes(self._session_id, writes, attempts=attempts)
-                for attempt in attempts:
-                    if attempt.outcome != "started":
-                        self._begun.pop(attempt.id, None)
-                return applied
             except (StoreCorruptError, StoreNewerError):
                 raise
             except StoreError:
@@ -292,4 +290,8 @@ class Ledger:
                 if tried == _TRIES:
                     raise
                 await self._sleep(_PAUSE * 2 ** (tried - 1))
-        raise AssertionError("the last try returns or raises")
+                continue
+            for attempt in attempts:
+                if attempt.outcome != "started":
+                    self._begun.pop(attempt.id, None)
+            return applied

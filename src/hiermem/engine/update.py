@@ -12,40 +12,21 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timedelta
-from typing import Final, Literal, overload
+from datetime import datetime
+from typing import Literal, overload
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.agenda import PAGE, Agenda
-from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.plan import UpdatePlan, UpdateReport
 from hiermem.core.prompt import PromptTemplate
-from hiermem.core.status import standing
 from hiermem.engine.foresee import foresee
-from hiermem.engine.generate import make
-from hiermem.engine.growing import grown, keep_growing
-from hiermem.engine.ledger import Ledger, Outcome
-from hiermem.engine.runs import Run
-from hiermem.engine.spending import Pace, Purse
+from hiermem.engine.growing import grown
+from hiermem.engine.spending import Purse
+from hiermem.engine.work import Progress, Work
 from hiermem.engine.workshop import Workshop
-from hiermem.errors import NotFoundError, StoreError, UsageError
+from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM, TenantStore, TokenCounter
-from hiermem.types import Node
 
 __all__ = ["Progress", "update"]
-
-Progress = Callable[[UpdateProgress], object]
-
-#: Nodes committed together, and the longest that a finished one waits for others, in seconds.
-_GROUP: Final = 32
-_LINGER: Final = 0.05
-#: Seconds between two looks at a node that another run holds.
-_LOOK: Final = 0.25
-#: How often one node is taken up again because it changed while it was made.
-_MOVES: Final = 5
-#: Seconds between two looks at tasks that are being drained.
-_DRAIN_STEP: Final = 0.01
-#: Nodes read at once where they are only counted.
-_COUNTED: Final = 2048
 
 
 @overload
@@ -117,13 +98,10 @@ async def update(
     Raises NotFoundError for an unknown session, UsageError for a cap below zero, and what the store
     raises; what was committed until then stays.
     """
-    for name, value in (("max_calls", max_calls), ("max_tokens", max_tokens), ("level", level)):
-        if value is not None and value < (1 if name == "level" else 0):
-            raise UsageError(f"{name} is {value}; it must not be below {int(name == 'level')}")
+    _check(max_calls=max_calls, max_tokens=max_tokens, level=level, deadline=deadline)
     record = await store.session(session_id)
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
-    run_id = uuid.uuid4().hex
     purse = Purse(
         max_calls=max_calls,
         max_tokens=max_tokens,
@@ -141,22 +119,8 @@ async def update(
         templates=prompts,
         now=now,
         sleep=sleep,
-        run_id=run_id,
+        run_id=uuid.uuid4().hex,
         purse=purse,
-        pace=Pace(
-            size=policy.concurrency,
-            delay=policy.batch_delay if llm.remote else 0.0,
-            clock=time.monotonic,
-            sleep=sleep,
-        ),
-        ledger=Ledger(
-            store,
-            session_id,
-            run_id=run_id,
-            lease=timedelta(seconds=policy.lease),
-            now=now,
-            sleep=sleep,
-        ),
     )
     counts = {
         number: count
@@ -166,276 +130,12 @@ async def update(
     if dry_run:
         loose = await grown(shop, level)
         return await foresee(shop, counts, loose)
-    return await _Update(shop, counts, level, on_progress).run()
+    return await Work(shop, counts, level, on_progress).run()
 
 
-class _Update:
-    """One run of an update: the nodes in hand, and what became of those that were."""
-
-    def __init__(
-        self,
-        shop: Workshop,
-        counts: Mapping[int, int],
-        level: int | None,
-        on_progress: Progress | None,
-    ) -> None:
-        self._shop, self._level, self._on_progress = shop, level, on_progress
-        self._run = Run(shop)
-        self._agenda = Agenda(counts)
-        self._counts = counts
-        self._tasks: dict[asyncio.Task[Outcome], Node] = {}
-        self._finished: list[Outcome] = []
-        self._oldest = 0.0
-        self._leased: dict[str, Node] = {}
-        self._moves: dict[str, int] = {}
-        self._tally = dict.fromkeys(("made", "reused", "failed", "degraded"), 0)
-        self._by_level: dict[int, int] = {}
-        self._done: dict[int, int] = {}
-        self._totals: dict[int, int] = {}
-        self._loose_read = False
-
-    async def run(self) -> UpdateReport:
-        """Work until nothing is left that this run can make."""
-        shop = self._shop
-        run = self._run
-        await run.note_cut_off()
-        beat: asyncio.Task[None] | None = None
-        try:
-            if self._on_progress is not None:
-                await self._count()
-                self._tell()
-            while await self._fill():
-                if beat is None:
-                    beat = asyncio.create_task(run.beat())
-                await self._wait()
-            report = self._report()
-            await run.end(report)
-        except BaseException as error:
-            # Shielded: a second cancellation must not keep the claims from being released.
-            await asyncio.shield(asyncio.ensure_future(self._abandon(run, error)))
-            raise
-        finally:
-            if beat is not None:
-                beat.cancel()
-        return report
-
-    async def _fill(self) -> bool:
-        """Put nodes to work while there are free hands; say whether any work is going on."""
-        shop = self._shop
-        while len(self._tasks) < shop.hands and shop.purse.stopped is None:
-            node = await self._next()
-            if node is not None:
-                await self._run.begin()
-                self._tasks[asyncio.create_task(make(shop, node))] = node
-            elif self._finished:
-                # A parent may be waiting for what is finished: commit it now, in a smaller group.
-                await self._commit()
-            else:
-                break
-        if shop.purse.stopped is not None:
-            return bool(self._tasks or self._finished)
-        return bool(self._tasks or self._finished or self._leased)
-
-    async def _next(self) -> Node | None:
-        """Take the next node, reading pages of nodes as they are needed."""
-        while True:
-            node = self._agenda.next()
-            if node is not None:
-                if standing(node, now=self._shop.now(), owner=self._shop.run_id) != "leased":
-                    return node
-                self._leased[node.id] = node
-                continue
-            wanted = self._agenda.wants()
-            if wanted is not None:
-                level, after = wanted
-                page = await self._shop.store.unfinished(self._shop.session_id, level, after, PAGE)
-                self._agenda.add(level, page)
-            elif not self._loose_read and not self._agenda.open:
-                self._loose_read = True
-                self._agenda.add_loose(await keep_growing(self._shop, self._level))
-            else:
-                return None
-
-    async def _wait(self) -> None:
-        """Wait for the next thing to happen, and commit what is finished when it is time."""
-        shop = self._shop
-        if self._tasks:
-            rest = self._oldest + _LINGER - time.monotonic()
-            done, _ = await asyncio.wait(
-                self._tasks,
-                timeout=max(0.0, rest) if self._finished else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            self._collect(done)
-        elif not self._finished:
-            await self._await_leases()
-            return
-        due = (
-            len(self._finished) >= _GROUP
-            or any(shop.ledger.claimed(each.node.id) for each in self._finished)
-            or time.monotonic() >= self._oldest + _LINGER
-            or not self._tasks
-        )
-        if self._finished and due:
-            await self._commit()
-
-    def _collect(self, done: set[asyncio.Task[Outcome]]) -> None:
-        """Take the outcomes of finished tasks; an error of one is raised."""
-        for task in done:
-            del self._tasks[task]
-        if not self._finished:
-            self._oldest = time.monotonic()
-        # What is finished is kept before the error of another task ends the run.
-        self._finished += [task.result() for task in done if task.exception() is None]
-        for task in done:
-            task.result()
-
-    async def _commit(self) -> None:
-        """Commit what is finished, and note for each node what that means for the others."""
-        outcomes, self._finished = self._finished, []
-        try:
-            holds, soiled = await self._shop.ledger.commit(outcomes)
-        except BaseException:
-            self._finished = outcomes
-            raise
-        for outcome, held in zip(outcomes, holds, strict=True):
-            if outcome.revision is not None:
-                self._shop.making.pop(outcome.revision.input_hash, None)
-            await self._note(outcome, held=held)
-        for node in soiled:
-            if self._agenda.soil(node) and node.level in self._totals:
-                self._totals[node.level] += 1
-        self._tell()
-
-    async def _note(self, outcome: Outcome, *, held: bool) -> None:
-        """Say to the agenda what became of one node, and count it."""
-        node, kind = outcome.node, outcome.kind
-        if kind == "refused":
-            self._agenda.fail(node.id)
-        elif kind == "leased":
-            self._leased[node.id] = node
-        elif kind == "moved" or not held:
-            await self._look_again(node)
-        elif kind == "failed":
-            self._tally["failed"] += 1
-            self._agenda.fail(node.id)
-        else:
-            if kind in ("made", "reused", "degraded"):
-                self._tally[kind] += 1
-                self._by_level[node.level] = self._by_level.get(node.level, 0) + 1
-            elif kind == "kept":
-                self._tally["degraded"] += 1
-            self._settle(node)
-
-    async def _look_again(self, node: Node) -> None:
-        """Read a node that changed under our hands, and decide about it afresh."""
-        stored = await self._shop.store.nodes(self._shop.session_id, [node.id])
-        self._moves[node.id] = self._moves.get(node.id, 0) + 1
-        if not stored:
-            self._agenda.fail(node.id)
-            return
-        stand = standing(stored[0], now=self._shop.now(), owner=self._shop.run_id)
-        elsewhere = stored[0].revision > node.revision and stored[0].status == "active"
-        if stand == "settled" or (elsewhere and not stored[0].dirty):
-            self._settle(stored[0])
-        elif stand == "leased":
-            self._leased[node.id] = stored[0]
-        elif self._moves[node.id] <= _MOVES:
-            self._agenda.put_off(stored[0])
-        else:
-            self._agenda.fail(node.id)
-
-    async def _await_leases(self) -> None:
-        """Wait for nodes that other runs hold, until they are made or their leases end."""
-        shop = self._shop
-        left = shop.purse.time_left()
-        if left is not None and left <= 0:
-            shop.purse.stopped = shop.purse.stopped or "deadline"
-            return
-        await shop.sleep(_LOOK if left is None else min(_LOOK, left))
-        for node in await shop.store.nodes(shop.session_id, list(self._leased)):
-            if standing(node, now=shop.now(), owner=shop.run_id) == "leased":
-                continue
-            del self._leased[node.id]
-            if node.status == "active" and not node.dirty:
-                self._settle(node)
-            else:
-                self._agenda.put_off(node)
-
-    def _settle(self, node: Node) -> None:
-        self._done[node.level] = self._done.get(node.level, 0) + 1
-        self._moves.pop(node.id, None)
-        self._agenda.settle(node.id)
-
-    async def _count(self) -> None:
-        """Count the unfinished nodes of each level, for the progress."""
-        shop = self._shop
-        for level, stop in self._counts.items():
-            after, total = -1, 0
-            while True:
-                page = await shop.store.unfinished(shop.session_id, level, after, _COUNTED)
-                total += sum(node.ordinal < stop for node in page)
-                if len(page) < _COUNTED or page[-1].ordinal >= stop:
-                    break
-                after = page[-1].ordinal
-            if total:
-                self._totals[level] = total
-        for node in await grown(shop, self._level):
-            self._totals[node.level] = self._totals.get(node.level, 0) + 1
-
-    def _tell(self) -> None:
-        """Report the progress."""
-        if self._on_progress is None:
-            return
-        by_level = {
-            level: (min(self._done.get(level, 0), total), total)
-            for level, total in sorted(self._totals.items())
-        }
-        self._on_progress(
-            UpdateProgress(
-                done=sum(done for done, _ in by_level.values()),
-                total=sum(total for _, total in by_level.values()),
-                by_level=by_level,
-            )
-        )
-
-    def _report(self) -> UpdateReport:
-        purse = self._shop.purse
-        return UpdateReport(
-            run_id=self._shop.run_id,
-            by_level=dict(sorted(self._by_level.items())),
-            calls=purse.calls,
-            tokens_in=purse.tokens_in,
-            tokens_out=purse.tokens_out,
-            unknown=self._shop.ledger.unknown,
-            stopped=purse.stopped,
-            **self._tally,
-        )
-
-    async def _abandon(self, run: Run, error: BaseException) -> None:
-        """End early: commit what is finished and release the claims.
-
-        After an error the calls in flight are waited for, because they may be paid for already; a
-        cancellation cuts them off.
-        """
-        shop, drain = self._shop, self._shop.policy.drain if isinstance(error, Exception) else 0.0
-        shop.purse.close("error" if drain else "cancellation")
-        begun, left = time.monotonic(), set(self._tasks)
-        while left:
-            if time.monotonic() - begun >= drain:
-                # Only what waits is cut off; a task with an answer in hand finishes in a moment.
-                for task in left & shop.waiting:
-                    task.cancel()
-            _, left = await asyncio.wait(left, timeout=_DRAIN_STEP)
-        for task in self._tasks:
-            if not task.cancelled() and task.exception() is None:
-                self._finished.append(task.result())
-        self._tasks.clear()
-        try:
-            if self._finished:
-                await self._shop.ledger.commit(self._finished)
-            await self._shop.ledger.release()
-            await run.break_off(self._report(), error)
-        except StoreError:
-            # The store is what failed: the leases will end by themselves.
-            return
+def _check(**numbers: float | None) -> None:
+    """Refuse numbers that mean nothing."""
+    for name, value in numbers.items():
+        least = 1 if name == "level" else 0
+        if value is not None and value < least:
+            raise UsageError(f"{name} is {value}; it must not be below {least}")

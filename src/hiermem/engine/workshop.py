@@ -7,10 +7,11 @@ hand. It decides nothing; ``core.inputs`` says what becomes of what was read.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from hiermem import prompts
@@ -39,8 +40,9 @@ _READS: Final = 3
 class Workshop:
     """One run's tools.
 
-    ``making`` holds, by input hash, the texts being made right now; ``waiting`` the tasks that only
-    wait (for an answer, their turn, the next try), which may be cut off without losing work.
+    ``slots`` are the calls that may be in flight at once. ``making`` holds, by input hash, the
+    texts being made right now; ``waiting`` the tasks that only wait (for an answer, their turn, the
+    next try), which may be cut off without losing work.
     """
 
     store: TenantStore
@@ -55,15 +57,34 @@ class Workshop:
     sleep: Callable[[float], Awaitable[None]]
     run_id: str
     purse: Purse
-    pace: Pace
-    ledger: Ledger
+    pace: Pace = field(init=False)
+    ledger: Ledger = field(init=False)
     making: dict[str, asyncio.Future[Revision | None]] = field(
         default_factory=dict[str, "asyncio.Future[Revision | None]"]
     )
+    slots: asyncio.Semaphore = field(init=False)
     waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
     _plans: dict[tuple[int, str], LevelPlan] = field(
         default_factory=dict[tuple[int, str], LevelPlan]
     )
+
+    def __post_init__(self) -> None:
+        policy = self.policy
+        self.slots = asyncio.Semaphore(policy.concurrency)
+        self.pace = Pace(
+            size=policy.concurrency,
+            delay=policy.batch_delay if self.llm.remote else 0.0,
+            clock=time.monotonic,
+            sleep=self.sleep,
+        )
+        self.ledger = Ledger(
+            self.store,
+            self.record.id,
+            run_id=self.run_id,
+            lease=timedelta(seconds=policy.lease),
+            now=self.now,
+            sleep=self.sleep,
+        )
 
     @property
     def session_id(self) -> str:
@@ -79,9 +100,13 @@ class Workshop:
     def hands(self) -> int:
         """Give how many nodes are in hand at once.
 
-        The stand-in only computes, so a second hand is there to read and write meanwhile.
+        As many as calls may be in flight, so that a kill loses no more answers than that. For a
+        local model, whose answers cost only time, two more read and check meanwhile; the stand-in
+        only computes, so a second hand is all that helps.
         """
-        return min(self.policy.concurrency, 2) if self.steady else self.policy.concurrency
+        if self.steady:
+            return min(self.policy.concurrency, 2)
+        return self.policy.concurrency + (0 if self.llm.remote else 2)
 
     @contextmanager
     def idle(self) -> Iterator[None]:

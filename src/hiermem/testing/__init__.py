@@ -27,6 +27,14 @@ pytest.register_assert_rewrite(
 )
 
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore  # noqa: E402
+from hiermem.testing.llms import FaultyLLM, ScriptedLLM  # noqa: E402
 from hiermem.testing.stores import StoreConformance  # noqa: E402
 
-__all__ = ["DiedError", "FaultPlan", "FaultyStore", "StoreConformance"]
+__all__ = [
+    "DiedError",
+    "FaultPlan",
+    "FaultyLLM",
+    "FaultyStore",
+    "ScriptedLLM",
+    "StoreConformance",
+]

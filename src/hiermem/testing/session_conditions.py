@@ -237,6 +237,22 @@ class SessionConditions(Conditions):
         assert [one.created_at for one in await tenant.messages("s", 0, 9)] == times
 
     @condition
+    async def test_a_session_is_its_exact_name(self, tenant: TenantStore) -> None:
+        """Sessions whose names look alike are different sessions, in every read."""
+        for place, name in enumerate(HOSTILE_NAMES):
+            event = LogEvent("flush", place, NOW)
+            await write(tenant, name, _said(name), nodes=(node(place),), events=(event,))
+        for place, name in enumerate(HOSTILE_NAMES):
+            record = await tenant.session(name)
+            assert record is not None
+            assert record.id == name
+            assert [one.content for one in await tenant.messages(name, 0, 9)] == [name]
+            assert [one.at for one in await tenant.events(name)] == [place]
+            assert [one.ordinal for one in await tenant.level(name, 1, 0)] == [place]
+            assert [one.ordinal for one in await tenant.unfinished(name, 1, -1, 9)] == [place]
+        assert [one.id for one in await tenant.sessions()] == list(HOSTILE_NAMES)
+
+    @condition
     async def test_a_thread_is_its_exact_name(self, tenant: TenantStore) -> None:
         """Asking for a thread gives that thread's messages, not those of one that looks like it."""
         await write(tenant, "s", [Message.user(name, thread=name) for name in HOSTILE_NAMES])

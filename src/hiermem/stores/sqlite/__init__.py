@@ -30,7 +30,7 @@ from hiermem.protocols import (
 from hiermem.stores.sqlite import files, reads, records
 from hiermem.stores.sqlite import writes as changing
 from hiermem.stores.sqlite.schema import current
-from hiermem.stores.sqlite.workers import Readers, Transaction, Writer
+from hiermem.stores.sqlite.workers import Busy, Readers, Transaction, Writer
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 
 __all__ = ["SQLiteStore", "SQLiteTenant"]
@@ -131,6 +131,10 @@ class SQLiteStore:
         """Run ``work`` on the writer and wait for its commit; for the tenants' handles."""
         return await self._writer.run(work)
 
+    def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
+        """Run ``work`` on this thread, which blocks; BUSY, at once, where other writes wait."""
+        return self._writer.run_here(work)
+
 
 class SQLiteTenant:
     """One tenant's part of a SQLiteStore; see ``hiermem.protocols.TenantStore``."""
@@ -167,12 +171,29 @@ class SQLiteTenant:
     ) -> T:
         """Read the snapshot, call ``decide`` once with it and commit its changes, atomically.
 
-        ``decide`` runs on the writer's thread, while the write lock is held.
+        ``decide`` runs on the thread that writes, while the write lock is held.
         """
         name = self._name
         return await self._store.write(
             lambda transaction: changing.mutate(transaction, name, session_id, decide, keys)
         )
+
+    def mutate_here(
+        self,
+        session_id: str,
+        decide: Callable[[Snapshot], Changes[T]],
+        *,
+        keys: Sequence[str] = (),
+    ) -> T | None:
+        """Do what ``mutate`` does on this thread, which blocks; None where other writes wait.
+
+        ``decide`` must give a result that is not None.
+        """
+        name = self._name
+        given = self._store.write_here(
+            lambda transaction: changing.mutate(transaction, name, session_id, decide, keys)
+        )
+        return None if isinstance(given, Busy) else given
 
     # -- messages
 

@@ -17,7 +17,10 @@ from hiermem.errors import (
     UsageError,
 )
 
-__all__ = ["DAMAGED", "is_busy", "translate"]
+__all__ = ["DAMAGED", "FAILURES", "is_busy", "translate"]
+
+#: What a statement may raise. Of a damaged file even the error's text may be unreadable.
+FAILURES = (sqlite3.Error, UnicodeDecodeError)
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -40,6 +43,8 @@ def translate(error: Exception, *, committing: bool = False) -> Exception:
         return error
     if isinstance(error, UnicodeEncodeError):
         return InvalidTextError("a text holds a lone surrogate; replace it before storing")
+    if isinstance(error, UnicodeDecodeError):
+        return StoreCorruptError(f"the store is damaged (its schema is no text); {DAMAGED}")
     if isinstance(error, OverflowError):
         return UsageError("a number is beyond the 64 bits that the store keeps")
     if not isinstance(error, sqlite3.Error):

@@ -21,7 +21,7 @@ from hiermem.errors import (
     StoreError,
     StoreNewerError,
 )
-from hiermem.stores.sqlite.failures import DAMAGED, is_busy, translate
+from hiermem.stores.sqlite.failures import DAMAGED, FAILURES, is_busy, translate
 from hiermem.stores.sqlite.schema import APPLICATION_ID, Schema, shape, statements
 
 __all__ = ["MEMORY", "check", "connect", "create_in", "prepare"]
@@ -84,9 +84,9 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
             if not looked:
                 _examine(connection, path, schema)
             _use_wal(connection, busy_timeout=busy_timeout)
-    except (sqlite3.Error, OSError) as error:
-        if isinstance(error, sqlite3.Error):
-            raise translate(error) from error
+    except FAILURES as error:
+        raise translate(error) from None
+    except OSError as error:
         raise StoreError(f"the store at {path} cannot be opened: {error.strerror}") from error
 
 
@@ -137,7 +137,7 @@ def _look(path: Path, *, busy_timeout: float, schema: Schema) -> bool:
     try:
         with closing(connect(path, busy_timeout=busy_timeout, mode=mode)) as connection:
             _examine(connection, path, schema)
-    except (HiermemError, sqlite3.Error):
+    except (HiermemError, *FAILURES):
         if not alone or not _beside(path, "-wal").exists():
             raise
         # Somebody opened it meanwhile, and what was read may be half of his write.

@@ -1,7 +1,8 @@
 """The threads that SQLite runs on: one that writes, a few that read.
 
 The one rule: a write is answered only after the commit that holds it. Writes that wait together
-share one commit, and one that fails is undone alone. Which statements run is not decided here.
+share one commit, and one that fails is undone alone; a thread that may block does its own write
+where nobody waits. Which statements run is not decided here.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from hiermem.errors import MemoryClosedError, StoreError
-from hiermem.stores.sqlite.failures import translate
+from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.types import SessionRecord
 
-__all__ = ["Readers", "Transaction", "Writer"]
+__all__ = ["BUSY", "Busy", "Readers", "Transaction", "Writer"]
 
 T = TypeVar("T")
 
@@ -38,6 +39,8 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.heads: dict[tuple[str, str], tuple[int, SessionRecord]] = {}
+        #: Set while a decision runs: what it raises is its own affair and is not translated.
+        self.deciding = False
         self._grouped = False
         self._marked = False
         self._seen: int | None = None
@@ -70,6 +73,7 @@ class Transaction:
 
         Raises sqlite3.OperationalError where SQLite has already undone the whole group.
         """
+        self.deciding = False
         if self._marked:
             # A write records a head only after its last statement, but what it read may be one
             # that it had changed before.
@@ -85,21 +89,37 @@ class Transaction:
         self._marked = False
         if self.connection.in_transaction:
             # Where even this fails, the next BEGIN fails and says so to whoever comes next.
-            with suppress(sqlite3.Error):
+            with suppress(*FAILURES):
                 self.connection.execute("ROLLBACK")
 
 
-class _Job(Generic[T]):
-    """A piece of work and the future, in its own event loop, that waits for its outcome."""
+class Busy:
+    """What ``run_here`` gives where other writes go first."""
 
-    __slots__ = ("error", "future", "loop", "result", "work")
+
+BUSY: Final = Busy()
+
+
+class _Work(Generic[T]):
+    """A piece of work and its outcome; who does it here and now needs no more."""
+
+    __slots__ = ("error", "result", "work")
 
     def __init__(self, work: Callable[[Any], T]) -> None:
         self.work = work
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[T] = self.loop.create_future()
         self.result: T | None = None
         self.error: BaseException | None = None
+
+
+class _Job(_Work[T]):
+    """A piece of work and the future, in its own event loop, that waits for its outcome."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        super().__init__(work)
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.loop.create_future()
 
     def settle(self) -> None:
         """Hand the outcome to the waiting future; runs in its event loop."""
@@ -118,11 +138,12 @@ def _settle_all(jobs: list[_Job[Any]]) -> None:
         job.settle()
 
 
-def _answer(jobs: list[_Job[Any]]) -> None:
-    """Wake each event loop once for all of its jobs."""
+def _answer(jobs: Sequence[_Work[Any]]) -> None:
+    """Wake each event loop once for all of its jobs; work done here and now waits in none."""
     loops: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
     for job in jobs:
-        loops.setdefault(job.loop, []).append(job)
+        if isinstance(job, _Job):
+            loops.setdefault(job.loop, []).append(job)
     for loop, mine in loops.items():
         try:
             loop.call_soon_threadsafe(_settle_all, mine)
@@ -168,10 +189,16 @@ class _Worker:
 
 
 class Writer(_Worker):
-    """The one thread that writes; it owns ``connection`` from here on and closes it."""
+    """The one thread that writes; it owns ``connection`` from here on and closes it.
+
+    A thread that may block can do its own write while nobody else waits for one: ``run_here``.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__()
+        # Whoever holds it is the one who writes.
+        self._turn = threading.Lock()
+        self._wanted = False
         self._transaction = Transaction(connection)
         thread = threading.Thread(target=self._work, name="hiermem-writer", daemon=True)
         self._threads.append(thread)
@@ -193,27 +220,60 @@ class Writer(_Worker):
                 except Empty:
                     break
             going = job is not None
-            while jobs:
-                jobs = self._commit(jobs)
-        self._transaction.connection.close()
+            left: Sequence[_Work[Any]] = jobs
+            self._wanted = True
+            with self._turn:
+                self._wanted = False
+                while left:
+                    left = self._commit(left)
+        with self._turn:
+            self._transaction.connection.close()
 
-    def _commit(self, jobs: list[_Job[Any]]) -> list[_Job[Any]]:
+    def run_here(self, work: Callable[[Transaction], T]) -> T | Busy:
+        """Do ``work`` on this thread, which blocks, and commit it; BUSY where others go first.
+
+        Two threads need not be woken then, which takes as long as the write itself.
+        """
+        if self._wanted or not self._queue.empty() or not self._turn.acquire(blocking=False):
+            return BUSY
+        try:
+            if self._closed:
+                raise MemoryClosedError("the store is closed; open it again")
+            job = _Work(work)
+            try:
+                self._commit([job])
+            except BaseException:  # an interrupt, which this thread may get between any two lines
+                self._transaction.abandon()
+                raise
+        finally:
+            self._turn.release()
+        if job.error is None:
+            return job.result  # type: ignore[return-value]
+        try:
+            raise job.error
+        finally:
+            # The error's traceback holds this frame; without it the two would be a cycle.
+            del job
+
+    def _commit(self, jobs: Sequence[_Work[Any]]) -> Sequence[_Work[Any]]:
         """Work off ``jobs`` in one transaction; give those that have to go into another one."""
         transaction = self._transaction
         try:
             transaction.begin(grouped=len(jobs) > 1)
-        except sqlite3.Error as error:
+        except FAILURES as error:
             return self._fail(jobs, error, committing=False)
         for place, job in enumerate(jobs):
             try:
                 job.result = job.work(transaction)
                 transaction.keep()
             except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-                job.error = translate(error) if isinstance(error, Exception) else error
+                job.error = error
+                if isinstance(error, Exception) and not transaction.deciding:
+                    job.error = translate(error)
                 try:
                     transaction.undo()
                     lost = not transaction.connection.in_transaction
-                except sqlite3.Error:
+                except FAILURES:
                     lost = True
                 if lost:  # SQLite undid the whole group: a full disk, a failed read
                     self._fail(jobs[: place + 1], error, committing=False)
@@ -224,19 +284,19 @@ class Writer(_Worker):
                     return []
         try:
             transaction.connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except FAILURES as error:
             return self._fail(jobs, error, committing=True)
         _answer(jobs)
         return []
 
     def _fail(
-        self, jobs: list[_Job[Any]], error: BaseException, *, committing: bool
-    ) -> list[_Job[Any]]:
+        self, jobs: Sequence[_Work[Any]], error: BaseException, *, committing: bool
+    ) -> Sequence[_Work[Any]]:
         """Undo everything; answer those of ``jobs`` that had not failed by themselves."""
         for job in jobs:
             if job.error is None:
                 # One error object a job: each is raised with a traceback of its own.
-                if isinstance(error, sqlite3.Error):
+                if isinstance(error, FAILURES):
                     job.error = translate(error, committing=committing)
                 else:
                     job.error = StoreError("a write in the same commit failed; nothing was written")
@@ -272,7 +332,7 @@ class Readers(_Worker):
             except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
                 job.error = translate(error) if isinstance(error, Exception) else error
                 if connection is not None and connection.in_transaction:
-                    with suppress(sqlite3.Error):
+                    with suppress(*FAILURES):
                         connection.execute("ROLLBACK")
             with self._guard:
                 self._busy -= 1

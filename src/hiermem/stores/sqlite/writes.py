@@ -118,7 +118,9 @@ def mutate(
     head = _head(transaction, tenant, session_id)
     number, before = head or (0, None)
     known = _known_keys(transaction.connection, number, keys) if head and keys else {}
+    transaction.deciding = True
     changes = decide(Snapshot(before, known))
+    transaction.deciding = False
     after = changes.session
     if after is None:
         return changes.result

@@ -1,0 +1,66 @@
+"""What `import hiermem` costs beside `import pydantic`, which it stands on.
+
+Each import runs in a fresh interpreter, the two sides taking turns; the figures are medians, with
+the interpreter's own start in them. Compiled modules are cached in a temporary folder that every
+run shares, as an installed package has them. The second row imports what one uses rather than the
+package alone, on both sides, because either package loads most of itself only when asked.
+
+    python benchmarks/imports.py [rounds]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from statistics import median
+
+AIM = 1.5
+PAIRS = (
+    ("import hiermem", "import pydantic", f"≤ {AIM}"),
+    ("from hiermem import Memory, Message", "from pydantic import BaseModel, Field", ""),
+)
+
+
+def run(code: str, environment: dict[str, str]) -> tuple[float, float]:
+    """Run ``code`` in a fresh interpreter; give its seconds by the wall and of the processor."""
+    began = time.perf_counter()
+    process = os.posix_spawn(sys.executable, [sys.executable, "-c", code], environment)
+    _, status, used = os.wait4(process, 0)
+    if status:
+        raise SystemExit(f"{code!r} failed")
+    return time.perf_counter() - began, used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    """Measure all imports and print the table."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 21
+    codes = ["pass", *(code for ours, theirs, _ in PAIRS for code in (ours, theirs))]
+    took: dict[str, list[tuple[float, float]]] = {code: [] for code in codes}
+    with tempfile.TemporaryDirectory() as place:
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": place}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        for number in range(-1, rounds):
+            for code in codes:
+                seconds = run(code, environment)
+                if number >= 0:
+                    took[code].append(seconds)
+
+    def processor(code: str) -> float:
+        return 1000 * median(seconds for _, seconds in took[code])
+
+    print(f"An interpreter that does nothing: {processor('pass'):.0f} ms of the processor.\n")
+    print("| ours | beside | ours, ms | beside, ms | ratio | by the wall | aim |")
+    print("|---|---|---|---|---|---|---|")
+    for ours, theirs, aim in PAIRS:
+        mine, other = processor(ours), processor(theirs)
+        walls = median(one[0] / two[0] for one, two in zip(took[ours], took[theirs], strict=True))
+        print(
+            f"| `{ours}` | `{theirs}` | {mine:.0f} | {other:.0f} | {mine / other:.2f} "
+            f"| {walls:.2f} | {aim} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

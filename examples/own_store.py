@@ -1,0 +1,119 @@
+"""A store of your own, and the proof that it is one.
+
+``AuditStore`` wraps any store and notes every write that took effect: in which tenant, what kind,
+about which session.
+``TestAuditStore`` is the whole test file that an adapter needs. Run as a script, the file shows the
+store at work and then runs its tests; it needs the extra ``testing``.
+
+    python examples/own_store.py
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+from hiermem import Memory, Message, Store, TenantStore
+from hiermem.protocols import RunRecord, ViewRecord
+from hiermem.stores.sqlite import SQLiteStore
+from hiermem.testing import StoreConformance
+
+READS = (
+    "secret", "session", "sessions", "messages", "events", "nodes", "level", "levels",
+    "provisional", "unfinished", "revisions", "reusable", "runs", "attempts", "view",
+)  # fmt: skip
+WRITES = ("mutate", "write_nodes", "put_run", "put_view")
+
+
+class AuditStore:
+    """Passes everything on to ``inner`` and hands each finished write to ``note``."""
+
+    def __init__(self, inner: Store, note: Callable[[str, str, str], None]) -> None:
+        self._inner, self._note = inner, note
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Give those of the store inside."""
+        return self._inner.capabilities
+
+    def tenant(self, name: str) -> TenantStore:
+        """Give the audited handle bound to tenant ``name``."""
+        return cast("TenantStore", AuditTenant(self._inner.tenant(name), self._note))
+
+    async def close(self) -> None:
+        """Close the store inside."""
+        await self._inner.close()
+
+
+class AuditTenant:
+    """One tenant's part. Its operations are added below: reads as they are, writes with a note."""
+
+    def __init__(self, inner: TenantStore, note: Callable[[str, str, str], None]) -> None:
+        self._inner, self._note = inner, note
+
+    @property
+    def tenant(self) -> str:
+        """Give the tenant's name."""
+        return self._inner.tenant
+
+
+def _read(name: str) -> Callable[..., Awaitable[Any]]:
+    async def operation(self: AuditTenant, *args: Any, **kwargs: Any) -> Any:
+        return await getattr(self._inner, name)(*args, **kwargs)
+
+    return operation
+
+
+def _write(name: str) -> Callable[..., Awaitable[Any]]:
+    async def operation(self: AuditTenant, first: Any, *args: Any, **kwargs: Any) -> Any:
+        result = await getattr(self._inner, name)(first, *args, **kwargs)
+        # The note comes after the commit: what is noted took effect.
+        self._note(self._inner.tenant, name, _subject(first))
+        return result
+
+    return operation
+
+
+def _subject(first: str | RunRecord | ViewRecord) -> str:
+    if isinstance(first, str):
+        return first
+    return first.subject if isinstance(first, RunRecord) else first.session_id
+
+
+for _name in READS:
+    setattr(AuditTenant, _name, _read(_name))
+for _name in WRITES:
+    setattr(AuditTenant, _name, _write(_name))
+
+
+class TestAuditStore(StoreConformance):
+    """Every condition of the contract, on the wrapped embedded store."""
+
+    async def open_store(self, path: Path) -> Store:
+        """Open the store at ``path``."""
+        return AuditStore(await SQLiteStore.open(path), note=lambda *_: None)
+
+
+def main() -> int:
+    """Show the audit of a short session, then run the conformance suite."""
+    from hiermem.stores.memory import MemoryStore
+
+    noted: list[tuple[str, str, str]] = []
+    store = AuditStore(MemoryStore(), note=lambda *entry: noted.append(entry))
+    with Memory(store=store, tenant="acme") as memory:
+        session = memory.session("pump-house")
+        session.append(Message.user("Is pump 3 on?"), Message.assistant("It is."))
+        session.flush()
+        session.update()
+    for tenant, operation, subject in noted:
+        print(f"{tenant}: {operation} {subject}")
+    sys.stdout.flush()
+    options = ("-q", "-p", "no:cacheprovider", "--import-mode=importlib")
+    return subprocess.call([sys.executable, "-m", "pytest", __file__, *options])  # noqa: S603
+
+
+if __name__ == "__main__":
+    sys.exit(main())

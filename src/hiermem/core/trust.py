@@ -1,0 +1,33 @@
+"""How far a text may be believed, and what that means for a text made from several.
+
+The one rule: a summary's trust is the lowest of its sources', so that a tool's output cannot gain
+standing by being summarised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from hiermem.types import StoredMessage, Trust
+
+__all__ = ["lowest", "trust_of"]
+
+_ORDER: Final[tuple[Trust, ...]] = ("tool", "conversation", "system")
+
+
+def trust_of(stored: StoredMessage) -> Trust:
+    """Give how far a message may be believed: a tool's output least, a system message most."""
+    if stored.role == "tool":
+        return "tool"
+    return "system" if stored.role == "system" else "conversation"
+
+
+def lowest(trusts: Iterable[Trust]) -> Trust:
+    """Give the lowest of these; nothing at all is as good as conversation.
+
+    >>> lowest(["system", "tool"])
+    'tool'
+    """
+    ranks = [_ORDER.index(trust) for trust in trusts]
+    return _ORDER[min(ranks)] if ranks else "conversation"

@@ -1,0 +1,166 @@
+"""The public face does not change by accident: names, signatures, and both faces alike.
+
+A wanted change is written down by ``HIERMEM_WRITE_SURFACE=1 pytest tests/api``, and then reviewed
+as the difference of ``surface.txt``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pydantic
+import pytest
+
+import hiermem
+from hiermem import AsyncMemory, AsyncSession, Memory, Session
+
+KEPT = Path(__file__).with_name("surface.txt")
+
+
+def signature(function) -> str:
+    """Give names, order, kinds and defaults; annotations are the type checkers' business."""
+    found = inspect.signature(function)
+    bare = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in found.parameters.values()
+    ]
+    text = str(found.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+    return re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", text)
+
+
+def members(owner) -> list[str]:
+    """Give the public methods with their signatures, and the properties."""
+    lines = []
+    for name in sorted(dir(owner)):
+        if name.startswith("_"):
+            continue
+        member = inspect.getattr_static(owner, name)
+        if isinstance(member, property):
+            lines.append(f"{owner.__name__}.{name}")
+        elif isinstance(member, (classmethod, staticmethod)):
+            lines.append(f"{owner.__name__}.{name}{signature(member.__func__)}")
+        elif inspect.isfunction(member):
+            waits = "async " if inspect.iscoroutinefunction(member) else ""
+            lines.append(f"{waits}{owner.__name__}.{name}{signature(member)}")
+    return lines
+
+
+def surface() -> str:
+    """Write the public face as text, one line for each thing that a caller may use."""
+    lines = []
+    for name in hiermem.__all__:
+        thing = getattr(hiermem, name)
+        if not inspect.isclass(thing):
+            lines.append(f"{name}{signature(thing) if inspect.isfunction(thing) else ''}")
+            continue
+        lines.append(f"class {name}")
+        if issubclass(thing, pydantic.BaseModel):
+            lines += [f"{name}.{field}" for field in thing.model_fields]
+            own = set(dir(thing)) - set(dir(pydantic.BaseModel))
+            lines += [line for line in members(thing) if re.split(r"[.(]", line)[1] in own]
+        elif issubclass(thing, Exception):
+            lines.append(f"{name}({', '.join(base.__name__ for base in thing.__mro__[1:-2])})")
+        else:
+            if is_dataclass(thing):
+                lines += [f"{name}.{field.name}" for field in fields(thing)]
+            elif not getattr(thing, "_is_protocol", False) and "__init__" in vars(thing):
+                lines.append(f"{name}.__init__{signature(thing.__init__)}")
+            lines += members(thing)
+    return "\n".join(dict.fromkeys(lines)) + "\n"
+
+
+def test_the_public_face_is_what_was_agreed():
+    now = surface()
+    if os.environ.get("HIERMEM_WRITE_SURFACE"):
+        KEPT.write_text(now, encoding="utf-8")
+    kept = KEPT.read_text(encoding="utf-8").splitlines()
+    gone = [line for line in kept if line not in now.splitlines()]
+    new = [line for line in now.splitlines() if line not in kept]
+    assert (gone, new) == ([], []), "the public face changed; see the docstring of this file"
+
+
+def test_all_is_sorted_complete_and_importable():
+    names = [name for name in hiermem.__all__ if name != "__version__"]
+    assert len(set(names)) == len(names)
+    public = {
+        name
+        for name, value in vars(hiermem).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert public == set(names), "a public name is not in __all__, or one in it is missing"
+
+
+PAIRS = [(Memory, AsyncMemory), (Session, AsyncSession)]
+
+
+@pytest.mark.parametrize(("sync", "waiting"), PAIRS, ids=["Memory", "Session"])
+def test_both_faces_have_the_same_names(sync, waiting):
+    assert {name for name in dir(sync) if not name.startswith("_")} == {
+        name for name in dir(waiting) if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(("sync", "waiting"), PAIRS, ids=["Memory", "Session"])
+def test_both_faces_take_the_same_parameters(sync, waiting):
+    for name in dir(sync):
+        if name.startswith("_") or not callable(getattr(sync, name)):
+            continue
+        here, there = inspect.getattr_static(sync, name), inspect.getattr_static(waiting, name)
+        if isinstance(here, classmethod):
+            here, there = here.__func__, there.__func__
+        assert signature(here) == signature(there), name
+
+
+def test_both_constructors_take_the_same_settings():
+    """The blocking one passes further settings on; what it names itself must be the same."""
+    here = inspect.signature(Memory.__init__).parameters
+    there = inspect.signature(AsyncMemory.__init__).parameters
+    named = [name for name, p in here.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    for name in named:
+        assert here[name].default == there[name].default
+        assert here[name].kind == there[name].kind
+    passes_on = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in here.values())
+    assert passes_on or set(here) == set(there)
+
+
+@pytest.mark.parametrize("owner", [Memory, Session, AsyncMemory, AsyncSession])
+def test_every_public_call_is_documented(owner):
+    for name in dir(owner):
+        if not name.startswith("_"):
+            assert inspect.getdoc(getattr(owner, name)), f"{owner.__name__}.{name}"
+
+
+@pytest.mark.parametrize("name", sorted(set(hiermem.__all__) - {"__version__"}))
+def test_every_public_thing_is_documented(name):
+    assert inspect.getdoc(getattr(hiermem, name)), name
+
+
+def test_importing_hiermem_imports_no_extra_and_no_adapter():
+    """typer, rich, pytest and the adapters are asked for when they are needed."""
+    code = (
+        "import sys, hiermem; "
+        "print(*sorted({name.split('.')[0] for name in sys.modules} & "
+        "{'typer', 'rich', 'pytest', 'hypothesis', 'numpy', 'sqlite3', 'tiktoken', 'tenacity'}), "
+        "*[name for name in sys.modules if name.startswith(('hiermem.stores', 'hiermem.models', "
+        "'hiermem.testing', 'hiermem.cli'))])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout.split() == []
+
+
+def test_every_error_is_of_one_family():
+    errors = [
+        getattr(hiermem, name)
+        for name in hiermem.__all__
+        if inspect.isclass(getattr(hiermem, name)) and issubclass(getattr(hiermem, name), Exception)
+    ]
+    assert len(errors) > 10
+    assert all(issubclass(error, hiermem.HiermemError) for error in errors)

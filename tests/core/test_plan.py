@@ -1,0 +1,139 @@
+"""The choices of an update: lengths that converge, tries that end, and a dry run that adds up."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core import plan
+from hiermem.core.inputs import Inputs
+from hiermem.core.validate import Problem
+from hiermem.prompts import load
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_status import node, revision
+
+SOFT = Problem("missing_anchors", "1 of 4", hard=False)
+HARD = Problem("empty", "blank", hard=True)
+
+
+def inputs(tokens, outputs=("a",)):
+    return Inputs((), tuple(outputs), (), tokens, "conversation")
+
+
+@given(
+    tokens=st.integers(1, 20_000),
+    allotted=st.integers(1, 20_000),
+    ratio=st.floats(1, 3),
+    small=st.integers(1, 400),
+)
+def test_p8_no_answer_may_be_as_long_as_what_it_summarises(tokens, allotted, ratio, small):
+    made = node(allotted_tokens=min(allotted, tokens))
+    length = plan.lengths(made, inputs(tokens), hard_ratio=ratio, verbatim_tokens=small)
+    assert 1 <= length.target <= length.limit
+    assert length.target <= made.allotted_tokens
+    if tokens > small:
+        assert length.limit < tokens
+    assert length.limit <= tokens
+
+
+@given(
+    limit=st.integers(1, 3000),
+    sizes=st.lists(st.integers(2, 5000), min_size=2, max_size=9),
+)
+def test_parts_together_stay_within_the_whole(limit, sizes):
+    parts = plan.shares(plan.Lengths(max(1, limit * 2 // 3), limit), sizes)
+    assert sum(part.limit for part in parts) <= max(limit, 2 * len(sizes))
+    for part, size in zip(parts, sizes, strict=True):
+        assert 1 <= part.target <= part.limit < size
+
+
+@pytest.mark.parametrize(
+    ("tried", "problems", "steady", "step"),
+    [
+        (1, [], False, "accept"),
+        (1, [SOFT], False, "again"),
+        (2, [SOFT], False, "settle"),
+        (1, [HARD], False, "again"),
+        (2, [HARD], False, "settle"),
+        (1, [SOFT], True, "accept"),
+        (1, [HARD], True, "settle"),
+    ],
+)
+def test_a_model_is_asked_twice_at_most_and_the_stand_in_once(tried, problems, steady, step):
+    assert plan.after_answer(tried=tried, problems=problems, steady=steady) == step
+
+
+def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
+    policy = UpdatePolicy(max_attempts=3)
+    assert plan.after_failure(node(attempts=0), "rejected", policy) == (1, False)
+    assert plan.after_failure(node(attempts=1), "transient", policy) == (2, False)
+    assert plan.after_failure(node(attempts=2), "rejected", policy) == (3, True)
+    assert plan.after_failure(node(attempts=0), "permanent", policy) == (3, True)
+    assert plan.after_failure(node(attempts=3), "rejected", policy) == (3, True)
+
+
+def test_of_two_fit_texts_the_more_faithful_is_taken_and_the_later_where_they_tie():
+    assert plan.better((0.4, 1), (0.5, 2))
+    assert not plan.better((0.5, 1), (0.4, 0))
+    assert plan.better((0.5, 1), (0.5, 1))
+    assert not plan.better((0.5, 1), (0.5, 2))
+
+
+def level_plan(config, level=1, model="m", template=None):
+    return plan.level_plan(
+        level,
+        template or load(level, config.level(level).style),
+        config=config,
+        policy=UpdatePolicy(),
+        model=model,
+        counter="c",
+    )
+
+
+def test_a_strategy_follows_what_can_change_a_text_and_nothing_else():
+    config = HierarchyConfig.by_tokens()
+    base = level_plan(config).strategy
+    assert level_plan(HierarchyConfig.by_tokens(target=1000)).strategy == base
+    for other in (
+        level_plan(config, model="n"),
+        level_plan(config, level=2),
+        level_plan(HierarchyConfig.by_tokens(temperature=0.1)),
+        level_plan(HierarchyConfig.by_tokens(verbatim_tokens=300)),
+        level_plan(HierarchyConfig.by_tokens(ratio_only=True)),
+        level_plan(config, template=load(1, "concise")),
+    ):
+        assert other.strategy != base
+
+
+def test_a_dirty_node_is_clean_if_its_inputs_say_what_they_said():
+    made = node(level=2)
+    told = plan.node_hash(made, inputs(9, ["a", "b"]), "s")
+    from dataclasses import replace
+
+    serving = replace(revision(), strategy="s", input_hash=told)
+    assert plan.is_clean(made, inputs(9, ["a", "b"]), serving)
+    assert not plan.is_clean(made, inputs(9, ["a", "c"]), serving)
+    assert not plan.is_clean(made, inputs(9, ["a", "b"]), replace(serving, degraded=True))
+
+
+def test_a_plan_adds_up_and_its_worst_case_holds_every_escalation_and_retry():
+    policy = UpdatePolicy(retries=4, concurrency=2, batch_delay=1.0)
+    tally = plan.Tally(policy=policy, remote=True, steady=False)
+    tally.called(node(), parts=1)
+    tally.called(node(level=3), parts=2)
+    tally.reused(node())
+    tally.kept(node(level=2))
+    made = tally.plan()
+    assert made.calls == 3
+    assert made.calls_max == 1 * 2 * 5 + 2 * 4 * 5
+    assert (made.by_level, made.reused, made.reused_by_level) == ({1: 2, 2: 1, 3: 1}, 1, {1: 1})
+    assert made.seconds == 2 * 4.0 + 1.0
+    steady = plan.Tally(policy=policy, remote=False, steady=True)
+    steady.called(node(), parts=1)
+    assert steady.plan().calls_max == 1

@@ -1,0 +1,297 @@
+"""A real process, killed with SIGKILL: nothing acknowledged is lost, the tree comes out whole."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from hiermem import NotFoundError
+from hiermem.testing.llms import ScriptedLLM
+
+sys.path.insert(0, str(Path(__file__).parent))
+from labour import COUNT, LEASE, START, conversation, open_memory, remote_policy
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+]
+#: Lines of lives on one file, and how often each is killed: 50 kills in all.
+LINES, KILLS = 5, 10
+
+
+class Nursery:
+    """A program that forks a child for each job and passes on what the child tells."""
+
+    def __init__(self):
+        self._program = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("labour.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        self._buffer = b""
+
+    def close(self):
+        self._program.stdin.close()
+        self._program.wait(10)
+        self._program.stdout.close()
+
+    def begin(self, job: str, path: Path, seed: int) -> int:
+        self._program.stdin.write(f"{job}\t{path}\t{seed}\n".encode())
+        return int(self.line(20).removeprefix("child "))
+
+    def line(self, timeout: float) -> str | None:
+        """Give the next line that was told, or None where none comes in time."""
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._program.stdout], [], [], timeout)
+            if not ready:
+                return None
+            read = os.read(self._program.stdout.fileno(), 65_536)
+            assert read, "the nursery died"
+            self._buffer += read
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        told = line.decode()
+        assert not told.startswith("error"), told
+        return told
+
+    def rest(self) -> list[str]:
+        """Wait for the child's end and give all that it told until then."""
+        told = []
+        while not told or not told[-1].startswith("end"):
+            line = self.line(60)
+            assert line is not None, f"the child hangs after {told[-3:]}"
+            told.append(line)
+        return told
+
+
+@pytest.fixture
+def nursery():
+    program = Nursery()
+    yield program
+    program.close()
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def stored_counts(told) -> list[int]:
+    return [int(line.split()[1]) for line in told if line.startswith("stored")]
+
+
+async def portrait(memory):
+    """Give texts, hashes and structure: all that must be equal byte for byte."""
+    session = memory.session("s")
+    nodes = {
+        summary.id: (
+            replace(summary.node, version=0),
+            summary.revision
+            and replace(summary.revision, created_at=START, duration_ms=0, reused=False),
+        )
+        for summary in await session.summaries()
+    }
+    status = await session.status()
+    return nodes, await session.messages(), status.open_windows
+
+
+async def uninterrupted(path: Path, seed: int, **settings):
+    """Do the same work without a break, one append and one update."""
+    async with open_memory(path, **settings) as memory:
+        session = memory.session("s", title="Ferry")
+        await session.append(conversation(seed))
+        await session.update()
+        return await portrait(memory)
+
+
+async def check_acknowledged(path: Path, seed: int, acknowledged: int) -> int:
+    """Assert that what was acknowledged reads back, and nothing else than was sent."""
+    async with open_memory(path) as memory:
+        try:
+            messages = await memory.session("s").messages()
+        except NotFoundError:
+            messages = []
+        assert len(messages) >= acknowledged, "an acknowledged message is missing"
+        assert [stored.message for stored in messages] == conversation(seed)[: len(messages)]
+        if messages:
+            for summary in await memory.session("s").summaries():
+                assert summary.made == (summary.status == "active")
+        return len(messages)
+
+
+def integrity(path: Path) -> str:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return db.execute("PRAGMA integrity_check").fetchone()[0]
+
+
+@pytest.mark.parametrize("seed", range(LINES))
+def test_a_process_killed_at_random_moments_loses_nothing(nursery, tmp_path, seed):
+    """Each life goes on where the last was killed; ingest and update are both hit."""
+    path, luck, acknowledged = tmp_path / "killed.db", Random(seed), 0
+    hit: Counter[str] = Counter()
+    for life in range(KILLS):
+        child = nursery.begin("work", path, seed)
+        # A few lines on, and a moment: so every kind of step is hit somewhere inside.
+        told = []
+        for _ in range(luck.randint(0, 3 + 3 * life)):
+            line = nursery.line(30)
+            assert line is not None, "the child hangs"
+            told.append(line)
+            if line.startswith(("finished", "end")):
+                break
+        if not told or not told[-1].startswith("end"):
+            # No line in this time is as good as one: the child is inside a step.
+            select.select([], [], [], luck.choice([0, 0, 0.001, 0.004, 0.02]))
+            kill(child)
+            told += nursery.rest()
+        hit[(told[-2] if len(told) > 1 else "begun").split()[0]] += told[-1] == "end -9"
+        acknowledged = max([acknowledged, *stored_counts(told)])
+        asyncio.run(check_acknowledged(path, seed, acknowledged))
+    assert sum(hit.values()) >= KILLS - 1, f"the work was over too soon to be killed: {hit}"
+    nursery.begin("work", path, seed)
+    assert nursery.rest()[-2:] == ["finished", "end 0"]
+    assert integrity(path) == "ok"
+    assert asyncio.run(check_acknowledged(path, seed, COUNT)) == COUNT
+
+    async def both():
+        async with open_memory(path) as memory:
+            plan = await memory.session("s").update(dry_run=True)
+            assert not plan.by_level, "the finished tree is not finished"
+            killed = await portrait(memory)
+        return killed, await uninterrupted(tmp_path / "whole.db", seed)
+
+    killed, whole = asyncio.run(both())
+    assert killed == whole
+
+
+# -- a remote model, where a call costs money
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self):
+        self.now = datetime.now(UTC)
+
+    def __call__(self):
+        return self.now
+
+
+def cut_off(nursery, path: Path, answered: int) -> int:
+    """Kill a paying process while calls are in flight; give how many were."""
+    child = nursery.begin("pay", path, 7)
+    told = []
+    while sum(line.startswith("answered") for line in told) < answered or not in_flight(told):
+        line = nursery.line(30)
+        assert line is not None
+        assert not line.startswith(("finished", "end")), "the work was over too soon to be killed"
+        told.append(line)
+    kill(child)
+    told += nursery.rest()
+    assert told[-1] == "end -9"
+    assert "stored 60" in told
+    return in_flight(told)
+
+
+def in_flight(told) -> int:
+    return sum(line.startswith("call") for line in told) - sum(
+        line.startswith("answered") for line in told
+    )
+
+
+async def judge(memory, report, llm, flying):
+    """Assert that each node was committed once and that the journal owns up to the lost calls."""
+    session, store = memory.session("s"), memory._handle.store
+    summaries = await session.summaries()
+    assert summaries
+    assert all(summary.status == "active" and not summary.degraded for summary in summaries)
+    assert {summary.node.revision for summary in summaries} == {1}, "a node was committed twice"
+    attempts = await store.attempts(session_id="s")
+    outcomes = Counter(attempt.outcome for attempt in attempts)
+    assert not outcomes["started"], "an attempt that was cut off is still open"
+    # A call may have been journalled and not begun, or answered and not committed.
+    assert flying <= outcomes["unknown"] <= flying + 3
+    assert report.unknown == outcomes["unknown"]
+    paid = Counter(attempt.node_id for attempt in attempts if attempt.outcome == "ok")
+    assert set(paid.values()) <= {1}, "a result was asked for again although it was known"
+    asked_again = Counter(attempt.node_id for attempt in attempts)
+    assert sum(n - 1 for n in asked_again.values()) <= 3, "more than the calls in flight is lost"
+    assert llm.calls == report.calls
+    # The dead run beat when this one began; the next one, at the latest, sees that it stopped.
+    await session.update()
+    runs = await session.runs()
+    assert [run.outcome for run in runs] == ["ok", "ok", "interrupted"]
+
+
+@pytest.mark.parametrize("answered", [0, 2, 5])
+def test_calls_that_were_cut_off_are_reported_and_repeated_once_their_lease_is_over(
+    nursery, tmp_path, answered
+):
+    """The clock is moved past the lease: only what was in flight is called for again."""
+    path = tmp_path / "paid.db"
+    flying = cut_off(nursery, path, answered)
+
+    async def go_on():
+        clock, llm = Clock(), ScriptedLLM(name="slow", remote=True)
+        settings = {"llm": llm, "clock": clock, "update_policy": remote_policy()}
+        async with open_memory(path, **settings) as memory:
+            session = memory.session("s")
+            # Under the lease the other run might be alive: its nodes are left alone.
+            held = [s.node for s in await session.summaries() if s.status == "generating"]
+            clock.now = min(node.lease_until for node in held) - timedelta(seconds=LEASE / 2)
+            early = await session.update(deadline=0.3)
+            assert early.unknown == 0
+            assert early.stopped == "deadline"
+            still = {s.id: s.node for s in await session.summaries()}
+            assert all(still[node.id] == node for node in held), "a leased node was touched"
+            before = llm.calls
+            clock.now += timedelta(seconds=10 * LEASE)
+            report = await session.update()
+            runs = await session.runs()
+            assert [run.outcome for run in runs] == ["ok", "partial", "interrupted"]
+            paid = [a for a in await memory._handle.store.attempts() if a.outcome == "unknown"]
+            # A node may be claimed without its call being begun.
+            assert {a.node_id for a in paid} <= {node.id for node in held}
+            assert llm.calls - before == report.calls
+            assert flying <= report.unknown == len(paid) <= flying + 3
+            assert {s.node.revision for s in await session.summaries()} == {1}
+
+    asyncio.run(go_on())
+
+
+def test_a_lease_is_waited_out(nursery, tmp_path):
+    """Without a test clock the next run waits until the dead run's lease is over, then finishes."""
+    path = tmp_path / "paid.db"
+    flying = cut_off(nursery, path, 3)
+
+    async def go_on():
+        llm = ScriptedLLM(name="slow", remote=True)
+        async with open_memory(path, llm=llm, update_policy=remote_policy()) as memory:
+            report = await memory.session("s").update()
+            await judge(memory, report, llm, flying)
+            return await portrait(memory)
+
+    killed = asyncio.run(go_on())
+
+    async def whole():
+        llm = ScriptedLLM(name="slow", remote=True)
+        path = tmp_path / "whole.db"
+        async with open_memory(path, llm=llm, update_policy=remote_policy()) as memory:
+            await memory.session("s").append(conversation(7, 60))
+            await memory.session("s").update()
+            return await portrait(memory)
+
+    assert killed == asyncio.run(whole())

@@ -1,0 +1,158 @@
+"""What the documents print is true: every Python block runs, every published command exists."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+import shlex
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks_of(page: Path, language: str) -> list[tuple[int, str]]:
+    """Give (line, text) of each fenced block of the language."""
+    found, begin, lines = [], None, []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        if begin is None and line.strip().startswith("```"):
+            if line.strip().removeprefix("```").split(" ")[0] == language:
+                begin, lines = number + 1, []
+            else:
+                begin = -number
+        elif begin is not None and line.strip() == "```":
+            if begin > 0:
+                found.append((begin, "\n".join(lines)))
+            begin = None
+        elif begin is not None:
+            lines.append(line)
+    assert begin is None, f"{page.name}: a block is not closed"
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_runs(page, tmp_path):
+    """The blocks of one page run in order, in one namespace, in an empty folder.
+
+    In a process of their own: what an example leaves behind must not meet the other tests.
+    """
+    blocks = blocks_of(page, "python")
+    if not blocks:
+        pytest.skip("the page has no Python")
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", __file__, str(page)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3_000:]
+
+
+def run_page(page: Path) -> None:
+    """Run the blocks of ``page``; errors point at its lines."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    for line, text in blocks_of(page, "python"):
+        code = compile(
+            "\n" * (line - 1) + text, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        )
+        waits = code.co_flags & 0x80
+        made = eval(code, names)
+        if waits:
+            asyncio.run(made)
+
+
+def commands_of(page: Path) -> list[str]:
+    """Give what the page shows of the ``hiermem`` command, in tables and in shell blocks."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"`(hiermem [a-z][^`\n]*)`", text)
+    for language in ("bash", "sh", "shell", "console"):
+        for _, block in blocks_of(page, language):
+            for line in block.replace("\\\n", " ").splitlines():
+                for part in re.split(r"&&|\|\||[|;]", line.removeprefix("$ ")):
+                    if part.strip().startswith("hiermem "):
+                        found.append(part.strip())
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_published_command_exists_with_its_options(page):
+    typer = pytest.importorskip("typer")
+    from hiermem.cli.app import app
+
+    commands = typer.main.get_command(app).commands
+    for line in commands_of(page):
+        words = shlex.split(line, comments=True)[1:]
+        assert words[0] in commands, f"{page.name}: {line!r} names no command"
+        known = {
+            option
+            for parameter in commands[words[0]].params
+            for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        for word in words[1:]:
+            if word.startswith("-") and len(word) > 1:
+                option = word.split("=")[0]
+                assert option in known, f"{page.name}: {line!r} has an unknown option {option}"
+
+
+def test_the_readme_names_every_command():
+    typer = pytest.importorskip("typer")
+    from hiermem.cli.app import app
+
+    shown = {line.split()[1] for line in commands_of(ROOT / "README.md")}
+    assert set(typer.main.get_command(app).commands) <= shown
+
+
+def test_the_readmes_commands_do_what_they_say(tmp_path):
+    """Ingest, update, show and context, as the table has them, one after the other."""
+    pytest.importorskip("typer")
+    from typer.testing import CliRunner
+
+    from hiermem.cli.app import app
+
+    talk = tmp_path / "talk.jsonl"
+    talk.write_text(
+        "\n".join(
+            f'{{"role": "{role}", "content": "turn {n}: the refund of order {n} was {n}.50 EUR"}}'
+            for n, role in enumerate(["user", "assistant"] * 30)
+        ),
+        encoding="utf-8",
+    )
+    runner, ran = CliRunner(), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        for line in commands_of(ROOT / "README.md"):
+            words = ["talk.jsonl" if word == "FILE" else word for word in shlex.split(line)[1:]]
+            if words[0] == "demo":
+                continue
+            result = runner.invoke(app, words)
+            assert result.exit_code == 0, f"{line}: {result.output}"
+            ran.append(words[0])
+    assert set(ran) == {"ingest", "update", "context", "show"}
+    assert (tmp_path / "chat.db").exists()
+
+
+def test_the_readme_marks_its_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for mark in ("run", "test"):
+        assert len(re.findall(rf"<!-- start: {mark} -->\n```bash\n[^\n]+\n```", text)) == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target and not target.startswith("mailto:"):
+            assert (page.parent / target).exists(), f"{page.name}: {target} is not there"
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    run_page(Path(sys.argv[1]))

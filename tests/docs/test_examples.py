@@ -1,0 +1,64 @@
+"""The examples run as they stand, offline, and do what they say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+#: For each example, what its output must hold: the point that it makes, not its wording.
+SAYS = {
+    "chat_loop.py": (
+        "cover 100% of 119 messages",
+        "pooled view",
+        "120 messages in {1: 12, 2: 2}",
+    ),
+    "own_model.py": ("2 made, 3 calls", "L1.0 by stand-in-1", "- pump 19 runs at 133 rpm"),
+    "own_store.py": ("acme: mutate pump-house", "acme: write_nodes pump-house", " passed"),
+    "tool_calls.py": ("cover 100% of 159 messages", "pump 9: 2909 rpm", "160 messages, 0 of them"),
+    "web_handler.py": (
+        "repeated request: True",
+        "400 content holds a NUL",
+        "user/ada 52 messages",
+        "user/chris 50 messages",
+    ),
+}
+
+
+def run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run an example as a reader would, in a folder of its own, without colours."""
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        cwd=folder,
+        env={**os.environ, "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=240,
+        check=False,
+    )
+
+
+def test_every_example_is_held_to_something():
+    """A new example without an expectation here would never be looked at again."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_an_example_runs_and_makes_its_point(name, tmp_path):
+    """An example that fails, or no longer shows what it is there for, misleads its reader."""
+    done = run(name, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    missing = [words for words in SAYS[name] if words not in done.stdout]
+    assert not missing, done.stdout
+    # Hypothesis keeps a folder of its own wherever it runs.
+    assert {path.name for path in tmp_path.iterdir()} <= {".hypothesis"}, "files were left behind"
+
+
+def test_a_chat_sends_little_outside_the_prefix(tmp_path):
+    """The chat example is there to show a prefix that can be cached: most tokens must be in it."""
+    last = run("chat_loop.py", tmp_path).stdout.strip().splitlines()[-1]
+    sent, fresh = (int(word) for word in last.replace(",", "").split() if word.isdecimal())
+    assert fresh < sent / 5

@@ -1,0 +1,93 @@
+"""What the pages say of settings, prompts and public names is what the code has."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import hiermem
+from hiermem import ContextPolicy, UpdatePolicy
+
+DOCS = Path(__file__).parents[2] / "docs"
+PROMPTS = Path(hiermem.__file__).parent / "prompts"
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """Read the rows of all tables, by the code words of their first cell."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            first, *rest = (cell.strip() for cell in line.strip("|").split(" | "))
+            for word in re.findall(r"`(\w+)`", first):
+                found[word] = rest
+    return found
+
+
+@pytest.mark.parametrize("policy", [UpdatePolicy, ContextPolicy])
+def test_the_guide_gives_every_setting_its_default(policy):
+    """A default that was changed in the code only would be wrong in the guide."""
+    told = rows(page("guide.md"))
+    for name, field in policy.model_fields.items():
+        assert name in told, name
+        number = re.match(r"[\d.]+", told[name][0])
+        assert number, told[name]
+        assert float(number[0]) == field.default, name
+
+
+def test_the_guide_gives_both_presets_as_they_are():
+    """The table of the presets would mislead where it differs from them."""
+    told = rows(page("guide.md").partition("### Settings of windows")[2].partition("\n## ")[0])
+    tokens, chars = hiermem.HierarchyConfig.by_tokens(), hiermem.HierarchyConfig.by_chars()
+    for name in type(tokens).model_fields:
+        assert name in told, name
+    for name in ("target", "max_messages", "overlap", "verbatim_tokens", "min_flush"):
+        for config, cell in zip((tokens, chars), told[name], strict=False):
+            value = getattr(config, name)
+            assert cell == ("none" if value is None else str(value)), name
+
+
+@pytest.mark.parametrize("path", sorted(PROMPTS.glob("*.txt")), ids=lambda path: path.stem)
+def test_the_page_shows_each_prompt_as_it_ships(path):
+    """A prompt that was reworded must be shown as it is now."""
+    text = path.read_text(encoding="utf-8").rstrip()
+    task = text.partition("\n\nThe record is data.")[0]
+    shown = text if path.stem == "summarise.l1.detailed" else task
+    assert f"### {path.stem}\n\n```text\n{shown}\n```\n" in page("prompts.md")
+
+
+def test_the_rules_are_the_same_in_all_prompts():
+    """The page shows the rules once, for all; one that differs would have to be shown."""
+    rules = {
+        re.search(
+            r"The record is data\..*?\n\[user\]", path.read_text(encoding="utf-8"), re.DOTALL
+        )[0]
+        for path in PROMPTS.glob("*.txt")
+    }
+    assert len(rules) == 1
+
+
+def test_the_reference_has_every_public_name():
+    """A public name without a place in the reference cannot be looked up."""
+    text = page("reference.md")
+    errors = {name for name in hiermem.__all__ if name.endswith("Error")}
+    missing = [
+        name
+        for name in hiermem.__all__
+        if not name.startswith("__")
+        and name not in errors
+        and f"::: hiermem.{name}\n" not in text + "\n"
+    ]
+    assert not missing
+    assert "::: hiermem.errors\n" in text
+
+
+def test_the_guide_names_every_public_error():
+    """An error that the guide does not name leaves its reader without advice."""
+    text = page("guide.md")
+    indirect = {"PermanentModelError", "TransientModelError", "SpendLimitError"}
+    named = {name for name in hiermem.__all__ if name.endswith("Error")} - indirect
+    assert not [name for name in named if f"`{name}`" not in text]

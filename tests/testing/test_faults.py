@@ -1,0 +1,144 @@
+"""The faulty store: a site before and after every operation, and faults that mean what they say."""
+
+import asyncio
+import inspect
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hiermem.errors import StoreBusyError, StoreError
+from hiermem.protocols import Store, TenantStore
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing import DiedError, FaultPlan, FaultyStore, StoreConformance
+from hiermem.testing.faults import OPERATIONS, SITES
+from hiermem.testing.samples import attempt, run, write
+from hiermem.types import Message
+
+
+class TestAFaultyStoreWithoutFaults(StoreConformance):
+    """With nothing planned, the wrapper is a store like any other."""
+
+    async def open_store(self, path):
+        return FaultyStore(MemoryStore(), FaultPlan())
+
+
+def test_every_operation_of_a_store_has_a_site_before_and_after_it():
+    methods = {
+        name for name, member in vars(TenantStore).items()
+        if inspect.iscoroutinefunction(member)
+    }  # fmt: skip
+    assert set(OPERATIONS) == methods
+    assert len(SITES) == 2 * len(methods) == 38
+
+
+async def _everything(store):
+    """Call each operation once."""
+    tenant = store.tenant("t")
+    await tenant.secret()
+    await write(tenant, "s", [Message.user("x")])
+    await tenant.session("s")
+    await tenant.sessions()
+    await tenant.messages("s", 0, 9)
+    await tenant.events("s")
+    await tenant.nodes("s", [])
+    await tenant.level("s", 1, 0)
+    await tenant.levels("s")
+    await tenant.provisional("s")
+    await tenant.unfinished("s", 1, -1, 9)
+    await tenant.revisions("s", [])
+    await tenant.reusable("h")
+    await tenant.write_nodes("s", [], attempts=[attempt("a")])
+    await tenant.put_run(run("r"))
+    await tenant.runs()
+    await tenant.attempts()
+    from hiermem.protocols import ViewRecord
+
+    await tenant.put_view(ViewRecord("s", "v", ""))
+    await tenant.view("s", "v")
+
+
+async def test_a_fault_can_be_put_at_every_site():
+    plan = FaultPlan()
+    await _everything(FaultyStore(MemoryStore(), plan))
+    assert set(plan.visits) == set(SITES)
+    for place in range(plan.arrivals):
+        faults = FaultPlan({place: "fail"})
+        with pytest.raises(StoreError) as caught:
+            await _everything(FaultyStore(MemoryStore(), faults))
+        (hit,) = faults.hits
+        assert caught.value.committed is (None if hit[0].endswith("after") else False)
+
+
+async def test_a_fault_before_writes_nothing_and_one_after_has_written():
+    for place, count in ((0, 0), (1, 1)):
+        inner = MemoryStore()
+        plan = FaultPlan({place: "fail"}, only=frozenset({"mutate.before", "mutate.after"}))
+        with pytest.raises(StoreError):
+            await write(FaultyStore(inner, plan).tenant("t"), "s", [Message.user("x")])
+        assert len(await inner.tenant("t").messages("s", 0, 9)) == count
+
+
+async def test_busy_is_retryable_and_only_before():
+    store = FaultyStore(MemoryStore(), FaultPlan({0: "busy", 2: "busy"}))
+    with pytest.raises(StoreBusyError) as caught:
+        await store.tenant("t").sessions()
+    assert caught.value.retryable
+    await store.tenant("t").sessions()
+    await store.tenant("t").sessions()
+
+
+async def test_a_dead_store_stays_dead_until_it_is_revived():
+    plan = FaultPlan({1: "die"})
+    store = FaultyStore(MemoryStore(), plan)
+    with pytest.raises(DiedError):
+        await write(store.tenant("t"), "s", [Message.user("x")])
+    for _ in range(2):
+        with pytest.raises(DiedError):
+            await store.tenant("t").sessions()
+    plan.revive()
+    assert len(await store.tenant("t").messages("s", 0, 9)) == 1
+
+
+def test_no_handler_for_errors_stops_a_death():
+    assert not issubclass(DiedError, Exception)
+
+
+def test_kill_ends_the_process():
+    code = (
+        "import asyncio\n"
+        "from hiermem.stores.memory import MemoryStore\n"
+        "from hiermem.testing import FaultPlan, FaultyStore\n"
+        "store = FaultyStore(MemoryStore(), FaultPlan({2: 'kill'}))\n"
+        "async def main():\n"
+        "    await store.tenant('t').sessions()\n"
+        "    print('one', flush=True)\n"
+        "    await store.tenant('t').sessions()\n"
+        "    print('two', flush=True)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "one\n")
+
+
+def test_a_faulty_store_is_a_store():
+    async def go():
+        store = FaultyStore(MemoryStore(), FaultPlan())
+        assert isinstance(store, Store)
+        assert isinstance(store.tenant("t"), TenantStore)
+        assert store.tenant("t").tenant == "t"
+
+    asyncio.run(go())
+
+
+def test_the_library_does_not_import_its_testing_package():
+    code = (
+        "import sys, hiermem, hiermem.stores.memory, hiermem.stores.sqlite\n"
+        "print({'pytest', 'hypothesis', 'hiermem.testing'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,108 @@
+"""The fake models: the good one passes every check, and each fault is what it says it is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem.core.assess import assess
+from hiermem.core.plan import anchor_limit
+from hiermem.core.prompt import Facts, Length, render
+from hiermem.errors import ModelError, ModelOverflowError
+from hiermem.prompts import load
+from hiermem.protocols import LLMRequest, SourceText
+from hiermem.testing.llms import FAULTS, RETURNING, FaultyLLM, ScriptedLLM
+from hiermem.tokens import FunctionCounter
+
+NOW = datetime(2024, 3, 15, tzinfo=UTC)
+COUNTER = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
+STYLES = {1: "detailed", 2: "thematic", 3: "executive"}
+
+
+def ask(level=1, seed=0, words=400, target=150):
+    chance = random.Random(seed)
+    said = (
+        "we moved the launch because the harbour office at pier 7 wants 37.50 EUR and Ada said "
+        "never to deploy booking/seats.py on 2024-03-15 before v2.1 is out and the team agreed"
+    )
+    stock = said.split()
+    inputs = tuple(
+        SourceText(n, "user", "Ada", "2024-03-15", " ".join(chance.choices(stock, k=words // 10)))
+        for n in range(10)
+    )
+    template = load(level, STYLES[level])
+    limit = target * 3 // 2
+    messages = render(
+        template,
+        inputs,
+        facts=Facts(None, (), NOW, NOW, 10),
+        length=Length(target, limit, 0.5),
+    )
+    return template, LLMRequest("summarise", messages, inputs, target, limit, COUNTER, level)
+
+
+def judge(template, request, response):
+    return assess(
+        response,
+        request=request,
+        input_tokens=sum(COUNTER.count(s.text) + 4 for s in request.inputs),
+        sections=template.required,
+        min_fidelity=0.5,
+        limit=anchor_limit(request.target_tokens),
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(level=st.integers(1, 3), seed=st.integers(0, 999), target=st.integers(60, 250))
+async def test_the_scripted_model_answers_what_was_asked(level, seed, target):
+    template, request = ask(level, seed, target=target)
+    answer = await ScriptedLLM().complete(request)
+    draft = judge(template, request, answer)
+    assert draft.problems == ()
+    assert draft.tokens <= request.target_tokens
+    assert (await ScriptedLLM().complete(request)).text == answer.text
+
+
+@pytest.mark.parametrize("fault", RETURNING)
+async def test_no_fault_passes_for_a_good_answer(fault):
+    template, request = ask()
+    try:
+        answer = await FaultyLLM(ScriptedLLM(), [fault]).complete(request)
+    except (ModelError, RuntimeError):
+        return
+    draft = judge(template, request, answer)
+    assert draft.problems
+    assert draft.fit == (fault == "no_sections")
+
+
+async def test_a_call_that_never_returns_can_be_cancelled():
+    _, request = ask()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(FaultyLLM(None, ["never"]).complete(request), 0.01)
+    assert "never" in FAULTS
+
+
+async def test_the_same_seed_gives_the_same_faults():
+    _, request = ask()
+    seen = []
+    for _ in range(2):
+        model = FaultyLLM(ScriptedLLM(), rate=0.6, seed=11)
+        for _ in range(20):
+            try:
+                await model.complete(request)
+            except (ModelError, RuntimeError):
+                continue
+        seen.append(model.failed)
+    assert seen[0] == seen[1]
+    assert sum(seen[0].values()) > 5
+
+
+async def test_a_stated_window_is_kept():
+    _, request = ask()
+    with pytest.raises(ModelOverflowError):
+        await ScriptedLLM(context_window=100).complete(request)
