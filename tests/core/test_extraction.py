@@ -286,3 +286,11 @@ def test_bold_words_inside_a_sentence_leave_its_words_as_they_are() -> None:
     assert [each.text for each in answer.strategy] == [
         "I've decided that SQLite stays the default store for now."
     ]
+
+
+def test_the_same_path_with_and_without_its_first_slash_is_one_file() -> None:
+    """Each ends in the other; taking both for the shorter one would lose the file."""
+    answer = read(("User", "Look at /js/script.js, then js/script.js; script.js is broken."))
+    [file] = [each for each in answer.entities if each.type == "file"]
+    assert file.name == "/js/script.js"
+    assert set(file.aliases) == {"js/script.js", "script.js"}

@@ -31,7 +31,7 @@ def test_every_operation_of_a_store_has_a_site_before_and_after_it():
         if inspect.iscoroutinefunction(member)
     }  # fmt: skip
     assert set(OPERATIONS) == methods
-    assert len(SITES) == 2 * len(methods) == 38
+    assert len(SITES) == 2 * len(methods) == 42
 
 
 async def _everything(store):
@@ -54,8 +54,10 @@ async def _everything(store):
     await tenant.put_run(run("r"))
     await tenant.runs()
     await tenant.attempts()
-    from hiermem.protocols import ViewRecord
+    from hiermem.protocols import RecordWrite, ViewRecord
 
+    await tenant.put_records([RecordWrite("k", "s", "a", "")])
+    await tenant.records("k")
     await tenant.put_view(ViewRecord("s", "v", ""))
     await tenant.view("s", "v")
 

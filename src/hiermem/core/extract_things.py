@@ -170,7 +170,7 @@ class _Shelf:
             for at in range(len(parts)):
                 tails.setdefault("/".join(parts[at:]), []).append(path)
         for path in paths:
-            longer = [other for other in tails.get(path.strip("/"), ()) if other != path]
+            longer = [o for o in tails.get(path.strip("/"), ()) if len(o) > len(path)]
             longest = max(longer, key=len, default="")
             # All that end in this path have to be ends of one another, or it could mean either.
             if longest and all(longest.endswith(other.lstrip("/")) for other in longer):
