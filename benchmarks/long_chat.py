@@ -1,7 +1,7 @@
 """Builds a conversation of any length, for the benchmarks that need a long one.
 
-Short chat lines that all differ, in large batches, five minutes apart from one day's talk to the
-next: about 14 tokens a message. It prints nothing; it is no benchmark itself.
+Short chat lines that all differ, twenty seconds apart, appended in large batches. It prints
+nothing; it is no benchmark itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A session driven through the public face, with an independent account of what a context covers."""
+"""An independent account of what a context covers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import defaultdict
 
 from hiermem.core.measure import body
 from hiermem.core.view import View
-from hiermem.types import Position
 
 
 def intervals_of(span, thread, messages):
@@ -50,7 +49,7 @@ def check_cover(selection, *, view: View, windows, opened, messages):
     raw = {stored.index for stored in selection.recent_messages}
     for stored in messages:
         begin = begins.get(stored.thread)
-        if begin is None or Position(stored.index, 1) <= begin and stored.index < begin.index:
+        if begin is None or stored.index < begin.index:
             continue
         first = begin.char if stored.index == begin.index else 0
         in_view = bool(view.opened and view.opened.holds(stored.index))
