@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from hiermem import Memory, Message, Store, TenantStore
-from hiermem.protocols import RunRecord, ViewRecord
+from hiermem.protocols import RecordWrite, RunRecord, ViewRecord
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import StoreConformance
 
 READS = (
     "secret", "session", "sessions", "messages", "events", "nodes", "level", "levels",
-    "provisional", "unfinished", "revisions", "reusable", "runs", "attempts", "view",
+    "provisional", "unfinished", "revisions", "reusable", "runs", "attempts", "view", "records",
 )  # fmt: skip
-WRITES = ("mutate", "write_nodes", "put_run", "put_view")
+WRITES = ("mutate", "write_nodes", "put_run", "put_view", "put_records")
 
 
 class AuditStore:
@@ -77,10 +77,14 @@ def _write(name: str) -> Callable[..., Awaitable[Any]]:
     return operation
 
 
-def _subject(first: str | RunRecord | ViewRecord) -> str:
+def _subject(first: str | RunRecord | ViewRecord | Sequence[RecordWrite]) -> str:
     if isinstance(first, str):
         return first
-    return first.subject if isinstance(first, RunRecord) else first.session_id
+    if isinstance(first, RunRecord):
+        return first.subject
+    if isinstance(first, ViewRecord):
+        return first.session_id
+    return ", ".join(sorted({write.scope for write in first}))
 
 
 for _name in READS:
