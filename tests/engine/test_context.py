@@ -27,7 +27,8 @@ from hiermem.stores.sqlite import SQLiteStore
 WORDS = tuple(
     str.split(
         "the ferry leaves harbour 14:20 price 37.50 EUR deck B/12 we decided not to ship "
-        "schema.sql until Friday because Ada measured 212 ms in booking/seats.py and Jonas prefers SQLite "
+        "schema.sql until Friday because Ada measured 212 ms in booking/seats.py and Jonas "
+        "prefers SQLite "
         "never change https://example.org/plan v2.1 rollback on 2024-03-15 capacity 180 cars"
     )
 )
