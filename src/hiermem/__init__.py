@@ -1,87 +1,217 @@
-"""Conversation memory without end: an embeddable library of hierarchical summaries."""
+"""Conversation memory without end: an embeddable library of hierarchical summaries.
+
+A name's module is loaded when the name is first asked for, so that importing the package costs next
+to nothing and a program pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from hiermem._version import __version__
-from hiermem.config import (
-    ContextPolicy,
-    ExtractionOptions,
-    HierarchyConfig,
-    LevelConfig,
-    UpdatePolicy,
-)
-from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
-from hiermem.core.diagram import graphml as to_graphml
-from hiermem.core.diagram import mermaid as to_mermaid
-from hiermem.core.extract_plan import (
-    ChunkReport,
-    ExtractionProgress,
-    ExtractionReport,
-    Failure,
-)
-from hiermem.core.graph import GraphEntity, Mention, Neighbour
-from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.core.prompt import PromptTemplate
-from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
-from hiermem.core.state import OpenWindow
-from hiermem.core.trigger import CompressionTrigger
-from hiermem.core.turns import Arrival, Slice
-from hiermem.engine.context import ContextWindowManager
-from hiermem.engine.graph import AsyncGraph
-from hiermem.engine.tree import SessionStatus, Tree
-from hiermem.errors import (
-    BudgetTooSmallError,
-    ConfigError,
-    ConvergenceError,
-    CounterMismatchError,
-    HiermemError,
-    InvalidAnswerError,
-    InvalidMessageError,
-    InvalidTextError,
-    MemoryClosedError,
-    MessageConflictError,
-    ModelError,
-    ModelTimeoutError,
-    NotFoundError,
-    PermanentModelError,
-    SessionClosedError,
-    SpendLimitError,
-    StoreBusyError,
-    StoreCorruptError,
-    StoreError,
-    StoreNewerError,
-    TransientModelError,
-    UsageError,
-)
-from hiermem.extractor import SemanticGraphExtractor
-from hiermem.memory import AsyncMemory, AsyncSession
-from hiermem.protocols import (
-    LLM,
-    LLMRequest,
-    LLMResponse,
-    Record,
-    RecordWrite,
-    RunRecord,
-    Store,
-    TenantStore,
-    TokenCounter,
-    Usage,
-)
-from hiermem.sync import Graph, Memory, Session
-from hiermem.tokens import ApproximateCounter, TiktokenCounter
-from hiermem.trivector import Delta, Entity, Provenance, Relation, Strategy, TriVector
-from hiermem.types import (
-    FilePart,
-    ImagePart,
-    JsonPart,
-    Message,
-    Node,
-    Revision,
-    SessionRecord,
-    Span,
-    StoredMessage,
-    Summary,
-    TextPart,
-    ToolCall,
-)
+
+if TYPE_CHECKING:
+    from hiermem.config import (
+        ContextPolicy,
+        ExtractionOptions,
+        HierarchyConfig,
+        LevelConfig,
+        UpdatePolicy,
+    )
+    from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
+    from hiermem.core.diagram import to_graphml, to_mermaid
+    from hiermem.core.extract_plan import ChunkReport, ExtractionProgress, ExtractionReport, Failure
+    from hiermem.core.graph import GraphEntity, Mention, Neighbour
+    from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+    from hiermem.core.prompt import PromptTemplate
+    from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
+    from hiermem.core.state import OpenWindow
+    from hiermem.core.trigger import CompressionTrigger
+    from hiermem.core.turns import Arrival, Slice
+    from hiermem.engine.context import ContextWindowManager
+    from hiermem.engine.graph import AsyncGraph
+    from hiermem.engine.tree import SessionStatus, Tree
+    from hiermem.errors import (
+        BudgetTooSmallError,
+        ConfigError,
+        ConvergenceError,
+        CounterMismatchError,
+        HiermemError,
+        InvalidAnswerError,
+        InvalidMessageError,
+        InvalidTextError,
+        MemoryClosedError,
+        MessageConflictError,
+        ModelError,
+        ModelTimeoutError,
+        NotFoundError,
+        PermanentModelError,
+        SessionClosedError,
+        SpendLimitError,
+        StoreBusyError,
+        StoreCorruptError,
+        StoreError,
+        StoreNewerError,
+        TransientModelError,
+        UsageError,
+    )
+    from hiermem.extractor import SemanticGraphExtractor
+    from hiermem.memory import AsyncMemory, AsyncSession
+    from hiermem.protocols import (
+        LLM,
+        LLMRequest,
+        LLMResponse,
+        Record,
+        RecordWrite,
+        RunRecord,
+        Store,
+        TenantStore,
+        TokenCounter,
+        Usage,
+    )
+    from hiermem.sync import Graph, Memory, Session
+    from hiermem.tokens import ApproximateCounter, TiktokenCounter
+    from hiermem.trivector import Delta, Entity, Provenance, Relation, Strategy, TriVector
+    from hiermem.types import (
+        FilePart,
+        ImagePart,
+        JsonPart,
+        Message,
+        Node,
+        Revision,
+        SessionRecord,
+        Span,
+        StoredMessage,
+        Summary,
+        TextPart,
+        ToolCall,
+    )
+
+#: Where each public name lives.
+_HOMES = {
+    "hiermem.config": (
+        "ContextPolicy",
+        "ExtractionOptions",
+        "HierarchyConfig",
+        "LevelConfig",
+        "UpdatePolicy",
+    ),
+    "hiermem.convert": (
+        "from_anthropic",
+        "from_openai",
+        "to_anthropic",
+        "to_openai",
+    ),
+    "hiermem.core.diagram": ("to_graphml", "to_mermaid"),
+    "hiermem.core.extract_plan": (
+        "ChunkReport",
+        "ExtractionProgress",
+        "ExtractionReport",
+        "Failure",
+    ),
+    "hiermem.core.graph": (
+        "GraphEntity",
+        "Mention",
+        "Neighbour",
+    ),
+    "hiermem.core.plan": (
+        "UpdatePlan",
+        "UpdateProgress",
+        "UpdateReport",
+    ),
+    "hiermem.core.prompt": ("PromptTemplate",),
+    "hiermem.core.selection": (
+        "ContextBudget",
+        "ContextSelection",
+        "ShownSummary",
+    ),
+    "hiermem.core.state": ("OpenWindow",),
+    "hiermem.core.trigger": ("CompressionTrigger",),
+    "hiermem.core.turns": (
+        "Arrival",
+        "Slice",
+    ),
+    "hiermem.engine.context": ("ContextWindowManager",),
+    "hiermem.engine.graph": ("AsyncGraph",),
+    "hiermem.engine.tree": (
+        "SessionStatus",
+        "Tree",
+    ),
+    "hiermem.errors": (
+        "BudgetTooSmallError",
+        "ConfigError",
+        "ConvergenceError",
+        "CounterMismatchError",
+        "HiermemError",
+        "InvalidAnswerError",
+        "InvalidMessageError",
+        "InvalidTextError",
+        "MemoryClosedError",
+        "MessageConflictError",
+        "ModelError",
+        "ModelTimeoutError",
+        "NotFoundError",
+        "PermanentModelError",
+        "SessionClosedError",
+        "SpendLimitError",
+        "StoreBusyError",
+        "StoreCorruptError",
+        "StoreError",
+        "StoreNewerError",
+        "TransientModelError",
+        "UsageError",
+    ),
+    "hiermem.extractor": ("SemanticGraphExtractor",),
+    "hiermem.memory": (
+        "AsyncMemory",
+        "AsyncSession",
+    ),
+    "hiermem.protocols": (
+        "LLM",
+        "LLMRequest",
+        "LLMResponse",
+        "Record",
+        "RecordWrite",
+        "RunRecord",
+        "Store",
+        "TenantStore",
+        "TokenCounter",
+        "Usage",
+    ),
+    "hiermem.sync": (
+        "Graph",
+        "Memory",
+        "Session",
+    ),
+    "hiermem.tokens": (
+        "ApproximateCounter",
+        "TiktokenCounter",
+    ),
+    "hiermem.trivector": (
+        "Delta",
+        "Entity",
+        "Provenance",
+        "Relation",
+        "Strategy",
+        "TriVector",
+    ),
+    "hiermem.types": (
+        "FilePart",
+        "ImagePart",
+        "JsonPart",
+        "Message",
+        "Node",
+        "Revision",
+        "SessionRecord",
+        "Span",
+        "StoredMessage",
+        "Summary",
+        "TextPart",
+        "ToolCall",
+    ),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "LLM",
@@ -177,3 +307,20 @@ __all__ = [
     "to_mermaid",
     "to_openai",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker knows the names above, and no others
+
+    def __getattr__(name: str) -> Any:
+        """Load the module that defines ``name`` (PEP 562)."""
+        module = _HOME.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    """Name what can be imported, loaded or not."""
+    return sorted(globals().keys() | set(__all__))

@@ -104,8 +104,9 @@ class NotFoundError(HiermemError, LookupError):
 class BudgetTooSmallError(HiermemError):
     """What must be shown does not fit the token budget.
 
-    ``minimum`` is the smallest budget, in tokens, that the same call accepts now. ``omission`` says
-    whether allowing omission would help.
+    ``minimum`` is a budget, in tokens, that the same call accepts now: the newest exchange group,
+    300 tokens for views and 40 for each root, or less. ``omission`` says whether allowing omission
+    would help.
     """
 
     def __init__(self, *, budget: int, minimum: int, why: str, omission: bool = False) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.diagram import graphml, mermaid
+from hiermem.core.diagram import to_graphml, to_mermaid
 from hiermem.errors import UsageError
 from hiermem.trivector import ENTITY_TYPES, Entity, EntityKey, Provenance, Relation, TriVector
 
@@ -44,18 +44,18 @@ LINE = re.compile(
 
 
 def test_a_mermaid_chart_holds_the_entities_and_relations():
-    drawn = mermaid(vector(["Ada", "SQLite", "alone"], [(0, "uses", 1)]))
+    drawn = to_mermaid(vector(["Ada", "SQLite", "alone"], [(0, "uses", 1)]))
     assert 'n0(["Ada"])' in drawn
     assert 'n0 -->|"uses"| n1' in drawn
     assert "alone" not in drawn
     assert "2 of 3 entities, 1 of 1 relations" in drawn
-    assert "alone" in mermaid(vector(["Ada", "SQLite", "alone"]), alone=True)
+    assert "alone" in to_mermaid(vector(["Ada", "SQLite", "alone"]), alone=True)
 
 
 def test_no_name_can_end_a_label_or_add_a_line():
     names = list(HOSTILE)
     links = [(n, name, (n + 1) % len(names)) for n, name in enumerate(names)]
-    for line in mermaid(vector(names, links), alone=True).splitlines():
+    for line in to_mermaid(vector(names, links), alone=True).splitlines():
         assert LINE.fullmatch(line), line
 
 
@@ -63,15 +63,15 @@ def test_no_name_can_end_a_label_or_add_a_line():
 @given(names=st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=6, unique=True))
 def test_any_names_give_a_chart_of_known_lines_and_a_file_that_parses(names):
     links = [(n, name, (n + 1) % len(names)) for n, name in enumerate(names)]
-    for line in mermaid(vector(names, links), alone=True).split("\n")[:-1]:
+    for line in to_mermaid(vector(names, links), alone=True).split("\n")[:-1]:
         assert LINE.fullmatch(line), line
-    root = ET.fromstring(graphml(vector(names, links)))
+    root = ET.fromstring(to_graphml(vector(names, links)))
     kinds = [each.tag.rpartition("}")[2] for each in root.iter()]
     assert kinds.count("node") == kinds.count("edge") == len(names)
 
 
 def test_graphml_gives_every_field_back():
-    root = ET.fromstring(graphml(vector(["<Ada> & co"], [(0, 'a"b', 0)])))
+    root = ET.fromstring(to_graphml(vector(["<Ada> & co"], [(0, 'a"b', 0)])))
     found = {e.get("key"): e.text for e in root.iter() if e.tag.endswith("data")}
     assert found["name"] == "<Ada> & co"
     assert found["relation"] == 'a"b'
@@ -80,6 +80,6 @@ def test_graphml_gives_every_field_back():
 
 def test_the_number_drawn_is_bounded():
     many = vector([f"e{n}" for n in range(100)], [(n, "r", n + 1) for n in range(99)])
-    assert mermaid(many, most=10).count('("') + mermaid(many, most=10).count('["') <= 12
+    assert to_mermaid(many, most=10).count('("') + to_mermaid(many, most=10).count('["') <= 12
     with pytest.raises(UsageError):
-        mermaid(many, most=0)
+        to_mermaid(many, most=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -25,12 +26,17 @@ from hiermem.stores.sqlite import SQLiteStore
 
 WORDS = tuple(
     str.split(
-        "the ferry leaves harbour 14:20 price 37.50 EUR deck B/12 we decided not to ship schema.sql "
-        "until Friday because Ada measured 212 ms in booking/seats.py and Jonas prefers SQLite "
+        "the ferry leaves harbour 14:20 price 37.50 EUR deck B/12 we decided not to ship "
+        "schema.sql until Friday because Ada measured 212 ms in booking/seats.py and Jonas "
+        "prefers SQLite "
         "never change https://example.org/plan v2.1 rollback on 2024-03-15 capacity 180 cars"
     )
 )
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
+
+
+#: Small ones, and pretty-printed ones that cost far more as a call than as a quotation.
+ARGUMENTS = st.sampled_from(['{"x":1}', json.dumps({"lines": list(range(150))}, indent=2)])
 
 
 def text(seed: int, words: int) -> str:
@@ -65,7 +71,7 @@ def histories(draw, most=60):
             made = []
             for turn in range(rounds):
                 calls = tuple(
-                    ToolCall(f"c{number}-{turn}-{n}", "run", f'{{"x":{n}}}')
+                    ToolCall(f"c{number}-{turn}-{n}", "run", draw(ARGUMENTS))
                     for n in range(draw(st.integers(1, 3)))
                 )
                 made.append(Message.assistant(text(number, 3), tool_calls=calls, **fields))
@@ -87,7 +93,7 @@ def histories(draw, most=60):
 
 
 class Words:
-    """A counter that is cheap and exact in its own terms: a token is four characters or a word."""
+    """A cheap counter: a token is a word, or eight characters of a longer one."""
 
     name = "words"
 
@@ -301,3 +307,52 @@ async def test_omission_keeps_every_newest_message_that_fits():
     assert shown == list(range(204 - len(shown), 204))
     assert len(shown) > 1
     assert selection.total_tokens > 130
+
+
+async def test_what_is_sealed_is_covered_where_the_open_part_fits_only_when_quoted():
+    """Broken once: a dangling call, cheaper quoted than stored, was taken for everything."""
+    memory = AsyncMemory(store=MemoryStore())
+    session = memory.session("s")
+    await talk(session, 20)
+    await session.update()
+    big = ToolCall("c", "read", json.dumps({"lines": [[n, n + 1] for n in range(60)]}, indent=2))
+    await session.append(Message.user("read it"), Message.assistant("", tool_calls=[big]))
+    stored = (await session.status()).open_windows[0].tokens
+    for budget in range(stored - 1, 700, -40):
+        selection = await session.context(budget)
+        assert selection.blocks[0].span.start == 0
+        assert selection.coverage == 1.0
+
+
+async def test_the_layered_recipe_always_shows_the_newest_messages():
+    """Broken once: a window sealed at the newest message was in neither part."""
+    memory = AsyncMemory(store=MemoryStore())
+    session = memory.session("s")
+    await talk(session, 10)
+    for _ in range(2):
+        selection = await session.context(8_000, strategy="layered")
+        assert [message.index for message in selection.recent_messages] == list(range(10))
+        assert selection.coverage == 1.0
+        await session.update()
+    with pytest.raises(BudgetTooSmallError):
+        await session.context(3, strategy="layered")
+
+
+async def test_slices_of_one_message_do_not_count_as_messages_of_their_own():
+    memory = AsyncMemory(store=MemoryStore())
+    session = memory.session("s")
+    await talk(session, 20)
+    await session.append(Message.user(text(3, 30_000)))
+    await talk(session, 20)
+    selection = await session.context(200, allow_omission=True)
+    shown = len(selection.recent_messages)
+    assert selection.coverage == pytest.approx(shown / 41)
+    assert sum(item.messages for item in selection.omitted) <= 41
+
+
+async def test_views_of_different_names_have_records_of_different_names():
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session = memory.session("s")
+    await talk(session, 200)
+    names = {(await session.context(1_500, view=view)).blocks[0].name for view in ("a", "b")}
+    assert len(names) == 2

@@ -41,7 +41,8 @@ class Situation:
     ``budget`` is what the cut itself may spend, in tokens as ``count`` counts; ``overhead`` is what
     the caller's system prompt, tools and recall take beside it (named in errors only). ``reserve``
     is the caller's own size for the verbatim zone, or None for the policy's. ``key`` signs fences.
-    ``provisional`` are made summaries of groups that are still open.
+    ``provisional`` are made summaries of groups that are still open; ``view`` goes before the names
+    of its trimmed views, "" for the default one.
     """
 
     state: SessionState
@@ -53,6 +54,7 @@ class Situation:
     overhead: int = 0
     reserve: int | None = None
     provisional: tuple[Node, ...] = ()
+    view: str = ""
     sticky: bool = True
     cache_cold: bool = False
     allow_omission: bool = False
@@ -100,12 +102,34 @@ def select(situation: Situation, previous: View | None) -> Reading[Cut]:
     return (yield from planner.afresh(policy.replan))
 
 
+def newest_sealed(state: SessionState) -> Reading[list[Node]]:
+    """Give the sealed windows from the one that holds the newest message on; [] if it is open.
+
+    Of a sliced newest message that is the window of its last slice.
+    """
+    newest = state.next_index - 1
+    found: list[Node] = []
+    if any(window.last_index == newest for window in state.open_windows()):
+        return found
+    end = state.next_ordinal(1)
+    while end > 0:
+        begin = max(0, end - _STRIDE)
+        found = (yield from needs.windows(begin, end)) + found
+        holding = [window.ordinal for window in found if window.span.stop == newest + 1]
+        if holding:
+            return [window for window in found if window.ordinal >= holding[-1]]
+        end = begin
+    return []
+
+
 class _Planner:
     """One selection in the making. Its methods are the steps of policy H, cheapest first."""
 
     def __init__(self, situation: Situation, serial: int) -> None:
         self.at = situation
-        self.zone = ZoneMaker(situation.count, situation.key, situation.weights, serial)
+        self.zone = ZoneMaker(
+            situation.count, situation.key, situation.weights, serial, situation.view
+        )
         self.total = situation.state.next_ordinal(1)
         self.opened = situation.state.open_windows()
         self.roots = cover.cheapest(situation.state, situation.provisional)
@@ -116,21 +140,8 @@ class _Planner:
 
     def look(self) -> Reading[None]:
         """Find the window that holds the newest message, if that is sealed already."""
-        newest = self.at.state.next_index - 1
-        if any(window.last_index == newest for window in self.opened):
-            return
-        end = self.total
-        while end > 0:
-            begin = max(0, end - _STRIDE)
-            read = yield from needs.windows(begin, end)
-            holding = [window.ordinal for window in read if window.span.stop == newest + 1]
-            self.tail = read + self.tail
-            if holding:
-                # Of a sliced newest message only its last slice must stand.
-                self.last = holding[-1]
-                break
-            end = begin
-        self.tail = [window for window in self.tail if window.ordinal >= self.last]
+        self.tail = yield from newest_sealed(self.at.state)
+        self.last = self.total - len(self.tail)
 
     # -- keeping the previous cut
 
@@ -234,7 +245,7 @@ class _Planner:
         """
         budget, policy = self.at.budget, self.at.policy
         windows = yield from self._newest_windows()
-        if not windows or windows[0].ordinal == 0:
+        if (windows[0].ordinal if windows else self.total) == 0:
             shown = yield from self._shown(windows)
             cut = self._assemble(View(0, ()), shown)
             if cut.tokens <= budget:
@@ -291,6 +302,8 @@ class _Planner:
         group = self._cost(newest)
         needed = VIEW_TOKENS if below or older else 0
         minimum = group + needed + pool.PIECE * len(below)
+        if not below:
+            minimum = min(minimum, self._cost(shown))
         omitted: list[Omitted] = []
         if minimum > self.at.budget:
             self._may_omit(group=group, minimum=minimum, roots=len(below))
@@ -298,7 +311,7 @@ class _Planner:
             if room < 0:
                 return (yield from self._newest_only(below, newest, older))
             left_out = len(below) - room // pool.PIECE
-            omitted = [Omitted(item.id, item.span, item.messages) for item in below[:left_out]]
+            omitted = [_omitted(item) for item in below[:left_out]]
             below = below[left_out:]
             minimum = group + VIEW_TOKENS + pool.PIECE * len(below)
         limit = max(limit, minimum)
@@ -347,7 +360,7 @@ class _Planner:
         raw, left = list(newest), list(older)
         while left and self._cost([*left[-1], *raw]) <= self.at.budget:
             raw = [*left.pop(), *raw]
-        omitted = [Omitted(item.id, item.span, item.messages) for item in below]
+        omitted = [_omitted(item) for item in below]
         for item in _in_order(item for piece in left for item in piece):
             index = item.message.index
             omitted.append(Omitted(f"m{index}", Span(index, index + 1), 1))
@@ -380,6 +393,11 @@ class _Planner:
             blocks.append(opened.block())
         blocks += message_blocks(raw, key=self.at.key, count=self.at.count)
         return Cut(view, tuple(raw), tuple(blocks))
+
+
+def _omitted(item: Covered) -> Omitted:
+    """Name a node that is left out; slices of one message are not messages of their own."""
+    return Omitted(item.id, item.span, min(item.messages, item.span.stop - item.span.start))
 
 
 def _in_order(shown: Iterable[Shown]) -> list[Shown]:

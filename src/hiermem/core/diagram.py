@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from hiermem.errors import UsageError
 from hiermem.trivector import Entity, EntityType, TriVector
 
-__all__ = ["graphml", "mermaid"]
+__all__ = ["to_graphml", "to_mermaid"]
 
 #: Characters that stand for themselves in a Mermaid label; every other one is written as a code.
 _PLAIN: Final = re.compile(r"[^\w .,:/()+'=-]", re.UNICODE)
@@ -31,7 +31,7 @@ _FAMILIES: Final[dict[str, tuple[tuple[EntityType, ...], str, str, str]]] = {
 }
 
 
-def mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str:
+def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str:
     """Draw the ``most`` mentioned entities and the relations among them as a Mermaid flowchart.
 
     Entities without a relation to another one shown are left out, unless ``alone``. Raises
@@ -108,7 +108,7 @@ _KEYS: Final = (
 )
 
 
-def graphml(vector: TriVector) -> str:
+def to_graphml(vector: TriVector) -> str:
     """Write the whole graph as GraphML 1.0, for Gephi, yEd, NetworkX and their like."""
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',

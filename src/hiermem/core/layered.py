@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hiermem.core import needs, verbatim
-from hiermem.core.cut import Cut, Omitted, Situation
+from hiermem.core.cut import Cut, Omitted, Situation, newest_sealed
 from hiermem.core.needs import Reading
 from hiermem.core.render import Shown, message_blocks
 from hiermem.core.view import Piece, View
 from hiermem.core.zone import ZoneMaker
+from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span
 
 __all__ = ["select"]
@@ -44,10 +45,9 @@ class _Purse:
 
 def select(at: Situation) -> Reading[Cut]:
     """Give the layered selection; ``situation.reserve`` is the share of the recent messages."""
-    zone = ZoneMaker(at.count, at.key, at.weights)
-    recent, older = yield from _recent(at)
-    spent = sum(block.tokens for block in message_blocks(recent, key=at.key, count=at.count))
-    purse = _Purse(at.budget - spent)
+    zone = ZoneMaker(at.count, at.key, at.weights, view=at.view)
+    recent, older, first = yield from _recent(at)
+    purse = _Purse(at.budget - _cost(at, recent))
     chosen: list[Piece] = []
     if purse.left < _COARSE_BELOW:
         chosen += yield from _newest(at, zone, 3, purse, most=1)
@@ -59,13 +59,14 @@ def select(at: Situation) -> Reading[Cut]:
         chosen += twos
         chosen += yield from _newest(at, zone, 3, purse, most=1)
         taken = [piece.windows for piece in twos]
+        taken = [*taken, (first, at.state.next_ordinal(1))]
         chosen += yield from _newest(
             at, zone, 1, purse, wanted=lambda node: not _inside(node.windows, taken)
         )
     chosen.sort(key=lambda piece: (piece.windows, -(piece.level or 0)))
     blocks = [piece.block() for piece in chosen]
     blocks += message_blocks(recent, key=at.key, count=at.count)
-    holes = yield from _holes(at.state.next_ordinal(1), [piece.windows for piece in chosen])
+    holes = yield from _holes(first, [piece.windows for piece in chosen])
     omitted = [
         *holes,
         *(
@@ -77,25 +78,50 @@ def select(at: Situation) -> Reading[Cut]:
     return Cut(view, tuple(recent), tuple(blocks), tuple(omitted))
 
 
-def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown]]]:
-    """Take the newest messages of open windows up to the reserve, groups whole."""
-    begins = verbatim.starts((), at.state.open_windows())
-    if not begins:
-        return [], []
-    first = min(begin.index for begin in begins.values())
-    read = yield from needs.messages(first, at.state.next_index)
-    pieces = verbatim.pieces_of(verbatim.shown_from(begins, read))
+def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
+    """Take the newest messages that no made summary holds up to the reserve, groups whole.
+
+    The window of the newest message counts as not summarised, made or not: the newest exchange
+    group always stands. The last of the three is the ordinal of the first window taken apart.
+
+    Raises BudgetTooSmallError where that group alone exceeds the budget.
+    """
     reserve = min(at.budget, at.reserve if at.reserve is not None else at.budget // 4)
-    taken: list[Shown] = []
-    while pieces:
-        wider = _in_order([*pieces[-1], *taken])
-        blocks = message_blocks(wider, key=at.key, count=at.count)
-        if sum(block.tokens for block in blocks) > reserve:
+    opened = at.state.open_windows()
+    windows = yield from newest_sealed(at.state)
+    first = at.state.next_ordinal(1) - len(windows)
+    tokens = sum(window.tokens for window in opened)
+    tokens += sum(window.input_tokens for window in windows)
+    while first > 0 and tokens <= reserve:
+        before = yield from needs.windows(first - 1, first)
+        if before[0].revision:
             break
-        taken = wider
-        pieces.pop()
+        windows = before + windows
+        tokens += before[0].input_tokens
+        first -= 1
+    begins = verbatim.starts(windows, opened)
+    if not begins:
+        return [], [], first
+    start = min(begin.index for begin in begins.values())
+    read = yield from needs.messages(start, at.state.next_index)
+    pieces = verbatim.pieces_of(verbatim.shown_from(begins, read))
+    taken = list(pieces.pop())
+    group = _cost(at, taken)
+    if group > at.budget:
+        raise BudgetTooSmallError(
+            budget=at.budget + at.overhead,
+            minimum=group + at.overhead,
+            why=f"the newest exchange group takes {group} tokens",
+        )
+    while pieces and _cost(at, [*pieces[-1], *taken]) <= reserve:
+        taken = _in_order([*pieces.pop(), *taken])
     left = [item for piece in pieces for item in piece if not item.silent]
-    return taken, _in_order(left)
+    return taken, _in_order(left), first
+
+
+def _cost(at: Situation, shown: Iterable[Shown]) -> int:
+    blocks = message_blocks(_in_order(shown), key=at.key, count=at.count)
+    return sum(block.tokens for block in blocks)
 
 
 def _newest(

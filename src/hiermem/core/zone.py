@@ -31,6 +31,7 @@ class ZoneMaker:
     key: bytes
     weights: salience.Weights = field(default_factory=salience.Weights)
     serial: int = 0
+    view: str = ""
 
     def least(self, below: Sequence[Covered]) -> int:
         """Give the fewest tokens in which these nodes can be represented, one unit each."""
@@ -134,7 +135,7 @@ class ZoneMaker:
 
     def _name(self) -> str:
         self.serial += 1
-        return f"V{self.serial}"
+        return f"{self.view}/V{self.serial}" if self.view else f"V{self.serial}"
 
 
 def _runs(indices: Sequence[int]) -> tuple[tuple[int, int], ...]:

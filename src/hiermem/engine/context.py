@@ -136,6 +136,7 @@ async def _select(handle: Handle, session_id: str, request: _Request) -> Context
         overhead=overhead,
         reserve=_reserve(request.budget, spendable),
         provisional=provisional,
+        view="" if request.view == "default" else request.view,
         sticky=request.sticky,
         cache_cold=request.cache_cold,
         allow_omission=request.allow_omission,
@@ -208,8 +209,8 @@ def _selection(
     *,
     shared: int,
 ) -> ContextSelection:
-    left_out = sum(item.messages for item in decided.omitted)
     total = record.messages
+    left_out = _left_out(decided)
     return ContextSelection(
         session_id=record.id,
         max_tokens=request.budget.max_tokens,
@@ -225,6 +226,18 @@ def _selection(
         system=request.budget.system,
         tool_tokens=tool_tokens,
     )
+
+
+def _left_out(decided: Cut) -> int:
+    """Count the messages of which nothing is represented, by the hulls of what is omitted."""
+    raw = {item.message.index for item in decided.shown}
+    found = 0
+    reached = 0
+    for item in sorted(decided.omitted, key=lambda item: item.span.start):
+        begin = max(reached, item.span.start)
+        found += sum(index not in raw for index in range(begin, item.span.stop))
+        reached = max(reached, item.span.stop)
+    return found
 
 
 def _by_level(decided: Cut) -> ByLevel:
