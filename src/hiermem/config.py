@@ -24,6 +24,9 @@ __all__ = [
 
 Unit = Literal["tokens", "chars"]
 
+#: Inputs of this many tokens or fewer may come out as long as they went in; larger ones may not.
+_SMALL_INPUT = 200
+
 
 class _Policy(BaseModel):
     """A frozen set of settings that turns pydantic's complaint into a ConfigError."""
@@ -123,6 +126,17 @@ class ContextPolicy(_Policy):
     replan_cold: float = Field(default=0.70, gt=0, le=1)
     verbatim: float = Field(default=0.25, ge=0, le=1)
 
+    @model_validator(mode="after")
+    def _check(self) -> ContextPolicy:
+        # A cut that frees nothing would be made again with every message.
+        if self.zone_rewrite > self.zone_limit:
+            raise ValueError(
+                f"zone_rewrite {self.zone_rewrite} is above zone_limit {self.zone_limit}"
+            )
+        if self.watermark >= self.replan:
+            raise ValueError(f"watermark {self.watermark} is not below replan {self.replan}")
+        return self
+
 
 _TOKEN_LEVELS = (
     LevelConfig(target_ratio=0.50, style="detailed"),
@@ -149,7 +163,8 @@ class HierarchyConfig(_Policy):
 
     Sizes are in ``unit``. ``levels[0]`` is level 1; the last entry serves every level above it,
     its ``max_messages`` growing fivefold a level. ``verbatim_tokens``: inputs of that many tokens
-    or fewer become the summary word for word, without a model call.
+    or fewer become the summary word for word, without a model call; 200 at most, since anything
+    larger must shrink from level to level.
     """
 
     unit: Unit = "tokens"
@@ -187,6 +202,12 @@ class HierarchyConfig(_Policy):
             value = getattr(self, name)
             if value is not None and value <= timedelta(0):
                 raise ValueError(f"{name} must be longer than nothing")
+        if self.verbatim_tokens > _SMALL_INPUT:
+            raise ValueError(
+                f"the levels cannot converge: inputs of up to verbatim_tokens "
+                f"{self.verbatim_tokens} would not become smaller; at most {_SMALL_INPUT} may be "
+                "kept word for word"
+            )
         for number, level in enumerate(self.levels, start=1):
             # An input just over the verbatim threshold must come out smaller than it went in, and
             # two children at the floor must not make a parent as large as they are together.
@@ -229,7 +250,7 @@ class HierarchyConfig(_Policy):
             for key, value in (("max_size", group_chars), ("tolerance", wiggle))
             if value is not None
         }
-        if regroup:
+        if regroup and levels:
             levels = (
                 levels[0],
                 *(LevelConfig(**(level.model_dump() | regroup)) for level in levels[1:]),

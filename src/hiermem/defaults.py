@@ -6,14 +6,23 @@ part is asked for.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-from hiermem.errors import UsageError
+from hiermem.config import HierarchyConfig
+from hiermem.core import arguments
+from hiermem.core.prompt import PromptTemplate
+from hiermem.errors import ConfigError, UsageError
+from hiermem.prompts import load
 from hiermem.protocols import LLM, LLMRequest, Store
 
-__all__ = ["as_llm", "embedded_store"]
+__all__ = ["as_llm", "as_prompts", "embedded_store"]
+
+#: From this level on, one family of prompts serves every level.
+_LEVELS = 3
 
 
 def as_llm(given: Any) -> LLM:
@@ -37,8 +46,57 @@ def as_llm(given: Any) -> LLM:
     )
 
 
+def as_prompts(given: Any, config: HierarchyConfig) -> dict[str, PromptTemplate | str]:
+    """Give the caller's prompts by name, once every level of ``config`` is known to have one.
+
+    Raises ConfigError for a name that no summary asks for, a text that is no template, and a style
+    for which there is no prompt, so that an update does not find out after hours.
+    """
+    if given is not None and not hasattr(given, "items"):
+        raise ConfigError(f"prompts is {type(given).__name__}; it must be a mapping by name")
+    found: dict[str, PromptTemplate | str] = {}
+    for name, prompt in dict(given or {}).items():
+        if not isinstance(name, str) or not re.fullmatch(r"summarise\.l[1-3]\.[^.\s]+", name):
+            raise ConfigError(
+                f"prompt {name!r} is asked for by nothing; prompts are named "
+                "summarise.l1.STYLE, summarise.l2.STYLE and summarise.l3.STYLE"
+            )
+        if not isinstance(prompt, (str, PromptTemplate)):
+            raise ConfigError(
+                f"prompt {name!r} is {type(prompt).__name__}; it must be a PromptTemplate or text"
+            )
+        found[name] = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate.parse(prompt)
+    _check_styles(config, found)
+    return found
+
+
+def _check_styles(config: HierarchyConfig, prompts: dict[str, PromptTemplate | str]) -> None:
+    """Refuse a style without a prompt. Raises ConfigError, naming the level, style and prompt."""
+    given = len(config.levels)
+    for number in range(1, max(_LEVELS, given) + 1):
+        style = config.level(number).style
+        try:
+            load(number, style, prompts)
+        except ConfigError as error:
+            hint = ""
+            if number > given:
+                hint = (
+                    f"; levels has no entry for level {number}, so that its last one (for level "
+                    f"{given}) serves it too: add an entry for level {number}"
+                )
+            raise ConfigError(
+                f"level {number} has the style {style!r}, but {error}{hint}"
+            ) from None
+
+
 async def embedded_store(path: str | PathLike[str], *, create: bool) -> Store:
-    """Open the SQLite store at ``path``."""
+    """Open the SQLite store at ``path``. Raises UsageError for what is no path."""
+    arguments.switch(create, "create")
+    if not isinstance(path, (str, PathLike)):
+        raise UsageError(f"path is {type(path).__name__}; it must be a text or a path")
+    place = os.fspath(path)
+    if not isinstance(place, str) or not place or "\0" in place:
+        raise UsageError('path must be the place of a file, or ":memory:"')
     from hiermem.stores.sqlite import SQLiteStore
 
     return await SQLiteStore.open(path, create=create)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from hiermem.config import ContextPolicy, ExtractionOptions, HierarchyConfig, UpdatePolicy
+from hiermem.core import arguments
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.prompt import PromptTemplate
@@ -30,7 +30,7 @@ from hiermem.engine.graph import AsyncGraph, tri_vector
 from hiermem.engine.handle import Handle, config_from, utc_now
 from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.engine.update import update as run_update
-from hiermem.errors import ConfigError, MemoryClosedError, UsageError
+from hiermem.errors import MemoryClosedError
 from hiermem.extractor import ModelLike, SemanticGraphExtractor
 from hiermem.protocols import RunRecord, Store, TokenCounter
 from hiermem.tokens import default_counter
@@ -40,6 +40,8 @@ from hiermem.types import SessionRecord, StoredMessage, Summary
 __all__ = ["AsyncMemory", "AsyncSession", "ModelLike"]
 
 _log = logging.getLogger("hiermem.memory")
+#: More runs than this are never listed at once; a store's own numbers end somewhere.
+_MOST_RUNS = 2**31 - 1
 
 
 class AsyncMemory:
@@ -62,19 +64,24 @@ class AsyncMemory:
         prompts: Mapping[str, PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        from hiermem.defaults import as_llm
+        from hiermem.defaults import as_llm, as_prompts
 
-        self._store = store
+        self._store = arguments.store_of(store)
         self._llm = as_llm(llm)
         self._fallback = as_llm(None)
-        self._prompts = _checked_prompts(prompts or {})
+        settled = arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens)
+        self._prompts = as_prompts(prompts, settled)
         self._handle = Handle(
             store=store.tenant(check_name(tenant, what="tenant")),
-            counter=token_counter or default_counter(),
-            config=config or HierarchyConfig.by_tokens(),
-            update_policy=update_policy or UpdatePolicy(),
-            context_policy=context_policy or ContextPolicy(),
-            clock=clock,
+            counter=arguments.counter_of(token_counter, default_counter),
+            config=settled,
+            update_policy=arguments.optional(
+                update_policy, "update_policy", UpdatePolicy, UpdatePolicy
+            ),
+            context_policy=arguments.optional(
+                context_policy, "context_policy", ContextPolicy, ContextPolicy
+            ),
+            clock=arguments.function(clock, "clock"),
         )
         self._manager = ContextWindowManager.over(self._handle)
         self._graph = AsyncGraph(self._open_handle)
@@ -137,14 +144,13 @@ class AsyncMemory:
         ``title`` and ``participants`` are told to the summarising model. ``on_bad_text="replace"``
         mends lone surrogates and NULs instead of refusing them.
         """
-        if isinstance(participants, str):
-            raise UsageError("participants is a sequence of names, not one text")
+        arguments.one_of(on_bad_text, "on_bad_text", ("refuse", "replace"))
         if title is not None:
             title = check(title, what="title", cap=MAX_NAME, on_bad=on_bad_text)
         about = About(
             id=check_name(session_id, what="session id"),
             title=title,
-            participants=tuple(check_name(name, what="participant") for name in participants),
+            participants=arguments.names(participants, "participants"),
             on_bad_text=on_bad_text,
         )
         return AsyncSession(self, about)
@@ -155,7 +161,7 @@ class AsyncMemory:
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """List the journalled runs of this tenant, newest first."""
-        return await self._open_handle().store.runs(limit=limit)
+        return await self._open_handle().store.runs(limit=_limit(limit))
 
     async def close(self) -> None:
         """Wait up to the drain time for background work, then close the store.
@@ -204,19 +210,34 @@ class AsyncMemory:
         task.add_done_callback(self._background.discard)
 
 
-def _checked_prompts(
-    given: Mapping[str, PromptTemplate | str],
-) -> dict[str, PromptTemplate | str]:
-    """Refuse a name that no summary asks for and a text that is no template, at once."""
-    found: dict[str, PromptTemplate | str] = {}
-    for name, prompt in given.items():
-        if not re.fullmatch(r"summarise\.l[1-3]\.[^.\s]+", name):
-            raise ConfigError(
-                f"prompt {name!r} is asked for by nothing; prompts are named "
-                "summarise.l1.STYLE, summarise.l2.STYLE and summarise.l3.STYLE"
-            )
-        found[name] = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate.parse(prompt)
-    return found
+def _limit(value: Any) -> int:
+    """Give how many runs are asked for, as a number that any store can take."""
+    return min(arguments.whole(value, "limit"), _MOST_RUNS)
+
+
+def _check_update(
+    *,
+    level: Any,
+    wait: Any,
+    on_progress: Any,
+    max_calls: Any,
+    max_tokens: Any,
+    deadline: Any,
+    dry_run: Any,
+) -> None:
+    """Refuse arguments of an update that mean nothing. Raises UsageError."""
+    if level is not None:
+        arguments.whole(level, "level", least=1)
+    if max_calls is not None:
+        arguments.whole(max_calls, "max_calls")
+    if max_tokens is not None:
+        arguments.whole(max_tokens, "max_tokens")
+    if deadline is not None:
+        arguments.seconds(deadline, "deadline")
+    if on_progress is not None:
+        arguments.function(on_progress, "on_progress")
+    arguments.switch(wait, "wait")
+    arguments.switch(dry_run, "dry_run")
 
 
 class _Opening:
@@ -328,6 +349,15 @@ class AsyncSession:
         the run before they are exceeded; what is left stays pending. ``dry_run`` gives the plan of
         what would be made, calls no model and writes nothing.
         """
+        _check_update(
+            level=level,
+            wait=wait,
+            on_progress=on_progress,
+            max_calls=max_calls,
+            max_tokens=max_tokens,
+            deadline=deadline,
+            dry_run=dry_run,
+        )
         if dry_run:
             plan: UpdatePlan = await self._run(self._handle, level, dry_run=True)
             return plan
@@ -394,8 +424,8 @@ class AsyncSession:
             max_tokens=max_tokens,
             reserve_for_messages=reserve_for_messages,
             reserve_for_output=reserve_for_output,
-            system=system,
-            tools=tuple(tools),
+            system=arguments.system_prompt(system),
+            tools=arguments.tool_schemas(tools),
         )
         self._handle  # noqa: B018 - refuses a closed memory
         return await self._memory.manager.select_optimal_context(
@@ -464,7 +494,7 @@ class AsyncSession:
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """List the journalled runs of this session, newest first."""
-        return await self._handle.store.runs(subject=self._about.id, limit=limit)
+        return await self._handle.store.runs(subject=self._about.id, limit=_limit(limit))
 
     async def flush(self) -> None:
         """Seal each thread's open window at its last whole point."""
@@ -472,6 +502,7 @@ class AsyncSession:
 
     async def tick(self, now: datetime) -> None:
         """Apply the time rules as if a message arrived ``now`` (timezone-aware)."""
+        arguments.moment(now, "now")
         await ingest.tick(self._handle, self._about.id, now)
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ from hiermem.engine.append import Messages
 from hiermem.engine.context import ContextWindowManager, Strategy
 from hiermem.engine.graph import AsyncGraph
 from hiermem.engine.tree import SessionStatus, Tree
-from hiermem.errors import MemoryClosedError
+from hiermem.errors import MemoryClosedError, UsageError
 from hiermem.memory import AsyncMemory, AsyncSession, ModelLike
 from hiermem.protocols import RunRecord, Store, TokenCounter
 from hiermem.trivector import EntityType, TriVector
@@ -91,8 +91,29 @@ class _Portal:
         if left:
             self._loop.run_until_complete(asyncio.wait(left))
 
+    def check_thread(self) -> None:
+        """Refuse a call from the loop's own thread, where waiting would wait for itself.
+
+        Raises UsageError.
+        """
+        if threading.get_ident() == self._thread.ident:
+            raise UsageError(
+                "this memory was called from its own thread (in on_progress, an asynchronous "
+                "model or the clock), where the call would wait for itself; note what is to be "
+                "done and call when update() has returned, or hand it to another thread without "
+                "waiting for it"
+            )
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the loop and wait for its result; an interrupt cancels it."""
+        """Run ``work`` on the loop and wait for its result; an interrupt cancels it.
+
+        Raises UsageError on the loop's own thread.
+        """
+        try:
+            self.check_thread()
+        except UsageError:
+            work.close()
+            raise
         call = _Call(work)
         with self._guard:
             if self._closed:
@@ -294,6 +315,7 @@ class Session:
 
     def append(self, *messages: Messages) -> list[int]:
         """Append messages (or iterables of them), all or none; give their indices in order."""
+        self._portal.check_thread()
         given = ingest.flatten(messages)
         session = self._session
         done = ingest.append_here(session._handle, session._about, given)  # noqa: SLF001
@@ -338,7 +360,8 @@ class Session:
     ) -> UpdateReport | UpdatePlan:
         """Make the summaries that are missing, lowest level first; give what was done.
 
-        ``on_progress`` is called on the memory's own thread.
+        ``on_progress`` is called on the memory's own thread, which does nothing else meanwhile: it
+        must return soon, must not block, and cannot call this memory (that raises UsageError).
         """
         settings: dict[str, Any] = {
             "wait": wait,

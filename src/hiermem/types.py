@@ -6,7 +6,7 @@ what is derived from it lives in ``hiermem.core``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -138,6 +138,11 @@ class Message:
                 "created_at must be a timezone-aware datetime, such as datetime.now(timezone.utc)"
             )
         if not isinstance(self.tool_calls, tuple):
+            if isinstance(self.tool_calls, str) or not isinstance(self.tool_calls, Iterable):
+                raise InvalidMessageError(
+                    f"tool_calls is {type(self.tool_calls).__name__}; it must be a sequence of "
+                    "ToolCall values"
+                )
             object.__setattr__(self, "tool_calls", tuple(self.tool_calls))
         if not all(isinstance(call, ToolCall) for call in self.tool_calls):
             raise InvalidMessageError("tool_calls holds something that is not a ToolCall")

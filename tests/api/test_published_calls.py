@@ -169,4 +169,4 @@ async def test_the_manager_on_its_own_as_published():
     selection = await manager.select_optimal_context("support-42", budget)
     assert selection.coverage == 1.0
     assert isinstance(memory.manager, ContextWindowManager)
-    assert isinstance(await manager.expand("support-42", "L1.0"), tuple)
+    assert isinstance(await manager.expand("L1.0", session_id="support-42"), tuple)

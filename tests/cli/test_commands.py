@@ -66,7 +66,8 @@ def test_a_changed_line_is_a_conflict_and_not_a_second_message(tmp_path, talk):
     _run("ingest", talk, "--db", path)
     talk.write_text(talk.read_text("utf-8").replace("Message 3 ", "Message three "), "utf-8")
     result = _run("ingest", talk, "--db", path, code=1)
-    assert "talk.jsonl#3" in result.stderr
+    assert "names message 3" in result.stderr
+    assert "talk.jsonl#3" not in result.stderr, "an error never holds a key"
     assert "three" not in result.stderr, "an error never holds message text"
 
 

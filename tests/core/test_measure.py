@@ -93,8 +93,8 @@ def test_tokens_are_counted_by_the_stated_rule():
     assert message_tokens(Message.user("Hello there"), COUNTER) == 4 + count("Hello there")
     assert message_tokens(Message.user("Hi", name="Ada"), COUNTER) == 4 + count("Hi") + count("Ada")
     call = (
-        '{"arguments":"{\\"q\\": \\"refund\\", \\"n\\": 2}",'
-        '"id":"c1","name":"search","type":"function"}'
+        '{"function":{"arguments":"{\\"q\\": \\"refund\\", \\"n\\": 2}","name":"search"},'
+        '"id":"c1","type":"function"}'
     )
     assert message_tokens(Message.assistant("", tool_calls=(CALL,)), COUNTER) == 4 + count(call)
     for part, price in (
@@ -324,3 +324,52 @@ def test_any_counter_will_do():
     sizes = slice_sizes(message, points, unit="tokens", counter=words)
     assert all(MESSAGE_OVERHEAD < size <= 7 for size, _ in sizes)
     assert sum(size - MESSAGE_OVERHEAD for size, _ in sizes) == 10
+
+
+@given(messages, st.sampled_from(["tokens", "chars"]), st.integers(6, 60), st.data())
+@settings(max_examples=300)
+def test_slices_do_not_weigh_echoes(message, unit, target, data):
+    """Broken if what hiermem rendered itself filled slices, though nobody hears it again."""
+    text = body(message)
+    places = st.integers(0, len(text))
+    echoes = tuple(
+        data.draw(st.lists(st.tuples(places, places).map(sorted).map(tuple), max_size=3))
+    )
+    measured = {"unit": unit, "counter": COUNTER, "echoes": echoes}
+    points = slice_points(message, target=target, **measured)
+    assert list(points) == sorted(set(points))
+    assert all(0 < point < len(text) for point in points)
+    sizes = slice_sizes(message, points, **measured)
+    whole = slice_sizes(message, (), **measured)
+    if echoes:
+        tokens = message_size(message, **measured | {"unit": "tokens"})
+        assert whole == ((message_size(message, **measured), tokens),)
+    heard = set(range(len(text))).difference(*(range(*echo) for echo in echoes))
+    if unit == "chars":
+        frame = len(message.name or "")
+        bounds = [0, *points, len(text)]
+        for (size, _), (a, b) in zip(sizes, pairwise(bounds), strict=True):
+            length = sum(place in heard for place in range(a, b))
+            assert size == max(1, frame + length)
+            assert size <= max(target, frame + target // 2 + 1) or length == 1
+    if not heard:
+        assert not points
+
+
+@pytest.mark.parametrize("unit", ["tokens", "chars"])
+def test_an_echo_makes_no_slices_of_its_own(unit):
+    """Broken if a quoted record of 20,000 words made windows that have nothing to summarise."""
+    echo = "[[record]] " + "word " * 20_000
+    message = Message.user("Before that. " * 40 + echo + "And after it. " * 40)
+    begin = message.content.index(echo)
+    measured = {"unit": unit, "counter": COUNTER, "echoes": ((begin, begin + len(echo)),)}
+    target = 150 if unit == "tokens" else 600
+    points = slice_points(message, target=target, **measured)
+    sizes = slice_sizes(message, points, **measured)
+    assert 1 <= len(points) <= 4
+    assert all(size <= target for size, _ in sizes)
+    frame = MESSAGE_OVERHEAD if unit == "tokens" else 0
+    heard = message_size(message, **measured) - frame
+    assert heard <= sum(size - frame for size, _ in sizes) <= heard + len(points)
+    if unit == "chars":
+        assert sum(size for size, _ in sizes) == heard

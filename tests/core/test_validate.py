@@ -33,6 +33,11 @@ def request(text: str = TALK, *, target: int = 200, limit: int = 300) -> LLMRequ
     )
 
 
+def sized(length: int) -> str:
+    """Give an answer of so many characters that tells of the talk."""
+    return (GOOD + " ").ljust(length, "a")[:length]
+
+
 def kinds(answer: str | LLMResponse, *, asked: LLMRequest | None = None, **given) -> list[str]:
     response = LLMResponse(answer) if isinstance(answer, str) else answer
     return [
@@ -59,12 +64,66 @@ def kinds(answer: str | LLMResponse, *, asked: LLMRequest | None = None, **given
         "Porto: 900.",
         "- [2024-03-15] Ann apologised.\n- The rate limit was exceeded twice; it is 90 now.",
         "I cannot eat nuts, said the user.",
-        "No.",
         "{config} is read from app.toml.",
     ],
 )
 def test_a_legitimate_summary_is_never_refused_for_what_it_tells(text):
-    assert kinds(text) == []
+    assert kinds(text, asked=request(f"{TALK} {text}")) == []
+    assert kinds(text, asked=request("No answer yet."), input_tokens=200) == []
+
+
+def test_a_bare_word_is_fit_for_small_inputs_only():
+    assert kinds("No.", input_tokens=200) == []
+    assert kinds("No.", input_tokens=201) == ["unrelated"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("null", "empty"),
+        ("N/A", "empty"),
+        ("None", "empty"),
+        ("OK", "empty"),
+        ("TODO", "empty"),
+        ('{"summary": ', "truncated"),
+        ('```json\n{"summary": "the flat in Por', "truncated"),
+        ("Sure! Here is the summary:", "empty"),
+        ("Request timed out.", "error_text"),
+        ("Error code: 429 - {'error': {'message': 'slow down'}}", "error_text"),
+        ("The conversation cannot be summarized.", "refused"),
+        ("I do not have enough information to summarize this conversation.", "refused"),
+        ("Ich kann diese Anfrage leider nicht bearbeiten.", "refused"),
+        ("lorem ipsum " * 30, "unrelated"),
+        ("The " * 150, "unrelated"),
+        ("A conversation between a user and an assistant.", "unrelated"),
+    ],
+)
+def test_p7_an_answer_that_is_the_same_for_any_input_is_refused(text, kind):
+    assert kind in kinds(text.strip())
+    # Nor does it become memory because the conversation was about such answers.
+    if kind != "unrelated":
+        assert kind in kinds(
+            text.strip(), asked=request(f"{TALK} the request and a summary: {text}")
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("They will rent.", TALK),
+        ("A flat, paid by the bank.", TALK),
+        ("Summary of 3 messages about We have decided", TALK),
+        ("Summary of 3 messages about How is it", "How is it going? " + TALK),
+        ('{"summary": "They rent the flat in Porto."}', TALK),
+        ("两人决定租公寓。", "我们决定在波尔图租下这间公寓。" * 30),
+        ("Они снимут квартиру.", "Мы решили снять квартиру в Порту. " * 30),
+        ("회의는 세 시에 있다.", "오늘 회의는 오후 세 시에 시작하고 자료를 준비해 주세요. " * 30),
+        ("הם שוכרים דירה", "החלטנו לשכור את הדירה בפורטו. " * 30),
+        ("Renting it costs 900.", "我们决定租下这间公寓。" * 30),
+    ],
+)
+def test_p7_a_short_summary_that_tells_of_its_inputs_is_fit(text, told):
+    assert kinds(text, asked=request(told)) == []
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t"])
@@ -125,22 +184,22 @@ def test_an_error_message_is_refused(text):
 
 
 def test_the_hard_limit_holds_to_the_token():
-    assert kinds("a" * 1200) == []
-    assert kinds("a" * 1201) == ["too_long"]
+    assert kinds(sized(1200), input_tokens=600) == []
+    assert kinds(sized(1201), input_tokens=600) == ["too_long"]
 
 
 @pytest.mark.parametrize(
     ("tokens", "fit"), [(199, 199), (200, 200), (201, 200), (250, 249)], ids=str
 )
 def test_a_summary_of_more_than_200_tokens_is_smaller_and_of_less_never_larger(tokens, fit):
-    assert kinds("a" * 4 * fit, input_tokens=tokens) == []
-    assert kinds("a" * 4 * (fit + 1), input_tokens=tokens) == ["not_smaller"]
+    assert kinds(sized(4 * fit), input_tokens=tokens) == []
+    assert kinds(sized(4 * (fit + 1)), input_tokens=tokens) == ["not_smaller"]
 
 
 def test_an_echo_of_the_input_or_the_prompt_is_refused():
     assert kinds(TALK[:400]) == ["echo"]
     assert kinds("  " + TALK[:400].replace(" ", "\n")) == ["echo"]
-    assert kinds("You write the memory of a conversation. " * 8) == ["echo"]
+    assert "echo" in kinds("You write the memory of a conversation. " * 8)
 
 
 def test_a_short_quotation_and_an_extracted_text_are_no_echo():

@@ -469,6 +469,7 @@ async def test_every_failure_is_recorded_even_when_everything_fails(store):
 
 async def test_a_length_limit_is_never_repaired(store):
     """An answer that hit its limit is not asked for again, even where it happens to be JSON."""
+
     def whole(request):
         return LLMResponse(answer(request), Usage(1, 1), finish_reason="length")
 
@@ -666,9 +667,7 @@ async def test_two_runs_at_once_ask_for_each_chunk_once(store):
     llms = [scripted(remote=True, latency=0.01) for _ in range(2)]
     session = await said(store, llms[0], talk(12))
     other = memory(store, llms[1]).session("s")
-    first, second = await asyncio.gather(
-        session.extract(options(150)), other.extract(options(150))
-    )
+    first, second = await asyncio.gather(session.extract(options(150)), other.extract(options(150)))
     assert first.tri_vector == second.tri_vector is not None
     maps = sum(r.task == "extract" for llm in llms for r in llm.requests)
     assert maps == len(first.chunks)
@@ -696,8 +695,10 @@ async def test_a_failure_that_cannot_be_recorded_fails_the_extraction(store):
     llm = scripted(script=lambda r: "no JSON")
     await said(store, llm, talk(6))
     with pytest.raises(StoreError):
-        await memory(FaultyStore(store, plan), llm).session("s").extract(
-            options(150, on_chunk_failure="partial")
+        await (
+            memory(FaultyStore(store, plan), llm)
+            .session("s")
+            .extract(options(150, on_chunk_failure="partial"))
         )
 
 
@@ -753,6 +754,7 @@ async def test_progress_counts_chunks(store):
 
 async def test_summaries_are_joined_in_at_most_log_rounds(store):
     """At most ceil(log2 N) + 1 rounds, each request within the limit, each step paid once."""
+
     def script(request):
         return None if request.task == "extract" else "- joined " + "word " * 40
 
@@ -779,6 +781,7 @@ async def test_summaries_are_joined_in_at_most_log_rounds(store):
 
 async def test_a_failed_reduction_is_a_failure(store):
     """Abort: no result. Partial: the summary is put together without the model, and it says so."""
+
     def script(request):
         return None if request.task == "extract" else "  "
 

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
-from desk import START, Desk, messages, text
+from desk import COUNTER, START, Desk, messages, text
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.assess import assess_extract
 from hiermem.core.units import unpack
 from hiermem.engine import append as appending
 from hiermem.errors import (
@@ -27,11 +28,12 @@ from hiermem.errors import (
 )
 from hiermem.models.extractive import ExtractiveLLM
 from hiermem.models.function import FunctionLLM
+from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import RETURNING, FaultyLLM, ScriptedLLM
-from hiermem.types import Message
+from hiermem.types import Message, Unit
 
 LEVELS = HierarchyConfig.by_tokens()
 QUICK = UpdatePolicy(batch_delay=0, concurrency=4)
@@ -386,7 +388,7 @@ async def test_a_soft_fault_earns_one_stricter_try_and_then_the_better_text_is_t
 async def test_a_high_level_that_lost_too_much_is_made_from_the_windows_below():
     def forgetful(request):
         if request.level >= 3 and len(request.inputs) == 3:
-            return "## Overview\n- something\n## Outcomes\n- nothing much"
+            return "## Overview\n- something of the ferry\n## Outcomes\n- nothing much"
         return None
 
     desk = await told(Desk(), 150)
@@ -757,3 +759,111 @@ async def test_a_plain_function_is_a_model():
     llm = FunctionLLM(shorten, name="mine", remote=False)
     report = await desk.update(llm)
     assert (report.made, len(seen)) == (3, 3)
+
+
+# -- answers that claim to be extracted
+
+
+def claimed(text, **how):
+    """Give an answer that says of itself to be one unit of the conversation."""
+    return LLMResponse(text, units=(Unit(0, 0, "user", "", "", text),), **how)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm sorry, but I can't help with that.",
+        "lorem ipsum " * 9 + "dolor",
+        "Sure! Here is the summary:",
+        "Request timed out.",
+    ],
+)
+async def test_p7_units_do_not_make_an_answer_an_extract(text, remote):
+    desk = await told(Desk(), 10)
+    report = await desk.update(ScriptedLLM(remote=remote, script=lambda request: claimed(text)))
+    assert (report.made, report.failed) == (0, 1)
+
+
+async def test_p7_units_of_the_record_do_not_vouch_for_another_text():
+    desk = await told(Desk(), 10)
+
+    def answer(request):
+        said = request.inputs[0].text.split(". ")[0]
+        return LLMResponse(f"{said} lorem ipsum", units=(Unit(0, 0, "user", "", "", said),))
+
+    await desk.update(ScriptedLLM(script=answer))
+    node, revision = (await desk.tree())["L1.0"]
+    # Its words are of the record, so it may serve; but as a written text, without provenance.
+    assert node.status == "active"
+    assert revision.provenance == ""
+
+
+@pytest.mark.parametrize("reason", ["length", "refusal", "error"])
+async def test_p7_an_extract_with_an_unclean_finish_never_serves(reason):
+    desk = await told(Desk(), 10)
+
+    def cut(request):
+        made = ExtractiveLLM().summarise(request)
+        return LLMResponse(made.text, units=made.units, finish_reason=reason)
+
+    report = await desk.update(ScriptedLLM(script=cut))
+    assert (report.made, report.failed) == (0, 1)
+
+
+@pytest.mark.parametrize(("tokens", "kinds"), [(200, []), (201, ["not_smaller"])])
+def test_p8_an_extract_of_over_200_tokens_is_strictly_smaller(tokens, kinds):
+    said = " ".join(f"ferry{n}" for n in range(tokens))
+    request = LLMRequest(
+        task="summarise",
+        messages=(),
+        inputs=(SourceText(0, "user", "", "", said),),
+        target_tokens=900,
+        max_tokens=900,
+        counter=COUNTER,
+    )
+    draft = assess_extract(claimed(said), request=request, input_tokens=tokens, limit=9)
+    assert [problem.kind for problem in draft.problems] == kinds
+
+
+async def test_extracts_of_code_of_cut_and_of_capitalised_pieces_keep_their_provenance():
+    desk = Desk()
+    fence = "```python\ndef ferry_price(seats):\n    return seats * 12\n```"
+    said = [
+        Message.user(f"thanks, we decided on case {n}. {text(n, 50)}\n{fence}\n**Bold** {n} it is.")
+        for n in range(150)
+    ]
+    await desk.say(said)
+    report = await desk.update(ExtractiveLLM())
+    assert report.failed == report.degraded == 0
+    tree = (await desk.tree()).values()
+    assert {node.level for node, _ in tree} >= {1, 2, 3}
+    for _, revision in tree:
+        assert unpack(revision.provenance, revision.text)
+
+
+async def test_p7_a_constant_answer_is_never_memory_and_a_plain_function_is():
+    for word in ("null", "TODO", "The " * 40, "lorem ipsum " * 20):
+        desk = await told(Desk(), 10)
+        report = await desk.update(ScriptedLLM(script=lambda request, word=word: word))
+        assert (report.made, report.failed) == (0, 1)
+    desk = await told(Desk(), 50)
+
+    def plain(request):
+        first = " ".join(request.inputs[0].text.split()[:5])
+        return f"Summary of {len(request.inputs)} messages about {first}"
+
+    report = await desk.update(FunctionLLM(plain, remote=False))
+    assert (report.made, report.failed) == (6, 0)
+
+
+async def test_a_run_that_died_after_the_first_look_is_journalled_as_interrupted():
+    store = MemoryStore()
+    desk = await told(Desk(store), 60)
+    plan = FaultPlan({30: "die"})
+    with pytest.raises(DiedError):
+        await desk.update(ScriptedLLM(remote=True), tenant=FaultyStore(store, plan).tenant("t"))
+    # No time has passed: the dead run still seems alive, and its leases are waited out.
+    await desk.update(ScriptedLLM(remote=True))
+    assert desk.slept > 0
+    assert [run.outcome for run in await desk.tenant.runs()] == ["ok", "interrupted"]

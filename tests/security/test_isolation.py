@@ -201,7 +201,7 @@ async def test_the_manager_reads_its_own_tenant_alone(store):
             with pytest.raises(NotFoundError):
                 await manager.select_optimal_context(f"of-{other}")
             with pytest.raises(NotFoundError):
-                await manager.expand(f"of-{other}", "L1.0")
+                await manager.expand("L1.0", session_id=f"of-{other}")
 
 
 async def test_a_text_made_for_one_tenant_is_not_reused_for_another(store):

@@ -5,14 +5,22 @@ content, a refusal, cache marks, the order of blocks) is kept in ``metadata`` un
 and is put back when the message is written in that shape. What Message has and a shape lacks (key,
 thread, created_at, other metadata) is not written. Nothing is validated beyond what the
 reading needs: whether a provider would take the request is the provider's to say.
+
+A context is written without what was only kept (``extras=False``, ``context_to_anthropic``): it
+would be neither counted nor needed.
 """
 
 from __future__ import annotations
 
-from hiermem.convert.anthropic import from_anthropic, to_anthropic
+from hiermem.convert.anthropic import (
+    context_to_anthropic,
+    from_anthropic,
+    to_anthropic,
+)
 from hiermem.convert.openai import from_openai, message_from_openai, message_to_openai, to_openai
 
 __all__ = [
+    "context_to_anthropic",
     "from_anthropic",
     "from_openai",
     "message_from_openai",

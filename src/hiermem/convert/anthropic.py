@@ -25,7 +25,7 @@ from hiermem.types import (
     ToolCall,
 )
 
-__all__ = ["from_anthropic", "to_anthropic"]
+__all__ = ["context_to_anthropic", "from_anthropic", "to_anthropic"]
 
 # What a response bears around its message; kept, but a request must not send it back.
 _ENVELOPE = frozenset(
@@ -250,6 +250,52 @@ def to_anthropic(messages: Iterable[Message], system: Content | None = None) -> 
             for block in _as_blocks(_anthropic_content(prompt, kept_of(prompt, "anthropic")))
         ]
     return result
+
+
+def context_to_anthropic(messages: Iterable[Message], system: str | None = None) -> dict[str, Any]:
+    """Write what a context shows, so that a message more only ever adds at the end.
+
+    A provider caches a prompt up to its first changed byte. So content is a list of blocks even
+    where there is one text only; neighbours of one role are one message, as the interface wants it,
+    but each keeps blocks of its own; and a system message stands in its place, as the user's text
+    ``System: …``: only ``system`` is the system prompt. What was kept beside a message when it was
+    read is left out, but for the order of its blocks and whether a tool failed.
+    """
+    written: list[dict[str, Any]] = []
+    for message in messages:
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = _context_blocks(message)
+        if blocks and written and written[-1]["role"] == role:
+            written[-1]["content"] += blocks
+        elif blocks:
+            written.append({"role": role, "content": blocks})
+    result: dict[str, Any] = {"messages": written}
+    return result if system is None else {**result, "system": system}
+
+
+def _context_blocks(message: Message) -> list[dict[str, Any]]:
+    """Give a message's blocks without the blank texts, which the interface refuses."""
+    content = _anthropic_content(message, _needed(kept_of(message, "anthropic")))
+    blocks = [
+        block
+        for block in _as_blocks(content)
+        if block.get("type") != "text" or str(block.get("text", "")).strip()
+    ]
+    if message.role != "system" or not blocks:
+        return blocks
+    first = blocks[0]
+    if first.get("type") != "text":
+        return [{"type": "text", "text": "System:"}, *blocks]
+    return [{**first, "text": f"System: {first['text']}"}, *blocks[1:]]
+
+
+def _needed(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Give of what was kept only what says something and costs nothing."""
+    needed: dict[str, Any] = {"order": kept["order"]} if "order" in kept else {}
+    result = kept.get("result")
+    if isinstance(result, Mapping) and result.get("is_error") is True:
+        needed["result"] = {"is_error": True}
+    return needed
 
 
 def _as_blocks(content: Any) -> list[dict[str, Any]]:

@@ -185,10 +185,14 @@ def _openai_call_back(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": kind, kind: {"name": call.name, field: call.arguments}}
 
 
-def message_to_openai(message: Message) -> dict[str, Any]:
-    """Write one message in the OpenAI chat shape."""
+def message_to_openai(message: Message, *, extras: bool = True) -> dict[str, Any]:
+    """Write one message in the OpenAI chat shape.
+
+    Without ``extras``, the fields that were only kept beside the message are left out, of it and of
+    its calls: no request needs them, and a budget does not count them.
+    """
     kept = kept_of(message, "openai")
-    data: dict[str, Any] = {"role": kept.get("role", message.role)}
+    data: dict[str, Any] = {"role": _role_back(message, kept)}
     content = message.content
     if isinstance(content, str):
         missing = "" if content else kept.get("content")
@@ -203,13 +207,25 @@ def message_to_openai(message: Message) -> dict[str, Any]:
         if call.type == _FUNCTION_CALL:
             data[_FUNCTION_CALL] = {"name": call.name, "arguments": call.arguments}
         else:
-            calls.append(dict(kept_for(kept, "calls", number)) or _openai_call_back(call))
+            as_read = kept_for(kept, "calls", number) if extras else {}
+            calls.append(dict(as_read) or _openai_call_back(call))
     if calls:
         data["tool_calls"] = calls
     if message.tool_call_id is not None and data["role"] != "function":
         data["tool_call_id"] = message.tool_call_id
     fields = kept.get("fields")
-    if isinstance(fields, Mapping):
+    if extras and isinstance(fields, Mapping):
         # What the message itself says stands over what was kept beside it.
         data = {**fields, **data}
     return data
+
+
+def _role_back(message: Message, kept: Mapping[str, Any]) -> str:
+    """Give the role as it was read, where it is one that stands for the message's own.
+
+    Metadata is an application's to fill; it must not turn a user's message into a system one.
+    """
+    given = kept.get("role")
+    if isinstance(given, str) and _OPENAI_ROLES.get(given) == message.role:
+        return given
+    return message.role

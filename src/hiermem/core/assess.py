@@ -1,8 +1,8 @@
 """Decides what an answer is worth: the problems it has, the anchors it keeps, its tokens.
 
-The one rule: a text that was extracted is judged by its size alone, for its words are the record's
-own; what only a writer can get wrong (language, refusals, sections, inventions) cannot be wrong
-in it.
+The one rule: an answer counts as extracted only where each of its units stands in the inputs. Then
+it is judged by its size and form alone, for its words are the record's own; what only a writer can
+get wrong (language, sections, inventions) cannot be wrong in it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,20 @@ from typing import Final
 from hiermem.core import units
 from hiermem.core.anchors import fidelity, find
 from hiermem.core.text import MAX_CONTENT, check
-from hiermem.core.validate import Problem
+from hiermem.core.validate import Problem, check_extract
 from hiermem.core.validate import check as problems_of
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
 
-__all__ = ["MOST_ANCHORS", "Draft", "assess", "join", "weigh_against"]
+__all__ = [
+    "MOST_ANCHORS",
+    "Draft",
+    "assess",
+    "assess_extract",
+    "is_extract",
+    "join",
+    "weigh_against",
+]
 
 #: Anchors kept with a revision, and unsupported figures and names likewise.
 MOST_ANCHORS: Final = 64
@@ -90,6 +98,48 @@ def assess(
     )
 
 
+def is_extract(response: LLMResponse, *, request: LLMRequest) -> bool:
+    """Say whether an answer is made of units of the request's inputs, as it claims by ``units``.
+
+    Most units stand in their message as they are, which one search of that message shows. Only
+    where one does not (a code digest, a cut or capitalised piece) are the inputs split once more.
+    """
+    kept = response.units
+    if not kept or units.render(kept) != response.text:
+        return False
+    days = {"", *(source.date for source in request.inputs)}
+    names = {"", *(" ".join(source.speaker.split()) for source in request.inputs)}
+    said: dict[int | None, list[str]] = {}
+    recorded: set[str] = set()
+    for source in request.inputs:
+        said.setdefault(source.index, []).append(source.text)
+        for unit in source.units:
+            recorded.add(unit.text)
+            days.add(unit.date)
+            names.add(unit.speaker)
+    if any(unit.date not in days for unit in kept):
+        return False
+    labels = {unit.speaker for unit in kept} - names
+    if any(not _is_start(label, names) for label in labels):
+        return False
+    altered = {
+        unit.text
+        for unit in kept
+        if unit.text not in recorded
+        and not any(unit.text in text for text in said.get(unit.index, ()))
+    }
+    if not altered:
+        return True
+    whole = {unit.text for source in request.inputs for unit in units.of_source(source)}
+    return all(_is_start(text, whole) for text in altered - whole)
+
+
+def _is_start(text: str, whole: set[str]) -> bool:
+    """Say whether ``text`` is the start of one of ``whole``, with or without a mark of its end."""
+    start = text.removesuffix("…")
+    return bool(start) and any(each.startswith(start) for each in whole)
+
+
 def assess_extract(
     response: LLMResponse,
     *,
@@ -98,22 +148,13 @@ def assess_extract(
     limit: int,
     known: Sequence[str] | None = None,
 ) -> Draft:
-    """Check one extracted answer: its size, and which anchors of its inputs it keeps.
+    """Check one answer that ``is_extract``: its size and form, and which anchors it keeps.
 
     ``known`` are the inputs' anchors where they are on record, weightiest first. One pass over the
     inputs at most: an extract is made for every window of a conversation.
     """
-    text, count = response.text, request.counter.count
-    tokens = count(text)
-    problems: list[Problem] = []
-    if not text.strip():
-        problems.append(Problem("empty", "nothing was extracted", hard=True))
-    if tokens > request.max_tokens:
-        told = f"{tokens} tokens; the limit is {request.max_tokens}"
-        problems.append(Problem("too_long", told, hard=True))
-    if tokens > input_tokens:
-        told = f"{tokens} tokens of {input_tokens} tokens of inputs"
-        problems.append(Problem("not_smaller", told, hard=True))
+    text = response.text
+    tokens = request.counter.count(text)
     sought = known
     if sought is None:
         source = "\n".join(source.text for source in request.inputs)
@@ -124,8 +165,8 @@ def assess_extract(
     return Draft(
         text=text,
         tokens=tokens,
-        units=response.units if units.render(response.units) == text else (),
-        problems=tuple(problems),
+        units=response.units,
+        problems=check_extract(response, request=request, tokens=tokens, input_tokens=input_tokens),
         fidelity=1.0 - len(missing) / required if required else 1.0,
         missing=missing,
         unsupported=(),

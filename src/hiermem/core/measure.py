@@ -9,7 +9,7 @@ Whether a message *must* be cut, and what becomes of the slices, is decided by t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import pairwise
@@ -100,6 +100,13 @@ def _call_json(call: ToolCall) -> str:
     return _ENCODER.encode(
         {"arguments": call.arguments, "id": call.id, "name": call.name, "type": call.type}
     )
+
+
+def _call_price(call: ToolCall, counter: TokenCounter) -> int:
+    """Count a call as a request shows it: canonical JSON, what is called nested in it."""
+    kind, field = ("custom", "input") if call.type == "custom" else ("function", "arguments")
+    shown = {field: call.arguments, "name": call.name}
+    return counter.count(_ENCODER.encode({kind: shown, "id": call.id, "type": kind}))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -206,9 +213,9 @@ def _frame(message: Message, *, unit: Unit, counter: TokenCounter) -> int:
 def message_tokens(message: Message, counter: TokenCounter) -> int:
     """Count a message as shown unchanged, in tokens.
 
-    Content, name, each tool call as canonical JSON and MESSAGE_OVERHEAD for the role. An image is
-    85 tokens where its detail is "low" and 765 otherwise; a file is 64 and the tokens of its name
-    (or reference); an opaque part is its canonical JSON.
+    Content, name, each tool call as canonical JSON of its chat shape, and MESSAGE_OVERHEAD for the
+    role. An image is 85 tokens where its detail is "low" and 765 otherwise; a file is 64 and the
+    tokens of its name (or reference); an opaque part is its canonical JSON.
     """
     content = message.content
     if isinstance(content, str):
@@ -221,7 +228,7 @@ def message_tokens(message: Message, counter: TokenCounter) -> int:
     if message.name:
         tokens += counter.count(message.name)
     for call in message.tool_calls:
-        tokens += counter.count(_call_json(call))
+        tokens += _call_price(call, counter)
     return tokens
 
 
@@ -244,12 +251,21 @@ def message_size(
     pieces = _pieces(message, counter)
     total = sum(len(piece.text) for piece in pieces)
     size = _frame(message, unit=unit, counter=counter)
-    place = 0
-    for start, end in [*sorted(echoes), (total, total)]:
-        if start > place:
-            size += _weigh(pieces, place, min(start, total), unit=unit, counter=counter)
-        place = max(place, end)
+    for start, end in _heard(0, total, sorted(echoes)):
+        size += _weigh(pieces, start, end, unit=unit, counter=counter)
     return max(1, size)
+
+
+def _heard(start: int, end: int, echoes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Give the stretches between two offsets that lie in no echo; the echoes come sorted."""
+    for begin, stop in echoes:
+        if begin >= end:
+            break
+        if begin > start:
+            yield start, begin
+        start = max(start, stop)
+    if start < end:
+        yield start, end
 
 
 def _pieces(message: Message, counter: TokenCounter) -> list[Piece]:
@@ -264,10 +280,35 @@ def _pieces(message: Message, counter: TokenCounter) -> list[Piece]:
     for call in message.tool_calls:
         text = _call_text(call)
         # A call costs its canonical JSON; the line that stands for it is shorter.
-        extra = counter.count(_call_json(call)) - counter.count(text)
+        extra = _call_price(call, counter) - counter.count(text)
         pieces.append(Piece(text, extra=max(0, extra)))
     # The line end between two pieces belongs to the first.
     return [piece._replace(text=piece.text + "\n") for piece in pieces[:-1]] + pieces[-1:]
+
+
+def _muted(pieces: Sequence[Piece], echoes: Sequence[tuple[int, int]]) -> list[Piece]:
+    """Cut pieces where echoes begin and end, and let what is an echo cost nothing."""
+    found: list[Piece] = []
+    begin = 0
+    for piece in pieces:
+        stop = begin + len(piece.text)
+        heard = list(_heard(begin, stop, echoes))
+        if piece.price is not None:
+            # Priced where it begins, as in weighing.
+            free = not heard or heard[0][0] > begin
+            found.append(piece._replace(price=0, extra=0) if free else piece)
+            begin = stop
+            continue
+        place = begin
+        for low, high in [*heard, (stop, stop)]:
+            if low > place:
+                found.append(Piece(piece.text[place - begin : low - begin], price=0))
+            if high > low:
+                text = piece.text[low - begin : high - begin]
+                found.append(Piece(text, extra=piece.extra if low == begin else 0))
+            place = high
+        begin = stop
+    return found
 
 
 def _weigh(
@@ -294,7 +335,12 @@ def _weigh(
 
 
 def slice_points(
-    message: Message, *, unit: Unit, target: int, counter: TokenCounter
+    message: Message,
+    *,
+    unit: Unit,
+    target: int,
+    counter: TokenCounter,
+    echoes: Sequence[tuple[int, int]] = (),
 ) -> tuple[int, ...]:
     """Give the inner offsets at which to cut a body into slices of at most ``target``.
 
@@ -303,28 +349,46 @@ def slice_points(
     and so is over the target only where that alone leaves no room: where it takes more than half
     the target, a slice may be over by the excess, so that a long name cannot make a slice of each
     character; and where one grapheme cluster or one part that is not text is larger by itself.
+    ``echoes`` are ranges of the body that weigh nothing: a slice may be longer by them.
     Time grows linearly with the body.
     """
     frame = _frame(message, unit=unit, counter=counter)
     least = 0 if unit == "chars" else MESSAGE_OVERHEAD
     room = max(target - frame, (target - least) // 2, 1)
     if unit == "chars":
-        return char_points(body(message), room)
-    return token_points(_pieces(message, counter), room, counter.count)
+        if not echoes:
+            return char_points(body(message), room)
+        return token_points(_muted([Piece(body(message))], sorted(echoes)), room, len)
+    pieces = _pieces(message, counter)
+    if echoes:
+        pieces = _muted(pieces, sorted(echoes))
+    return token_points(pieces, room, counter.count)
 
 
 def slice_sizes(
-    message: Message, points: Sequence[int], *, unit: Unit, counter: TokenCounter
+    message: Message,
+    points: Sequence[int],
+    *,
+    unit: Unit,
+    counter: TokenCounter,
+    echoes: Sequence[tuple[int, int]] = (),
 ) -> tuple[tuple[int, int], ...]:
-    """Give (size in ``unit``, tokens) of each slice that ``points`` make, each with the frame."""
+    """Give (size in ``unit``, tokens) of each slice that ``points`` make, each with the frame.
+
+    Both are what is heard: ``echoes`` are ranges of the body that weigh nothing.
+    """
+    echoes = sorted(echoes)
     pieces = _pieces(message, counter)
     frame = _frame(message, unit=unit, counter=counter)
     in_tokens = _frame(message, unit="tokens", counter=counter)
     bounds = [0, *points, sum(len(piece.text) for piece in pieces)]
     sizes: list[tuple[int, int]] = []
     for start, end in pairwise(bounds):
-        tokens = in_tokens + _weigh(pieces, start, end, unit="tokens", counter=counter)
-        sizes.append((tokens if unit == "tokens" else max(1, frame + end - start), tokens))
+        tokens, chars = in_tokens, frame
+        for low, high in _heard(start, end, echoes):
+            tokens += _weigh(pieces, low, high, unit="tokens", counter=counter)
+            chars += high - low
+        sizes.append((tokens if unit == "tokens" else max(1, chars), tokens))
     return tuple(sizes)
 
 

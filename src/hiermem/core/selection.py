@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hiermem.convert import message_to_openai, to_anthropic
+from hiermem.convert import context_to_anthropic, message_to_openai
+from hiermem.core.arguments import tool_schemas
 from hiermem.core.cut import Omitted
 from hiermem.core.measure import body, speaker
 from hiermem.core.render import Block
@@ -44,7 +45,7 @@ class ContextBudget:
             least = 1 if name == "max_tokens" else 0
             if value < least:
                 raise UsageError(f"{name} is {value}; it must be {least} or more")
-        object.__setattr__(self, "tools", tuple(self.tools))
+        object.__setattr__(self, "tools", tool_schemas(self.tools))
 
     @property
     def available_for_summaries(self) -> int:
@@ -98,27 +99,35 @@ class ContextSelection:
     tool_tokens: int = 0
 
     def to_openai(self) -> list[dict[str, Any]]:
-        """Render as a list of OpenAI chat messages."""
+        """Render as a list of OpenAI chat messages.
+
+        What a message was read with beside what it says (``metadata``) is not rendered.
+        """
         found: list[dict[str, Any]] = []
         if self.system is not None:
             found.append({"role": "system", "content": self.system})
         found += [
             {"role": "user", "content": block.text}
             if block.text or block.message is None
-            else message_to_openai(block.message.message)
+            else message_to_openai(block.message.message, extras=False)
             for block in self.blocks
         ]
         return found
 
     def to_anthropic(self) -> dict[str, Any]:
-        """Render as the ``system`` and ``messages`` of an Anthropic request."""
+        """Render as the ``system`` and ``messages`` of an Anthropic request.
+
+        Content is always a list of blocks, a record being a block of its own, and a system message
+        of the session stands in its place as the user's text ``System: …``: what was rendered
+        before stays as it is when messages follow.
+        """
         messages = [
             Message.user(block.text)
             if block.text or block.message is None
             else block.message.message
             for block in self.blocks
         ]
-        return to_anthropic(messages, system=self.system)
+        return context_to_anthropic(messages, system=self.system)
 
     def to_text(self) -> str:
         """Render as plain text, one paragraph a block."""

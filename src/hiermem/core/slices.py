@@ -223,7 +223,8 @@ class _Slicer:
         for piece in pieces:
             stop = begin + len(piece.text)
             due = piece.extra + (piece.price or 0)
-            if self._used and self._used + due > room:
+            # What costs nothing (an echo, an empty text) stays with what stands before it.
+            if due and self._used and self._used + due > room:
                 self._close(begin)
             self._used += due
             if piece.price is None:

@@ -14,6 +14,8 @@ from hiermem.config import HierarchyConfig
 from hiermem.core.state import OpenWindow, Strand
 from hiermem.core.turns import Arrival
 from hiermem.core.windows import Limits, Reason, receive
+from hiermem.errors import UsageError
+from hiermem.types import StoredMessage
 
 __all__ = ["CompressionTrigger"]
 
@@ -29,16 +31,30 @@ class CompressionTrigger:
     """
 
     def __init__(self, config: HierarchyConfig) -> None:
+        if not isinstance(config, HierarchyConfig):
+            raise UsageError(f"config is {type(config).__name__}; it must be a HierarchyConfig")
         self.config = config
         self._limits = Limits.of(config)
 
-    def check(self, window: OpenWindow | None, message: Arrival) -> tuple[Reason, ...]:
+    def check(
+        self, window: OpenWindow | None, message: Arrival | StoredMessage
+    ) -> tuple[Reason, ...]:
         """Give a reason for each window that ``message`` would close, in order; () where none.
 
         ``window`` is the open window of the message's thread (``SessionState.open_windows``), None
         where none is open (what its thread said before is then not looked at). A message that only
-        makes the window due closes nothing.
+        makes the window due closes nothing. A stored message counts with its ``size``.
+
+        Raises UsageError for anything else.
         """
+        if window is not None and not isinstance(window, OpenWindow):
+            raise UsageError(f"window is {type(window).__name__}; it must be an OpenWindow or None")
+        if isinstance(message, StoredMessage):
+            message = Arrival.of(message)
+        if not isinstance(message, Arrival):
+            raise UsageError(
+                f"message is {type(message).__name__}; it must be an Arrival or a StoredMessage"
+            )
         if not self.config.enabled:
             return ()
         turns, open_window = window.strand if window is not None else Strand()

@@ -8,7 +8,9 @@ message. It is data with a codec; ``cut`` decides when it changes.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from hiermem.core.cover import Covered
 from hiermem.core.render import Block
@@ -85,36 +87,22 @@ class View:
 
     @classmethod
     def from_json(cls, text: str) -> View | None:
-        """Read what ``to_json`` wrote; None where it is of another format."""
-        data = json.loads(text)
-        if data.pop("format", None) != _FORMAT:
+        """Read what ``to_json`` wrote; None where it is of another format or unreadable.
+
+        That includes pieces that do not stand for all windows before the boundary: to believe them
+        would lose messages.
+        """
+        try:
+            data = _object(json.loads(text))
+            if data["format"] != _FORMAT:
+                return None
+            pieces = tuple(_read_piece(item) for item in _list(data["pieces"]))
+            opened = None if data["opened"] is None else _read_opened(data["opened"])
+            view = cls(_number(data["boundary"]), pieces, opened, _number(data["serial"]))
+            _check_row([piece.windows for piece in pieces], 0, view.boundary)
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
-        pieces = tuple(
-            Piece(
-                **{
-                    **piece,
-                    "windows": tuple(piece["windows"]),
-                    "span": Span(**piece["span"]),
-                    "trimmed": tuple(piece["trimmed"]),
-                    "covers": tuple(
-                        Covered(
-                            **{
-                                **item,
-                                "windows": tuple(item["windows"]),
-                                "span": Span(**item["span"]),
-                            }
-                        )
-                        for item in piece["covers"]
-                    ),
-                }
-            )
-            for piece in data["pieces"]
-        )
-        opened = data["opened"]
-        if opened is not None:
-            runs = tuple((begin, end) for begin, end in opened["runs"])
-            opened = OpenView(**{**opened, "runs": runs, "span": Span(**opened["span"])})
-        return cls(data["boundary"], pieces, opened, data["serial"])
+        return view
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +123,112 @@ class Seen:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> Seen:
-        """Read what ``to_json`` wrote."""
-        data = json.loads(text)
-        blocks = tuple((name, tokens) for name, tokens in data["blocks"])
-        return cls(blocks, data["count"], data["tokens"], data["digest"])
+    def from_json(cls, text: str) -> Seen | None:
+        """Read what ``to_json`` wrote; None where it is unreadable."""
+        try:
+            data = _object(json.loads(text))
+            blocks = tuple(
+                (_text(name), _number(tokens)) for name, tokens in map(_list, _list(data["blocks"]))
+            )
+            count, tokens = _number(data["count"]), _number(data["tokens"])
+            return cls(blocks, count, tokens, _text(data["digest"]))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+
+# -- reading: a value of the wrong kind raises ValueError, as does one that is missing
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise ValueError
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise ValueError
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value
+
+
+def _range(value: Any) -> tuple[int, int]:
+    begin, end = map(_number, _list(value))
+    if begin >= end:
+        raise ValueError
+    return begin, end
+
+
+def _span(value: Any) -> Span:
+    data = _object(value)
+    stop_char = data["stop_char"]
+    return Span(
+        _number(data["start"]),
+        _number(data["stop"]),
+        _number(data["start_char"]),
+        None if stop_char is None else _number(stop_char),
+    )
+
+
+def _check_row(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> None:
+    """Refuse ranges that do not follow one another from ``begin`` to ``end``."""
+    for first, last in ranges:
+        if first != begin:
+            raise ValueError
+        begin = last
+    if begin != end:
+        raise ValueError
+
+
+def _read_covered(value: Any) -> Covered:
+    data = _object(value)
+    return Covered(
+        id=_text(data["id"]),
+        level=_number(data["level"]),
+        windows=_range(data["windows"]),
+        span=_span(data["span"]),
+        messages=_number(data["messages"]),
+        tokens=_number(data["tokens"]),
+    )
+
+
+def _read_piece(value: Any) -> Piece:
+    data = _object(value)
+    level = data["level"]
+    piece = Piece(
+        kind=_text(data["kind"]),
+        name=_text(data["name"]),
+        windows=_range(data["windows"]),
+        span=_span(data["span"]),
+        tokens=_number(data["tokens"]),
+        text=_text(data["text"]),
+        level=None if level is None else _number(level),
+        covers=tuple(map(_read_covered, _list(data["covers"]))),
+        trimmed=tuple(map(_text, _list(data["trimmed"]))),
+    )
+    if piece.kind not in ("summary", "view"):
+        raise ValueError
+    _check_row([item.windows for item in piece.covers], *piece.windows)
+    return piece
+
+
+def _read_opened(value: Any) -> OpenView:
+    data = _object(value)
+    return OpenView(
+        name=_text(data["name"]),
+        runs=tuple(map(_range, _list(data["runs"]))),
+        span=_span(data["span"]),
+        tokens=_number(data["tokens"]),
+        text=_text(data["text"]),
+    )

@@ -224,9 +224,9 @@ class _Preparer:
         slices: tuple[Slice, ...] = ()
         if size > self.config.hard_limit and self.config.enabled:
             points = measure.slice_points(
-                message, unit=unit, target=self.config.target, counter=counter
+                message, unit=unit, target=self.config.target, counter=counter, echoes=echoes
             )
-            slices = _slices(message, points, unit, handle=self.handle)
+            slices = _slices(message, points, unit, echoes, handle=self.handle)
         return _Prepared(
             message=message,
             tokens=tokens,
@@ -256,9 +256,15 @@ def _stamped(message: Message, now: datetime) -> Message:
 
 
 def _slices(
-    message: Message, points: tuple[int, ...], unit: Literal["tokens", "chars"], *, handle: Handle
+    message: Message,
+    points: tuple[int, ...],
+    unit: Literal["tokens", "chars"],
+    echoes: tuple[tuple[int, int], ...],
+    *,
+    handle: Handle,
 ) -> tuple[Slice, ...]:
-    sizes = measure.slice_sizes(message, points, unit=unit, counter=handle.counter)
+    counter = handle.counter
+    sizes = measure.slice_sizes(message, points, unit=unit, counter=counter, echoes=echoes)
     begins = (0, *points)
     ends: tuple[int | None, ...] = (*points, None)
     return tuple(

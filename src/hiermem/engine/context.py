@@ -7,11 +7,11 @@ it holds no policy; which messages and summaries stand where is decided in ``hie
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig
-from hiermem.core import cut, layered
+from hiermem.core import arguments, cut, layered
 from hiermem.core.cut import Cut, Situation
 from hiermem.core.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.core.render import RENDERER
@@ -65,9 +65,9 @@ class ContextWindowManager:
         token_counter: TokenCounter | None = None,
     ) -> None:
         self._handle = Handle(
-            store=store.tenant(check_name(tenant, what="tenant")),
-            counter=token_counter or default_counter(),
-            config=config or HierarchyConfig.by_tokens(),
+            store=arguments.store_of(store).tenant(check_name(tenant, what="tenant")),
+            counter=arguments.counter_of(token_counter, default_counter),
+            config=arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens),
         )
 
     @classmethod
@@ -94,20 +94,44 @@ class ContextWindowManager:
         ``cache_cold`` says that the provider's cache has expired, so that a fresh plan costs
         nothing. ``allow_omission`` lists in ``omitted`` what cannot fit instead of raising.
 
-        Raises BudgetTooSmallError, NotFoundError.
+        Raises BudgetTooSmallError, NotFoundError, UsageError.
         """
-        if strategy not in ("cut", "layered"):
-            raise UsageError(f"strategy {strategy!r} is unknown; use 'cut' or 'layered'")
+        arguments.one_of(strategy, "strategy", ("cut", "layered"))
+        budget = arguments.optional(budget, "budget", ContextBudget, ContextBudget)
         request = _Request(
-            budget or ContextBudget(), strategy, view, sticky, cache_cold, allow_omission
+            replace(
+                budget,
+                system=arguments.system_prompt(budget.system),
+                tools=arguments.tool_schemas(budget.tools),
+            ),
+            strategy,
+            check_name(view, what="view"),
+            arguments.switch(sticky, "sticky"),
+            arguments.switch(cache_cold, "cache_cold"),
+            arguments.switch(allow_omission, "allow_omission"),
         )
-        return await _select(self._handle, session_id, request)
+        return await _select(self._handle, check_name(session_id, what="session id"), request)
 
     async def expand(
-        self, session_id: str, node: Summary | ShownSummary | str, depth: int | None = 1
+        self,
+        node: Summary | ShownSummary | str,
+        depth: int | None = 1,
+        *,
+        session_id: str | None = None,
     ) -> tuple[Summary | StoredMessage, ...]:
-        """Give what a summary was made from, ``depth`` levels down; None: the messages."""
-        return await expand(self._handle, session_id, node, depth)
+        """Give what a summary was made from, ``depth`` levels down; None: the messages.
+
+        A Summary knows its session; an id, or what a selection shows, needs ``session_id``.
+
+        Raises UsageError where the session is not known or is not the summary's, NotFoundError.
+        """
+        own = node.session_id if isinstance(node, Summary) else None
+        name = own if session_id is None else check_name(session_id, what="session id")
+        if name is None:
+            raise UsageError("pass session_id=..., or a Summary, which knows its session")
+        if own not in (None, name):
+            raise UsageError("session_id is not the session of the summary given")
+        return await expand(self._handle, name, node, depth)
 
 
 async def _select(handle: Handle, session_id: str, request: _Request) -> ContextSelection:
@@ -229,8 +253,8 @@ def _selection(
 
 
 def _left_out(decided: Cut) -> int:
-    """Count the messages of which nothing is represented, by the hulls of what is omitted."""
-    raw = {item.message.index for item in decided.shown}
+    """Count the messages that are not represented in full, by the hulls of what is omitted."""
+    raw = {item.message.index for item in decided.shown if not item.partial}
     found = 0
     reached = 0
     for item in sorted(decided.omitted, key=lambda item: item.span.start):

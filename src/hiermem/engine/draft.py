@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hiermem.core import plan
-from hiermem.core.assess import Draft, assess, assess_extract, join, weigh_against
+from hiermem.core.assess import (
+    Draft,
+    assess,
+    assess_extract,
+    is_extract,
+    join,
+    weigh_against,
+)
 from hiermem.core.inputs import Inputs, partition
 from hiermem.core.plan import Failure, Lengths, LevelPlan
 from hiermem.core.prompt import Length, render, stricter
@@ -112,20 +119,23 @@ async def assess_answer(
     task: Task, response: LLMResponse, request: LLMRequest, tokens: int
 ) -> Draft:
     """Weigh one answer, off the event loop: it reads all of the inputs."""
+    return await asyncio.to_thread(_weigh, task, response, request, tokens)
+
+
+def _weigh(task: Task, response: LLMResponse, request: LLMRequest, tokens: int) -> Draft:
+    """Weigh an answer as an extract where it is one, whatever it says that it is."""
     limit = plan.anchor_limit(request.target_tokens)
-    if response.units:
+    if is_extract(response, request=request):
         whole = request.inputs == task.inputs.sources
-        return await asyncio.to_thread(
-            assess_extract,
+        return assess_extract(
             response,
             request=request,
             input_tokens=tokens,
             limit=limit,
             known=task.inputs.anchors if whole else None,
         )
-    return await asyncio.to_thread(
-        assess,
-        response,
+    return assess(
+        replace(response, units=()),
         request=request,
         input_tokens=tokens,
         sections=task.plan.template.required,
@@ -162,7 +172,7 @@ async def _draft(
         draft = await assess_answer(task, response, request, tokens)
         if draft.fit and (best is None or plan.better(best.worth, draft.worth)):
             best = draft
-        steady = bool(response.units) or task.shop.steady
+        steady = bool(draft.units) or task.shop.steady
         step = plan.after_answer(tried=tried, problems=draft.problems, steady=steady)
         if draft.problems and step != "accept":
             end_with(task.making, ",".join(problem.kind for problem in draft.problems))

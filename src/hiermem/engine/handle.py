@@ -6,6 +6,7 @@ by value, so that another process may write the same session at any time.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,9 +18,9 @@ from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
 from hiermem.core.fence import tenant_key
 from hiermem.core.needs import Need, NeedLevel, NeedMessages, NeedNodes, Reading
 from hiermem.core.state import SessionState
-from hiermem.errors import CounterMismatchError, NotFoundError
+from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import TenantStore, TokenCounter
-from hiermem.types import SessionRecord
+from hiermem.types import SessionRecord, StoredMessage
 
 __all__ = ["Handle", "config_from"]
 
@@ -34,8 +35,22 @@ def utc_now() -> datetime:
 
 @lru_cache(maxsize=64)
 def config_from(text: str) -> HierarchyConfig:
-    """Read a stored configuration; the same text gives the same object."""
-    return HierarchyConfig.from_json(text)
+    """Read a stored configuration; the same text gives the same object.
+
+    Raises StoreCorruptError where it is not one that hiermem wrote; the error tells nothing of it.
+    """
+    try:
+        # Defaults would make a configuration of any object; what was stored names its fields.
+        given = json.loads(text)
+        whole = isinstance(given, dict) and given.keys() >= {"unit", "target", "levels"}
+        config = HierarchyConfig.from_json(text) if whole else None
+    except (ValueError, RecursionError):
+        config = None
+    if config is None:
+        raise StoreCorruptError(
+            "a session's configuration is not what hiermem wrote; the store is damaged"
+        )
+    return config
 
 
 @dataclass(slots=True)
@@ -97,9 +112,22 @@ class Handle:
                 return result
             reply = await self._supply(session_id, need)
 
+    async def messages(self, session_id: str, start: int, stop: int) -> list[StoredMessage]:
+        """Give the messages of a range that the log is known to have.
+
+        Raises StoreCorruptError where one of them is gone: nothing is ever left out in silence.
+        """
+        found = await self.store.messages(session_id, start, stop)
+        if len(found) != stop - start:
+            raise StoreCorruptError(
+                f"session {session_id!r} has {len(found)} of the {stop - start} messages from "
+                f"{start} to {stop - 1}; the store is damaged"
+            )
+        return found
+
     async def _supply(self, session_id: str, need: Need) -> Any:
         if isinstance(need, NeedMessages):
-            return await self.store.messages(session_id, need.start, need.stop)
+            return await self.messages(session_id, need.start, need.stop)
         if isinstance(need, NeedNodes):
             return await self.store.nodes(session_id, need.ids)
         if isinstance(need, NeedLevel):

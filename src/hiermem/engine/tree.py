@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hiermem.core import arguments
 from hiermem.core.state import OpenWindow
+from hiermem.core.text import check_name
 from hiermem.engine.handle import Handle, state_from
-from hiermem.errors import NotFoundError, UsageError
+from hiermem.errors import NotFoundError, StoreCorruptError, UsageError
 from hiermem.protocols import LogEvent
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
 
@@ -74,21 +76,24 @@ async def messages(
     handle: Handle, session_id: str, start: int, stop: int | None
 ) -> list[StoredMessage]:
     """Give the messages from ``start`` up to and without ``stop`` (None: the end)."""
+    arguments.whole(start, "start")
+    if stop is not None:
+        arguments.whole(stop, "stop")
     record = await handle.record(session_id)
     end = record.messages if stop is None else min(stop, record.messages)
-    if start < 0 or (stop is not None and stop < 0):
-        raise UsageError(
-            f"a range of messages begins at 0 or later, not at {min(start, stop or 0)}"
-        )
-    return await handle.store.messages(session_id, start, end) if start < end else []
+    return await handle.messages(session_id, start, end) if start < end else []
 
 
 async def summaries(handle: Handle, session_id: str, level: int | None) -> list[Summary]:
     """Give the sealed summaries of ``level`` (None: of all levels, lowest first), by ordinal."""
+    if level is not None:
+        arguments.whole(level, "level", least=1)
     record = await handle.record(session_id)
-    if level is not None and level < 1:
-        raise UsageError(f"level {level} does not exist; summaries begin at level 1")
-    levels = [level] if level is not None else sorted(await handle.store.levels(session_id))
+    levels = [
+        known
+        for known in sorted(await handle.store.levels(session_id))
+        if level is None or known == level
+    ]
     found: list[Summary] = []
     for number in levels:
         nodes = await handle.store.level(session_id, number, 0)
@@ -99,17 +104,18 @@ async def summaries(handle: Handle, session_id: str, level: int | None) -> list[
 async def forest(handle: Handle, session_id: str) -> tuple[Tree, ...]:
     """Give the trees of the session, oldest first."""
     record = await handle.record(session_id)
-    roots = await handle.store.nodes(
-        session_id, [root.id for root in state_from(record.state).roots()]
-    )
+    known = [root.id for root in state_from(record.state).roots()]
+    roots = await handle.store.nodes(session_id, known)
+    if len(roots) != len(known):
+        raise _damaged(session_id, "a root of its tree is missing")
     return await _trees(handle, record, roots)
 
 
 async def _trees(handle: Handle, record: SessionRecord, nodes: Sequence[Node]) -> tuple[Tree, ...]:
     """Read a whole level at a time, so that the reads grow with the levels, not with the nodes."""
     shown = await _with_texts(handle, record, nodes)
-    ids = [child for node in nodes for child in node.children]
-    below = await _trees(handle, record, await handle.store.nodes(record.id, ids)) if ids else ()
+    children = await _children(handle, record.id, nodes)
+    below = await _trees(handle, record, children) if children else ()
     by_id = {tree.summary.id: tree for tree in below}
     return tuple(
         Tree(summary, tuple(by_id[child] for child in summary.children if child in by_id))
@@ -127,11 +133,12 @@ async def expand(
 
     Raises NotFoundError for an unknown id, UsageError for a depth below 1.
     """
-    if depth is not None and depth < 1:
-        raise UsageError(f"depth {depth} leads nowhere; use 1 or more, or None for the messages")
+    if depth is not None:
+        arguments.whole(depth, "depth", least=1)
     node_id = node if isinstance(node, str) else getattr(node, "id", None)
     if not isinstance(node_id, str):
         raise UsageError(f"expand takes a summary, a hit or an id, not {type(node).__name__}")
+    check_name(node_id, what="summary id")
     record = await handle.record(session_id)
     found = await handle.store.nodes(session_id, [node_id])
     if not found:
@@ -154,13 +161,46 @@ async def _one_down(
         if isinstance(item, StoredMessage):
             found.append(item)
         elif item.children:
-            found += await handle.store.nodes(session_id, item.children)
+            found += await _children(handle, session_id, [item])
         else:
             span = item.span
-            found += await handle.store.messages(
+            inside = await handle.store.messages(
                 session_id, span.start, span.stop, thread=item.thread
             )
+            if item.sealed and len(inside) != item.messages:
+                raise _damaged(session_id, f"messages of {item.id} are missing")
+            found += inside
     return found
+
+
+async def _children(handle: Handle, session_id: str, nodes: Sequence[Node]) -> list[Node]:
+    """Read what is below ``nodes``, in their order; a level at a time and always downwards.
+
+    Raises StoreCorruptError where children are missing, are not of a lower level or do not cover
+    their node's windows one after the other, so that no walk can go round in a circle.
+    """
+    ids = [child for node in nodes for child in node.children]
+    read = await handle.store.nodes(session_id, ids) if ids else []
+    by_id = {node.id: node for node in read}
+    for node in nodes:
+        children = [by_id[child] for child in node.children if child in by_id]
+        if any(child.level >= node.level for child in children):
+            raise _damaged(session_id, f"{node.id} has a child that is not of a lower level")
+        # A group that is still open is replaced by the next append, with what it stands on.
+        if not node.sealed or not node.children:
+            continue
+        at = node.windows[0]
+        for child in children:
+            if child.windows[0] != at or child.windows[1] <= at:
+                raise _damaged(session_id, f"the children of {node.id} do not cover it")
+            at = child.windows[1]
+        if at != node.windows[1]:
+            raise _damaged(session_id, f"the children of {node.id} do not cover it")
+    return read
+
+
+def _damaged(session_id: str, what: str) -> StoreCorruptError:
+    return StoreCorruptError(f"session {session_id!r}: {what}; the store is damaged")
 
 
 async def _with_texts(

@@ -63,6 +63,7 @@ class Work:
         self._done: dict[int, int] = {}
         self._totals: dict[int, int] = {}
         self._loose_read = False
+        self._waited = False
 
     async def run(self) -> UpdateReport:
         """Work until nothing is left that this run can make."""
@@ -78,6 +79,9 @@ class Work:
                     beat = asyncio.create_task(run.beat())
                 await self._wait()
             report = self._report()
+            if self._waited:
+                # Whoever held those leases may have died after the first look.
+                await run.note_cut_off()
             await run.end(report)
         except BaseException as error:
             # Shielded: a second cancellation must not keep the claims from being released.
@@ -220,6 +224,7 @@ class Work:
     async def _await_leases(self) -> None:
         """Wait for nodes that other runs hold, until they are made or their leases end."""
         shop = self._shop
+        self._waited = True
         left = shop.purse.time_left()
         if left is not None and left <= 0:
             shop.purse.stopped = shop.purse.stopped or "deadline"

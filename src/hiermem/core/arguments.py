@@ -1,0 +1,142 @@
+"""What an argument of a public call may be: one check for each kind, and one way to refuse.
+
+The one rule: what passes here can do no harm further in, and what does not raises UsageError (or
+its InvalidTextError and InvalidMessageError), naming the argument and what would be right, never
+its value. Texts are checked by ``hiermem.core.text``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from hiermem.core.text import MAX_CONTENT, check, check_json, check_name
+from hiermem.errors import UsageError
+from hiermem.protocols import Store, TokenCounter
+
+__all__ = [
+    "counter_of",
+    "function",
+    "moment",
+    "names",
+    "one_of",
+    "optional",
+    "seconds",
+    "store_of",
+    "switch",
+    "system_prompt",
+    "tool_schemas",
+    "whole",
+]
+
+T = TypeVar("T")
+
+
+def whole(value: Any, what: str, *, least: int = 0) -> int:
+    """Give a whole number of at least ``least``; a truth value is none."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"{what} is {type(value).__name__}; it must be a whole number")
+    if value < least:
+        raise UsageError(f"{what} must be {least} or more")
+    return value
+
+
+def seconds(value: Any, what: str) -> float:
+    """Give a finite number of seconds, 0 or more."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise UsageError(f"{what} is {type(value).__name__}; it must be a number of seconds")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or number < 0:
+        raise UsageError(f"{what} must be a finite number of seconds, 0 or more")
+    return number
+
+
+def switch(value: Any, what: str) -> bool:
+    """Give True or False; nothing else is taken for either."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{what} is {type(value).__name__}; it must be True or False")
+    return value
+
+
+def function(value: Any, what: str) -> Callable[..., Any]:
+    """Give something that can be called."""
+    if not callable(value):
+        raise UsageError(f"{what} is {type(value).__name__}; it must be a function")
+    found: Callable[..., Any] = value
+    return found
+
+
+def moment(value: Any, what: str) -> datetime:
+    """Give a timezone-aware datetime that has a counterpart in UTC."""
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise UsageError(
+            f"{what} must be a timezone-aware datetime, such as datetime.now(timezone.utc)"
+        )
+    if not 1 < value.year < 9999:
+        raise UsageError(f"{what} must lie between the years 2 and 9998")
+    return value
+
+
+def one_of(value: Any, what: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is not among ``allowed``."""
+    if not isinstance(value, str) or value not in allowed:
+        raise UsageError(f"{what} must be one of {', '.join(map(repr, allowed))}")
+
+
+def optional(value: Any, what: str, kind: type[T], default: Callable[[], T]) -> T:
+    """Give a part of the right class, or what ``default`` makes where it is None."""
+    if value is None:
+        return default()
+    if not isinstance(value, kind):
+        raise UsageError(f"{what} is {type(value).__name__}; it must be a {kind.__name__}, or None")
+    return value
+
+
+def store_of(value: Any) -> Store:
+    """Give a store: anything that has a store's methods."""
+    if not isinstance(value, Store):
+        raise UsageError(f"store is {type(value).__name__}; it must be a Store")
+    return value
+
+
+def counter_of(value: Any, default: Callable[[], TokenCounter]) -> TokenCounter:
+    """Give a token counter, or what ``default`` makes where it is None."""
+    if value is None:
+        return default()
+    if not isinstance(value, TokenCounter) or not isinstance(value.name, str):
+        raise UsageError(
+            f"token_counter is {type(value).__name__}; it must have a name and count(), or be None"
+        )
+    return value
+
+
+def names(value: Any, what: str) -> tuple[str, ...]:
+    """Give names from a sequence of them; one text is not taken for a sequence of letters."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise UsageError(f"{what} is {type(value).__name__}; it must be a sequence of names")
+    return tuple(check_name(name, what=f"a name in {what}") for name in value)
+
+
+def system_prompt(value: Any) -> str | None:
+    """Give a system prompt that can be sent, or None."""
+    return None if value is None else check(value, what="system", cap=MAX_CONTENT)
+
+
+def tool_schemas(value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Give tool schemas as plain JSON objects."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise UsageError(
+            f"tools is {type(value).__name__}; it must be a sequence of schemas, each a mapping"
+        )
+    schemas = list(value)
+    for schema in schemas:
+        if not isinstance(schema, Mapping):
+            raise UsageError(f"tools holds {type(schema).__name__}; each schema is a mapping")
+    copied: list[Mapping[str, Any]]
+    copied, _ = check_json(schemas, what="tools", cap=MAX_CONTENT)
+    return tuple(copied)

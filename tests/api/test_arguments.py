@@ -1,0 +1,348 @@
+"""A wrong argument of any public call is refused at once, by an error of hiermem's own family.
+
+Each table row names a call and a parameter with values that once came through as a bare TypeError
+or AttributeError, or were taken without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from hiermem import (
+    Arrival,
+    AsyncMemory,
+    CompressionTrigger,
+    ConfigError,
+    ContextBudget,
+    ContextWindowManager,
+    HierarchyConfig,
+    HiermemError,
+    LevelConfig,
+    Memory,
+    Message,
+    NotFoundError,
+    UsageError,
+)
+from hiermem.stores.memory import MemoryStore
+
+NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
+NOT_A_SWITCH = ("yes", None, 1)
+NOT_A_COUNT = ("1", -1, 1.5, True, math.nan)
+NOT_A_NAME = (5, None, "", "\ud800", "x\0", "n" * 513)
+
+SESSION_CALLS = {
+    "update": {
+        "level": ("1", 0, -1, 1.5, True, math.nan),
+        "wait": NOT_A_SWITCH,
+        "on_progress": (5, "print"),
+        "max_calls": NOT_A_COUNT,
+        "max_tokens": NOT_A_COUNT,
+        "deadline": ("1", -1, math.nan, math.inf, True, 10**400),
+        "dry_run": NOT_A_SWITCH,
+    },
+    "context": {
+        "max_tokens": ("x", 0, -1, 1.5, None, True),
+        "system": (5, "\ud800", "\0", ["a"]),
+        "tools": (5, None, "abc", {"name": "a"}, ["abc"], [{"a": {1}}], [{"a": "\ud800"}]),
+        "view": NOT_A_NAME,
+        "strategy": ("best", 5, None, ["cut"]),
+        "sticky": NOT_A_SWITCH,
+        "cache_cold": NOT_A_SWITCH,
+        "allow_omission": NOT_A_SWITCH,
+        "reserve_for_messages": NOT_A_COUNT,
+        "reserve_for_output": (*NOT_A_COUNT, None),
+    },
+    "expand": {
+        "node": (5, None, "", "\ud800", "L9.9", object()),
+        "depth": ("x", 0, -1, 1.5, True, math.nan),
+    },
+    "messages": {"start": (*NOT_A_COUNT, None, "a"), "stop": NOT_A_COUNT},
+    "summaries": {"level": ("x", 0, -1, 1.5, True)},
+    "runs": {"limit": (*NOT_A_COUNT, None)},
+    "tick": {"now": ("now", None, 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC))},
+    "append": {"messages": (5, None, "hello", b"x", {"role": "user"}, [5], [None])},
+}
+MEMORY_CALLS = {
+    "session": {
+        "session_id": NOT_A_NAME,
+        "title": (5, "\ud800", "t" * 513),
+        "participants": (5, None, "Ada", b"Ada", {"a": 1}, [5], [""]),
+        "on_bad_text": ("bogus", 5, None, ["refuse"]),
+    },
+    "runs": SESSION_CALLS["runs"],
+}
+PARTS = {
+    "tenant": NOT_A_NAME,
+    "llm": (5, "gpt"),
+    "token_counter": ("x", 5, object()),
+    "config": (5, {}, "tokens", LevelConfig(target_ratio=0.5, style="detailed")),
+    "update_policy": (5, {}),
+    "context_policy": (5, {}),
+    "prompts": (5, "x", ["x"], {5: "x"}, {"bogus": "x"}, {"summarise.l1.mine": 5}),
+    "clock": (5, None, "now"),
+}
+NEEDED = {"expand": {"node": "L1.0"}, "session": {"session_id": "s"}}
+
+
+def rows(table):
+    return [
+        pytest.param(call, name, value, id=f"{call}-{name}-{str(value)[:12]!a}")
+        for call, parameters in table.items()
+        for name, values in parameters.items()
+        for value in values
+    ]
+
+
+def parts():
+    return [
+        pytest.param(name, value, id=f"{name}-{str(value)[:12]!a}")
+        for name, values in PARTS.items()
+        for value in values
+    ]
+
+
+def invoke(owner, call, name, value):
+    if name == "messages":
+        return getattr(owner, call)(value)
+    return getattr(owner, call)(**{**NEEDED.get(call, {}), name: value})
+
+
+async def answer_of(owner, call, name, value):
+    answer = invoke(owner, call, name, value)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def fill():
+    return [Message.user(f"remark {n}", created_at=NOON) for n in range(12)]
+
+
+@pytest.fixture(scope="module")
+def memory():
+    with Memory(store=MemoryStore()) as found:
+        found.session("s").append(fill())
+        yield found
+
+
+@pytest.mark.parametrize(("call", "name", "value"), rows(SESSION_CALLS))
+def test_a_session_refuses_it(memory, call, name, value):
+    with pytest.raises(HiermemError):
+        invoke(memory.session("s"), call, name, value)
+
+
+@pytest.mark.parametrize(("call", "name", "value"), rows(MEMORY_CALLS))
+def test_a_memory_refuses_it(memory, call, name, value):
+    with pytest.raises(UsageError):
+        invoke(memory, call, name, value)
+
+
+async def test_the_asynchronous_face_refuses_the_same():
+    found = AsyncMemory(store=MemoryStore())
+    session = found.session("s")
+    await session.append(fill())
+    for owner, table in ((session, SESSION_CALLS), (found, MEMORY_CALLS)):
+        for call, parameters in table.items():
+            for name, values in parameters.items():
+                for value in values:
+                    with pytest.raises(HiermemError):
+                        await answer_of(owner, call, name, value)
+    await found.close()
+
+
+@pytest.mark.parametrize(("name", "value"), parts())
+def test_no_memory_or_manager_is_made_of_it(name, value):
+    with pytest.raises(UsageError):
+        Memory(store=MemoryStore(), **{name: value})
+    with pytest.raises(UsageError):
+        AsyncMemory(store=MemoryStore(), **{name: value})
+    with pytest.raises(UsageError):
+        Memory.open(":memory:", **{name: value})
+    if name in inspect.signature(ContextWindowManager).parameters:
+        with pytest.raises(UsageError):
+            ContextWindowManager(MemoryStore(), **{name: value})
+
+
+@pytest.mark.parametrize("store", [5, None, "chat.db", object()])
+def test_what_is_no_store_is_refused(store):
+    for make in (Memory, AsyncMemory, ContextWindowManager):
+        with pytest.raises(UsageError):
+            make(store=store)
+
+
+@pytest.mark.parametrize("path", [5, None, b"chat.db", "", "a\0b", ["chat.db"]])
+async def test_what_is_no_path_is_refused(path):
+    with pytest.raises(UsageError):
+        await AsyncMemory.open(path)
+    with pytest.raises(UsageError):
+        await asyncio.to_thread(Memory.open, path)
+    with pytest.raises(UsageError):
+        await asyncio.to_thread(lambda: Memory.open(":memory:", create="no"))
+
+
+async def test_every_parameter_of_the_calls_is_in_the_tables():
+    """A parameter that is added later must be added here as well."""
+    for owner, table in ((AsyncMemory, MEMORY_CALLS), (type(_a_session()), SESSION_CALLS)):
+        for name, member in inspect.getmembers(owner, inspect.isfunction):
+            if name.startswith("_"):
+                continue
+            told = set(inspect.signature(member).parameters) - {"self"}
+            assert told == set(table.get(name, {})), name
+    assert set(inspect.signature(AsyncMemory).parameters) == {"store", *PARTS}
+
+
+def _a_session():
+    return AsyncMemory(store=MemoryStore()).session("s")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Message.assistant("x", tool_calls=None),
+        lambda: Message.assistant("x", tool_calls=5),
+        lambda: Message.assistant("x", tool_calls="abc"),
+        lambda: Message.assistant("x", tool_calls=["abc"]),
+        lambda: Message.user(5),
+        lambda: Message.user(None),
+        lambda: Message.user(b"x"),
+        lambda: Message("bogus", "x"),
+        lambda: Message.user("x", created_at="now"),
+        lambda: Message.from_openai(5),
+        lambda: CompressionTrigger(5),
+        lambda: CompressionTrigger(None),
+    ],
+)
+def test_no_value_is_made_of_it(make):
+    with pytest.raises(UsageError):
+        make()
+
+
+async def test_the_manager_refuses_it_too():
+    store = MemoryStore()
+    await AsyncMemory(store=store).session("s").append(fill())
+    manager = ContextWindowManager(store)
+    for bad in NOT_A_NAME:
+        with pytest.raises(UsageError):
+            await manager.select_optimal_context(bad)
+    for budget in (5, {}, "8000", ContextBudget(system=5), ContextBudget(tools="abc")):
+        with pytest.raises(UsageError):
+            await manager.select_optimal_context("s", budget)
+    table = SESSION_CALLS["context"]
+    for name in ("view", "strategy", "sticky", "cache_cold", "allow_omission"):
+        for value in table[name]:
+            with pytest.raises(UsageError):
+                await manager.select_optimal_context("s", **{name: value})
+
+
+async def test_a_number_beyond_any_store_gives_what_there_is():
+    """A store's own numbers end at 64 bits; a larger one must not come out as its error."""
+    async with AsyncMemory.open(":memory:") as memory:
+        session = memory.session("s")
+        await session.append(fill())
+        assert await session.runs(limit=10**30) == await memory.runs(limit=10**30)
+        assert await session.summaries(10**30) == []
+        assert await session.messages(10**30) == []
+        assert len(await session.messages(0, 10**30)) == 12
+        assert len(await session.expand("L1.0", 10**30)) == 10
+
+
+async def test_a_summary_alone_tells_the_manager_its_session():
+    store = MemoryStore()
+    memory = AsyncMemory(store=store)
+    session = memory.session("s")
+    await session.append(fill())
+    (summary,) = await session.summaries(1)
+    manager = ContextWindowManager(store)
+    assert await manager.expand(summary) == await session.expand(summary)
+    assert await manager.expand(summary, None) == await session.expand(summary)
+    assert await manager.expand("L1.0", session_id="s") == await session.expand(summary)
+    with pytest.raises(UsageError, match="session_id"):
+        await manager.expand("L1.0")
+    with pytest.raises(UsageError, match="session"):
+        await manager.expand(summary, session_id="another")
+    with pytest.raises(NotFoundError):
+        await manager.expand("L1.0", session_id="another")
+
+
+def test_the_trigger_takes_a_stored_message_and_nothing_else(memory):
+    trigger = CompressionTrigger(HierarchyConfig.by_tokens(target=5, hard_limit=5))
+    session = memory.session("trigger")
+    session.append(Message.user("hello there, how are you today", created_at=NOON))
+    (stored,) = session.messages()
+    assert trigger.check(None, stored) == trigger.check(None, Arrival.of(stored))
+    for window, message in ((None, 5), (None, Message.user("x")), (5, stored), ("x", stored)):
+        with pytest.raises(UsageError):
+            trigger.check(window, message)
+
+
+def levels(*styles):
+    return HierarchyConfig(
+        levels=tuple(LevelConfig(target_ratio=0.5, style=style) for style in styles)
+    )
+
+
+@pytest.mark.parametrize(
+    ("styles", "told"),
+    [
+        (("bogus", "thematic", "executive"), r"level 1 .*summarise\.l1\.bogus"),
+        (("detailed", "bogus", "executive"), r"level 2 .*summarise\.l2\.bogus"),
+        (("detailed", "thematic"), r"level 3 .*summarise\.l3\.thematic.*add an entry for level 3"),
+        (("detailed", "thematic", "executive", "odd"), r"level 4 .*summarise\.l3\.odd"),
+    ],
+)
+def test_a_style_without_a_prompt_is_refused_at_construction(styles, told):
+    """Found out at the first update, it would be a failure hours after the mistake."""
+    with pytest.raises(ConfigError, match=told):
+        Memory(store=MemoryStore(), config=levels(*styles))
+    with pytest.raises(ConfigError, match=told):
+        AsyncMemory(store=MemoryStore(), config=levels(*styles))
+
+
+def test_a_style_with_a_prompt_of_ones_own_is_taken():
+    text = "name: mine\nversion: 1\nsections: A*\n[system]\nSay it.\n[user]\n{{record}}\n"
+    with Memory(
+        store=MemoryStore(),
+        config=levels("mine", "thematic", "executive"),
+        prompts={"summarise.l1.mine": text},
+    ) as memory:
+        assert memory.tenant == "default"
+
+
+def test_a_call_from_the_memorys_own_thread_is_refused_instead_of_hanging():
+    """on_progress runs on the loop's thread: a call from there would wait for itself."""
+    caught = []
+
+    def work():
+        with Memory(store=MemoryStore()) as memory:
+            session = memory.session("s")
+            session.append(fill())
+            calls = [
+                session.status,
+                session.messages,
+                session.update,
+                lambda: session.append(Message.user("one more")),
+                memory.sessions,
+                memory.close,
+            ]
+
+            def progress(_):
+                for call in calls:
+                    try:
+                        call()
+                    except UsageError as error:
+                        caught.append(str(error))
+
+            session.update(on_progress=progress)
+            assert len(session.messages()) == 12
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "the call waits for its own thread"
+    assert caught
+    assert len(caught) % 6 == 0
+    assert all("on_progress" in text for text in caught)

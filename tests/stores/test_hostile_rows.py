@@ -1,0 +1,159 @@
+"""A row that somebody else wrote into the file: refused by name, never believed, never a hang."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hiermem import AsyncMemory, HierarchyConfig, Message
+from hiermem.core.view import Seen, View
+from hiermem.errors import StoreCorruptError
+
+NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
+CONFIG = HierarchyConfig.by_tokens(target=60, hard_limit=90)
+SECRET = "PRIVATEROWCONTENT"
+
+
+async def make(path, count=60):
+    async with AsyncMemory.open(path, config=CONFIG) as memory:
+        session = memory.session("s")
+        await session.append(
+            Message.user(f"remark {n}: " + "the ferry leaves at noon " * 6,
+                         created_at=NOON + timedelta(minutes=n))
+            for n in range(count)
+        )  # fmt: skip
+        await session.update()
+        return await session.context(1_500)
+
+
+def edit(path, statement, *values):
+    with sqlite3.connect(path) as connection:
+        done = connection.execute(statement, values).rowcount
+    connection.close()
+    assert done > 0, "the edit met no row"
+
+
+async def reads(path, call):
+    async with AsyncMemory.open(path, config=CONFIG) as memory:
+        return await asyncio.wait_for(call(memory.session("s")), 20)
+
+
+async def refused(path, call):
+    with pytest.raises(StoreCorruptError) as caught:
+        await reads(path, call)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None or SECRET not in str(caught.value.__cause__)
+
+
+STATES = [
+    "garbage", "[]", "null", "5", '""', "{}", '{"format":1}', '{"format":2}', "[" * 100_000,
+    '{"format":1,"boundary":-1,"pieces":[],"opened":null,"serial":0}',
+    '{"format":1,"boundary":3,"pieces":[],"opened":null,"serial":0}',
+    '{"format":1,"boundary":0,"pieces":[],"opened":null,"serial":"x"}',
+    '{"format":1,"boundary":0,"pieces":[5],"opened":null,"serial":0}',
+    '{"format":1,"boundary":0,"pieces":[],"opened":5,"serial":0}',
+    '{"blocks":[[1,2]],"count":0,"tokens":0,"digest":"x"}',
+    '{"blocks":[],"count":"x","tokens":0,"digest":"x"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES, ids=range(len(STATES)))
+async def test_an_unreadable_view_costs_a_cache_miss_and_nothing_else(tmp_path, state):
+    path = tmp_path / "a.db"
+    first = await make(path)
+    assert any(block.kind == "view" for block in first.blocks)
+    edit(path, "UPDATE views SET state = ?", state)
+    again = await reads(path, lambda session: session.context(1_500))
+    assert again.coverage == 1.0
+    assert again.shared_prefix_tokens == 0
+    assert View.from_json(state) is None
+    assert Seen.from_json(state) is None
+
+
+async def test_a_view_with_one_value_changed_is_never_a_raw_error(tmp_path):
+    """Every value of a real state in turn, replaced by one of another kind."""
+    path = tmp_path / "a.db"
+    await make(path)
+    connection = sqlite3.connect(path)
+    states = [row[0] for row in connection.execute("SELECT state FROM views")]
+    connection.close()
+    views = [state for state in states if View.from_json(state)]
+    assert views
+    assert all(View.from_json(state) or Seen.from_json(state) for state in states)
+
+    def changed(value):
+        yield from (None, [], {}, "x", -1)
+        if isinstance(value, dict):
+            for key, held in value.items():
+                yield {name: item for name, item in value.items() if name != key}
+                for inner in changed(held):
+                    yield {**value, key: inner}
+        elif isinstance(value, list):
+            for place, held in enumerate(value):
+                for inner in changed(held):
+                    yield [*value[:place], inner, *value[place + 1 :]]
+
+    for state in states:
+        for hostile in changed(json.loads(state)):
+            text = json.dumps(hostile)
+            for found in (View.from_json(text), Seen.from_json(text)):
+                if found is not None:
+                    assert type(found).from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize(
+    "config", [SECRET, f'{{"target":"{SECRET}"}}', '{"target":0}', "{}", "[]", "null", ""]
+)
+async def test_a_garbled_configuration_is_damage_without_its_content(tmp_path, config):
+    path = tmp_path / "a.db"
+    await make(path)
+    edit(path, "UPDATE sessions SET config = ?", config)
+    for call in (
+        lambda session: session.context(1_500),
+        lambda session: session.update(),
+        lambda session: session.append(Message.user("one more")),
+        lambda session: session.flush(),
+        lambda session: session.status(),
+    ):
+        await refused(path, call)
+
+
+@pytest.mark.parametrize("children", [["L2.0"], ["L3.0"], ["L1.0", "L2.0"]])
+async def test_a_circle_of_summaries_is_damage_and_not_a_hang(tmp_path, children):
+    path = tmp_path / "a.db"
+    await make(path)
+    edit(path, "UPDATE nodes SET children = ? WHERE id = 'L2.0'", json.dumps(children))
+    await refused(path, lambda session: session.expand("L2.0", None))
+    await refused(path, lambda session: session.forest())
+
+
+async def test_levels_that_do_not_fit_the_ids_are_damage(tmp_path):
+    path = tmp_path / "a.db"
+    await make(path)
+    edit(path, "UPDATE nodes SET level = 9 WHERE id = 'L1.0'")
+    await refused(path, lambda session: session.expand("L2.0", None))
+    await refused(path, lambda session: session.forest())
+
+
+@pytest.mark.parametrize("children", [["L1.0"], ["L1.0"] * 5, ["L1.0", "L1.2"], ["L1.0", "L1.99"]])
+async def test_children_that_do_not_cover_their_summary_are_damage(tmp_path, children):
+    """A child left out would be history left out; one named twice, history shown twice."""
+    path = tmp_path / "a.db"
+    await make(path)
+    edit(path, "UPDATE nodes SET children = ? WHERE id = 'L2.0'", json.dumps(children))
+    await refused(path, lambda session: session.expand("L2.0", None))
+    await refused(path, lambda session: session.forest())
+
+
+async def test_a_message_missing_from_the_middle_is_damage(tmp_path):
+    path = tmp_path / "a.db"
+    await make(path)
+    edit(path, "DELETE FROM messages WHERE message & 4294967295 IN (3, 58)")
+    await refused(path, lambda session: session.context(1_500))
+    await refused(path, lambda session: session.context(100_000))
+    await refused(path, lambda session: session.messages())
+    await refused(path, lambda session: session.expand("L2.0", None))

@@ -1,0 +1,49 @@
+"""Which settings are refused when they are made, each with an error of the library."""
+
+import pytest
+
+from hiermem.config import ContextPolicy, HierarchyConfig, LevelConfig
+from hiermem.errors import ConfigError, ConvergenceError
+
+
+@pytest.mark.parametrize("preset", [HierarchyConfig.by_tokens, HierarchyConfig.by_chars])
+def test_p8_no_more_than_200_tokens_may_be_kept_word_for_word(preset):
+    assert preset(verbatim_tokens=200).verbatim_tokens == 200
+    for over in (201, 10**6):
+        with pytest.raises(ConvergenceError, match="verbatim_tokens"):
+            preset(verbatim_tokens=over)
+    with pytest.raises(ConfigError):
+        preset(verbatim_tokens=0)
+
+
+def test_p8_a_higher_threshold_does_not_make_room_for_a_higher_floor():
+    levels = (LevelConfig(target_ratio=0.5, style="detailed", floor=5000),)
+    with pytest.raises(ConvergenceError):
+        HierarchyConfig.by_tokens(verbatim_tokens=5000, levels=levels)
+    with pytest.raises(ConvergenceError):
+        HierarchyConfig.by_tokens(levels=levels)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"zone_rewrite": 0.5},
+        {"zone_limit": 0.05},
+        {"watermark": 0.4},
+        {"watermark": 0.9},
+        {"replan": 0.05},
+    ],
+)
+def test_a_cut_that_frees_nothing_is_refused(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        ContextPolicy(**wrong)
+
+
+def test_a_rewrite_up_to_the_limit_is_allowed():
+    assert ContextPolicy(zone_rewrite=0.3).zone_rewrite == 0.3
+
+
+@pytest.mark.parametrize("more", [{}, {"wiggle": 0.1}, {"group_chars": 500}])
+def test_no_levels_at_all_are_refused_in_the_librarys_words(more):
+    with pytest.raises(ConfigError, match="levels"):
+        HierarchyConfig.by_chars(levels=(), **more)
