@@ -104,11 +104,14 @@ def test_a_strategy_follows_what_can_change_a_text_and_nothing_else():
         level_plan(config, model="n"),
         level_plan(config, level=2),
         level_plan(HierarchyConfig.by_tokens(temperature=0.1)),
-        level_plan(HierarchyConfig.by_tokens(verbatim_tokens=300)),
         level_plan(HierarchyConfig.by_tokens(ratio_only=True)),
         level_plan(config, template=load(1, "concise")),
     ):
         assert other.strategy != base
+    low = (*config.levels[:2], config.levels[2].model_copy(update={"floor": 100}))
+    lower = level_plan(HierarchyConfig.by_tokens(levels=low)).strategy
+    short = HierarchyConfig.by_tokens(levels=low, verbatim_tokens=150)
+    assert level_plan(short).strategy != lower
 
 
 def test_a_dirty_node_is_clean_if_its_inputs_say_what_they_said():
