@@ -228,7 +228,9 @@ async def test_the_manager_refuses_it_too():
     for bad in NOT_A_NAME:
         with pytest.raises(UsageError):
             await manager.select_optimal_context(bad)
-    for budget in (5, {}, "8000", ContextBudget(system=5), ContextBudget(tools="abc")):
+    with pytest.raises(UsageError):
+        ContextBudget(tools="abc")
+    for budget in (5, {}, "8000", ContextBudget(system=5)):
         with pytest.raises(UsageError):
             await manager.select_optimal_context("s", budget)
     table = SESSION_CALLS["context"]
