@@ -30,7 +30,7 @@ from hiermem.engine.graph import AsyncGraph, tri_vector
 from hiermem.engine.handle import Handle, config_from, utc_now
 from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.engine.update import update as run_update
-from hiermem.errors import MemoryClosedError
+from hiermem.errors import MemoryClosedError, UsageError
 from hiermem.extractor import ModelLike, SemanticGraphExtractor
 from hiermem.protocols import RunRecord, Store, TokenCounter
 from hiermem.tokens import default_counter
@@ -451,6 +451,16 @@ class AsyncSession:
 
         See SemanticGraphExtractor.execute_tri_vector_extraction.
         """
+        if options is not None and not isinstance(options, ExtractionOptions):
+            raise UsageError(f"options is {type(options).__name__}; it must be ExtractionOptions")
+        if on_progress is not None:
+            arguments.function(on_progress, "on_progress")
+        if max_calls is not None:
+            arguments.whole(max_calls, "max_calls")
+        if max_tokens is not None:
+            arguments.whole(max_tokens, "max_tokens")
+        if deadline is not None:
+            arguments.seconds(deadline, "deadline")
         memory = self._memory
         extractor = SemanticGraphExtractor.over(
             self._handle,

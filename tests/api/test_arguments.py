@@ -65,6 +65,13 @@ SESSION_CALLS = {
     "messages": {"start": (*NOT_A_COUNT, None, "a"), "stop": NOT_A_COUNT},
     "summaries": {"level": ("x", 0, -1, 1.5, True)},
     "runs": {"limit": (*NOT_A_COUNT, None)},
+    "extract": {
+        "options": (5, "x", {"a": 1}),
+        "on_progress": (5, "print"),
+        "max_calls": NOT_A_COUNT,
+        "max_tokens": NOT_A_COUNT,
+        "deadline": ("1", -1, math.nan, math.inf, True, 10**400),
+    },
     "tick": {"now": ("now", None, 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC))},
     "append": {"messages": (5, None, "hello", b"x", {"role": "user"}, [5], [None])},
 }

@@ -756,7 +756,8 @@ async def test_summaries_are_joined_in_at_most_log_rounds(store):
     """At most ceil(log2 N) + 1 rounds, each request within the limit, each step paid once."""
 
     def script(request):
-        return None if request.task == "extract" else "- joined " + "word " * 40
+        said = " ".join(request.inputs[0].text.split()[:40])
+        return None if request.task == "extract" else "- joined " + said
 
     def wordy(request):
         if request.task != "extract":
@@ -896,3 +897,34 @@ async def test_an_empty_record_needs_no_call(store):
     report = await session.extract(options())
     assert (report.outcome, report.calls) == ("ok", 0)
     assert report.tri_vector.entities == ()
+
+
+# -- the edges of the threshold and of what is paid for
+
+
+async def test_the_estimate_is_what_the_threshold_is_compared_with(store):
+    """Broken once: a session whose estimate met the threshold was parted all the same."""
+    session = await said(store, scripted(), talk(12))
+    whole = await session.extract(options())
+    at = await session.extract(options(safe_processing_tokens=whole.estimate))
+    under = await session.extract(options(safe_processing_tokens=whole.estimate - 1))
+    assert (at.chunked, under.chunked) == (False, True)
+
+
+async def test_one_more_digit_in_the_number_of_messages_moves_no_boundary():
+    """Broken once: the prompt told the number, and one token less room moved every chunk."""
+    letters = FunctionCounter(len, name="letters")
+    memory = AsyncMemory(store=MemoryStore(), llm=scripted(), token_counter=letters)
+    session = memory.session("s")
+    everything = list(talk(51))
+    await session.append(everything[:98])
+    limit = (await session.extract(options())).estimate // 2
+    first = await session.extract(options(safe_processing_tokens=limit))
+    assert len(first.chunks) > 2
+    await session.append(everything[98:100])
+    again = await session.extract(options(safe_processing_tokens=limit))
+    made = [chunk for chunk in again.chunks if chunk.status == "made"]
+    assert len(made) <= 2
+    assert [chunk.span for chunk in again.chunks[:-2]] == [
+        chunk.span for chunk in first.chunks[: len(again.chunks) - 2]
+    ]

@@ -20,6 +20,7 @@ from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.trivector import answer_schema
 
 __all__ = [
+    "AROUND",
     "FRAME",
     "REPAIR_ROOM",
     "STYLE",
@@ -41,6 +42,8 @@ FRAME: Final = 4
 REPAIR_ROOM: Final = 160
 #: Tokens that the two hashes around a record and the figures of its facts may differ by.
 _SLACK: Final = 48
+#: What a request may take beside its prompt, record and answer.
+AROUND: Final = _SLACK + REPAIR_ROOM
 STYLE: Final = "extract"
 _WHY_CAP: Final = 400
 
@@ -101,7 +104,7 @@ def room(template: PromptTemplate, *, facts: Facts, limit: int, reserve: int, co
     repair adds and the ``reserve`` for the answer. Raises ConfigError where that is nothing.
     """
     around = request_tokens(render(template, (), facts=facts), count) + schema_tokens(count)
-    left = limit - around - _SLACK - REPAIR_ROOM - reserve
+    left = limit - around - AROUND - reserve
     if left < 1:
         raise ConfigError(
             f"safe_processing_tokens is {limit}; the prompt, a repair and the answer alone take "

@@ -31,7 +31,6 @@ from hiermem.core.extract_plan import (
     ExtractionProgress,
     ExtractionReport,
     Failure,
-    Kept,
     PhaseReport,
 )
 from hiermem.core.finish import finish
@@ -53,6 +52,8 @@ _log = logging.getLogger("hiermem.extract")
 #: Seconds between two looks at tasks that are being drained, and how long answers are waited for.
 _DRAIN_STEP: Final = 0.01
 _DRAIN: Final = 30.0
+#: The largest figure that a prompt may have to bear for the number of messages.
+_MOST_MESSAGES: Final = 999_999_999
 
 
 async def extract(
@@ -153,9 +154,11 @@ async def _parted(shop: Shop) -> _Parts:
     template = shop.templates[prompts_key()]
     room = None
     if shop.limit.tokens is not None:
+        # The room must not change as the session grows: one token less would move every boundary,
+        # and every chunk would be paid for again.
         room = extract_prompt.room(
             template,
-            facts=facts,
+            facts=replace(facts, messages=_MOST_MESSAGES),
             limit=shop.limit.tokens,
             reserve=shop.answer,
             count=count,
@@ -189,8 +192,9 @@ async def _parted(shop: Shop) -> _Parts:
             cut=cut,
         )
         tokens = sum(each.tokens for each in measured)
+        most = replace(facts, messages=_MOST_MESSAGES)
         around = extract_prompt.request_tokens(
-            extract_prompt.render(template, (), facts=facts), count
+            extract_prompt.render(template, (), facts=most), count
         ) + extract_prompt.schema_tokens(count)
         return _Parts(chunks, tokens, around, room is not None and tokens > room)
 
@@ -246,7 +250,7 @@ class _Extraction:
 
     async def _agenda(self) -> Agenda:
         shop = self.shop
-        kept = await asyncio.to_thread(_readable, await shop.ledger.kept())
+        kept = await shop.ledger.kept()
         agenda = plan.agenda(self.parts.chunks, kept, shop.policy)
         by_id = {chunk.id: chunk for chunk in self.parts.chunks}
         for id_, each in agenda.reuse.items():
@@ -369,7 +373,7 @@ class _Extraction:
             chunking="unknown_window"
             if unknown
             else ("over_threshold" if parts.chunked else "under_threshold"),
-            estimate=parts.overhead + parts.tokens + shop.answer,
+            estimate=parts.overhead + parts.tokens + extract_prompt.AROUND + shop.answer,
             threshold=shop.limit.tokens,
             model=shop.llm.name,
             live=shop.llm.remote,
@@ -414,11 +418,6 @@ class _Extraction:
             _log.warning(
                 "run %s: its end was not recorded: %s", shop.run_id, type(failure).__name__
             )
-
-
-def _readable(kept: Mapping[str, Kept]) -> dict[str, Kept]:
-    """Leave out answers whose record was damaged; they are asked for again."""
-    return {key: each for key, each in kept.items() if each.value() is not None}
 
 
 def _graph(answered: Sequence[Made]) -> Graph:

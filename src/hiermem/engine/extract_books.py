@@ -87,7 +87,7 @@ class ExtractionBooks:
         found: dict[str, Kept] = {}
         for record in await self._store.records(CHUNK, scope=self._session_id, limit=_ALL):
             body = read_kept(record.body)
-            if isinstance(body, Kept):
+            if isinstance(body, Kept) and body.value() is not None:
                 found[record.key] = body
         return found
 
@@ -290,7 +290,11 @@ class ExtractionBooks:
         found = await self._steady(
             lambda: self._store.records(CHUNK, scope=self._session_id, key=chunk.input_hash)
         )
-        return (found[0], read_kept(found[0].body)) if found else (None, None)
+        if not found:
+            return None, None
+        body = read_kept(found[0].body)
+        # An answer whose record was damaged is none: it is asked for again and written over.
+        return found[0], None if isinstance(body, Kept) and body.value() is None else body
 
     async def _put(self, key: str, body: str, version: int) -> Record | None:
         """Write a chunk's record over ``version``; None where another one is stored."""

@@ -73,7 +73,9 @@ async def summarise(shop: Shop, texts: Sequence[str]) -> Summary:
         if summary.failure is not None:
             summary.degraded = True
             left = [await asyncio.to_thread(_selected, shop, left)]
-    await shop.ledger.prune_joined(keys, shop.strategy)
+    if summary.failure is None:
+        # After a failure the steps beyond it were not reached; they are paid for and stay.
+        await shop.ledger.prune_joined(keys, shop.strategy)
     summary.text = left[0] if left else ""
     return summary
 
