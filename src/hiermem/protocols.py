@@ -7,10 +7,26 @@ the conditions that an implementer must meet; ``hiermem.testing`` checks them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from hiermem.effects import (
+    Attempt,
+    Block,
+    Changes,
+    Deciding,
+    KeyEntry,
+    LogEvent,
+    NodeTally,
+    NodeWrite,
+    Record,
+    RecordWrite,
+    RunRecord,
+    Scrubbed,
+    Snapshot,
+    Spent,
+    ViewRecord,
+)
 from hiermem.types import Node, Revision, Role, SessionRecord, StoredMessage, Trust, Unit
 
 __all__ = [
@@ -163,145 +179,6 @@ class LLM(Protocol):
 # Stores
 
 
-@dataclass(frozen=True, slots=True)
-class KeyEntry:
-    """What a store remembers of a message key. ``fingerprint`` is None once it was erased."""
-
-    index: int
-    fingerprint: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What a write decides on: the session's record and the asked-for keys that exist."""
-
-    session: SessionRecord | None
-    keys: Mapping[str, KeyEntry]
-
-
-@dataclass(frozen=True, slots=True)
-class LogEvent:
-    """An event of a session's log that is not a message: it took place before message ``at``."""
-
-    kind: Literal["flush", "close", "reopen", "tick", "reconfigure"]
-    at: int
-    when: datetime
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Changes(Generic[T]):
-    """The effects of one decision, committed together or not at all.
-
-    ``session`` replaces (or creates) the record; its ``version`` must be one above the snapshot's.
-    ``messages`` are appended; ``keys`` are the (key, entry) pairs they claim. ``flags`` adds a flag
-    to messages by index. ``nodes`` are inserted, or replace the node of the same id. ``parents``
-    sets the parent of nodes by id. ``drop`` removes nodes (provisional ones) and their revisions.
-    Where ``session`` is None nothing is written at all. A store refuses changes that contradict
-    what it holds (an index or version that is not the next, a key that is taken, a flag or parent
-    for something missing) with UsageError. Setting a parent raises the node's version.
-    """
-
-    result: T
-    session: SessionRecord | None = None
-    messages: tuple[StoredMessage, ...] = ()
-    keys: tuple[tuple[str, KeyEntry], ...] = ()
-    flags: tuple[tuple[int, str], ...] = ()
-    nodes: tuple[Node, ...] = ()
-    parents: tuple[tuple[str, str], ...] = ()
-    drop: tuple[str, ...] = ()
-    events: tuple[LogEvent, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NodeWrite:
-    """One compare-and-swap on a node: applied only where its stored version is ``expected``.
-
-    ``node`` is written whole, with ``version == expected + 1``; ``revision`` is inserted where
-    given (its number is the node's new ``revision``). ``inputs`` are (node id, revision number)
-    pairs that must still be what serves, for the write to count.
-    """
-
-    node: Node
-    expected: int
-    revision: Revision | None = None
-    inputs: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One journalled model call, written before the call and again after it.
-
-    One that was started and never ended was cut off; it is reported as ``unknown``.
-    """
-
-    id: str
-    run_id: str
-    session_id: str
-    node_id: str
-    number: int
-    model: str
-    started_at: datetime
-    outcome: Literal["started", "ok", "rejected", "error", "unknown"] = "started"
-    reason: str = ""
-    tokens_in: int = 0
-    tokens_out: int = 0
-    ended_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """One journalled execution. ``outcome`` is "running" until it ends."""
-
-    id: str
-    kind: Literal["update", "consolidation", "extraction", "embedding", "erasure"]
-    subject: str
-    started_at: datetime
-    ended_at: datetime | None = None
-    outcome: Literal["running", "ok", "partial", "error", "interrupted"] = "running"
-    detail: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ViewRecord:
-    """The sticky state of one selection: what it showed, under (session, view name)."""
-
-    session_id: str
-    name: str
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A small document of a tenant, for what is neither message nor node: extractions, notes.
-
-    It is known by (kind, scope, key); ``scope`` is what it belongs to, such as a session's id.
-    ``body`` is a text that the store does not look into. ``version`` is 1 when it is new and one
-    more at every write; it begins again at 1 after the record was deleted.
-    """
-
-    kind: str
-    scope: str
-    key: str
-    body: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class RecordWrite:
-    """One write of a record: insert or replace it by ``body``, or delete it where that is None.
-
-    ``expected`` is the version that must be stored for the write to count, 0 for no record; None
-    writes whatever is there. Deleting what does not exist changes nothing.
-    """
-
-    kind: str
-    scope: str
-    key: str
-    body: str | None
-    expected: int | None = None
-
-
 @runtime_checkable
 class TenantStore(Protocol):
     """One tenant's part of a store. Nothing here can reach another tenant's rows.
@@ -311,6 +188,13 @@ class TenantStore(Protocol):
     all that was committed before they began. Lists come in the order stated. Returned values are
     frozen or fresh: changing them changes nothing stored. Two names are equal only if they are the
     same string, code point by code point.
+
+    A session has one tree of summaries that serves, whose number its record names, and at times
+    another that is being built. Methods that take ``tree`` mean the serving one where it is None.
+
+    A session's ``epoch`` is raised by whatever takes content back. A write that was worked out from
+    reads of an earlier epoch must not land: those that take ``epoch`` (or ``epochs``, by session
+    id) write nothing and give False where it is no longer the session's, or the session is gone.
     """
 
     @property
@@ -332,6 +216,13 @@ class TenantStore(Protocol):
         """Give all sessions, in the order of their creation."""
         ...
 
+    async def forks(self, session_id: str) -> list[SessionRecord]:
+        """Give the sessions that were forked from this one, in the order of their creation.
+
+        It costs what it returns, not what the tenant holds.
+        """
+        ...
+
     async def mutate(
         self,
         session_id: str,
@@ -347,6 +238,27 @@ class TenantStore(Protocol):
         """
         ...
 
+    async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
+        """Run a decision that reads as it goes and commit what it decides, atomically.
+
+        ``decide`` is called once, inside the transaction; what the generator yields is answered
+        from the state that its changes will be made on, and no other write to this tenant happens
+        in between. It neither waits nor does I/O; what it raises is re-raised here and nothing is
+        written.
+        """
+        ...
+
+    async def erase_all(self) -> int:
+        """Remove everything that is kept for this tenant; give the number of sessions."""
+        ...
+
+    async def scrub(self) -> Scrubbed:
+        """Take what was removed out of the store's bytes too, and out of the backups it made.
+
+        What cannot be done now, because somebody else has the store open, is said, not raised.
+        """
+        ...
+
     # -- messages
 
     async def messages(
@@ -355,31 +267,63 @@ class TenantStore(Protocol):
         """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
         ...
 
+    async def versions(self, session_id: str, index: int) -> list[StoredMessage]:
+        """Give what the message was before its edits, oldest first; [] where it was never edited.
+
+        Nothing is left of one that was erased.
+        """
+        ...
+
     async def events(self, session_id: str) -> list[LogEvent]:
         """Give the log's events that are not messages, in the order they were written."""
         ...
 
     # -- nodes and revisions
 
-    async def nodes(self, session_id: str, ids: Sequence[str]) -> list[Node]:
+    async def nodes(
+        self, session_id: str, ids: Sequence[str], *, tree: int | None = None
+    ) -> list[Node]:
         """Give the nodes with these ids that exist, in the order of ``ids``."""
         ...
 
     async def level(
-        self, session_id: str, level: int, start: int, stop: int | None = None
+        self,
+        session_id: str,
+        level: int,
+        start: int,
+        stop: int | None = None,
+        *,
+        tree: int | None = None,
     ) -> list[Node]:
         """Give the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
         ...
 
-    async def levels(self, session_id: str) -> dict[int, int]:
+    async def levels(self, session_id: str, *, tree: int | None = None) -> dict[int, int]:
         """Give the number of sealed nodes of each level that has any."""
         ...
 
-    async def provisional(self, session_id: str) -> list[Node]:
+    async def covering(
+        self, session_id: str, thread: str, index: int, *, tree: int | None = None
+    ) -> list[Node]:
+        """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+
+        It costs what it returns, not what the session holds.
+        """
+        ...
+
+    async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
         """Give the nodes that are not sealed, by level, then id."""
         ...
 
-    async def unfinished(self, session_id: str, level: int, after: int, limit: int) -> list[Node]:
+    async def unfinished(
+        self,
+        session_id: str,
+        level: int,
+        after: int,
+        limit: int,
+        *,
+        tree: int | None = None,
+    ) -> list[Node]:
         """Give up to ``limit`` nodes of ``level`` that an update may have to make, by ordinal.
 
         These are the sealed ones with ``ordinal > after`` that are not active, or are degraded or
@@ -387,7 +331,31 @@ class TenantStore(Protocol):
         """
         ...
 
-    async def revisions(self, session_id: str, wanted: Sequence[tuple[str, int]]) -> list[Revision]:
+    async def outdated(
+        self, session_id: str, level: int, strategies: Sequence[str], after: int, limit: int
+    ) -> list[Node]:
+        """Give up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal.
+
+        These are the ones with ``ordinal > after`` whose serving revision's ``strategy`` is not
+        among ``strategies``. It may cost what the level holds.
+        """
+        ...
+
+    async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Give up to ``limit`` ids of sessions with unfinished nodes in the tree that serves.
+
+        They come in the order of the sessions' creation, those after the session ``after`` where it
+        is given. It costs what it returns, not what the tenant holds.
+        """
+        ...
+
+    async def tally(self, session_id: str, *, tree: int | None = None) -> list[NodeTally]:
+        """Add up the sealed nodes by level, then status."""
+        ...
+
+    async def revisions(
+        self, session_id: str, wanted: Sequence[tuple[str, int]], *, tree: int | None = None
+    ) -> list[Revision]:
         """Give the revisions with these (node id, number) that exist, in the order wanted."""
         ...
 
@@ -401,6 +369,7 @@ class TenantStore(Protocol):
         writes: Sequence[NodeWrite],
         *,
         attempts: Sequence[Attempt] = (),
+        tree: int | None = None,
     ) -> list[bool]:
         """Apply each write whose expectations hold and tell, in order, which did.
 
@@ -414,6 +383,10 @@ class TenantStore(Protocol):
         """Insert the run, or replace the one of the same id."""
         ...
 
+    async def run(self, run_id: str) -> RunRecord | None:
+        """Give the run of that id, or None."""
+        ...
+
     async def runs(self, *, subject: str | None = None, limit: int = 100) -> list[RunRecord]:
         """Give the newest runs first, of one subject where given."""
         ...
@@ -424,12 +397,16 @@ class TenantStore(Protocol):
         """Give the journalled attempts in the order they started, filtered where asked."""
         ...
 
+    async def spent(self, session_id: str | None = None) -> Spent:
+        """Add up the journalled attempts of one session, or of the tenant."""
+        ...
+
     async def view(self, session_id: str, name: str) -> ViewRecord | None:
         """Give the stored view, or None."""
         ...
 
-    async def put_view(self, view: ViewRecord) -> None:
-        """Insert the view, or replace the one of the same session and name."""
+    async def put_view(self, view: ViewRecord, *, epoch: int | None = None) -> bool:
+        """Insert the view, or replace the one of the same session and name; say whether."""
         ...
 
     # -- records
@@ -444,12 +421,33 @@ class TenantStore(Protocol):
         """
         ...
 
-    async def put_records(self, writes: Sequence[RecordWrite]) -> bool:
+    async def put_records(
+        self, writes: Sequence[RecordWrite], *, epochs: Mapping[str, int] | None = None
+    ) -> bool:
         """Apply all of the writes, or none where an expectation fails; say which.
 
         Every expectation is about what was stored before the call. Raises UsageError, writing
         nothing, where two writes are of one record or an expected version is below 0.
         """
+        ...
+
+    # -- blocks
+
+    async def blocks(
+        self, session_id: str, kind: str, start: int = 0, stop: int | None = None
+    ) -> list[Block]:
+        """Give the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
+        ...
+
+    async def put_blocks(self, session_id: str, blocks: Sequence[Block], *, epoch: int) -> bool:
+        """Insert the blocks, or replace those of the same kind and start; say whether.
+
+        Rewriting a message drops, in the same transaction, the blocks that hold its index.
+        """
+        ...
+
+    async def drop_blocks(self, session_id: str, kind: str) -> None:
+        """Remove all blocks of that kind."""
         ...
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "Revision",
     "Role",
     "SessionRecord",
+    "SizeUnit",
     "Span",
     "Status",
     "StoredMessage",
@@ -40,6 +41,8 @@ __all__ = [
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 MessageState: TypeAlias = Literal["live", "erased", "quarantined"]
 Status: TypeAlias = Literal["pending", "generating", "active", "failed"]
+#: What sizes are measured in: tokens as rendered, or code points.
+SizeUnit: TypeAlias = Literal["tokens", "chars"]
 #: How far a text may be believed; a summary's trust is the lowest of its sources'.
 Trust: TypeAlias = Literal["tool", "conversation", "system"]
 
@@ -333,6 +336,9 @@ class Node:
     are the same in tokens. ``linked`` marks a window that shares a message or an exchange group
     with the window before it in its thread. ``version`` changes with every write to the node and is
     what commits compare. ``revision`` is the number of the serving revision, 0 where none is made.
+    ``unit`` is what its sizes were measured in when it was sealed. ``forced`` asks for a new text
+    although nothing that it is made from changed. ``since`` is when a made node last came to want
+    making; None for one that waits since it was sealed.
     """
 
     id: str
@@ -363,6 +369,9 @@ class Node:
     stale: bool = False
     lease_owner: str | None = None
     lease_until: datetime | None = None
+    unit: SizeUnit = "tokens"
+    forced: bool = False
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,7 +518,11 @@ class SessionRecord:
     """What is stored of a session besides its log.
 
     ``config`` is the canonical JSON of its HierarchyConfig, ``state`` that of the fold
-    (``hiermem.core.state``), both opaque to the store. ``version`` counts the writes.
+    (``hiermem.core.state``), both opaque to the store. ``version`` counts the writes, ``epoch``
+    those that took content back or changed it: what was read in an earlier epoch may be kept
+    nowhere. ``tree`` is the number of the tree that serves; ``build``, opaque too, says where a
+    re-pack into another tree stands, "" while there is none. A fork names the session it was
+    ``forked_from`` and shares its first ``forked_at`` messages.
     """
 
     id: str
@@ -522,3 +535,8 @@ class SessionRecord:
     state: str = ""
     closed: bool = False
     version: int = 0
+    epoch: int = 0
+    tree: int = 0
+    build: str = ""
+    forked_from: str | None = None
+    forked_at: int = 0

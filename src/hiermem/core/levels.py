@@ -101,6 +101,7 @@ def window_node(seal: Seal, *, thread: str, ordinal: int, config: HierarchyConfi
         first_at=moment(content.min_at),
         last_at=moment(content.max_at),
         linked=seal.linked,
+        unit=config.unit,
     )
 
 
@@ -128,6 +129,7 @@ def group_node(level: int, ordinal: int, group: Sequence[Root], config: Hierarch
         verbatim=verbatim,
         first_at=moment(min(child.first for child in group)),
         last_at=moment(max(child.last for child in group)),
+        unit=config.unit,
     )
 
 

@@ -7,18 +7,37 @@ Each is answered by a list in the order that the store's method of the same mean
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from hiermem.effects import (
+    Need,
+    NeedCovering,
+    NeedEvents,
+    NeedForks,
+    NeedLevel,
+    NeedMessages,
+    NeedNodes,
+    NeedRecords,
+    NeedRevisions,
+    NeedSession,
+    NeedViews,
+)
 from hiermem.types import Node, Revision, StoredMessage
 
 __all__ = [
     "Need",
+    "NeedCovering",
+    "NeedEvents",
+    "NeedForks",
     "NeedLevel",
     "NeedMessages",
     "NeedNodes",
+    "NeedRecords",
     "NeedRevisions",
+    "NeedSession",
+    "NeedViews",
     "Reading",
+    "inside",
     "level",
     "messages",
     "nodes",
@@ -29,38 +48,6 @@ __all__ = [
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class NeedMessages:
-    """The messages with ``start <= index < stop``."""
-
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class NeedNodes:
-    """The nodes with these ids."""
-
-    ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NeedLevel:
-    """The sealed nodes of ``level`` with ``start <= ordinal < stop``."""
-
-    level: int
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class NeedRevisions:
-    """The revisions with these (node id, number)."""
-
-    wanted: tuple[tuple[str, int], ...]
-
-
-Need: TypeAlias = NeedLevel | NeedMessages | NeedNodes | NeedRevisions
 #: A decision that reads as it goes: yields needs, is sent their answers, returns its result.
 Reading: TypeAlias = Generator[Need, Any, T]
 
@@ -100,3 +87,15 @@ def revisions(wanted: Sequence[tuple[str, int]]) -> Reading[list[Revision]]:
         return []
     found: list[Revision] = yield NeedRevisions(tuple(wanted))
     return found
+
+
+def inside(session_id: str, reading: Reading[T]) -> Generator[tuple[str, Need], Any, T]:
+    """Run ``reading`` as part of a decision about several sessions: its needs are this one's."""
+    reply: Any = None
+    while True:
+        try:
+            need = reading.send(reply)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        reply = yield session_id, need

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -366,13 +366,10 @@ def _advanced(
     record: SessionRecord, folded: Folded, *, about: About | None = None, closed: bool | None = None
 ) -> SessionRecord:
     """Give the record after a fold; a title or participants given later replace the earlier."""
-    return SessionRecord(
-        id=record.id,
+    return replace(
+        record,
         title=about.title if about and about.title is not None else record.title,
         participants=(about.participants if about else ()) or record.participants,
-        config=record.config,
-        counter=record.counter,
-        created_at=record.created_at,
         messages=folded.state.next_index,
         state=folded.state.to_json(),
         closed=record.closed if closed is None else closed,

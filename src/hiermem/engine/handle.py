@@ -16,7 +16,14 @@ from typing import Any, TypeVar
 
 from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
 from hiermem.core.fence import tenant_key
-from hiermem.core.needs import Need, NeedLevel, NeedMessages, NeedNodes, Reading
+from hiermem.core.needs import (
+    Need,
+    NeedLevel,
+    NeedMessages,
+    NeedNodes,
+    NeedRevisions,
+    Reading,
+)
 from hiermem.core.state import SessionState
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import TenantStore, TokenCounter
@@ -132,7 +139,9 @@ class Handle:
             return await self.store.nodes(session_id, need.ids)
         if isinstance(need, NeedLevel):
             return await self.store.level(session_id, need.level, need.start, need.stop)
-        return await self.store.revisions(session_id, need.wanted)
+        if isinstance(need, NeedRevisions):
+            return await self.store.revisions(session_id, need.wanted)
+        raise AssertionError(f"{type(need).__name__} is answered inside a transaction only")
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,374 @@
+"""What passes between a decision and a store: what is read, what is written, what is journalled.
+
+All of it is frozen data. The one rule: a value here says what shall hold afterwards, never how; a
+store makes it so, atomically, and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
+
+__all__ = [
+    "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "KeyEntry", "LogEvent", "Need",
+    "NeedCovering", "NeedEvents", "NeedForks", "NeedLevel", "NeedMessages", "NeedNodes",
+    "NeedRecords", "NeedRevisions", "NeedSession", "NeedViews", "NodeTally", "NodeWrite", "Record",
+    "RecordWrite", "Rewrite", "RunRecord", "Scrubbed", "Snapshot", "Spent", "ViewRecord",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEntry:
+    """What a store remembers of a message key. ``fingerprint`` is None once it was erased."""
+
+    index: int
+    fingerprint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a write decides on: the session's record and the asked-for keys that exist."""
+
+    session: SessionRecord | None
+    keys: Mapping[str, KeyEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """An event of a session's log that is not a message: it took place before message ``at``.
+
+    ``detail`` is what replaying the log needs beside the messages, as JSON or a time; it never
+    holds text of a message.
+    """
+
+    kind: Literal[
+        "flush", "close", "reopen", "tick", "reconfigure", "edit", "erase", "quarantine", "repack"
+    ]
+    at: int
+    when: datetime
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A stored message's row, replaced by ``message``, which bears the same index.
+
+    Where ``keep`` is set, what stood there before stays readable as an earlier version. Where it is
+    not, it goes, and with it every earlier version; the message's key, if it has one, stays
+    reserved with no fingerprint. Either way the blocks that hold the index are dropped.
+    """
+
+    message: StoredMessage
+    keep: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a new session takes from ``source``: its first ``stop`` messages, and texts.
+
+    The messages come with their earlier versions and the keys that they claim. ``revisions`` are
+    (node id, number) pairs of the source's serving tree; each is copied under the same name.
+    """
+
+    source: str
+    stop: int
+    revisions: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[T]):
+    """The effects of one decision on one session, committed together or not at all.
+
+    They are made in the order of the fields. ``session`` replaces (or creates) the record; its
+    ``version`` must be one above the one before. ``copy`` fills a session that is new. ``messages``
+    are appended; ``keys`` are the (key, entry) pairs they claim. ``flags`` adds a flag to messages
+    by index. ``rewrites`` replace messages that exist. ``drop_tree`` removes all nodes and
+    revisions of one tree. ``drop`` removes nodes and their revisions; ``forget`` removes all
+    revisions of nodes, which stay. ``nodes`` are inserted, or replace the node of the same id.
+    ``parents`` sets the parent of nodes by id and raises their version. ``drop``, ``forget``,
+    ``nodes`` and ``parents`` speak of the tree numbered ``tree``, None being the one that the
+    record names. ``drop_views`` are names of views, ``drop_records`` the (kind, key) of records
+    whose scope is the session.
+
+    Where ``session`` is None nothing is written at all. A store refuses changes that contradict
+    what it holds (an index or version that is not the next, a key that is taken, a flag, rewrite or
+    parent for something missing) with UsageError.
+    """
+
+    result: T
+    session: SessionRecord | None = None
+    copy: Copy | None = None
+    messages: tuple[StoredMessage, ...] = ()
+    keys: tuple[tuple[str, KeyEntry], ...] = ()
+    flags: tuple[tuple[int, str], ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
+    drop_tree: int | None = None
+    drop: tuple[str, ...] = ()
+    forget: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    parents: tuple[tuple[str, str], ...] = ()
+    events: tuple[LogEvent, ...] = ()
+    drop_views: tuple[str, ...] = ()
+    drop_records: tuple[tuple[str, str], ...] = ()
+    tree: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[T]):
+    """The effects of one decision on several sessions of a tenant, committed together or not.
+
+    ``sessions`` are (session id, changes) pairs, made in order; one session may come twice.
+    ``delete`` are the ids of sessions that go with all that is kept of them: log, keys, trees,
+    views, blocks, journal, the runs of that subject and the records of that scope. ``runs`` are
+    written last.
+    """
+
+    result: T
+    sessions: tuple[tuple[str, Changes[None]], ...] = ()
+    delete: tuple[str, ...] = ()
+    runs: tuple[RunRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWrite:
+    """One compare-and-swap on a node: applied only where its stored version is ``expected``.
+
+    ``node`` is written whole, with ``version == expected + 1``; ``revision`` is inserted where
+    given (its number is the node's new ``revision``). ``inputs`` are (node id, revision number)
+    pairs that must still be what serves, for the write to count.
+    """
+
+    node: Node
+    expected: int
+    revision: Revision | None = None
+    inputs: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One journalled model call, written before the call and again after it.
+
+    One that was started and never ended was cut off; it is reported as ``unknown``.
+    """
+
+    id: str
+    run_id: str
+    session_id: str
+    node_id: str
+    number: int
+    model: str
+    started_at: datetime
+    outcome: Literal["started", "ok", "rejected", "error", "unknown"] = "started"
+    reason: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One journalled execution. ``outcome`` is "running" until it ends."""
+
+    id: str
+    kind: Literal["update", "consolidation", "extraction", "embedding", "erasure"]
+    subject: str
+    started_at: datetime
+    ended_at: datetime | None = None
+    outcome: Literal["running", "ok", "partial", "error", "interrupted"] = "running"
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRecord:
+    """The sticky state of one selection: what it showed, under (session, view name)."""
+
+    session_id: str
+    name: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A small document of a tenant, for what is neither message nor node: extractions, notes.
+
+    It is known by (kind, scope, key); ``scope`` is what it belongs to, such as a session's id.
+    ``body`` is a text that the store does not look into. ``version`` is 1 when it is new and one
+    more at every write; it begins again at 1 after the record was deleted.
+    """
+
+    kind: str
+    scope: str
+    key: str
+    body: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWrite:
+    """One write of a record: insert or replace it by ``body``, or delete it where that is None.
+
+    ``expected`` is the version that must be stored for the write to count, 0 for no record; None
+    writes whatever is there. Deleting what does not exist changes nothing.
+    """
+
+    kind: str
+    scope: str
+    key: str
+    body: str | None
+    expected: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of an index over the messages ``start <= index < stop``; ``data`` is opaque.
+
+    Blocks are derived: they may be dropped at any time and made again from the messages. They are
+    known by (session, kind, start).
+    """
+
+    kind: str
+    start: int
+    stop: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTally:
+    """The sealed nodes of one level and status, added up; tokens are those of serving revisions."""
+
+    level: int
+    status: Status
+    count: int = 0
+    made: int = 0
+    degraded: int = 0
+    dirty: int = 0
+    stale: int = 0
+    input_tokens: int = 0
+    made_input_tokens: int = 0
+    made_tokens: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    calls: int = 0
+    reused: int = 0
+    duration_ms: int = 0
+    fidelity: float = 0.0
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What journalled attempts have cost together, those whose outcome is unknown included."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """Whether what was removed is out of the store's bytes too, and if not, why.
+
+    ``removed`` are the names of backup files that the store had made and took away.
+    """
+
+    done: bool
+    reason: str = ""
+    removed: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------------------------------------
+# What a decision asks to be read. ``tree`` None is the tree that the session's record names.
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSession:
+    """The session's record, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedForks:
+    """The records of the sessions that were forked from it, in the order of their creation."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedMessages:
+    """The messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+
+    start: int
+    stop: int
+    thread: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedEvents:
+    """The log's events that are not messages, in the order they were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedNodes:
+    """The nodes with these ids that exist, in this order."""
+
+    ids: tuple[str, ...]
+    tree: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedLevel:
+    """The sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+
+    level: int
+    start: int
+    stop: int
+    tree: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedCovering:
+    """The sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+
+    thread: str
+    index: int
+    tree: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedRevisions:
+    """The revisions with these (node id, number) that exist, in this order."""
+
+    wanted: tuple[tuple[str, int], ...]
+    tree: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedViews:
+    """All stored views of the session, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedRecords:
+    """The records of ``kind`` whose scope is the session, by key."""
+
+    kind: str
+
+
+Need: TypeAlias = (
+    NeedCovering
+    | NeedEvents
+    | NeedForks
+    | NeedLevel
+    | NeedMessages
+    | NeedNodes
+    | NeedRecords
+    | NeedRevisions
+    | NeedSession
+    | NeedViews
+)
+#: A decision that reads as it goes: yields (session id, need), is sent each answer, gives effects.
+Deciding: TypeAlias = Generator[tuple[str, Need], Any, Batch[T]]
