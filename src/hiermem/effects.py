@@ -59,13 +59,14 @@ class LogEvent:
 class Rewrite:
     """A stored message's row, replaced by ``message``, which bears the same index.
 
-    Where ``keep`` is set, what stood there before stays readable as an earlier version. Where it is
-    not, it goes, and with it every earlier version; the message's key, if it has one, stays
-    reserved with no fingerprint. Either way the blocks that hold the index are dropped.
+    By an "edit", what stood there before stays readable as an earlier version. By "erase" it goes,
+    and with it every earlier version; the message's key, if it has one, stays reserved with no
+    fingerprint. "mark" changes state, flags or measures only and touches no version. Whichever it
+    is, the blocks that hold the index are dropped.
     """
 
     message: StoredMessage
-    keep: bool
+    kind: Literal["edit", "erase", "mark"]
 
 
 @dataclass(frozen=True, slots=True)
