@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from hiermem.extractor import SemanticGraphExtractor
-    from hiermem.memory import AsyncMemory, AsyncSession
+    from hiermem.memory import AsyncMemory
     from hiermem.protocols import (
         LLM,
         LLMRequest,
@@ -70,7 +70,9 @@ if TYPE_CHECKING:
         TokenCounter,
         Usage,
     )
-    from hiermem.sync import Graph, Memory, Session
+    from hiermem.session import AsyncSession
+    from hiermem.sync import Graph, Memory
+    from hiermem.sync_session import Session
     from hiermem.tokens import ApproximateCounter, TiktokenCounter
     from hiermem.trivector import Delta, Entity, Provenance, Relation, Strategy, TriVector
     from hiermem.types import (
@@ -163,10 +165,7 @@ _HOMES = {
         "UsageError",
     ),
     "hiermem.extractor": ("SemanticGraphExtractor",),
-    "hiermem.memory": (
-        "AsyncMemory",
-        "AsyncSession",
-    ),
+    "hiermem.memory": ("AsyncMemory",),
     "hiermem.protocols": (
         "LLM",
         "LLMRequest",
@@ -179,11 +178,12 @@ _HOMES = {
         "TokenCounter",
         "Usage",
     ),
+    "hiermem.session": ("AsyncSession",),
     "hiermem.sync": (
         "Graph",
         "Memory",
-        "Session",
     ),
+    "hiermem.sync_session": ("Session",),
     "hiermem.tokens": (
         "ApproximateCounter",
         "TiktokenCounter",

@@ -1,0 +1,201 @@
+"""One conversation, blocking: the names and meanings of ``hiermem.session``, without ``await``.
+
+The one rule: nothing but the handing over happens here. An append is handed to the store itself
+where nobody else is writing, since waking two threads takes as long as the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, overload
+
+from hiermem.config import ExtractionOptions
+from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
+from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.selection import ContextSelection, ShownSummary
+from hiermem.engine import append as ingest
+from hiermem.engine.append import Messages
+from hiermem.engine.context import Strategy
+from hiermem.engine.tree import SessionStatus, Tree
+from hiermem.portal import Portal
+from hiermem.protocols import RunRecord
+from hiermem.session import AsyncSession
+from hiermem.trivector import TriVector
+from hiermem.types import StoredMessage, Summary
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One conversation, blocking. See AsyncSession for what each call means and raises."""
+
+    def __init__(self, portal: Portal, session: AsyncSession) -> None:
+        self._portal = portal
+        self._session = session
+
+    @property
+    def id(self) -> str:
+        """Give the session's id."""
+        return self._session.id
+
+    def append(self, *messages: Messages) -> list[int]:
+        """Append messages (or iterables of them), all or none; give their indices in order."""
+        self._portal.check_thread()
+        given = ingest.flatten(messages)
+        session = self._session
+        done = ingest.append_here(session._handle, session._about, given)  # noqa: SLF001
+        return self._portal.call(session.append(given)) if done is None else done
+
+    @overload
+    def update(
+        self,
+        level: int | None = None,
+        *,
+        wait: bool = True,
+        on_progress: Callable[[UpdateProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: Literal[False] = False,
+    ) -> UpdateReport: ...
+
+    @overload
+    def update(
+        self,
+        level: int | None = None,
+        *,
+        wait: bool = True,
+        on_progress: Callable[[UpdateProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: Literal[True],
+    ) -> UpdatePlan: ...
+
+    def update(
+        self,
+        level: int | None = None,
+        *,
+        wait: bool = True,
+        on_progress: Callable[[UpdateProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: bool = False,
+    ) -> UpdateReport | UpdatePlan:
+        """Make the summaries that are missing, lowest level first; give what was done.
+
+        ``on_progress`` is called on the memory's own thread, which does nothing else meanwhile: it
+        must return soon, must not block, and cannot call this memory (that raises UsageError).
+        """
+        settings: dict[str, Any] = {
+            "wait": wait,
+            "on_progress": on_progress,
+            "max_calls": max_calls,
+            "max_tokens": max_tokens,
+            "deadline": deadline,
+            "dry_run": dry_run,
+        }
+        work: Coroutine[Any, Any, UpdateReport | UpdatePlan]
+        work = self._session.update(level, **settings)
+        return self._portal.call(work)
+
+    def context(
+        self,
+        max_tokens: int = 8_000,
+        *,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        view: str = "default",
+        strategy: Strategy = "cut",
+        sticky: bool = True,
+        cache_cold: bool = False,
+        allow_omission: bool = False,
+        reserve_for_messages: int | None = None,
+        reserve_for_output: int = 0,
+    ) -> ContextSelection:
+        """Give the best context that fits ``max_tokens``: the whole history, each message once."""
+        return self._portal.call(
+            self._session.context(
+                max_tokens,
+                system=system,
+                tools=tools,
+                view=view,
+                strategy=strategy,
+                sticky=sticky,
+                cache_cold=cache_cold,
+                allow_omission=allow_omission,
+                reserve_for_messages=reserve_for_messages,
+                reserve_for_output=reserve_for_output,
+            )
+        )
+
+    def extract(
+        self,
+        options: ExtractionOptions | None = None,
+        *,
+        on_progress: Callable[[ExtractionProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+    ) -> ExtractionReport:
+        """Make one TriVector of the session: a graph, what is open, where it is going.
+
+        ``on_progress`` is called on the memory's own thread.
+        """
+        return self._portal.call(
+            self._session.extract(
+                options,
+                on_progress=on_progress,
+                max_calls=max_calls,
+                max_tokens=max_tokens,
+                deadline=deadline,
+            )
+        )
+
+    def tri_vector(self) -> TriVector | None:
+        """Give the newest result of ``extract``, or None where there is none."""
+        return self._portal.call(self._session.tri_vector())
+
+    def expand(
+        self, node: Summary | ShownSummary | str, depth: int | None = 1
+    ) -> tuple[Summary | StoredMessage, ...]:
+        """Go ``depth`` levels down from a summary or its id; None goes to the messages."""
+        return self._portal.call(self._session.expand(node, depth))
+
+    def messages(self, start: int = 0, stop: int | None = None) -> list[StoredMessage]:
+        """Give the messages from ``start`` up to and without ``stop``, verbatim."""
+        return self._portal.call(self._session.messages(start, stop))
+
+    def summaries(self, level: int | None = None) -> list[Summary]:
+        """Give the summaries of a level, or of all levels, lowest first."""
+        return self._portal.call(self._session.summaries(level))
+
+    def forest(self) -> tuple[Tree, ...]:
+        """Give the trees of summaries, oldest first."""
+        return self._portal.call(self._session.forest())
+
+    def status(self) -> SessionStatus:
+        """Tell where the session stands."""
+        return self._portal.call(self._session.status())
+
+    def runs(self, *, limit: int = 100) -> list[RunRecord]:
+        """List the journalled runs of this session, newest first."""
+        return self._portal.call(self._session.runs(limit=limit))
+
+    def flush(self) -> None:
+        """Seal each thread's open window at its last whole point."""
+        self._portal.call(self._session.flush())
+
+    def tick(self, now: datetime) -> None:
+        """Apply the time rules as if a message arrived ``now`` (timezone-aware)."""
+        self._portal.call(self._session.tick(now))
+
+    def close(self) -> None:
+        """Seal everything up to one root and archive the session."""
+        self._portal.call(self._session.close())
+
+    def reopen(self) -> None:
+        """Make a closed session writable again."""
+        self._portal.call(self._session.reopen())
