@@ -1,4 +1,4 @@
-"""What every store refuses: changes that contradict the snapshot they were decided on.
+"""What every store does alike: running a decision, and refusing changes that contradict themselves.
 
 The one rule: these checks look at the arguments alone, never at what is stored, so that all stores
 refuse the same writes for the same reasons and at no cost. Such a write is a fault of the caller;
@@ -7,14 +7,17 @@ refusing it keeps the fault from becoming a damaged session.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
+from hiermem.effects import Batch, Deciding, Need
 from hiermem.errors import UsageError
 from hiermem.protocols import Changes, NodeWrite, RecordWrite
 from hiermem.types import SessionRecord
 
-__all__ = ["check_changes", "check_record_writes", "check_write", "refuse"]
+__all__ = ["check_changes", "check_record_writes", "check_write", "refuse", "run_decision"]
+
+T = TypeVar("T")
 
 
 def refuse(session_id: str, what: str) -> UsageError:
@@ -37,7 +40,10 @@ def check_changes(
         raise refuse(session_id, f"the record is that of {after.id!r}")
     if before is not None and after.version != before.version + 1:
         raise refuse(session_id, f"version {after.version} does not follow {before.version}")
-    count = before.messages if before else 0
+    if before is None and changes.copy is not None:
+        count = changes.copy.stop
+    else:
+        count = before.messages if before else 0
     for stored in changes.messages:
         if stored.index != count:
             raise refuse(session_id, f"message {stored.index} is not the next, {count}")
@@ -68,3 +74,22 @@ def check_record_writes(writes: Sequence[RecordWrite]) -> None:
                 f"record {write.key!r} of {write.kind!r}: expected is {write.expected}; give a "
                 "version, 0 where there must be none, or None"
             )
+
+
+def run_decision(decide: Callable[[], Deciding[T]], answer: Callable[[str, Need], Any]) -> Batch[T]:
+    """Call ``decide`` once and answer what its generator asks, up to the effects that it decides.
+
+    What ``answer`` raises ends the decision and is raised here.
+    """
+    deciding = decide()
+    reply: Any = None
+    try:
+        while True:
+            try:
+                session_id, need = deciding.send(reply)
+            except StopIteration as done:
+                batch: Batch[T] = done.value
+                return batch
+            reply = answer(session_id, need)
+    finally:
+        deciding.close()

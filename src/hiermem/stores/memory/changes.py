@@ -1,0 +1,253 @@
+"""How the in-memory store makes the effects of a decision.
+
+The one rule: check everything first, then change anything; what concerns several sessions is made
+on a draft that takes the tenant's place at the end. So a refused write leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hiermem.effects import Batch, Changes, Copy, KeyEntry, NodeWrite, Record, RecordWrite, Rewrite
+from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
+from hiermem.stores.memory.kept import (
+    KeptSession,
+    KeptTenant,
+    KeptTree,
+    fresh_message,
+    fresh_revision,
+    fresh_run,
+)
+from hiermem.types import Revision, SessionRecord
+
+__all__ = ["change", "change_all", "put_records", "write_nodes"]
+
+
+def change(kept: KeptTenant, session_id: str, changes: Changes[Any]) -> None:
+    """Make the changes to one session of ``kept``.
+
+    Raises UsageError, changing nothing, where they contradict what is kept.
+    """
+    after = changes.session
+    if after is None:
+        return
+    session = kept.sessions.get(session_id)
+    check_changes(session_id, session.record if session else None, after, changes)
+    copied = _copied(kept, session_id, changes.copy)
+    session = session or KeptSession(after)
+    _check_references(session, copied or session, after, changes)
+    session.record = after
+    if changes.copy is not None and copied is not None:
+        _fill(kept, session, copied, changes)
+    _write_log(session, changes)
+    _write_structure(kept, session, changes)
+    for name in changes.drop_views:
+        kept.views.pop((session_id, name), None)
+    for kind, key in changes.drop_records:
+        kept.records.pop((kind, session_id, key), None)
+    kept.sessions[session_id] = session
+
+
+def change_all(kept: KeptTenant, batch: Batch[Any]) -> None:
+    """Make all that ``batch`` says, in its order; UsageError, and nothing, where it cannot be."""
+    draft = kept.draft()
+    own: set[str] = set()
+    for session_id, changes in batch.sessions:
+        if session_id in draft.sessions and session_id not in own:
+            draft.sessions[session_id] = draft.sessions[session_id].copy()
+        own.add(session_id)
+        change(draft, session_id, changes)
+    for session_id in batch.delete:
+        _delete(draft, session_id)
+    for run in batch.runs:
+        draft.runs[run.id] = fresh_run(run)
+    kept.become(draft)
+
+
+def _copied(kept: KeptTenant, session_id: str, copy: Copy | None) -> KeptSession | None:
+    """Give the part of the source that ``copy`` wants, with the revisions in its tree 0."""
+    if copy is None:
+        return None
+    if session_id in kept.sessions:
+        raise refuse(session_id, "a copy is for a session that exists already")
+    source = kept.sessions.get(copy.source)
+    if source is None or not 0 <= copy.stop <= len(source.messages):
+        raise refuse(session_id, f"a copy is of what {copy.source!r} does not have")
+    made = source.tree().revisions
+    if any(place not in made for place in copy.revisions):
+        raise refuse(session_id, f"a copy is of a revision that {copy.source!r} does not have")
+    return KeptSession(
+        source.record,
+        source.messages[: copy.stop],
+        {index: list(old) for index, old in source.versions.items() if index < copy.stop},
+        {key: entry for key, entry in source.keys.items() if entry.index < copy.stop},
+        trees={0: KeptTree({}, {place: made[place] for place in copy.revisions})},
+    )
+
+
+def _fill(
+    kept: KeptTenant, session: KeptSession, copied: KeptSession, changes: Changes[Any]
+) -> None:
+    session.messages = copied.messages
+    session.versions = copied.versions
+    session.keys = copied.keys
+    tree = session.record.tree if changes.tree is None else changes.tree
+    for place, revision in copied.trees[0].revisions.items():
+        session.tree(tree).revisions[place] = revision
+        kept.written.append((session.record.id, tree, revision))
+
+
+def _check_references(
+    session: KeptSession, log: KeptSession, after: SessionRecord, changes: Changes[Any]
+) -> None:
+    """Refuse changes that name what does not exist, or claim what is taken.
+
+    ``log`` is where the messages are before the appended ones: the session, or what it copies.
+    """
+    taken = [key for key, _ in changes.keys]
+    if len(set(taken)) < len(taken) or not log.keys.keys().isdisjoint(taken):
+        raise refuse(after.id, "a message key is claimed twice")
+    stop = len(log.messages) + len(changes.messages)
+    if any(not 0 <= index < stop for index, _ in changes.flags):
+        raise refuse(after.id, "a flag is for a message that does not exist")
+    if any(not 0 <= rewrite.message.index < stop for rewrite in changes.rewrites):
+        raise refuse(after.id, "a rewrite is of a message that does not exist")
+    tree = after.tree if changes.tree is None else changes.tree
+    before = session.trees.get(tree)
+    nodes = set(before.nodes) if before and changes.drop_tree != tree else set[str]()
+    nodes = (nodes - set(changes.drop)) | {node.id for node in changes.nodes}
+    if any(child not in nodes for child, _ in changes.parents):
+        raise refuse(after.id, "a parent is for a node that does not exist")
+
+
+def _write_log(session: KeptSession, changes: Changes[Any]) -> None:
+    session.messages += [fresh_message(stored) for stored in changes.messages]
+    session.keys.update(changes.keys)
+    for index, flag in changes.flags:
+        stored = session.messages[index]
+        if flag not in stored.flags:
+            session.messages[index] = replace(stored, flags=(*stored.flags, flag))
+    for rewrite in changes.rewrites:
+        _rewrite(session, rewrite)
+    session.events += changes.events
+
+
+def _rewrite(session: KeptSession, rewrite: Rewrite) -> None:
+    index = rewrite.message.index
+    if rewrite.kind == "edit":
+        session.versions.setdefault(index, []).append(session.messages[index])
+    elif rewrite.kind == "erase":
+        session.versions.pop(index, None)
+        session.keys = {
+            key: KeyEntry(index, None) if entry.index == index else entry
+            for key, entry in session.keys.items()
+        }
+    session.messages[index] = fresh_message(rewrite.message)
+    session.blocks = {
+        place: block
+        for place, block in session.blocks.items()
+        if not block.start <= index < block.stop
+    }
+
+
+def _write_structure(kept: KeptTenant, session: KeptSession, changes: Changes[Any]) -> None:
+    """Drop and forget first, then write nodes and parents."""
+    owner = session.record.id
+    if changes.drop_tree is not None:
+        session.trees.pop(changes.drop_tree, None)
+        kept.written = [entry for entry in kept.written if entry[:2] != (owner, changes.drop_tree)]
+    number = session.record.tree if changes.tree is None else changes.tree
+    tree = session.tree(number)
+    for id_ in changes.drop:
+        tree.nodes.pop(id_, None)
+    gone = {*changes.drop, *changes.forget}
+    if gone:
+        tree.revisions = {at: one for at, one in tree.revisions.items() if at[0] not in gone}
+        kept.written = [
+            entry
+            for entry in kept.written
+            if entry[:2] != (owner, number) or entry[2].node_id not in gone
+        ]
+    for node in changes.nodes:
+        tree.nodes[node.id] = node
+    for child, parent in changes.parents:
+        node = tree.nodes[child]
+        tree.nodes[child] = replace(node, parent=parent, version=node.version + 1)
+
+
+def _delete(kept: KeptTenant, session_id: str) -> None:
+    """Remove all that is kept of a session; of an unknown one, what bears its name."""
+    kept.sessions.pop(session_id, None)
+    kept.written = [entry for entry in kept.written if entry[0] != session_id]
+    kept.runs = {id_: run for id_, run in kept.runs.items() if run.subject != session_id}
+    kept.attempts = {
+        id_: tried for id_, tried in kept.attempts.items() if tried.session_id != session_id
+    }
+    kept.views = {at: view for at, view in kept.views.items() if at[0] != session_id}
+    kept.records = {at: one for at, one in kept.records.items() if at[1] != session_id}
+
+
+def write_nodes(
+    kept: KeptTenant, session_id: str, writes: Sequence[NodeWrite], tree: int | None
+) -> list[bool]:
+    """Apply each write whose expectations hold and tell which did."""
+    for write in writes:
+        check_write(write)
+    found = kept.sessions.get(session_id)
+    if found is None:
+        return [False] * len(writes)
+    # Worked out on a copy, so that a write refused half-way leaves the first half undone.
+    number = found.record.tree if tree is None else tree
+    draft = found.tree(number).copy()
+    written: list[tuple[str, int, Revision]] = []
+    applied: list[bool] = []
+    for write in writes:
+        before = draft.nodes.get(write.node.id)
+        holds = (
+            before is not None
+            and before.version == write.expected
+            and all(
+                id_ in draft.nodes and draft.nodes[id_].revision == serving
+                for id_, serving in write.inputs
+            )
+        )
+        applied.append(holds)
+        if not holds:
+            continue
+        draft.nodes[write.node.id] = write.node
+        if write.revision is not None:
+            place = (write.node.id, write.revision.number)
+            if place in draft.revisions:
+                raise refuse(session_id, f"revision {place[1]} of {place[0]} exists")
+            draft.revisions[place] = fresh_revision(write.revision)
+            written.append((session_id, number, draft.revisions[place]))
+    found.trees[number] = draft
+    kept.written += written
+    return applied
+
+
+def put_records(kept: KeptTenant, writes: Sequence[RecordWrite], *, holds: bool) -> bool:
+    """Apply all of the writes, or none where an expectation fails; say which.
+
+    ``holds`` says whether the epochs that the writes were worked out in still are.
+    """
+    check_record_writes(writes)
+    if not holds:
+        return False
+    before = {
+        place: kept.records[place].version
+        for write in writes
+        if (place := (write.kind, write.scope, write.key)) in kept.records
+    }
+    for write in writes:
+        version = before.get((write.kind, write.scope, write.key), 0)
+        if write.expected not in (None, version):
+            return False
+    for write in writes:
+        place = (write.kind, write.scope, write.key)
+        kept.records.pop(place, None)
+        if write.body is not None:
+            kept.records[place] = Record(*place, write.body, before.get(place, 0) + 1)
+    return True

@@ -1,0 +1,133 @@
+"""What the in-memory store keeps of a tenant, and the copies that keep it apart from its callers.
+
+The one rule: nothing here is shared with a caller; what goes in and what comes out is copied where
+it could be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hiermem.effects import Block
+from hiermem.protocols import Attempt, KeyEntry, LogEvent, Record, RunRecord, ViewRecord
+from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, StoredMessage
+
+__all__ = ["KeptSession", "KeptTenant", "KeptTree", "fresh_message", "fresh_revision", "fresh_run"]
+
+
+@dataclass
+class KeptTree:
+    """The nodes of one tree and what they say."""
+
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    revisions: dict[tuple[str, int], Revision] = field(
+        default_factory=dict[tuple[str, int], Revision]
+    )
+
+    def copy(self) -> KeptTree:
+        """Give a tree that can be changed without changing this one."""
+        return KeptTree(dict(self.nodes), dict(self.revisions))
+
+
+@dataclass
+class KeptSession:
+    """All that is kept of one session, apart from views, records and its journal."""
+
+    record: SessionRecord
+    messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
+    versions: dict[int, list[StoredMessage]] = field(default_factory=dict[int, list[StoredMessage]])
+    keys: dict[str, KeyEntry] = field(default_factory=dict[str, KeyEntry])
+    events: list[LogEvent] = field(default_factory=list[LogEvent])
+    trees: dict[int, KeptTree] = field(default_factory=dict[int, KeptTree])
+    blocks: dict[tuple[str, int], Block] = field(default_factory=dict[tuple[str, int], Block])
+
+    def tree(self, number: int | None = None) -> KeptTree:
+        """Give a tree, the serving one where ``number`` is None; an empty one where it is new."""
+        return self.trees.setdefault(self.record.tree if number is None else number, KeptTree())
+
+    def copy(self) -> KeptSession:
+        """Give a session that can be changed without changing this one."""
+        return KeptSession(
+            self.record,
+            list(self.messages),
+            {index: list(earlier) for index, earlier in self.versions.items()},
+            dict(self.keys),
+            list(self.events),
+            {number: tree.copy() for number, tree in self.trees.items()},
+            dict(self.blocks),
+        )
+
+
+@dataclass
+class KeptTenant:
+    """All that is kept of one tenant; dicts remember the order of first insertion.
+
+    ``written`` are all revisions as (session id, tree, revision), in the order of writing.
+    """
+
+    sessions: dict[str, KeptSession] = field(default_factory=dict[str, KeptSession])
+    written: list[tuple[str, int, Revision]] = field(
+        default_factory=list[tuple[str, int, Revision]]
+    )
+    runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
+    attempts: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
+    views: dict[tuple[str, str], ViewRecord] = field(
+        default_factory=dict[tuple[str, str], ViewRecord]
+    )
+    records: dict[tuple[str, str, str], Record] = field(
+        default_factory=dict[tuple[str, str, str], Record]
+    )
+
+    def draft(self) -> KeptTenant:
+        """Give a tenant whose own containers can be changed; its sessions are still shared."""
+        return KeptTenant(
+            dict(self.sessions),
+            list(self.written),
+            dict(self.runs),
+            dict(self.attempts),
+            dict(self.views),
+            dict(self.records),
+        )
+
+    def become(self, other: KeptTenant) -> None:
+        """Hold what ``other`` holds from now on."""
+        self.sessions, self.written = other.sessions, other.written
+        self.runs, self.attempts = other.runs, other.attempts
+        self.views, self.records = other.views, other.records
+
+    def epoch_is(self, session_id: str, epoch: int) -> bool:
+        """Say whether the session is there and nothing was taken back since ``epoch``."""
+        found = self.sessions.get(session_id)
+        return found is not None and found.record.epoch == epoch
+
+
+def fresh_message(stored: StoredMessage) -> StoredMessage:
+    """Copy what could be changed inside a message."""
+    message = stored.message
+    content = message.content
+    if not isinstance(content, str):
+        content = tuple(
+            JsonPart(_fresh(part.data)) if isinstance(part, JsonPart) else part for part in content
+        )
+    own: Message = replace(message, content=content, metadata=_fresh(message.metadata))
+    return replace(stored, message=own)
+
+
+def fresh_revision(revision: Revision) -> Revision:
+    """Copy what could be changed inside a revision."""
+    return replace(revision, extras=_fresh(revision.extras))
+
+
+def fresh_run(run: RunRecord) -> RunRecord:
+    """Copy what could be changed inside a run."""
+    return replace(run, detail=_fresh(run.detail))
+
+
+def _fresh(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _fresh(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_fresh(inner) for inner in value]
+    return value

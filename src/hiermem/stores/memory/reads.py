@@ -1,0 +1,235 @@
+"""What the in-memory store answers: the same questions from outside and from inside a decision.
+
+The one rule: a read looks at everything and sorts; obvious comes before fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hiermem.effects import (
+    Need,
+    NeedCovering,
+    NeedEvents,
+    NeedForks,
+    NeedLevel,
+    NeedMessages,
+    NeedNodes,
+    NeedRecords,
+    NeedRevisions,
+    NeedSession,
+    NeedViews,
+    NodeTally,
+    Record,
+    Spent,
+)
+from hiermem.stores.memory.kept import (
+    KeptSession,
+    KeptTenant,
+    KeptTree,
+    fresh_message,
+    fresh_revision,
+)
+from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
+
+__all__ = [
+    "answer",
+    "backlog",
+    "covering",
+    "forks",
+    "level",
+    "messages",
+    "nodes",
+    "outdated",
+    "records",
+    "revisions",
+    "sealed",
+    "spent",
+    "tally",
+    "unfinished",
+]
+
+
+def answer(kept: KeptTenant, session_id: str, need: Need) -> Any:
+    """Give what a decision asked for, read from the state that its changes will be made on."""
+    session = kept.sessions.get(session_id)
+    found: Any
+    match need:
+        case NeedSession():
+            found = session.record if session else None
+        case NeedForks():
+            found = forks(kept, session_id)
+        case NeedMessages(start, stop, thread):
+            found = messages(session, start, stop, thread)
+        case NeedEvents():
+            found = list(session.events) if session else []
+        case NeedNodes(ids, tree):
+            found = nodes(session, ids, tree)
+        case NeedLevel(number, start, stop, tree):
+            found = level(session, number, start, stop, tree)
+        case NeedCovering(thread, index, tree):
+            found = covering(session, thread, index, tree)
+        case NeedRevisions(wanted, tree):
+            found = revisions(session, wanted, tree)
+        case NeedViews():
+            found = [view for (owner, _), view in kept.views.items() if owner == session_id]
+            found.sort(key=lambda view: view.name)
+        case NeedRecords(kind):
+            found = records(kept, kind, scope=session_id, key=None)
+    return found
+
+
+def forks(kept: KeptTenant, session_id: str) -> list[SessionRecord]:
+    """Give the sessions that were forked from this one, in the order of their creation."""
+    return [
+        session.record
+        for session in kept.sessions.values()
+        if session.record.forked_from == session_id
+    ]
+
+
+def messages(
+    session: KeptSession | None, start: int, stop: int, thread: str | None
+) -> list[StoredMessage]:
+    """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+    return [
+        fresh_message(stored)
+        for stored in (session.messages[max(start, 0) : max(stop, 0)] if session else ())
+        if thread in (None, stored.thread)
+    ]
+
+
+def _tree(session: KeptSession | None, tree: int | None) -> KeptTree:
+    return session.tree(tree) if session else KeptTree()
+
+
+def sealed(session: KeptSession | None, tree: int | None) -> list[Node]:
+    """Give the sealed nodes by level, then ordinal."""
+    found = [node for node in _tree(session, tree).nodes.values() if node.sealed]
+    return sorted(found, key=lambda node: (node.level, node.ordinal))
+
+
+def nodes(session: KeptSession | None, ids: Sequence[str], tree: int | None) -> list[Node]:
+    """Give the nodes with these ids that exist, in the order of ``ids``."""
+    known = _tree(session, tree).nodes
+    return [known[id_] for id_ in ids if id_ in known]
+
+
+def level(
+    session: KeptSession | None, number: int, start: int, stop: int | None, tree: int | None
+) -> list[Node]:
+    """Give the sealed nodes of a level with ``start <= ordinal < stop``, by ordinal."""
+    return [
+        node
+        for node in sealed(session, tree)
+        if node.level == number and node.ordinal >= start and (stop is None or node.ordinal < stop)
+    ]
+
+
+def covering(session: KeptSession | None, thread: str, index: int, tree: int | None) -> list[Node]:
+    """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+    return [
+        node
+        for node in sealed(session, tree)
+        if node.level == 1 and node.thread == thread and node.span.start <= index < node.span.stop
+    ]
+
+
+def _due(node: Node) -> bool:
+    return node.sealed and (node.status != "active" or node.degraded or node.dirty)
+
+
+def unfinished(
+    session: KeptSession | None, number: int, after: int, limit: int, tree: int | None
+) -> list[Node]:
+    """Give up to ``limit`` sealed nodes of a level after ``after`` with work left to do."""
+    due = [node for node in level(session, number, after + 1, None, tree) if _due(node)]
+    return due[: max(limit, 0)]
+
+
+def outdated(
+    session: KeptSession | None, number: int, strategies: Sequence[str], after: int, limit: int
+) -> list[Node]:
+    """Give up to ``limit`` sealed nodes of a level that were made in none of these ways."""
+    made = _tree(session, None).revisions
+    found = [
+        node
+        for node in level(session, number, after + 1, None, None)
+        if (serving := made.get((node.id, node.revision))) is not None
+        and serving.strategy not in strategies
+    ]
+    return found[: max(limit, 0)]
+
+
+def backlog(kept: KeptTenant, after: str | None, limit: int) -> list[str]:
+    """Give up to ``limit`` ids of sessions after ``after`` with unfinished nodes."""
+    ids = list(kept.sessions)
+    if after in kept.sessions:
+        ids = ids[ids.index(after) + 1 :]
+    waiting = [id_ for id_ in ids if any(map(_due, kept.sessions[id_].tree().nodes.values()))]
+    return waiting[: max(limit, 0)]
+
+
+def tally(session: KeptSession | None, tree: int | None) -> list[NodeTally]:
+    """Add up the sealed nodes by level, then status."""
+    groups: dict[tuple[int, Status], list[Node]] = {}
+    for node in sealed(session, tree):
+        groups.setdefault((node.level, node.status), []).append(node)
+    made = _tree(session, tree).revisions
+    return [_added_up(*group, groups[group], made) for group in sorted(groups)]
+
+
+def _added_up(
+    number: int, status: Status, group: list[Node], made: dict[tuple[str, int], Revision]
+) -> NodeTally:
+    served = [(node, made[at]) for node in group if (at := (node.id, node.revision)) in made]
+    waits = [node.since for node in group if node.since is not None]
+    return NodeTally(
+        number,
+        status,
+        count=len(group),
+        made=len(served),
+        degraded=sum(node.degraded for node in group),
+        dirty=sum(node.dirty for node in group),
+        stale=sum(node.stale for node in group),
+        input_tokens=sum(node.input_tokens for node in group),
+        made_input_tokens=sum(node.input_tokens for node, _ in served),
+        made_tokens=sum(revision.tokens for _, revision in served),
+        tokens_in=sum(revision.tokens_in for _, revision in served),
+        tokens_out=sum(revision.tokens_out for _, revision in served),
+        calls=sum(revision.calls for _, revision in served),
+        reused=sum(revision.reused for _, revision in served),
+        duration_ms=sum(revision.duration_ms for _, revision in served),
+        fidelity=sum((revision.fidelity for _, revision in served), 0.0),
+        since=min(waits, default=None),
+    )
+
+
+def revisions(
+    session: KeptSession | None, wanted: Sequence[tuple[str, int]], tree: int | None
+) -> list[Revision]:
+    """Give the revisions with these (node id, number) that exist, in the order wanted."""
+    made = _tree(session, tree).revisions
+    return [fresh_revision(made[place]) for place in wanted if place in made]
+
+
+def spent(kept: KeptTenant, session_id: str | None) -> Spent:
+    """Add up the journalled attempts of one session, or of the tenant."""
+    tried = [one for one in kept.attempts.values() if session_id in (None, one.session_id)]
+    return Spent(
+        calls=len(tried),
+        tokens_in=sum(one.tokens_in for one in tried),
+        tokens_out=sum(one.tokens_out for one in tried),
+        unknown=sum(one.outcome in ("started", "unknown") for one in tried),
+    )
+
+
+def records(kept: KeptTenant, kind: str, *, scope: str | None, key: str | None) -> list[Record]:
+    """Give the records of ``kind``, filtered where asked, by scope, then key."""
+    found = [
+        record
+        for record in kept.records.values()
+        if record.kind == kind and scope in (None, record.scope) and key in (None, record.key)
+    ]
+    return sorted(found, key=lambda record: (record.scope, record.key))
