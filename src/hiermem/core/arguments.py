@@ -24,6 +24,7 @@ __all__ = [
     "one_of",
     "optional",
     "seconds",
+    "share",
     "store_of",
     "switch",
     "system_prompt",
@@ -54,6 +55,15 @@ def seconds(value: Any, what: str) -> float:
     if not math.isfinite(number) or number < 0:
         raise UsageError(f"{what} must be a finite number of seconds, 0 or more")
     return number
+
+
+def share(value: Any, what: str) -> float:
+    """Give a number from 0 to 1."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise UsageError(f"{what} is {type(value).__name__}; it must be a number from 0 to 1")
+    if not 0 <= value <= 1:
+        raise UsageError(f"{what} must be a number from 0 to 1")
+    return float(value)
 
 
 def switch(value: Any, what: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hiermem.core.cover import Covered
@@ -110,13 +110,27 @@ class Seen:
     """What the last selection rendered, as far as the next one must know to compare.
 
     ``blocks`` are the (name, tokens) of its records before the verbatim zone; ``digest`` is a hash
-    of its verbatim blocks, of which there were ``count`` with ``tokens`` together.
+    of its verbatim blocks, of which there were ``count`` with ``tokens`` together. ``selections``,
+    ``rendered`` and ``shared`` add up, over the selections that differed from the one before, how
+    many there were, what they held, and how much of that stood at the front of the one before.
     """
 
     blocks: tuple[tuple[str, int], ...]
     count: int
     tokens: int
     digest: str
+    selections: int = field(default=0, compare=False)
+    rendered: int = field(default=0, compare=False)
+    shared: int = field(default=0, compare=False)
+
+    def after(self, before: Seen | None, *, rendered: int, shared: int) -> Seen:
+        """Count this selection on top of those that ``before`` has counted."""
+        return replace(
+            self,
+            selections=(before.selections if before else 0) + 1,
+            rendered=(before.rendered if before else 0) + rendered,
+            shared=(before.shared if before else 0) + shared,
+        )
 
     def to_json(self) -> str:
         """Write it as JSON."""
@@ -131,7 +145,8 @@ class Seen:
                 (_text(name), _number(tokens)) for name, tokens in map(_list, _list(data["blocks"]))
             )
             count, tokens = _number(data["count"]), _number(data["tokens"])
-            return cls(blocks, count, tokens, _text(data["digest"]))
+            sums = (_number(data[name]) for name in ("selections", "rendered", "shared"))
+            return cls(blocks, count, tokens, _text(data["digest"]), *sums)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig
 from hiermem.core import arguments, cut, layered
@@ -25,9 +25,11 @@ from hiermem.protocols import Store, TokenCounter, ViewRecord
 from hiermem.tokens import default_counter
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
 
-__all__ = ["ContextWindowManager", "Strategy"]
+__all__ = ["SEEN", "ContextWindowManager", "Strategy"]
 
 Strategy: TypeAlias = Literal["cut", "layered"]
+#: What the name of a view ends with that holds no cut, but what the last selection rendered.
+SEEN: Final = "/seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +176,16 @@ async def _select(handle: Handle, session_id: str, request: _Request) -> Context
     now_seen = _seen(decided, None)
     shared = _shared(decided, seen)
     if request.sticky and not decided.omitted:
+        # What was taken back since the record was read must not come in again with a view.
         if decided.view != before:
-            await handle.store.put_view(ViewRecord(session_id, name, decided.view.to_json()))
+            await handle.store.put_view(
+                ViewRecord(session_id, name, decided.view.to_json()), epoch=record.epoch
+            )
         if now_seen != seen:
-            await handle.store.put_view(ViewRecord(session_id, name + "/seen", now_seen.to_json()))
+            counted = now_seen.after(seen, rendered=decided.tokens, shared=shared)
+            await handle.store.put_view(
+                ViewRecord(session_id, name + SEEN, counted.to_json()), epoch=record.epoch
+            )
     return _selection(record, request, decided, overhead, tool_tokens, shared=shared)
 
 
@@ -192,7 +200,7 @@ async def _recall_view(
 ) -> tuple[View | None, Seen | None]:
     """Read what was shown before; an unreadable state costs a cache miss, nothing else."""
     view = await handle.store.view(session_id, name)
-    seen = await handle.store.view(session_id, name + "/seen")
+    seen = await handle.store.view(session_id, name + SEEN)
     before = View.from_json(view.state) if view else None
     return before, Seen.from_json(seen.state) if seen and before else None
 

@@ -5,8 +5,9 @@ The one rule: reading never writes, and a walk reads only what lies below where 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from hiermem.core import arguments
 from hiermem.core.state import OpenWindow
@@ -35,8 +36,11 @@ class SessionStatus:
     """Where a session stands.
 
     ``nodes`` is the number of sealed nodes by level; ``unfinished`` how many of them have no good
-    text yet (pending, failed, degraded or dirty), counted up to 10,000 a level. ``open_windows`` is
-    what is not sealed, by thread.
+    text yet (pending, failed, degraded or dirty), counted up to 10,000 a level; ``stale`` how many
+    say what was edited since, and were only flagged. ``open_windows`` is what is not sealed, by
+    thread. ``oldest_dirty_age`` is how long the summary that has waited longest for being made anew
+    has waited; ``last_error`` what went wrong last, of what still is. ``repacking`` says that a
+    full re-pack is under way. A fork shares its first ``forked_at`` messages with ``forked_from``.
     """
 
     id: str
@@ -46,19 +50,31 @@ class SessionStatus:
     closed: bool
     nodes: dict[int, int]
     unfinished: dict[int, int]
+    stale: dict[int, int]
     open_windows: tuple[OpenWindow, ...]
     events: tuple[LogEvent, ...]
+    oldest_dirty_age: timedelta | None
+    last_error: str | None
+    repacking: bool
+    forked_from: str | None
+    forked_at: int
 
 
 async def status(handle: Handle, session_id: str) -> SessionStatus:
     """Tell where the session stands."""
     record = await handle.record(session_id)
     state = state_from(record.state)
-    nodes = await handle.store.levels(session_id)
-    unfinished = {
-        level: len(await handle.store.unfinished(session_id, level, -1, _COUNTED))
+    tallies = await handle.store.tally(session_id)
+    nodes: dict[int, int] = {}
+    stale: dict[int, int] = {}
+    for tally in tallies:
+        nodes[tally.level] = nodes.get(tally.level, 0) + tally.count
+        stale[tally.level] = stale.get(tally.level, 0) + tally.stale
+    waiting = {
+        level: await handle.store.unfinished(session_id, level, -1, _COUNTED)
         for level in sorted(nodes)
     }
+    since = min((tally.since for tally in tallies if tally.since is not None), default=None)
     return SessionStatus(
         id=record.id,
         title=record.title,
@@ -66,10 +82,33 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
         messages=record.messages,
         closed=record.closed,
         nodes=dict(sorted(nodes.items())),
-        unfinished=unfinished,
+        unfinished={level: len(found) for level, found in waiting.items()},
+        stale=dict(sorted(stale.items())),
         open_windows=tuple(state.open_windows()),
         events=tuple(await handle.store.events(session_id)),
+        # A clock that steps back makes nothing younger than new.
+        oldest_dirty_age=(None if since is None else max(timedelta(), handle.clock() - since)),
+        last_error=await _last_error(handle, session_id, waiting),
+        repacking=bool(record.build),
+        forked_from=record.forked_from,
+        forked_at=record.forked_at,
     )
+
+
+async def _last_error(
+    handle: Handle, session_id: str, waiting: Mapping[int, Sequence[Node]]
+) -> str | None:
+    """Say what went wrong last with what is still to be made, or else in the newest run.
+
+    Summaries are made level by level and in order, so the last of the highest level failed last.
+    """
+    failed = [node for level in waiting.values() for node in level if node.error]
+    if failed:
+        last = max(failed, key=lambda node: (node.level, node.ordinal))
+        return f"{last.id}: {last.error}"
+    newest = await handle.store.runs(subject=session_id, limit=1)
+    reason = newest[0].detail.get("reason") if newest and newest[0].outcome == "error" else None
+    return reason if isinstance(reason, str) else None
 
 
 async def messages(

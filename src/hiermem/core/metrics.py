@@ -1,0 +1,242 @@
+"""What a session's memory is worth: how much shorter it is, what it cost, what it kept.
+
+The one rule: a figure is worked out of what is on record, and is None where nothing is; none is
+ever filled in. Tokens are as the session's counter counts them; money is worked out of prices that
+the caller gives. Reading the record is the engine's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hiermem.effects import NodeTally, Spent
+from hiermem.errors import UsageError
+from hiermem.types import Status
+
+__all__ = ["Feedback", "LevelMetrics", "Metrics", "Prices", "Served", "level_metrics", "measure"]
+
+#: Prices are quoted for this many tokens.
+PER: Final = 1_000_000
+_NONE: Final = Spent()
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a provider asks for a million tokens, in a currency of the caller's choice.
+
+    ``input`` and ``output`` are those of the model that summarises. ``context`` is the input price
+    of the model that is sent the contexts; where it is None, ``input`` is taken.
+
+    Raises UsageError for a price that is not a finite number, 0 or more.
+    """
+
+    input: float
+    output: float
+    context: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "context"):
+            value: Any = getattr(self, name)
+            if name == "context" and value is None:
+                continue
+            if not isinstance(value, (int, float)) or isinstance(value, bool):
+                raise UsageError(f"{name} is {type(value).__name__}; a price is a number")
+            if not math.isfinite(value) or value < 0:
+                raise UsageError(f"{name} must be a finite price, 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What an application said of summaries: how many scores, and their sum (each 0 to 1)."""
+
+    count: int = 0
+    total: float = 0.0
+
+    @property
+    def mean(self) -> float | None:
+        """Give the mean score, or None where there is none."""
+        return self.total / self.count if self.count else None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the sticky contexts of a session rendered.
+
+    ``selections`` counts those that showed something new; ``tokens`` is what they held together and
+    ``shared`` how much of that stood at the front of the selection before, byte for byte.
+    """
+
+    selections: int = 0
+    tokens: int = 0
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LevelMetrics:
+    """The summaries of one level.
+
+    ``input_tokens`` and ``output_tokens`` are those of the summaries that are made;
+    ``compression`` is (input - output) / input of them. ``seconds`` is the mean time that making
+    one took, those that were reused left out. ``tokens_in``, ``tokens_out`` and ``calls`` are what
+    the serving texts took; what failed is in ``Metrics.spent``. ``fidelity`` is the mean of
+    kept / required anchors.
+    """
+
+    level: int
+    nodes: int
+    by_status: Mapping[Status, int]
+    made: int
+    degraded: int
+    dirty: int
+    stale: int
+    reused: int
+    input_tokens: int
+    output_tokens: int
+    compression: float | None
+    seconds: float | None
+    fidelity: float | None
+    calls: int
+    tokens_in: int
+    tokens_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What a session's memory is worth.
+
+    ``tokens`` are those of all messages, as sealing weighs them; ``open_tokens`` those that no
+    window was sealed over yet. ``cover_tokens`` is the least that stands for all sealed messages
+    now: the highest summaries that are made, and messages where none is. ``compression`` is
+    (sealed - cover) / sealed, ``tokens_saved`` the difference: what a request is shorter by that
+    shows the cover in place of the messages.
+
+    ``cost_saved`` is ``tokens_saved`` at the price of a context's tokens: saved at each request.
+    ``cost_spent`` is what all journalled calls cost, those of unknown outcome included. Both are
+    None without prices. ``summary_quality_score`` is the mean fidelity of the made summaries, each
+    weighing the same, and ``information_loss`` what is missing to 1. ``prefix_reuse`` is the share
+    of the contexts' tokens that stood in the context before.
+    """
+
+    session_id: str
+    messages: int
+    tokens: int
+    open_tokens: int
+    cover_tokens: int
+    levels: tuple[LevelMetrics, ...]
+    compression: float | None
+    tokens_saved: int
+    spent: Spent
+    cost_saved: float | None
+    cost_spent: float | None
+    summary_quality_score: float | None
+    information_loss: float | None
+    feedback: Feedback = field(default_factory=Feedback)
+    served: Served = field(default_factory=Served)
+
+    @property
+    def nodes(self) -> int:
+        """Give the number of sealed summaries of all levels."""
+        return sum(level.nodes for level in self.levels)
+
+    @property
+    def queue(self) -> int:
+        """Give how many summaries have no text that serves yet."""
+        return sum(level.nodes - level.made for level in self.levels)
+
+    @property
+    def dirty_share(self) -> float:
+        """Give the share of the summaries whose text is out of date: dirty or stale."""
+        worst = sum(min(level.nodes, level.dirty + level.stale) for level in self.levels)
+        return worst / self.nodes if self.nodes else 0.0
+
+    @property
+    def prefix_reuse(self) -> float | None:
+        """Give the share of the contexts' tokens that were already in the one before."""
+        return self.served.shared / self.served.tokens if self.served.tokens else None
+
+
+def level_metrics(tallies: Iterable[NodeTally]) -> tuple[LevelMetrics, ...]:
+    """Bring the sums by level and status together by level, lowest first."""
+    by_level: dict[int, list[NodeTally]] = {}
+    for tally in tallies:
+        by_level.setdefault(tally.level, []).append(tally)
+    return tuple(_level(level, by_level[level]) for level in sorted(by_level))
+
+
+def _level(level: int, tallies: Sequence[NodeTally]) -> LevelMetrics:
+    def total(name: str) -> int:
+        return sum(getattr(tally, name) for tally in tallies)
+
+    by_status: dict[Status, int] = {}
+    for tally in tallies:
+        by_status[tally.status] = by_status.get(tally.status, 0) + tally.count
+    made, reused = total("made"), total("reused")
+    came_in, came_out = total("made_input_tokens"), total("made_tokens")
+    return LevelMetrics(
+        level=level,
+        nodes=total("count"),
+        by_status=by_status,
+        made=made,
+        degraded=total("degraded"),
+        dirty=total("dirty"),
+        stale=total("stale"),
+        reused=reused,
+        input_tokens=came_in,
+        output_tokens=came_out,
+        compression=_share(came_in - came_out, came_in),
+        seconds=_share(total("duration_ms") / 1000, made - reused),
+        fidelity=_share(sum(tally.fidelity for tally in tallies), made),
+        calls=total("calls"),
+        tokens_in=total("tokens_in"),
+        tokens_out=total("tokens_out"),
+    )
+
+
+def measure(
+    session_id: str,
+    *,
+    messages: int,
+    open_tokens: int,
+    cover_tokens: int,
+    tallies: Iterable[NodeTally],
+    spent: Spent = _NONE,
+    feedback: Feedback | None = None,
+    served: Served | None = None,
+    prices: Prices | None = None,
+) -> Metrics:
+    """Work a session's metrics out of the sums that its store gives."""
+    found = list(tallies)
+    levels = level_metrics(found)
+    sealed = sum(tally.input_tokens for tally in found if tally.level == 1)
+    saved = sealed - cover_tokens
+    made = sum(level.made for level in levels)
+    quality = _share(sum(tally.fidelity for tally in found), made)
+    cost_saved = cost_spent = None
+    if prices is not None:
+        shown = prices.input if prices.context is None else prices.context
+        cost_saved = saved * shown / PER
+        cost_spent = (spent.tokens_in * prices.input + spent.tokens_out * prices.output) / PER
+    return Metrics(
+        session_id=session_id,
+        messages=messages,
+        tokens=sealed + open_tokens,
+        open_tokens=open_tokens,
+        cover_tokens=cover_tokens,
+        levels=levels,
+        compression=_share(saved, sealed),
+        tokens_saved=saved,
+        spent=spent,
+        cost_saved=cost_saved,
+        cost_spent=cost_spent,
+        summary_quality_score=quality,
+        information_loss=None if quality is None else 1 - quality,
+        feedback=feedback or Feedback(),
+        served=served or Served(),
+    )
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None

@@ -1,0 +1,92 @@
+"""Keeps what an application says of a session's summaries: a score from 0 to 1, and a note.
+
+The one rule: feedback is about what stands at a place; it is kept as a record of the session and
+goes with what it was about when that is erased.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from hiermem.core import arguments
+from hiermem.core.metrics import Feedback
+from hiermem.core.text import check, check_name
+from hiermem.engine.handle import Handle
+from hiermem.errors import NotFoundError, StoreBusyError, UsageError
+from hiermem.protocols import RecordWrite
+from hiermem.types import SessionRecord
+
+__all__ = ["FEEDBACK", "give", "total"]
+
+#: The kind of the records; their scope is the session, their key what the feedback is about.
+FEEDBACK: Final = "feedback"
+#: The longest note, in characters, and how many notes are kept for one target, the newest.
+_MAX_NOTE: Final = 4_000
+_NOTES: Final = 100
+_TRIES: Final = 20
+
+
+async def give(handle: Handle, session_id: str, target: object, *, score: Any, note: str) -> None:
+    """Record a score for a summary, a message or anything that has the id of one.
+
+    Raises NotFoundError where the session has no such summary or message.
+    """
+    value = arguments.share(score, "score")
+    text = check(note, what="note", cap=_MAX_NOTE)
+    for _ in range(_TRIES):
+        record = await handle.record(session_id)
+        key = await _key(handle, record, target)
+        found = await handle.store.records(FEEDBACK, scope=session_id, key=key)
+        kept = _read(found[0].body if found else "")
+        said = {"score": value, "at": handle.clock().isoformat(), "note": text}
+        body = {
+            "count": kept["count"] + 1,
+            "total": kept["total"] + value,
+            "notes": [*kept["notes"], said][-_NOTES:],
+        }
+        write = RecordWrite(
+            FEEDBACK, session_id, key, json.dumps(body), found[0].version if found else 0
+        )
+        # In a later epoch the text that was judged may be gone; then it is looked for again.
+        if await handle.store.put_records([write], epochs={session_id: record.epoch}):
+            return
+    raise StoreBusyError(f"feedback on session {session_id!r}: others kept writing the same record")
+
+
+async def total(handle: Handle, session_id: str) -> Feedback:
+    """Add up what was said of a session."""
+    kept = [_read(record.body) for record in await handle.store.records(FEEDBACK, scope=session_id)]
+    return Feedback(sum(each["count"] for each in kept), sum(each["total"] for each in kept))
+
+
+async def _key(handle: Handle, record: SessionRecord, target: object) -> str:
+    """Name what the feedback is about: the id of a summary, or a message's place."""
+    name = target if isinstance(target, str) else getattr(target, "id", None)
+    if isinstance(name, str):
+        check_name(name, what="summary id")
+        if not await handle.store.nodes(record.id, [name]):
+            raise NotFoundError(f"session {record.id!r} has no summary {name!r}")
+        return name
+    index = getattr(target, "index", None)
+    if not isinstance(index, int) or isinstance(index, bool) or isinstance(target, (list, tuple)):
+        raise UsageError(
+            f"feedback takes a summary, a hit, a message or an id, not {type(target).__name__}"
+        )
+    if not 0 <= index < record.messages:
+        raise NotFoundError(f"session {record.id!r} has no message {index}")
+    return f"message/{index}"
+
+
+def _read(body: str) -> dict[str, Any]:
+    """Read a record; one that is not what ``give`` wrote says nothing."""
+    try:
+        data = json.loads(body)
+        whole = {
+            "count": int(data["count"]),
+            "total": float(data["total"]),
+            "notes": list(data["notes"]),
+        }
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return {"count": 0, "total": 0.0, "notes": []}
+    return whole

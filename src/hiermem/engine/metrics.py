@@ -1,0 +1,76 @@
+"""Reads what a session's metrics are worked out of. What they mean is said in ``core.metrics``.
+
+The one rule: the store adds up; what is read here is the roots and, below them, only what is not
+made yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from hiermem.core import arguments
+from hiermem.core.metrics import Metrics, Prices, Served, measure
+from hiermem.core.state import SessionState
+from hiermem.core.view import Seen
+from hiermem.effects import Batch, Need, NeedViews, ViewRecord
+from hiermem.engine import feedback
+from hiermem.engine.context import SEEN
+from hiermem.engine.handle import Handle, state_from
+
+__all__ = ["metrics"]
+
+
+async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Metrics:
+    """Measure the session as it is now. ``prices`` adds what was saved and spent in money."""
+    if prices is not None:
+        arguments.optional(prices, "prices", Prices, lambda: Prices(0, 0))
+    record = await handle.record(session_id)
+    state = state_from(record.state)
+    return measure(
+        session_id,
+        messages=record.messages,
+        open_tokens=sum(window.tokens for window in state.open_windows()),
+        cover_tokens=await _cover_tokens(handle, session_id, state),
+        tallies=await handle.store.tally(session_id),
+        spent=await handle.store.spent(session_id),
+        feedback=await feedback.total(handle, session_id),
+        served=await _served(handle, session_id),
+        prices=prices,
+    )
+
+
+async def _cover_tokens(handle: Handle, session_id: str, state: SessionState) -> int:
+    """Add up the highest texts that are made, and the windows under which none is."""
+    found = 0
+    wanted = [root.id for root in state.roots()]
+    while wanted:
+        nodes = await handle.store.nodes(session_id, wanted)
+        texts = await handle.store.revisions(
+            session_id, [(node.id, node.revision) for node in nodes if node.revision]
+        )
+        made = {revision.node_id: revision.tokens for revision in texts}
+        wanted = []
+        for node in nodes:
+            if node.id in made or not node.children:
+                found += made.get(node.id, node.input_tokens)
+            else:
+                wanted += node.children
+    return found
+
+
+async def _served(handle: Handle, session_id: str) -> Served:
+    """Add up what the session's sticky views have rendered since they were begun."""
+
+    def ask() -> Generator[tuple[str, Need], Any, Batch[list[ViewRecord]]]:
+        views = yield session_id, NeedViews()
+        return Batch(views)
+
+    views = await handle.store.transact(ask)
+    seen = [Seen.from_json(view.state) for view in views if view.name.endswith(SEEN)]
+    known = [each for each in seen if each is not None]
+    return Served(
+        selections=sum(each.selections for each in known),
+        tokens=sum(each.rendered for each in known),
+        shared=sum(each.shared for each in known),
+    )
