@@ -71,7 +71,14 @@ class LevelConfig(_Policy):
 
 
 class UpdatePolicy(_Policy):
-    """How an update calls the model. Not part of a session's structure; never changes bounds."""
+    """How updates call the model. Not part of a session's structure; never changes bounds.
+
+    ``requests_per_minute`` and ``tokens_per_minute`` (in and out together) hold in any minute, for
+    all that use one remote model object. ``session_calls``, ``session_tokens``, ``tenant_calls``
+    and ``tenant_tokens`` cap what the journal of one session, or of the tenant, ever shows. With
+    ``follow_strategy`` what was made in another way than the present one (another model, prompt or
+    ratio) is made anew.
+    """
 
     concurrency: int = Field(default=3, ge=1, le=256)
     batch_delay: float = Field(default=1.5, ge=0)
@@ -83,6 +90,13 @@ class UpdatePolicy(_Policy):
     call_timeout: float = Field(default=120.0, gt=0)
     retries: int = Field(default=4, ge=0)
     drain: float = Field(default=30.0, ge=0)
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+    session_calls: int | None = Field(default=None, ge=0)
+    session_tokens: int | None = Field(default=None, ge=0)
+    tenant_calls: int | None = Field(default=None, ge=0)
+    tenant_tokens: int | None = Field(default=None, ge=0)
+    follow_strategy: bool = False
 
 
 class ExtractionOptions(_Policy):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol
 from typing_extensions import TypeVar
 
 from hiermem.core.text import MAX_CONTENT, check
-from hiermem.engine.spending import Pace, Purse
+from hiermem.engine.spending import Hold, Pace, Purse, Turn
 from hiermem.errors import (
     HiermemError,
     InvalidTextError,
@@ -44,6 +44,7 @@ class Named(Protocol):
 
 
 N = TypeVar("N", bound=Named, default=Node)
+N_contra = TypeVar("N_contra", bound=Named, default=Node, contravariant=True)
 
 #: The longest pause that is waited out inside a run; a longer Retry-After is the next run's.
 _LONGEST_WAIT: Final = 120.0
@@ -82,6 +83,18 @@ class Books(Protocol[N]):
         ...
 
 
+class Slots(Protocol[N_contra]):
+    """The calls that may be in flight at once."""
+
+    async def acquire(self, node: N_contra, /) -> object:
+        """Wait until one more may be, for ``node``."""
+        ...
+
+    def release(self) -> None:
+        """Let another one be."""
+        ...
+
+
 class Asker(Protocol[N]):
     """What a call needs of its run. ``engine.workshop.Workshop`` is one."""
 
@@ -104,7 +117,7 @@ class Asker(Protocol[N]):
     @property
     def sleep(self) -> Callable[[float], Awaitable[None]]: ...  # noqa: D102 - described above
     @property
-    def slots(self) -> asyncio.Semaphore: ...  # noqa: D102 - described above
+    def slots(self) -> Slots[N]: ...  # noqa: D102 - described above
 
     def idle(self) -> AbstractContextManager[None]:
         """Mark the running task as one that only waits."""
@@ -140,7 +153,7 @@ async def ask(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMResp
     async for attempt in _retrying(shop):
         with attempt:
             with shop.idle():
-                await shop.slots.acquire()
+                await shop.slots.acquire(making.node)
             try:
                 return await _once(shop, making, request)
             finally:
@@ -189,7 +202,7 @@ def _retrying(shop: Asker[N]) -> AsyncRetrying:
 
 
 async def _once(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMResponse:
-    """Make one call: reserve, take the turn, claim, journal, call, settle."""
+    """Make one call: set its price aside, take the turn, claim, journal, call, settle."""
     purse, remote = shop.purse, shop.llm.remote
     tokens_in = making.input_tokens
     if remote or purse.counts_tokens:
@@ -198,14 +211,24 @@ async def _once(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRe
         )
     reserved = tokens_in + request.max_tokens
     with shop.idle():
-        await purse.reserve(reserved)
+        hold = await purse.reserve(reserved)
+    turn: Turn | None = None
     try:
-        attempt = await _announce(shop, making)
+        if remote:
+            with shop.idle():
+                turn = await shop.pace.turn(reserved, purse)
+        attempt = await _announce(
+            shop, making, hold, tokens_in=tokens_in, tokens_out=request.max_tokens
+        )
     except BaseException:
-        purse.give_back(reserved)
+        if turn is not None:
+            turn.give_back()
+        hold.give_back()
         raise
     # From here on the tokens of the prompt count as spent, whatever becomes of the call.
     used_in, used_out = tokens_in, 0
+    if turn is not None:
+        turn.begin()
     try:
         try:
             with shop.idle():
@@ -229,9 +252,11 @@ async def _once(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRe
             making,
             replace(attempt, outcome="ok", tokens_in=used_in, tokens_out=used_out),
         )
+        if turn is not None:
+            turn.settle(used_in + used_out)
         return response
     finally:
-        purse.settle(reserved, tokens_in=used_in, tokens_out=used_out)
+        hold.settle(tokens_in=used_in, tokens_out=used_out)
 
 
 def _checked(response: object) -> LLMResponse:
@@ -248,20 +273,20 @@ def _checked(response: object) -> LLMResponse:
     return response
 
 
-async def _announce(shop: Asker[N], making: Making[N]) -> Attempt:
+async def _announce(
+    shop: Asker[N], making: Making[N], hold: Hold, *, tokens_in: int, tokens_out: int
+) -> Attempt:
     """Take the node's lease and journal the call, where the model is remote.
 
-    Raises ClaimLostError.
+    The journal says the most that it may take until it is known what it took; so what a run that
+    is killed has begun counts as spent. Raises ClaimLostError.
     """
     node, ledger = making.node, shop.ledger
-    if shop.llm.remote:
-        with shop.idle():
-            await shop.pace.turn()
-        if not ledger.claimed(node.id):
-            claimed = await ledger.claim(node)
-            if claimed is None:
-                raise ClaimLostError
-            making.node = claimed
+    if shop.llm.remote and not ledger.claimed(node.id):
+        claimed = await ledger.claim(node)
+        if claimed is None:
+            raise ClaimLostError
+        making.node = claimed
     making.calls += 1
     attempt = Attempt(
         id=f"{shop.run_id}/{node.id}/{making.calls}",
@@ -271,7 +296,10 @@ async def _announce(shop: Asker[N], making: Making[N]) -> Attempt:
         number=making.calls,
         model=shop.llm.name,
         started_at=shop.now(),
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
     )
+    hold.announce(attempt.id)
     if shop.llm.remote:
         await ledger.begin(attempt, ended=making.ended)
         making.ended.clear()
@@ -301,7 +329,7 @@ def _end_in_error(
     _end(
         shop,
         making,
-        replace(attempt, outcome="error", reason=name, tokens_in=spent),
+        replace(attempt, outcome="error", reason=name, tokens_in=spent, tokens_out=0),
     )
     return told
 

@@ -41,6 +41,7 @@ from hiermem.engine.extract_map import PAGE, Made, Shop, extract_chunk, prompts_
 from hiermem.engine.extract_reduce import Summary, keep, summarise
 from hiermem.engine.handle import Handle
 from hiermem.engine.spending import Pace, Purse
+from hiermem.engine.throttle import lane_of
 from hiermem.errors import SpendLimitError, StoreError, UsageError
 from hiermem.protocols import LLM
 from hiermem.types import StoredMessage
@@ -118,6 +119,7 @@ async def extract(
             delay=options.batch_delay if llm.remote else 0.0,
             clock=time.monotonic,
             sleep=sleep,
+            lane=lane_of(llm) if llm.remote else None,
         ),
         ledger=ExtractionBooks(
             handle.store,

@@ -22,6 +22,7 @@ from hiermem.core.parse import parse
 from hiermem.core.prompt import Facts, PromptTemplate
 from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
 from hiermem.engine.extract_books import ExtractionBooks, Piece
+from hiermem.engine.hands import Slots
 from hiermem.engine.spending import Pace, Purse
 from hiermem.errors import InvalidAnswerError, ModelError
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, TenantStore, TokenCounter
@@ -58,12 +59,12 @@ class Shop:
     purse: Purse
     pace: Pace
     ledger: ExtractionBooks
-    slots: asyncio.Semaphore = field(init=False)
+    slots: Slots = field(init=False)
     waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
 
     def __post_init__(self) -> None:
         # One call at a time of a local model, which only computes.
-        self.slots = asyncio.Semaphore(self.policy.concurrency if self.llm.remote else 1)
+        self.slots = Slots(self.policy.concurrency if self.llm.remote else 1)
 
     @property
     def session_id(self) -> str:

@@ -1,24 +1,67 @@
 """Holds a run to its caps and its pace: calls, tokens, time, and pauses between batches.
 
 The one rule: a cap is looked at before the call, against what is spent and what calls in flight may
-still spend; so no cap is ever passed, not even by concurrent calls.
+still spend; so no cap is ever passed, not even by concurrent calls. A purse may lie inside others,
+such as that of the worker whose turn this is; a call has to fit all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NoReturn, Protocol
 
+from hiermem.core.pacing import Limits
+from hiermem.engine.throttle import Lane, Pass
 from hiermem.errors import SpendLimitError
 
-__all__ = ["Pace", "Purse"]
+__all__ = ["Hold", "Keeper", "Pace", "Purse"]
+
+
+class Hold(Protocol):
+    """What was set aside for one call."""
+
+    def announce(self, attempt_id: str) -> None:
+        """Say under which id the call is journalled."""
+        ...
+
+    def give_back(self) -> None:
+        """Take it back, where the call was not made after all."""
+        ...
+
+    def settle(self, *, tokens_in: int, tokens_out: int) -> None:
+        """Replace it by what the call really took."""
+        ...
+
+
+class Keeper(Protocol):
+    """Something that calls are charged to. A Purse is one."""
+
+    @property
+    def stopped(self) -> str | None:
+        """Name the cap that refused a call, or None."""
+        ...
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Say whether requests must be counted exactly before they are sent."""
+        ...
+
+    def time_left(self) -> float | None:
+        """Give the seconds until the deadline, or None where there is none."""
+        ...
+
+    async def reserve(self, tokens: int) -> Hold:
+        """Set one call of at most ``tokens`` tokens aside. Raises SpendLimitError."""
+        ...
 
 
 class Purse:
     """What one run may spend, and has spent.
 
     ``max_calls`` and ``max_tokens`` (in and out together) bound the run, ``deadline`` is a reading
-    of ``clock``; None is no cap. ``stopped`` names the first cap that refused a call.
+    of ``clock``; None is no cap. ``above`` are the purses around this one. ``stopped`` names the
+    first cap that refused a call, here or above.
     """
 
     def __init__(
@@ -28,61 +71,93 @@ class Purse:
         max_tokens: int | None,
         deadline: float | None,
         clock: Callable[[], float],
+        above: Sequence[Keeper] = (),
     ) -> None:
         self.calls = 0
         self.tokens_in = 0
         self.tokens_out = 0
-        self.stopped: str | None = None
+        self._stopped: str | None = None
         self._max_calls, self._max_tokens, self._deadline = max_calls, max_tokens, deadline
-        self._clock = clock
+        self._clock, self._above = clock, tuple(above)
         self._reserved = 0
         self._closed = False
         self._freed = asyncio.Event()
 
     @property
+    def stopped(self) -> str | None:
+        """Name the first cap that refused a call, or None."""
+        if self._stopped is None:
+            for each in self._above:
+                if each.stopped is not None:
+                    return each.stopped
+        return self._stopped
+
+    @stopped.setter
+    def stopped(self, why: str | None) -> None:
+        self._stopped = why
+
+    @property
     def counts_tokens(self) -> bool:
         """Say whether requests must be counted exactly before they are sent."""
-        return self._max_tokens is not None
+        return self._max_tokens is not None or any(each.counts_tokens for each in self._above)
 
     def close(self, why: str) -> None:
         """Refuse every call from now on."""
-        self.stopped = why
+        self._stopped = why
         self._closed = True
         self._freed.set()
 
     def time_left(self) -> float | None:
-        """Give the seconds until the deadline, or None where there is none."""
-        return None if self._deadline is None else self._deadline - self._clock()
+        """Give the seconds until the nearest deadline, or None where there is none."""
+        left = [each.time_left() for each in self._above]
+        if self._deadline is not None:
+            left.append(self._deadline - self._clock())
+        return min((each for each in left if each is not None), default=None)
 
-    async def reserve(self, tokens: int) -> None:
+    def is_over(self) -> str | None:
+        """Name what ends the run now, a deadline that has passed included; None where it goes on.
+
+        A deadline counts from when it is noticed: asking is what notices it.
+        """
+        left = self.time_left()
+        if self.stopped is None and left is not None and left <= 0:
+            self._stopped = "deadline"
+        return self.stopped
+
+    async def reserve(self, tokens: int) -> PurseHold:
         """Take one call of at most ``tokens`` tokens, waiting where calls in flight may free some.
 
         Raises SpendLimitError where a cap would be passed; nothing is spent then.
         """
         while True:
             if self._closed:
-                self._refuse(self.stopped or "cancellation")
+                self.refuse(self.stopped or "cancellation")
             left = self.time_left()
             if left is not None and left <= 0:
-                self._refuse("deadline")
+                self.refuse("deadline")
             if self._max_calls is not None and self.calls >= self._max_calls:
-                self._refuse("max_calls")
+                self.refuse("max_calls")
             if self._max_tokens is None:
                 break
             spent = self.tokens_in + self.tokens_out
             if spent + tokens > self._max_tokens:
-                self._refuse("max_tokens")
+                self.refuse("max_tokens")
             if spent + self._reserved + tokens <= self._max_tokens:
                 break
             self._freed.clear()
             await self._freed.wait()
         self.calls += 1
         self._reserved += tokens
-
-    def give_back(self, reserved: int) -> None:
-        """Take back a reservation whose call was not made after all."""
-        self.calls -= 1
-        self.settle(reserved, tokens_in=0, tokens_out=0)
+        hold = PurseHold(self, tokens)
+        try:
+            for each in self._above:
+                hold.above.append(await each.reserve(tokens))
+        except BaseException as error:
+            hold.give_back()
+            if isinstance(error, SpendLimitError):
+                self._stopped = self.stopped or "cap"
+            raise
+        return hold
 
     def settle(self, reserved: int, *, tokens_in: int, tokens_out: int) -> None:
         """Replace a reservation by what the call really took."""
@@ -91,16 +166,48 @@ class Purse:
         self.tokens_out += tokens_out
         self._freed.set()
 
-    def _refuse(self, cap: str) -> None:
-        self.stopped = self.stopped or cap
+    def refuse(self, cap: str) -> NoReturn:
+        """Refuse a call because of ``cap``. Raises SpendLimitError."""
+        self._stopped = self.stopped or cap
         raise SpendLimitError(
             f"{cap} was reached after {self.calls} calls and {self.tokens_in + self.tokens_out} "
             "tokens; what was made is kept, update again to go on"
         )
 
 
+class PurseHold:
+    """What a purse, and those around it, set aside for one call."""
+
+    __slots__ = ("_purse", "_tokens", "above")
+
+    def __init__(self, purse: Purse, tokens: int) -> None:
+        self._purse, self._tokens = purse, tokens
+        self.above: list[Hold] = []
+
+    def announce(self, attempt_id: str) -> None:
+        """Say under which id the call is journalled."""
+        for each in self.above:
+            each.announce(attempt_id)
+
+    def give_back(self) -> None:
+        """Take it back, where the call was not made after all."""
+        self._purse.calls -= 1
+        self._purse.settle(self._tokens, tokens_in=0, tokens_out=0)
+        for each in self.above:
+            each.give_back()
+
+    def settle(self, *, tokens_in: int, tokens_out: int) -> None:
+        """Replace it by what the call really took."""
+        self._purse.settle(self._tokens, tokens_in=tokens_in, tokens_out=tokens_out)
+        for each in self.above:
+            each.settle(tokens_in=tokens_in, tokens_out=tokens_out)
+
+
 class Pace:
-    """Lets ``size`` calls begin, then makes the next wait until ``delay`` seconds have passed."""
+    """Lets ``size`` calls begin, then makes the next wait until ``delay`` seconds have passed.
+
+    Where a ``lane`` is given, calls also keep to ``limits`` of requests and tokens a minute.
+    """
 
     def __init__(
         self,
@@ -109,21 +216,59 @@ class Pace:
         delay: float,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
+        lane: Lane | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._size, self._delay = size, delay
         self._clock, self._sleep = clock, sleep
+        self._lane, self._limits = lane, limits or Limits()
         self._left = size
         self._next = 0.0
         self._turn = asyncio.Lock()
 
-    async def turn(self) -> None:
-        """Wait for the next call's turn."""
-        if not self._delay:
-            return
-        async with self._turn:
-            if not self._left:
-                await self._sleep(max(0.0, self._next - self._clock()))
-                self._left = self._size
-            self._left -= 1
-            if not self._left:
-                self._next = self._clock() + self._delay
+    async def turn(self, tokens: int, purse: Purse) -> Turn:
+        """Wait for the turn of a call of at most ``tokens`` tokens.
+
+        Raises SpendLimitError where what ends the run comes first, and ModelOverflowError for a
+        call that is over a minute's tokens alone.
+        """
+        if self._delay:
+            async with self._turn:
+                if not self._left:
+                    await self._sleep(max(0.0, self._next - self._clock()))
+                    self._left = self._size
+                self._left -= 1
+                if not self._left:
+                    self._next = self._clock() + self._delay
+        if self._lane is None:
+            return Turn(None, self._clock)
+        leave = await self._lane.enter(
+            tokens, self._limits, clock=self._clock, sleep=self._sleep, stopped=purse.is_over
+        )
+        if leave is None:
+            purse.refuse(purse.stopped or "cancellation")
+        return Turn(leave, self._clock)
+
+
+class Turn:
+    """One call's turn, which begins when it is sent."""
+
+    __slots__ = ("_clock", "_pass")
+
+    def __init__(self, leave: Pass | None, clock: Callable[[], float]) -> None:
+        self._pass, self._clock = leave, clock
+
+    def begin(self) -> None:
+        """Note that the call is being sent, now."""
+        if self._pass is not None:
+            self._pass.begin(self._clock())
+
+    def settle(self, tokens: int) -> None:
+        """Note what the call took."""
+        if self._pass is not None:
+            self._pass.settle(tokens)
+
+    def give_back(self) -> None:
+        """Take it back, where the call was not made."""
+        if self._pass is not None:
+            self._pass.give_back()

@@ -1,0 +1,150 @@
+"""Decides whose turn it is: lowest level first, then the session served longest ago, then in order.
+
+The one rule: the order within a session never depends on the others. Level 1 goes first because
+everything above stands on it; between sessions of one level they take turns, so that a long one
+keeps nobody waiting; within one, first in is first out. It starts nothing and reads nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["BACK_OFF", "Rota", "SessionQueue", "Ticket", "back_off", "spread"]
+
+#: The longest that something which failed again and again is left alone, in seconds.
+BACK_OFF: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Somebody's place in the line: a node of ``level`` of ``session``, at ``place`` in it."""
+
+    session: str
+    level: int
+    place: int
+    number: int
+
+
+class Rota:
+    """The line for a free hand, across sessions."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Ticket] = {}
+        self._served: dict[str, int] = {}
+        self._tickets = 0
+        self._turns = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def join(self, session: str, level: int, place: int) -> Ticket:
+        """Get in line."""
+        self._tickets += 1
+        ticket = Ticket(session, level, place, self._tickets)
+        self._waiting[ticket.number] = ticket
+        return ticket
+
+    def next(self) -> Ticket | None:
+        """Take out whoever is next; None where nobody waits."""
+        if not self._waiting:
+            return None
+        first = min(self._waiting.values(), key=self._rank)
+        del self._waiting[first.number]
+        self.serve(first.session)
+        return first
+
+    def serve(self, session: str) -> None:
+        """Note that ``session`` has had a turn."""
+        self._turns += 1
+        self._served[session] = self._turns
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give up a place in the line."""
+        self._waiting.pop(ticket.number, None)
+
+    def forget(self, session: str) -> None:
+        """Drop what is remembered of a session that has no work any more."""
+        if not any(ticket.session == session for ticket in self._waiting.values()):
+            self._served.pop(session, None)
+
+    def _rank(self, ticket: Ticket) -> tuple[int, int, int, int]:
+        turn = self._served.get(ticket.session, 0)
+        return ticket.level, turn, ticket.place, ticket.number
+
+
+@dataclass(slots=True)
+class SessionQueue:
+    """The sessions that wait for a place among those being worked on.
+
+    A session stands in it once. ``contested`` ones, whose first nodes another worker holds, come
+    after the others of their level: two workers share best where they do not meet. ``worker`` only
+    serves to let different workers begin at different sessions.
+    """
+
+    worker: str
+    _heap: list[tuple[tuple[int, bool, int, int], str]] = field(
+        default_factory=list[tuple[tuple[int, bool, int, int], str]]
+    )
+    _ranks: dict[str, tuple[int, bool, int, int]] = field(
+        default_factory=dict[str, tuple[int, bool, int, int]]
+    )
+    _served: dict[str, int] = field(default_factory=dict[str, int])
+    _turns: int = 0
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def __contains__(self, session: str) -> bool:
+        return session in self._ranks
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ranks)
+
+    @property
+    def level(self) -> int | None:
+        """Give the level of the first in line, or None where nobody is."""
+        self._tidy()
+        return self._heap[0][0][0] if self._heap else None
+
+    def put(self, session: str, level: int, *, contested: bool = False) -> None:
+        """Let a session wait, or change what it waits for."""
+        served = self._served.get(session, 0)
+        rank = (level, contested, served, spread(self.worker, session))
+        self._ranks[session] = rank
+        heapq.heappush(self._heap, (rank, session))
+
+    def take(self) -> str | None:
+        """Take the first in line out; None where nobody is."""
+        self._tidy()
+        if not self._heap:
+            return None
+        session = heapq.heappop(self._heap)[1]
+        del self._ranks[session]
+        self._turns += 1
+        self._served[session] = self._turns
+        return session
+
+    def drop(self, session: str) -> None:
+        """Take a session out that has nothing to wait for any more, and forget it."""
+        self._ranks.pop(session, None)
+        self._served.pop(session, None)
+
+    def _tidy(self) -> None:
+        """Pass over places that were given up or changed."""
+        while self._heap and self._ranks.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+
+
+def spread(worker: str, session: str) -> int:
+    """Give a number that orders sessions differently for each worker, the same in any process."""
+    told = hashlib.blake2b(f"{worker}\0{session}".encode(), digest_size=8).digest()
+    return int.from_bytes(told, "big")
+
+
+def back_off(failures: int, *, first: float, most: float = BACK_OFF) -> float:
+    """Give how long something that failed ``failures`` times in a row is left alone, in seconds."""
+    return min(most, first * 2.0 ** min(max(0, failures - 1), 30))
