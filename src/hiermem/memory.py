@@ -16,15 +16,19 @@ from typing import Any, Literal, Self
 
 from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
 from hiermem.core import arguments
+from hiermem.core.checking import CheckReport
+from hiermem.core.journal import RunReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.text import MAX_NAME, check, check_name
+from hiermem.engine import journal
 from hiermem.engine.append import About
+from hiermem.engine.checking import check as run_check
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.graph import AsyncGraph
 from hiermem.engine.handle import Handle, utc_now
 from hiermem.extractor import ModelLike
 from hiermem.protocols import RunRecord, Store, TokenCounter
-from hiermem.session import AsyncSession, Shared, limit_of
+from hiermem.session import AsyncSession, Shared
 from hiermem.tokens import default_counter
 from hiermem.types import SessionRecord
 
@@ -153,7 +157,21 @@ class AsyncMemory:
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """List the journalled runs of this tenant, newest first."""
-        return await self._shared.opened().store.runs(limit=limit_of(limit))
+        return await journal.runs(self._shared.opened(), limit)
+
+    async def run(self, run_id: str) -> RunReport:
+        """Give one run with the state of each summary or chunk that it called a model for.
+
+        Raises NotFoundError for an unknown id.
+        """
+        return await journal.one(self._shared.opened(), run_id)
+
+    async def check(self) -> CheckReport:
+        """Read everything that is kept for this tenant and verify the promises that it can show.
+
+        Nothing is written. What cannot be seen in what is stored is named in ``not_shown``.
+        """
+        return await run_check(self._shared.opened())
 
     async def close(self) -> None:
         """Wait up to the drain time for background work, then close the store.

@@ -18,15 +18,17 @@ from typing import Any, Literal, overload
 from hiermem.config import ExtractionOptions
 from hiermem.core import arguments
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
+from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
 from hiermem.engine import append as ingest
-from hiermem.engine import tree
+from hiermem.engine import feedback, journal, tree
 from hiermem.engine.append import About, Messages
 from hiermem.engine.context import ContextWindowManager, Strategy
 from hiermem.engine.graph import tri_vector
 from hiermem.engine.handle import Handle, config_from
+from hiermem.engine.metrics import metrics as measure
 from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.engine.update import update as run_update
 from hiermem.errors import MemoryClosedError, UsageError
@@ -35,11 +37,9 @@ from hiermem.protocols import LLM, RunRecord
 from hiermem.trivector import TriVector
 from hiermem.types import StoredMessage, Summary
 
-__all__ = ["AsyncSession", "Shared", "limit_of"]
+__all__ = ["AsyncSession", "Shared"]
 
 _log = logging.getLogger("hiermem.memory")
-#: More runs than this are never listed at once; a store's own numbers end somewhere.
-_MOST_RUNS = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -72,11 +72,6 @@ class Shared:
         task = asyncio.get_running_loop().create_task(run())
         self.background.add(task)
         task.add_done_callback(self.background.discard)
-
-
-def limit_of(value: Any) -> int:
-    """Give how many runs are asked for, as a number that any store can take."""
-    return min(arguments.whole(value, "limit"), _MOST_RUNS)
 
 
 def _check_update(
@@ -326,7 +321,27 @@ class AsyncSession:
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """List the journalled runs of this session, newest first."""
-        return await self._handle.store.runs(subject=self._about.id, limit=limit_of(limit))
+        return await journal.runs(self._handle, limit, subject=self._about.id)
+
+    async def metrics(self, prices: Prices | None = None) -> Metrics:
+        """Measure the session: how much shorter it is, what that cost, what was kept.
+
+        With ``prices`` it says too what was saved and spent in money.
+        """
+        return await measure(self._handle, self._about.id, prices)
+
+    async def feedback(
+        self,
+        target: Summary | ShownSummary | StoredMessage | str,
+        *,
+        score: float,
+        note: str = "",
+    ) -> None:
+        """Say how good a summary is, from 0 to 1; the mean is in the metrics.
+
+        ``target`` is a summary, a message or an id. Raises NotFoundError where there is no such.
+        """
+        await feedback.give(self._handle, self._about.id, target, score=score, note=note)
 
     async def flush(self) -> None:
         """Seal each thread's open window at its last whole point."""

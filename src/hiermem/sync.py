@@ -12,7 +12,9 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from hiermem.config import HierarchyConfig
+from hiermem.core.checking import CheckReport
 from hiermem.core.graph import GraphEntity, Mention, Neighbour
+from hiermem.core.journal import RunReport
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.graph import AsyncGraph
 from hiermem.errors import MemoryClosedError
@@ -131,6 +133,14 @@ class Memory:
     def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """List the journalled runs of this tenant, newest first."""
         return self._portal.call(self._memory.runs(limit=limit))
+
+    def run(self, run_id: str) -> RunReport:
+        """Give one run with the state of each summary or chunk that it called a model for."""
+        return self._portal.call(self._memory.run(run_id))
+
+    def check(self) -> CheckReport:
+        """Read everything that is kept for this tenant and verify the promises it can show."""
+        return self._portal.call(self._memory.check())
 
     def close(self) -> None:
         """Wait up to the drain time for background work, then close; twice is harmless."""

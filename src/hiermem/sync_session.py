@@ -12,6 +12,7 @@ from typing import Any, Literal, overload
 
 from hiermem.config import ExtractionOptions
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
+from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.selection import ContextSelection, ShownSummary
 from hiermem.engine import append as ingest
@@ -183,6 +184,20 @@ class Session:
     def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """List the journalled runs of this session, newest first."""
         return self._portal.call(self._session.runs(limit=limit))
+
+    def metrics(self, prices: Prices | None = None) -> Metrics:
+        """Measure the session: how much shorter it is, what that cost, what was kept."""
+        return self._portal.call(self._session.metrics(prices))
+
+    def feedback(
+        self,
+        target: Summary | ShownSummary | StoredMessage | str,
+        *,
+        score: float,
+        note: str = "",
+    ) -> None:
+        """Say how good a summary is, from 0 to 1; the mean is in the metrics."""
+        self._portal.call(self._session.feedback(target, score=score, note=note))
 
     def flush(self) -> None:
         """Seal each thread's open window at its last whole point."""

@@ -1,0 +1,332 @@
+"""Reads a tenant's part of a store from end to end and has every promise checked that it can show.
+
+The one rule: it writes nothing, and a session that is written to meanwhile is not accused: what was
+found is looked for again, and only what is found twice is told. What a finding is, is decided in
+``core.checking``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from array import array
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Final
+
+from hiermem.core import checking
+from hiermem.core.build import Build
+from hiermem.core.checking import CheckReport, Finding, Told
+from hiermem.core.inputs import (
+    OVERLAP_REACH,
+    Inputs,
+    from_children,
+    from_messages,
+    overlap_before,
+)
+from hiermem.core.measure import message_tokens
+from hiermem.core.state import SessionState
+from hiermem.effects import (
+    Batch,
+    Changes,
+    KeyEntry,
+    LogEvent,
+    Need,
+    NeedViews,
+    Snapshot,
+    ViewRecord,
+)
+from hiermem.engine.handle import Handle, config_from, state_from
+from hiermem.errors import StoreCorruptError
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+
+__all__ = ["check"]
+
+#: Rows read at once.
+_PAGE: Final = 500
+#: More findings than this in one session say nothing new.
+_MOST: Final = 1_000
+#: How often a session is read again because it was written to meanwhile.
+_AGAIN: Final = 3
+#: The kinds of records whose scope is a session.
+_SCOPED: Final = ("chunk", "join", "trivector", "entity", "feedback")
+_MANY: Final = 2**31 - 1
+
+
+async def check(handle: Handle) -> CheckReport:
+    """Check everything that is kept for the tenant. It reads all of it; nothing is written."""
+    records = await handle.store.sessions()
+    findings: list[Finding] = []
+    skipped: list[str] = []
+    messages = nodes = 0
+    for record in records:
+        found = await _settled(handle, record.id)
+        if found is None:
+            continue
+        findings += found.findings
+        skipped += found.skipped
+        messages += found.messages
+        nodes += found.nodes
+    findings += await _strangers(handle)
+    return CheckReport(
+        tenant=handle.store.tenant,
+        sessions=len(records),
+        messages=messages,
+        nodes=nodes,
+        findings=tuple(sorted(set(findings))),
+        skipped=tuple(skipped),
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one reading of a session gave."""
+
+    findings: list[Finding] = field(default_factory=list[Finding])
+    skipped: list[str] = field(default_factory=list[str])
+    messages: int = 0
+    nodes: int = 0
+
+
+async def _settled(handle: Handle, session_id: str) -> _Found | None:
+    """Check a session; tell of it only what several readings agree on. None where it is gone."""
+    found = await _session(handle, session_id)
+    for _ in range(_AGAIN if found and found.findings else 0):
+        again = await _session(handle, session_id)
+        if again is None:
+            return None
+        same = set(found.findings) & set(again.findings) if found else set[Finding]()
+        steady = found is not None and set(found.findings) == set(again.findings)
+        again.findings = sorted(same)
+        found = again
+        if steady or not same:
+            break
+    return found
+
+
+async def _session(handle: Handle, session_id: str) -> _Found | None:
+    record = await handle.store.session(session_id)
+    if record is None:
+        return None
+    reading = _Reading(handle, record)
+    try:
+        await reading.run()
+    except StoreCorruptError as error:
+        # The error names what is damaged and never quotes it.
+        reading.tell(iter([("P1", "the session", f"it cannot be read: {error}")]))
+    return reading.found
+
+
+class _Reading:
+    """One reading of one session, from its messages up to its views."""
+
+    def __init__(self, handle: Handle, record: SessionRecord) -> None:
+        self._handle, self._store, self._record = handle, handle.store, record
+        self._counts = record.counter == handle.counter.name
+        self._gone: set[int] = set()
+        self._threads: dict[str, array[int]] = {}
+        self._nodes: dict[str, Node] = {}
+        self.found = _Found(messages=record.messages)
+        if not self._counts:
+            self.found.skipped.append(
+                f"session {record.id!r} is counted by {record.counter!r}: no tokens were counted"
+            )
+
+    def tell(self, told: Told) -> None:
+        """Keep what a check said, up to a bound."""
+        room = _MOST - len(self.found.findings)
+        name = self._record.id
+        self.found.findings += (
+            Finding(promise, name, where, what)
+            for promise, where, what in islice(told, max(room, 0))
+        )
+
+    async def run(self) -> None:
+        """Read and check everything of the session."""
+        record = self._record
+        state = state_from(record.state)
+        Build.from_json(record.build)
+        if state.next_index != record.messages:
+            what = f"its state is at message {state.next_index} of {record.messages}"
+            self.tell(iter([("P1", "the session", what)]))
+        await self._messages()
+        await self._shape(state)
+        await self._texts()
+        await self._views(state)
+
+    # -- messages
+
+    async def _messages(self) -> None:
+        record = self._record
+        # One more than there are: a message behind the end is as wrong as one that is missing.
+        for start in range(0, record.messages + 1, _PAGE):
+            stop = min(start + _PAGE, record.messages + 1)
+            page = await self._store.messages(record.id, start, stop)
+            wanted = min(stop, record.messages) - start
+            if len(page) != wanted:
+                what = f"{len(page)} messages are there, not {wanted}"
+                where = f"messages {start} to {start + wanted}"
+                self.tell(iter([("P1", where, what)]))
+            counted = await asyncio.to_thread(self._counted, page)
+            for place, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
+                # Where some are missing, the others are still checked, each for itself.
+                index = start + place if len(page) == wanted else stored.index
+                self.tell(checking.of_message(stored, index=index, tokens=tokens))
+                self._threads.setdefault(stored.thread, array("q")).append(stored.index)
+                if stored.state != "live":
+                    self._gone.add(stored.index)
+            await self._keys(page)
+
+    def _counted(self, page: Sequence[StoredMessage]) -> list[int | None]:
+        counter = self._handle.counter
+        return [
+            message_tokens(stored.message, counter)
+            if self._counts and stored.state == "live"
+            else None
+            for stored in page
+        ]
+
+    async def _keys(self, page: Sequence[StoredMessage]) -> None:
+        """Check the keys of a page, and the past of what has one."""
+        keys = [stored.key for stored in page if stored.key is not None]
+
+        def ask(snapshot: Snapshot) -> Changes[dict[str, KeyEntry]]:
+            return Changes(dict(snapshot.keys))
+
+        entries = await self._store.mutate(self._record.id, ask, keys=keys) if keys else {}
+        for stored in page:
+            entry = entries.get(stored.key) if stored.key is not None else None
+            told = list(checking.of_key(stored, entry, ()))
+            if told or stored.state == "erased":
+                earlier = await self._store.versions(self._record.id, stored.index)
+                told = list(checking.of_key(stored, entry, earlier))
+            self.tell(iter(told))
+
+    # -- shape
+
+    async def _shape(self, state: SessionState) -> None:
+        levels = await self._store.levels(self._record.id)
+        windows: list[Node] = []
+        for level in range(1, 1 + max(len(state.ordinals), max(levels, default=0))):
+            nodes: list[Node] = []
+            for start in range(0, max(levels.get(level, 0), state.next_ordinal(level)), _PAGE):
+                nodes += await self._store.level(self._record.id, level, start, start + _PAGE)
+            known = {node.id: node for node in nodes}
+            # A child may be of any lower level; those are all read by now.
+            self.tell(
+                checking.of_level(level, nodes, self._nodes | known, state.next_ordinal(level))
+            )
+            self._nodes |= known
+            windows = windows or nodes
+        self.found.nodes = len(self._nodes)
+        self.tell(checking.of_threads(windows, self._threads, state))
+        self.tell(checking.of_parents(self._nodes))
+        self.tell(checking.of_roots(self._nodes, state))
+
+    # -- texts
+
+    async def _texts(self) -> None:
+        """Check what each node says and what that was made from, lowest level first."""
+        said: dict[str, Revision] = {}
+        overlaps = await self._overlaps()
+        count = self._handle.counter.count if self._counts else None
+        nodes = iter(list(self._nodes.values()))
+        while page := list(islice(nodes, _PAGE)):
+            wanted = [(node.id, node.revision) for node in page if node.revision]
+            read = await self._store.revisions(self._record.id, wanted)
+            texts = {revision.node_id: revision for revision in read}
+            for node in page:
+                revision = texts.get(node.id)
+                self.tell(
+                    checking.of_revision(node, revision, count=count, gone=self._gone.__contains__)
+                )
+                if revision is None:
+                    continue
+                inputs = await self._inputs(node, said, overlaps)
+                if inputs is not None:
+                    self.tell(checking.of_inputs(node, revision, inputs))
+                # Above, only its hash and size are asked for, and whether it says anything.
+                said[node.id] = replace(
+                    revision, text=revision.text[:1], provenance="", anchors=(), extras={}
+                )
+
+    async def _inputs(
+        self, node: Node, said: dict[str, Revision], overlaps: Sequence[int]
+    ) -> list[Inputs] | None:
+        """Read what a node is made from, once for each overlap that the session has had."""
+        if node.children:
+            if not all(child in said and child in self._nodes for child in node.children):
+                return None
+            return [from_children([(self._nodes[each], said[each]) for each in node.children])]
+        if not self._counts:
+            return None
+        span, count = node.span, self._handle.counter.count
+        read = await self._store.messages(
+            self._record.id, span.start, span.stop, thread=node.thread
+        )
+        before: list[StoredMessage] = []
+        if any(overlaps):
+            start = max(0, span.start - OVERLAP_REACH)
+            before = await self._store.messages(
+                self._record.id, start, span.start + 1, thread=node.thread
+            )
+        return [
+            from_messages(node, read, count=count, overlap=overlap_before(node, before, size))
+            for size in overlaps
+        ]
+
+    async def _overlaps(self) -> list[int]:
+        """Give the overlaps of all configurations that the session has had, the present first."""
+        events = await self._store.events(self._record.id)
+        texts = [self._record.config, *_configs(events)]
+        return list(dict.fromkeys(config_from(text).overlap for text in texts))
+
+    # -- views
+
+    async def _views(self, state: SessionState) -> None:
+        from hiermem.engine.context import SEEN
+
+        session_id, key = self._record.id, await self._handle.key()
+
+        def ask() -> Generator[tuple[str, Need], Any, Batch[list[ViewRecord]]]:
+            views = yield session_id, NeedViews()
+            return Batch(views)
+
+        for view in await self._store.transact(ask):
+            if not view.name.endswith(SEEN):
+                windows = state.next_ordinal(1)
+                self.tell(checking.of_view(view, self._nodes, key=key, windows=windows))
+
+
+def _configs(events: Sequence[LogEvent]) -> Iterator[str]:
+    """Give the texts of the configurations that the log's events name."""
+    for event in events:
+        if event.kind in ("reconfigure", "repack"):
+            try:
+                detail = json.loads(event.detail)
+            except (ValueError, RecursionError):
+                raise StoreCorruptError("an event of the log cannot be read") from None
+            for name in ("before", "after", "config"):
+                value = detail.get(name) if isinstance(detail, dict) else None
+                if value is not None:
+                    yield value if isinstance(value, str) else json.dumps(value)
+
+
+async def _strangers(handle: Handle) -> list[Finding]:
+    """Find what is kept for sessions that there are not (any more)."""
+    findings: list[Finding] = []
+    attempts = await handle.store.attempts(limit=_MANY)
+    scopes: dict[str, str] = {attempt.session_id: "a journalled call" for attempt in attempts}
+    for run in await handle.store.runs(limit=_MANY):
+        if run.kind in ("update", "extraction", "embedding"):
+            scopes.setdefault(run.subject, "a journalled run")
+    for kind in _SCOPED:
+        for record in await handle.store.records(kind, limit=_MANY):
+            scopes.setdefault(record.scope, f"a record of kind {kind}")
+    # Read last: what was begun meanwhile has its session.
+    known = {record.id for record in await handle.store.sessions()}
+    for scope, what in scopes.items():
+        if scope not in known:
+            findings.append(Finding("P12", scope, what, "there is no such session"))
+    return findings
