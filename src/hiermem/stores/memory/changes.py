@@ -140,10 +140,9 @@ def _rewrite(session: KeptSession, rewrite: Rewrite) -> None:
         session.versions.setdefault(index, []).append(session.messages[index])
     elif rewrite.kind == "erase":
         session.versions.pop(index, None)
-        session.keys = {
-            key: KeyEntry(index, None) if entry.index == index else entry
-            for key, entry in session.keys.items()
-        }
+        key = session.messages[index].key
+        if key is not None and key in session.keys and session.keys[key].index == index:
+            session.keys[key] = KeyEntry(index, None)
     session.messages[index] = fresh_message(rewrite.message)
     session.blocks = {
         place: block

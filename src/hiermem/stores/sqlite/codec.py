@@ -35,11 +35,12 @@ T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BARE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the offset is added with the zone
 
-# One letter a column: i integer, s text, f real (or integer); capitals may be NULL as well.
+# One letter a column: i integer, s text, f real (or integer), b bytes; capitals may be NULL.
 _KINDS: dict[str, tuple[type, ...]] = {
     "i": (int,),
     "s": (str,),
     "f": (float, int),
+    "b": (bytes,),
     "I": (int, type(None)),
     "S": (str, type(None)),
 }

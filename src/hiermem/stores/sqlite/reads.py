@@ -1,6 +1,7 @@
-"""The statements that read. Each sees one state of the store: what was committed before it began.
+"""The statements that read sessions, their logs, the journal and views.
 
-The one rule: every statement is bound to its tenant, by equality, through the session's number.
+Each sees one state of the store: what was committed before it began. The one rule: every statement
+is bound to its tenant, by equality, through the session's number.
 """
 
 from __future__ import annotations
@@ -8,31 +9,32 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from hiermem.effects import Attempt, LogEvent, RunRecord, Spent, ViewRecord
 from hiermem.errors import StoreCorruptError
-from hiermem.protocols import Attempt, LogEvent, RunRecord, ViewRecord
 from hiermem.stores.sqlite import rows, tree_rows
-from hiermem.stores.sqlite.codec import decode
+from hiermem.stores.sqlite.codec import check, decode, shape
 from hiermem.stores.sqlite.failures import DAMAGED
 from hiermem.stores.sqlite.rows import INDEX_BITS
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types import SessionRecord, StoredMessage
 
 __all__ = [
     "attempts",
     "events",
-    "level",
-    "levels",
+    "forks",
     "messages",
-    "nodes",
-    "provisional",
-    "reusable",
-    "revisions",
+    "one_state",
+    "place",
+    "run",
     "runs",
     "secret",
     "session",
     "sessions",
-    "unfinished",
+    "spent",
+    "versions",
     "view",
+    "views",
 ]
 
 _ALL = (1 << INDEX_BITS) - 1
@@ -46,24 +48,14 @@ _SESSION = (
     "WHERE s.tenant = ?"
 )
 _MESSAGES = f"SELECT {rows.MESSAGE} FROM messages WHERE message >= ? AND message < ?"
-_NODE = f"SELECT {tree_rows.NODE} FROM nodes WHERE session = ? AND id = ?"
-_OF_LEVEL = (
-    f"SELECT {tree_rows.NODE} FROM nodes WHERE session = {_NUMBER} AND level = ? AND sealed = 1 "
-    "AND ordinal >= ? AND ordinal < ? ORDER BY ordinal"
-)
-# The condition is that of the index nodes_unfinished, word for word, or SQLite would not use it.
-UNFINISHED = (
-    f"SELECT {tree_rows.NODE} FROM nodes WHERE session = {_NUMBER} AND level = ? AND ordinal > ? "
-    "AND sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1) "
-    "ORDER BY ordinal LIMIT ?"
-)
-_REVISION = (
-    f"SELECT {tree_rows.REVISION} FROM revisions WHERE session = ? AND node_id = ? AND number = ?"
+_PLACE = (
+    "SELECT s.session, h.tree FROM sessions s JOIN heads h ON h.session = s.session "
+    "WHERE s.tenant = ? AND s.id = ?"
 )
 
 
 @contextmanager
-def _one_state(connection: sqlite3.Connection) -> Generator[None]:
+def one_state(connection: sqlite3.Connection) -> Generator[None]:
     """Let several statements see the same state; inside a transaction they do already."""
     if connection.in_transaction:
         yield
@@ -76,9 +68,19 @@ def _one_state(connection: sqlite3.Connection) -> Generator[None]:
             connection.execute("COMMIT")
 
 
-def _number(connection: sqlite3.Connection, tenant: str, session_id: str) -> int | None:
-    found = connection.execute(f"SELECT {_NUMBER}", (tenant, session_id)).fetchone()[0]
-    return found if isinstance(found, int) else None
+def place(
+    connection: sqlite3.Connection, tenant: str, session_id: str, tree: int | None = None
+) -> tuple[int, int] | None:
+    """Give (the session's number, ``tree`` or the serving tree where it is None), or None."""
+    found = connection.execute(_PLACE, (tenant, session_id)).fetchall()
+    for number, serving in decode(found, _read_place, "sessions"):
+        return number, serving if tree is None else tree
+    return None
+
+
+def _read_place(row: Sequence[Any]) -> tuple[int, int]:
+    check(row, shape("ii"))
+    return row[0], row[1]
 
 
 def secret(connection: sqlite3.Connection) -> bytes:
@@ -103,6 +105,14 @@ def sessions(connection: sqlite3.Connection, tenant: str) -> list[SessionRecord]
     return [record for _, record in decode(found, rows.read_session, "sessions")]
 
 
+def forks(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[SessionRecord]:
+    """Give the sessions that were forked from this one, in the order of their creation."""
+    found = connection.execute(
+        _SESSION + " AND s.forked_from = ? ORDER BY s.session", (tenant, session_id)
+    )
+    return [record for _, record in decode(found, rows.read_session, "sessions")]
+
+
 def messages(
     connection: sqlite3.Connection,
     tenant: str,
@@ -113,10 +123,11 @@ def messages(
     thread: str | None,
 ) -> list[StoredMessage]:
     """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
-    with _one_state(connection):
-        number = _number(connection, tenant, session_id)
-        if number is None:
+    with one_state(connection):
+        found_place = place(connection, tenant, session_id)
+        if found_place is None:
             return []
+        number = found_place[0]
         first = number << INDEX_BITS
         bounds = (first + min(max(start, 0), _ALL), first + min(max(stop, 0), _ALL))
         if thread is None:
@@ -128,6 +139,20 @@ def messages(
         return decode(found, rows.read_message, "messages")
 
 
+def versions(
+    connection: sqlite3.Connection, tenant: str, session_id: str, index: int
+) -> list[StoredMessage]:
+    """Give what the message was before its edits, oldest first."""
+    if not 0 <= index <= _ALL:
+        return []
+    found = connection.execute(
+        f"SELECT {rows.MESSAGE} FROM versions WHERE message = {_NUMBER} << {INDEX_BITS} | ? "
+        "ORDER BY edit",
+        (tenant, session_id, index),
+    )
+    return decode(found, rows.read_message, "versions")
+
+
 def events(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[LogEvent]:
     """Give the log's events that are not messages, in the order they were written."""
     found = connection.execute(
@@ -137,95 +162,13 @@ def events(connection: sqlite3.Connection, tenant: str, session_id: str) -> list
     return decode(found, rows.read_event, "events")
 
 
-def nodes(
-    connection: sqlite3.Connection, tenant: str, session_id: str, ids: Sequence[str]
-) -> list[Node]:
-    """Give the nodes with these ids that exist, in the order of ``ids``."""
-    with _one_state(connection):
-        number = _number(connection, tenant, session_id)
-        if number is None:
-            return []
-        found = [row for id_ in ids for row in connection.execute(_NODE, (number, id_)).fetchall()]
-    return decode(found, tree_rows.read_node, "nodes")
-
-
-def level(
-    connection: sqlite3.Connection,
-    tenant: str,
-    session_id: str,
-    level: int,
-    *,
-    start: int,
-    stop: int | None,
-) -> list[Node]:
-    """Give the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
-    end = 1 << 62 if stop is None else stop
-    found = connection.execute(_OF_LEVEL, (tenant, session_id, level, start, end))
-    return decode(found, tree_rows.read_node, "nodes")
-
-
-def levels(connection: sqlite3.Connection, tenant: str, session_id: str) -> dict[int, int]:
-    """Give the number of sealed nodes of each level that has any."""
+def run(connection: sqlite3.Connection, tenant: str, run_id: str) -> RunRecord | None:
+    """Give the run of that id, or None."""
     found = connection.execute(
-        f"SELECT level, count(*) FROM nodes WHERE session = {_NUMBER} AND sealed = 1 "
-        "GROUP BY level ORDER BY level",
-        (tenant, session_id),
+        f"SELECT {tree_rows.RUN} FROM runs WHERE tenant = ? AND id = ?", (tenant, run_id)
     )
-    return dict(found.fetchall())
-
-
-def provisional(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[Node]:
-    """Give the nodes that are not sealed, by level, then id."""
-    found = connection.execute(
-        f"SELECT {tree_rows.NODE} FROM nodes WHERE session = {_NUMBER} AND sealed = 0 "
-        "ORDER BY level, id",
-        (tenant, session_id),
-    )
-    return decode(found, tree_rows.read_node, "nodes")
-
-
-def unfinished(
-    connection: sqlite3.Connection,
-    tenant: str,
-    session_id: str,
-    level: int,
-    *,
-    after: int,
-    limit: int,
-) -> list[Node]:
-    """Give up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
-    found = connection.execute(UNFINISHED, (tenant, session_id, level, after, max(limit, 0)))
-    return decode(found, tree_rows.read_node, "nodes")
-
-
-def revisions(
-    connection: sqlite3.Connection,
-    tenant: str,
-    session_id: str,
-    wanted: Sequence[tuple[str, int]],
-) -> list[Revision]:
-    """Give the revisions with these (node id, number) that exist, in the order wanted."""
-    with _one_state(connection):
-        session_number = _number(connection, tenant, session_id)
-        if session_number is None:
-            return []
-        found = [
-            row
-            for id_, number in wanted
-            for row in connection.execute(_REVISION, (session_number, id_, number)).fetchall()
-        ]
-    return decode(found, tree_rows.read_revision, "revisions")
-
-
-def reusable(connection: sqlite3.Connection, tenant: str, input_hash: str) -> Revision | None:
-    """Give the newest revision of this tenant, not degraded, with that input hash, or None."""
-    found = connection.execute(
-        f"SELECT {tree_rows.REVISION} FROM revisions WHERE tenant = ? AND input_hash = ? "
-        "AND degraded = 0 ORDER BY written DESC LIMIT 1",
-        (tenant, input_hash),
-    )
-    for revision in decode(found, tree_rows.read_revision, "revisions"):
-        return revision
+    for record in decode(found, tree_rows.read_run, "runs"):
+        return record
     return None
 
 
@@ -263,12 +206,46 @@ def attempts(
     return decode(found, tree_rows.read_attempt, "attempts")
 
 
+def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None) -> Spent:
+    """Add up the journalled attempts of one session, or of the tenant."""
+    where, values = "tenant = ?", [tenant]
+    if session_id is not None:
+        where, values = where + " AND session_id = ?", [*values, session_id]
+    found = connection.execute(
+        "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), "
+        f"count(*) FILTER (WHERE outcome IN ('started', 'unknown')) FROM attempts WHERE {where}",
+        values,
+    )
+    return decode(found, _read_spent, "attempts")[0]
+
+
+def _read_spent(row: Sequence[Any]) -> Spent:
+    check(row, shape("iiii"))
+    return Spent(*row)
+
+
 def view(
     connection: sqlite3.Connection, tenant: str, session_id: str, name: str
 ) -> ViewRecord | None:
     """Give the stored view, or None."""
     found = connection.execute(
-        "SELECT state FROM views WHERE tenant = ? AND session_id = ? AND name = ?",
+        "SELECT name, state FROM views WHERE tenant = ? AND session_id = ? AND name = ?",
         (tenant, session_id, name),
-    ).fetchone()
-    return None if found is None else ViewRecord(session_id, name, found[0])
+    )
+    for record in decode(found, lambda row: _read_view(session_id, row), "views"):
+        return record
+    return None
+
+
+def views(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[ViewRecord]:
+    """Give all stored views of the session, by name."""
+    found = connection.execute(
+        "SELECT name, state FROM views WHERE tenant = ? AND session_id = ? ORDER BY name",
+        (tenant, session_id),
+    )
+    return decode(found, lambda row: _read_view(session_id, row), "views")
+
+
+def _read_view(session_id: str, row: Sequence[Any]) -> ViewRecord:
+    check(row, shape("ss"))
+    return ViewRecord(session_id, *row)

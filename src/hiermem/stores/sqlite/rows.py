@@ -56,7 +56,7 @@ _INDEX_MASK = (1 << INDEX_BITS) - 1
 
 SESSION = (
     "s.session, s.id, s.title, s.participants, s.config, s.counter, s.created_at, "
-    "h.messages, h.closed, h.version, h.state"
+    "h.messages, h.closed, h.version, h.state, s.forked_from, s.forked_at, h.epoch, h.tree, h.build"
 )
 MESSAGE = (
     "message, role, thread, name, content, created_at, zone, tokens, size, hash, key, state, "
@@ -64,7 +64,7 @@ MESSAGE = (
 )
 EVENT = "kind, at, happened_at, detail"
 
-_SESSION_SHAPE = shape("isSsssi" + "iiis")
+_SESSION_SHAPE = shape("isSsssi" + "iiis" + "Siiis")
 _MESSAGE_SHAPE = shape("issSSiIiisSsSS")
 _EVENT_SHAPE = shape("siis")
 _STATES: tuple[MessageState, ...] = get_args(MessageState)
@@ -88,6 +88,11 @@ def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
         state=head[3],
         closed=bool(head[1]),
         version=head[2],
+        epoch=head[6],
+        tree=head[7],
+        build=head[8],
+        forked_from=head[4],
+        forked_at=head[5],
     )
 
 

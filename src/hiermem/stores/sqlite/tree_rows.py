@@ -22,7 +22,7 @@ from hiermem.stores.sqlite.codec import (
     texts,
     to_micros,
 )
-from hiermem.types import Node, Revision, Span, Status, Trust
+from hiermem.types import Node, Revision, SizeUnit, Span, Status, Trust
 
 __all__ = [
     "ATTEMPT",
@@ -43,7 +43,7 @@ NODE = (
     "id, level, ordinal, thread, start, stop, start_char, stop_char, first_window, stop_window, "
     "children, messages, input_size, allotted, input_tokens, allotted_tokens, verbatim, "
     "first_at, last_at, linked, sealed, parent, status, revision, version, attempts, error, "
-    "degraded, dirty, stale, lease_owner, lease_until"
+    "degraded, dirty, stale, lease_owner, lease_until, unit, forced, since"
 )
 REVISION = (
     "node_id, number, text, tokens, input_hash, output_hash, strategy, style, model, created_at, "
@@ -56,13 +56,14 @@ ATTEMPT = (
     "tokens_out, ended_at"
 )
 
-_NODE_SHAPE = shape("siiSiiiIii" + "siiiiii" + "iiiiSsiiiS" + "iiiSI")
+_NODE_SHAPE = shape("siiSiiiIii" + "siiiiii" + "iiiiSsiiiS" + "iiiSI" + "siI")
 _REVISION_SHAPE = shape("sisisssssi" + "ssssfssii" + "iiiis")
 _RUN_SHAPE = shape("sssiIss")
 _ATTEMPT_SHAPE = shape("ssssisissiiI")
 #: The level in the id of a node, sealed or still open.
 _LEVEL_OF = re.compile(r"(?:open/)?L(\d{1,9})(?:[./]|$)")
 _STATUSES: tuple[Status, ...] = get_args(Status)
+_UNITS: tuple[SizeUnit, ...] = get_args(SizeUnit)
 _TRUSTS: tuple[Trust, ...] = get_args(Trust)
 
 
@@ -105,13 +106,16 @@ def node_row(node: Node) -> tuple[Any, ...]:
         int(node.stale),
         node.lease_owner,
         optional_micros(node.lease_until),
+        node.unit,
+        int(node.forced),
+        optional_micros(node.since),
     )
 
 
 def read_node(row: Sequence[Any]) -> Node:
     """Read the columns NODE."""
     check(row, _NODE_SHAPE)
-    if row[22] not in _STATUSES:
+    if row[22] not in _STATUSES or row[32] not in _UNITS:
         raise ValueError
     children = texts(row[10])
     _check_levels(row[0], row[1], children)
@@ -144,6 +148,9 @@ def read_node(row: Sequence[Any]) -> Node:
         bool(row[29]),
         row[30],
         read_optional_time(row[31]),
+        row[32],
+        bool(row[33]),
+        read_optional_time(row[34]),
     )
 
 

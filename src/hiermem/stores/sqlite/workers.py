@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
@@ -254,6 +254,17 @@ class Writer(_Worker):
         finally:
             # The error's traceback holds this frame; without it the two would be a cycle.
             del job
+
+    @contextmanager
+    def pause(self) -> Generator[None]:
+        """Let nobody write through this writer meanwhile; blocks while somebody does.
+
+        Raises MemoryClosedError after ``close``.
+        """
+        with self._turn:
+            if self._closed:
+                raise MemoryClosedError("the store is closed; open it again")
+            yield
 
     def _commit(self, jobs: Sequence[_Work[Any]]) -> Sequence[_Work[Any]]:
         """Work off ``jobs`` in one transaction; give those that have to go into another one."""

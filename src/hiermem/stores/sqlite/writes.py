@@ -10,23 +10,18 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hiermem.protocols import (
-    Attempt,
-    Changes,
-    KeyEntry,
-    NodeWrite,
-    RunRecord,
-    Snapshot,
-    ViewRecord,
-)
-from hiermem.stores.contract import check_changes, check_write, refuse
-from hiermem.stores.sqlite import rows, tree_rows
+from hiermem.effects import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
+from hiermem.stores.contract import check_changes, refuse, run_decision
+from hiermem.stores.sqlite import blocks as block_rows
+from hiermem.stores.sqlite import heads, puts, removal, rows, tree_rows, tree_writes
+from hiermem.stores.sqlite.answers import answer
 from hiermem.stores.sqlite.codec import decode, pack, to_micros
+from hiermem.stores.sqlite.heads import insert
 from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 
-__all__ = ["mutate", "put_run", "put_view", "write_nodes"]
+__all__ = ["mutate", "transact"]
 
 T = TypeVar("T")
 
@@ -34,63 +29,40 @@ T = TypeVar("T")
 _KEYS_AT_ONCE = 50
 
 
-def _insert(table: str, owners: str, columns: str) -> str:
-    names = f"{owners}, {columns}" if owners else columns
-    marks = ", ".join("?" * len(names.split(",")))
-    return f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 - names of this module
-
-
-def _replacing(insert: str, key: str, columns: str) -> str:
-    sets = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", "))
-    return f"{insert} ON CONFLICT ({key}) DO UPDATE SET {sets}"
-
-
-_FIND = (
-    f"SELECT {rows.SESSION} FROM sessions s JOIN heads h ON h.session = s.session "  # noqa: S608
-    "WHERE s.tenant = ? AND s.id = ?"
+_NEW_SESSION = insert(
+    "sessions",
+    "tenant",
+    "id, title, participants, config, counter, created_at, forked_from, forked_at",
 )
-_NEW_SESSION = _insert("sessions", "tenant", "id, title, participants, config, counter, created_at")
-_NEW_HEAD = "INSERT INTO heads (messages, closed, version, state, session) VALUES (?, ?, ?, ?, ?)"
-_HEAD = "UPDATE heads SET messages = ?, closed = ?, version = ?, state = ? WHERE session = ?"
+_NEW_HEAD = insert("heads", "", "messages, closed, version, state, epoch, tree, build, session")
+_HEAD = (
+    "UPDATE heads SET messages = ?, closed = ?, version = ?, state = ?, epoch = ?, tree = ?, "
+    "build = ? WHERE session = ?"
+)
 _SESSION = (
-    "UPDATE sessions SET title = ?, participants = ?, config = ?, counter = ?, created_at = ? "
-    "WHERE session = ?"
+    "UPDATE sessions SET title = ?, participants = ?, config = ?, counter = ?, created_at = ?, "
+    "forked_from = ?, forked_at = ? WHERE session = ?"
 )
-_MESSAGE = _insert("messages", "", rows.MESSAGE)
+_MESSAGE = insert("messages", "", rows.MESSAGE)
 _KEY = "INSERT INTO keys (session, key, message_index, fingerprint) VALUES (?, ?, ?, ?)"
 _ONE_KEY = "SELECT key, message_index, fingerprint FROM keys WHERE session = ? AND key = ?"
 _MANY_KEYS = (
     "SELECT key, message_index, fingerprint FROM keys "  # noqa: S608 - question marks only
     f"WHERE session = ? AND key IN ({', '.join('?' * _KEYS_AT_ONCE)})"
 )
-_EVENT = _insert("events", "session", rows.EVENT)
-_NODE = _replacing(_insert("nodes", "session", tree_rows.NODE), "session, id", tree_rows.NODE)
-_REVISION = _insert("revisions", "tenant, session", tree_rows.REVISION)
-_RUN = _replacing(_insert("runs", "tenant", tree_rows.RUN), "tenant, id", tree_rows.RUN)
-_ATTEMPT = _replacing(
-    _insert("attempts", "tenant", tree_rows.ATTEMPT), "tenant, id", tree_rows.ATTEMPT
+_EVENT = insert("events", "session", rows.EVENT)
+_REWRITE = (
+    f"UPDATE messages SET {', '.join(f'{name} = ?' for name in rows.MESSAGE.split(', ')[1:])} "  # noqa: S608
+    "WHERE message = ?"
 )
-_VIEW = (
-    "INSERT INTO views (tenant, session_id, name, state) VALUES (?, ?, ?, ?) "
-    "ON CONFLICT (tenant, session_id, name) DO UPDATE SET state = excluded.state"
+_KEEP_VERSION = (
+    f"INSERT INTO versions ({rows.MESSAGE}) "  # noqa: S608
+    f"SELECT {rows.MESSAGE} FROM messages WHERE message = ?"
 )
-
-
-def _head(
-    transaction: Transaction, tenant: str, session_id: str
-) -> tuple[int, SessionRecord] | None:
-    """Give the session's number and record, remembered where nobody else has committed since."""
-    known = transaction.heads.get((tenant, session_id))
-    if known is None:
-        found = decode(
-            transaction.connection.execute(_FIND, (tenant, session_id)),
-            rows.read_session,
-            "sessions",
-        )
-        if not found:
-            return None
-        known = transaction.heads[tenant, session_id] = found[0]
-    return known
+_RESERVE = (
+    "UPDATE keys SET fingerprint = NULL WHERE session = ? AND message_index = ? "
+    "AND key = (SELECT key FROM messages WHERE message = ?)"
+)
 
 
 def _known_keys(
@@ -115,23 +87,102 @@ def mutate(
     keys: Sequence[str],
 ) -> T:
     """Read the snapshot, call ``decide`` with it, write what it decided and give its result."""
-    head = _head(transaction, tenant, session_id)
+    head = heads.find(transaction, tenant, session_id)
     number, before = head or (0, None)
     known = _known_keys(transaction.connection, number, keys) if head and keys else {}
     transaction.deciding = True
     changes = decide(Snapshot(before, known))
     transaction.deciding = False
+    _change(transaction, tenant, session_id, changes)
+    return changes.result
+
+
+def transact(transaction: Transaction, tenant: str, decide: Callable[[], Deciding[T]]) -> T:
+    """Run a decision that reads as it goes, write what it decided and give its result."""
+
+    def answered(session_id: str, need: Any) -> Any:
+        transaction.deciding = False
+        found = answer(transaction, tenant, session_id, need)
+        transaction.deciding = True
+        return found
+
+    transaction.deciding = True
+    batch: Batch[T] = run_decision(decide, answered)
+    transaction.deciding = False
+    for session_id, changes in batch.sessions:
+        _change(transaction, tenant, session_id, changes)
+    if batch.delete or batch.runs:
+        transaction.writing()
+    for session_id in batch.delete:
+        removal.session(transaction, tenant, session_id)
+    for run in batch.runs:
+        puts.put_run(transaction, tenant, run)
+    return batch.result
+
+
+def _change(transaction: Transaction, tenant: str, session_id: str, changes: Changes[Any]) -> None:
+    """Write one session's changes, in the order of their fields."""
     after = changes.session
     if after is None:
-        return changes.result
+        return
+    head = heads.find(transaction, tenant, session_id)
+    number, before = head or (0, None)
     check_changes(session_id, before, after, changes)
     transaction.writing()
-    number = _write_record(transaction.connection, tenant, number, before, after)
-    _write_log(transaction.connection, number, changes)
-    if changes.drop or changes.nodes or changes.parents:
-        _write_structure(transaction.connection, number, session_id, changes)
+    connection = transaction.connection
+    number = _write_record(connection, tenant, number, before, after)
+    tree = after.tree if changes.tree is None else changes.tree
+    if changes.copy is not None:
+        if before is not None:
+            raise refuse(session_id, "a copy is for a session that exists already")
+        _copy(transaction, tenant, session_id, (number, tree), changes.copy)
+    _write_log(connection, number, after, changes)
+    if (
+        changes.drop
+        or changes.forget
+        or changes.nodes
+        or changes.parents
+        or changes.drop_tree is not None
+    ):
+        tree_writes.write_structure(connection, tenant, session_id, (number, tree), changes)
+    if changes.drop_views or changes.drop_records:
+        removal.derived(connection, tenant, session_id, changes)
     transaction.heads[tenant, session_id] = (number, after)
-    return changes.result
+
+
+def _copy(
+    transaction: Transaction, tenant: str, session_id: str, at: tuple[int, int], copy: Copy
+) -> None:
+    """Copy messages, their versions, keys and texts from another session into a new one."""
+    connection = transaction.connection
+    source = heads.find(transaction, tenant, copy.source)
+    if source is None or not 0 <= copy.stop <= source[1].messages:
+        raise refuse(session_id, f"a copy is of what {copy.source!r} does not have")
+    number, record = source
+    first = number << INDEX_BITS
+    own = rows.MESSAGE.removeprefix("message, ")
+    for table in ("messages", "versions"):
+        order = "message" if table == "messages" else "edit"
+        connection.execute(
+            f"INSERT INTO {table} ({rows.MESSAGE}) SELECT message + ?, {own} FROM {table} "  # noqa: S608
+            f"WHERE message >= ? AND message < ? ORDER BY {order}",
+            ((at[0] << INDEX_BITS) - first, first, first + copy.stop),
+        )
+    connection.execute(
+        "INSERT INTO keys (session, key, message_index, fingerprint) "
+        "SELECT ?, key, message_index, fingerprint FROM keys "
+        "WHERE session = ? AND message_index < ?",
+        (at[0], number, copy.stop),
+    )
+    wanted = dict.fromkeys(copy.revisions)
+    cursor = connection.executemany(
+        f"INSERT INTO revisions (tenant, session, tree, {tree_rows.REVISION}) "  # noqa: S608
+        f"SELECT tenant, ?, ?, {tree_rows.REVISION} FROM revisions "
+        "WHERE session = ? AND tree = ? AND node_id = ? AND number = ?",
+        [(*at, number, record.tree, *one) for one in wanted],
+    )
+    if wanted and cursor.rowcount != len(wanted):
+        raise refuse(session_id, f"a copy is of a revision that {copy.source!r} does not have")
 
 
 def _write_record(
@@ -142,20 +193,24 @@ def _write_record(
     after: SessionRecord,
 ) -> int:
     """Write the session's record and give its number; what an append leaves alone is left alone."""
-    head = (after.messages, int(after.closed), after.version, after.state)
-    if before is None or (
-        before.config,
-        before.title,
-        before.participants,
-        before.counter,
-        before.created_at,
-    ) != (after.config, after.title, after.participants, after.counter, after.created_at):
+    head = (
+        after.messages,
+        int(after.closed),
+        after.version,
+        after.state,
+        after.epoch,
+        after.tree,
+        after.build,
+    )
+    if before is None or _fixed(before) != _fixed(after):
         fixed = (
             after.title,
             pack(after.participants),
             after.config,
             after.counter,
             to_micros(after.created_at),
+            after.forked_from,
+            after.forked_at,
         )
         if before is None:
             cursor = connection.execute(_NEW_SESSION, (tenant, after.id, *fixed))
@@ -167,8 +222,23 @@ def _write_record(
     return number
 
 
-def _write_log(connection: sqlite3.Connection, number: int, changes: Changes[Any]) -> None:
-    """Write messages, keys, flags and events."""
+def _fixed(record: SessionRecord) -> tuple[Any, ...]:
+    """Give what an append leaves alone."""
+    return (
+        record.config,
+        record.title,
+        record.participants,
+        record.counter,
+        record.created_at,
+        record.forked_from,
+        record.forked_at,
+    )
+
+
+def _write_log(
+    connection: sqlite3.Connection, number: int, after: SessionRecord, changes: Changes[Any]
+) -> None:
+    """Write messages, keys, flags, rewrites and events."""
     messages = changes.messages
     if len(messages) == 1:
         connection.execute(_MESSAGE, rows.message_row(number, messages[0]))
@@ -178,6 +248,8 @@ def _write_log(connection: sqlite3.Connection, number: int, changes: Changes[Any
         connection.execute(_KEY, (number, key, entry.index, entry.fingerprint))
     for index, flag in changes.flags:
         _add_flag(connection, number, index, flag)
+    for rewrite in changes.rewrites:
+        _rewrite(connection, number, after, rewrite)
     for event in changes.events:
         connection.execute(_EVENT, (number, *rows.event_row(event)))
 
@@ -198,68 +270,17 @@ def _add_flag(connection: sqlite3.Connection, number: int, index: int, flag: str
         )
 
 
-def _write_structure(
-    connection: sqlite3.Connection, number: int, session_id: str, changes: Changes[Any]
+def _rewrite(
+    connection: sqlite3.Connection, number: int, after: SessionRecord, rewrite: Rewrite
 ) -> None:
-    """Write dropped and new nodes and the parents of older ones, in this order."""
-    for id_ in changes.drop:
-        connection.execute("DELETE FROM nodes WHERE session = ? AND id = ?", (number, id_))
-        connection.execute("DELETE FROM revisions WHERE session = ? AND node_id = ?", (number, id_))
-    for node in changes.nodes:
-        connection.execute(_NODE, (number, *tree_rows.node_row(node)))
-    for child, parent in changes.parents:
-        cursor = connection.execute(
-            "UPDATE nodes SET parent = ?, version = version + 1 WHERE session = ? AND id = ?",
-            (parent, number, child),
-        )
-        if not cursor.rowcount:
-            raise refuse(session_id, f"a parent is for node {child!r}, which does not exist")
-
-
-def write_nodes(
-    transaction: Transaction,
-    tenant: str,
-    session_id: str,
-    writes: Sequence[NodeWrite],
-    attempts: Sequence[Attempt],
-) -> list[bool]:
-    """Apply each write whose expectations hold and tell which did; record ``attempts``."""
-    for write in writes:
-        check_write(write)
-    connection = transaction.connection
-    head = _head(transaction, tenant, session_id)
-    transaction.writing()
-    applied = [
-        head is not None and _write_node(connection, tenant, head[0], write) for write in writes
-    ]
-    for attempt in attempts:
-        connection.execute(_ATTEMPT, (tenant, *tree_rows.attempt_row(attempt)))
-    return applied
-
-
-def _write_node(connection: sqlite3.Connection, tenant: str, number: int, write: NodeWrite) -> bool:
-    """Compare and swap one node; say whether it was written."""
-    standing = "SELECT version, revision FROM nodes WHERE session = ? AND id = ?"
-    now = connection.execute(standing, (number, write.node.id)).fetchone()
-    if now is None or now[0] != write.expected:
-        return False
-    for id_, revision in write.inputs:
-        serving = connection.execute(standing, (number, id_)).fetchone()
-        if serving is None or serving[1] != revision:
-            return False
-    connection.execute(_NODE, (number, *tree_rows.node_row(write.node)))
-    if write.revision is not None:
-        connection.execute(_REVISION, (tenant, number, *tree_rows.revision_row(write.revision)))
-    return True
-
-
-def put_run(transaction: Transaction, tenant: str, run: RunRecord) -> None:
-    """Insert the run, or replace the one of the same id in its place."""
-    transaction.writing()
-    transaction.connection.execute(_RUN, (tenant, *tree_rows.run_row(run)))
-
-
-def put_view(transaction: Transaction, tenant: str, view: ViewRecord) -> None:
-    """Insert the view, or replace the one of the same session and name."""
-    transaction.writing()
-    transaction.connection.execute(_VIEW, (tenant, view.session_id, view.name, view.state))
+    index = rewrite.message.index
+    if not 0 <= index < after.messages:
+        raise refuse(after.id, f"a rewrite is of message {index}, which does not exist")
+    place, *columns = rows.message_row(number, rewrite.message)
+    if rewrite.kind == "edit":
+        connection.execute(_KEEP_VERSION, (place,))
+    elif rewrite.kind == "erase":
+        connection.execute("DELETE FROM versions WHERE message = ?", (place,))
+        connection.execute(_RESERVE, (number, index, place))
+    connection.execute(_REWRITE, (*columns, place))
+    block_rows.drop_holding(connection, number, index)

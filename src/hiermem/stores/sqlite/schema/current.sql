@@ -19,8 +19,11 @@ CREATE TABLE sessions (
     config TEXT NOT NULL,
     counter TEXT NOT NULL,
     created_at INTEGER NOT NULL,
+    forked_from TEXT,
+    forked_at INTEGER NOT NULL,
     UNIQUE (tenant, id)
 );
+CREATE INDEX sessions_forked ON sessions (tenant, forked_from) WHERE forked_from IS NOT NULL;
 
 -- What every append rewrites, apart from what it does not.
 CREATE TABLE heads (
@@ -28,7 +31,10 @@ CREATE TABLE heads (
     messages INTEGER NOT NULL,
     closed INTEGER NOT NULL,
     version INTEGER NOT NULL,
-    state TEXT NOT NULL
+    state TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    tree INTEGER NOT NULL,
+    build TEXT NOT NULL
 );
 
 -- message = session << 32 | index: a session's messages lie together, in order, in one tree.
@@ -51,6 +57,26 @@ CREATE TABLE messages (
     rest TEXT
 );
 
+-- What a message was before its edits, in the order of the edits.
+CREATE TABLE versions (
+    edit INTEGER PRIMARY KEY,
+    message INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    name TEXT,
+    content TEXT,
+    created_at INTEGER NOT NULL,
+    zone INTEGER,
+    tokens INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    hash TEXT NOT NULL,
+    key TEXT,
+    state TEXT NOT NULL,
+    flags TEXT,
+    rest TEXT
+);
+CREATE INDEX versions_of ON versions (message);
+
 CREATE TABLE keys (
     session INTEGER NOT NULL,
     key TEXT NOT NULL,
@@ -69,9 +95,13 @@ CREATE TABLE events (
 );
 CREATE INDEX events_of ON events (session);
 
+-- A session has one tree that serves, which its head names, and at times one that is being built.
+-- The tenant stands here for the sake of nodes_unfinished.
 CREATE TABLE nodes (
     node INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
     session INTEGER NOT NULL,
+    tree INTEGER NOT NULL,
     id TEXT NOT NULL,
     level INTEGER NOT NULL,
     ordinal INTEGER NOT NULL,
@@ -104,18 +134,25 @@ CREATE TABLE nodes (
     stale INTEGER NOT NULL,
     lease_owner TEXT,
     lease_until INTEGER,
-    UNIQUE (session, id)
+    unit TEXT NOT NULL,
+    forced INTEGER NOT NULL,
+    since INTEGER,
+    UNIQUE (session, tree, id)
 );
-CREATE INDEX nodes_sealed ON nodes (session, level, ordinal) WHERE sealed = 1;
-CREATE INDEX nodes_provisional ON nodes (session, level, id) WHERE sealed = 0;
+CREATE INDEX nodes_sealed ON nodes (session, tree, level, ordinal) WHERE sealed = 1;
+CREATE INDEX nodes_provisional ON nodes (session, tree, level, id) WHERE sealed = 0;
 -- Only what an update has to look at, so that finding it costs what there is to do.
-CREATE INDEX nodes_unfinished ON nodes (session, level, ordinal)
+CREATE INDEX nodes_unfinished ON nodes (tenant, session, tree, level, ordinal)
     WHERE sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1);
+-- The windows of a thread by where they end: those that hold a message are the first after it.
+CREATE INDEX nodes_covering ON nodes (session, tree, thread, stop, start)
+    WHERE sealed = 1 AND level = 1;
 
 CREATE TABLE revisions (
     written INTEGER PRIMARY KEY,
     tenant TEXT NOT NULL,
     session INTEGER NOT NULL,
+    tree INTEGER NOT NULL,
     node_id TEXT NOT NULL,
     number INTEGER NOT NULL,
     text TEXT NOT NULL,
@@ -140,7 +177,7 @@ CREATE TABLE revisions (
     calls INTEGER NOT NULL,
     duration_ms INTEGER NOT NULL,
     extras TEXT NOT NULL,
-    UNIQUE (session, node_id, number)
+    UNIQUE (session, tree, node_id, number)
 );
 CREATE INDEX revisions_reusable ON revisions (tenant, input_hash) WHERE degraded = 0;
 
@@ -198,3 +235,16 @@ CREATE TABLE records (
     UNIQUE (tenant, kind, scope, key)
 );
 CREATE INDEX records_by_key ON records (tenant, kind, key, scope);
+CREATE INDEX records_of_scope ON records (tenant, scope);
+
+-- Pieces of indexes over messages; each can be made again from them.
+CREATE TABLE blocks (
+    block INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (session, kind, start)
+);
+CREATE INDEX blocks_holding ON blocks (session, stop, start);

@@ -1,0 +1,58 @@
+"""What a decision asks for, answered on the connection and inside the transaction that writes.
+
+The one rule: each answer is the one that the store's method of the same meaning gives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hiermem.effects import (
+    Need,
+    NeedCovering,
+    NeedEvents,
+    NeedForks,
+    NeedLevel,
+    NeedMessages,
+    NeedNodes,
+    NeedRecords,
+    NeedRevisions,
+    NeedSession,
+    NeedViews,
+)
+from hiermem.stores.sqlite import reads, records, tree_reads
+from hiermem.stores.sqlite.workers import Transaction
+
+__all__ = ["answer"]
+
+#: More records than a session can have.
+_ALL = 1 << 62
+
+
+def answer(transaction: Transaction, tenant: str, session_id: str, need: Need) -> Any:
+    """Give what a decision asked for, read from the state that its changes will be made on."""
+    connection = transaction.connection
+    of = (connection, tenant, session_id)
+    found: Any
+    match need:
+        case NeedSession():
+            found = reads.session(*of)
+        case NeedForks():
+            found = reads.forks(*of)
+        case NeedMessages(start, stop, thread):
+            found = reads.messages(*of, start, stop, thread=thread)
+        case NeedEvents():
+            found = reads.events(*of)
+        case NeedNodes(ids, tree):
+            found = tree_reads.nodes(*of, ids, tree=tree)
+        case NeedLevel(level, start, stop, tree):
+            found = tree_reads.level(*of, level, start=start, stop=stop, tree=tree)
+        case NeedCovering(thread, index, tree):
+            found = tree_reads.covering(*of, thread, index, tree=tree)
+        case NeedRevisions(wanted, tree):
+            found = tree_reads.revisions(*of, wanted, tree=tree)
+        case NeedViews():
+            found = reads.views(*of)
+        case NeedRecords(kind):
+            found = records.find(connection, tenant, kind, scope=session_id, key=None, limit=_ALL)
+    return found

@@ -1,0 +1,74 @@
+"""The statements that read and write blocks: pieces of indexes over a session's messages.
+
+The one rule: a block is never kept beside a message that was rewritten since it was worked out.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+from hiermem.effects import Block
+from hiermem.stores.sqlite.codec import check, decode, shape
+from hiermem.stores.sqlite.reads import one_state, place
+from hiermem.stores.sqlite.workers import Transaction
+
+__all__ = ["drop", "drop_holding", "find", "put"]
+
+_SHAPE: Final = shape("siib")
+_FIND: Final = (
+    "SELECT kind, start, stop, data FROM blocks "
+    "WHERE session = ? AND kind = ? AND start >= ? AND start < ? ORDER BY start"
+)
+_PUT: Final = (
+    "INSERT INTO blocks (session, kind, start, stop, data) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (session, kind, start) DO UPDATE SET stop = excluded.stop, data = excluded.data"
+)
+
+
+def find(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    kind: str,
+    *,
+    start: int,
+    stop: int | None,
+) -> list[Block]:
+    """Give the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
+    with one_state(connection):
+        at = place(connection, tenant, session_id)
+        if at is None:
+            return []
+        end = 1 << 62 if stop is None else stop
+        found = connection.execute(_FIND, (at[0], kind, start, end)).fetchall()
+    return decode(found, _read, "blocks")
+
+
+def put(transaction: Transaction, number: int, blocks: Sequence[Block]) -> None:
+    """Insert the blocks, or replace those of the same kind and start."""
+    transaction.writing()
+    for block in blocks:
+        row = (number, block.kind, block.start, block.stop, block.data)
+        transaction.connection.execute(_PUT, row)
+
+
+def drop(transaction: Transaction, number: int, kind: str) -> None:
+    """Remove all blocks of that kind."""
+    transaction.writing()
+    transaction.connection.execute(
+        "DELETE FROM blocks WHERE session = ? AND kind = ?", (number, kind)
+    )
+
+
+def drop_holding(connection: sqlite3.Connection, number: int, index: int) -> None:
+    """Remove the blocks that hold the message, of every kind."""
+    connection.execute(
+        "DELETE FROM blocks WHERE session = ? AND stop > ? AND start <= ?", (number, index, index)
+    )
+
+
+def _read(row: Sequence[Any]) -> Block:
+    check(row, _SHAPE)
+    return Block(*row)

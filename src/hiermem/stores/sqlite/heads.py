@@ -1,0 +1,56 @@
+"""What every write begins with: the session's head; and how its statements are put together.
+
+The one rule: a head is remembered only within the transaction that read it, or for as long as no
+other connection has committed.
+"""
+
+from __future__ import annotations
+
+from hiermem.stores.sqlite import rows
+from hiermem.stores.sqlite.codec import decode
+from hiermem.stores.sqlite.workers import Transaction
+from hiermem.types import SessionRecord
+
+__all__ = ["epoch_is", "find", "insert", "replacing"]
+
+
+def insert(table: str, owners: str, columns: str) -> str:
+    """Give the statement that inserts a row of ``owners`` and ``columns``."""
+    names = f"{owners}, {columns}" if owners else columns
+    marks = ", ".join("?" * len(names.split(",")))
+    return f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 - names of this module
+
+
+def replacing(insert: str, key: str, columns: str) -> str:
+    """Give ``insert`` as one that replaces ``columns`` where the ``key`` is taken."""
+    sets = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", "))
+    return f"{insert} ON CONFLICT ({key}) DO UPDATE SET {sets}"
+
+
+_FIND = (
+    f"SELECT {rows.SESSION} FROM sessions s JOIN heads h ON h.session = s.session "  # noqa: S608
+    "WHERE s.tenant = ? AND s.id = ?"
+)
+
+
+def find(
+    transaction: Transaction, tenant: str, session_id: str
+) -> tuple[int, SessionRecord] | None:
+    """Give the session's number and record, remembered where nobody else has committed since."""
+    known = transaction.heads.get((tenant, session_id))
+    if known is None:
+        found = decode(
+            transaction.connection.execute(_FIND, (tenant, session_id)),
+            rows.read_session,
+            "sessions",
+        )
+        if not found:
+            return None
+        known = transaction.heads[tenant, session_id] = found[0]
+    return known
+
+
+def epoch_is(transaction: Transaction, tenant: str, session_id: str, epoch: int) -> bool:
+    """Say whether the session is there and nothing was taken back since ``epoch``."""
+    found = find(transaction, tenant, session_id)
+    return found is not None and found[1].epoch == epoch

@@ -1,0 +1,73 @@
+"""The statements that write what no decision is about: runs, views, records, blocks.
+
+The one rule: what was worked out in an earlier epoch of a session is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hiermem.effects import Block, RecordWrite, RunRecord, ViewRecord
+from hiermem.stores.contract import check_record_writes
+from hiermem.stores.sqlite import blocks as block_rows
+from hiermem.stores.sqlite import heads, records, tree_rows
+from hiermem.stores.sqlite.heads import epoch_is, insert, replacing
+from hiermem.stores.sqlite.workers import Transaction
+
+__all__ = ["drop_blocks", "put_blocks", "put_records", "put_run", "put_view"]
+
+_RUN = replacing(insert("runs", "tenant", tree_rows.RUN), "tenant, id", tree_rows.RUN)
+_VIEW = (
+    "INSERT INTO views (tenant, session_id, name, state) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (tenant, session_id, name) DO UPDATE SET state = excluded.state"
+)
+
+
+def put_run(transaction: Transaction, tenant: str, run: RunRecord) -> None:
+    """Insert the run, or replace the one of the same id in its place."""
+    transaction.writing()
+    transaction.connection.execute(_RUN, (tenant, *tree_rows.run_row(run)))
+
+
+def put_view(transaction: Transaction, tenant: str, view: ViewRecord, epoch: int | None) -> bool:
+    """Insert the view, or replace the one of the same session and name; say whether."""
+    if epoch is not None and not epoch_is(transaction, tenant, view.session_id, epoch):
+        return False
+    transaction.writing()
+    transaction.connection.execute(_VIEW, (tenant, view.session_id, view.name, view.state))
+    return True
+
+
+def put_records(
+    transaction: Transaction,
+    tenant: str,
+    writes: Sequence[RecordWrite],
+    epochs: Mapping[str, int],
+) -> bool:
+    """Apply all of the writes, or none where an expectation or an epoch fails; say which."""
+    check_record_writes(writes)
+    if not all(epoch_is(transaction, tenant, id_, epoch) for id_, epoch in epochs.items()):
+        return False
+    return records.put(transaction, tenant, writes)
+
+
+def put_blocks(
+    transaction: Transaction,
+    tenant: str,
+    session_id: str,
+    blocks: Sequence[Block],
+    epoch: int,
+) -> bool:
+    """Insert the blocks, or replace those of the same kind and start; say whether."""
+    head = heads.find(transaction, tenant, session_id)
+    if head is None or head[1].epoch != epoch:
+        return False
+    block_rows.put(transaction, head[0], blocks)
+    return True
+
+
+def drop_blocks(transaction: Transaction, tenant: str, session_id: str, kind: str) -> None:
+    """Remove all blocks of that kind."""
+    head = heads.find(transaction, tenant, session_id)
+    if head is not None:
+        block_rows.drop(transaction, head[0], kind)

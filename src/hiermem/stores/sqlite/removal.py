@@ -1,0 +1,85 @@
+"""The statements that take away: trees, what is derived of a session, whole sessions, a tenant.
+
+The one rule: what goes leaves no row behind that bears its number or its name. That no byte is left
+behind either is the affair of ``scrub``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Final
+
+from hiermem.effects import Changes
+from hiermem.stores.sqlite.rows import INDEX_BITS
+from hiermem.stores.sqlite.workers import Transaction
+
+__all__ = ["derived", "everything", "session", "tree"]
+
+#: The tables whose rows bear a session's number.
+_BY_NUMBER: Final = ("keys", "events", "nodes", "revisions", "blocks", "heads", "sessions")
+#: The tables whose rows bear a session's name, and the column where it stands.
+_BY_NAME: Final = (
+    ("views", "session_id"), ("attempts", "session_id"), ("runs", "subject"), ("records", "scope"),
+)  # fmt: skip
+
+# ruff: noqa: S608 - the statements are put together from the constants of this module alone
+
+
+def tree(connection: sqlite3.Connection, number: int, tree: int) -> None:
+    """Remove all nodes and revisions of one tree."""
+    for table in ("nodes", "revisions"):
+        connection.execute(f"DELETE FROM {table} WHERE session = ? AND tree = ?", (number, tree))
+
+
+def derived(
+    connection: sqlite3.Connection, tenant: str, session_id: str, changes: Changes[Any]
+) -> None:
+    """Remove the views and records that ``changes`` names."""
+    for name in changes.drop_views:
+        connection.execute(
+            "DELETE FROM views WHERE tenant = ? AND session_id = ? AND name = ?",
+            (tenant, session_id, name),
+        )
+    for kind, key in changes.drop_records:
+        connection.execute(
+            "DELETE FROM records WHERE tenant = ? AND kind = ? AND scope = ? AND key = ?",
+            (tenant, kind, session_id, key),
+        )
+
+
+def session(transaction: Transaction, tenant: str, session_id: str) -> None:
+    """Remove all that is kept of a session; of an unknown one, what bears its name."""
+    connection = transaction.connection
+    found = connection.execute(
+        "SELECT session FROM sessions WHERE tenant = ? AND id = ?", (tenant, session_id)
+    ).fetchone()
+    if found is not None:
+        _numbered(connection, found[0])
+    for table, column in _BY_NAME:
+        connection.execute(
+            f"DELETE FROM {table} WHERE tenant = ? AND {column} = ?", (tenant, session_id)
+        )
+    transaction.heads.pop((tenant, session_id), None)
+
+
+def everything(transaction: Transaction, tenant: str) -> int:
+    """Remove everything that is kept for the tenant; give the number of sessions."""
+    transaction.writing()
+    connection = transaction.connection
+    found = connection.execute("SELECT session FROM sessions WHERE tenant = ?", (tenant,))
+    numbers = [row[0] for row in found.fetchall()]
+    for number in numbers:
+        _numbered(connection, number)
+    for table, _ in _BY_NAME:
+        connection.execute(f"DELETE FROM {table} WHERE tenant = ?", (tenant,))
+    for known in [key for key in transaction.heads if key[0] == tenant]:
+        del transaction.heads[known]
+    return len(numbers)
+
+
+def _numbered(connection: sqlite3.Connection, number: int) -> None:
+    first, stop = number << INDEX_BITS, number + 1 << INDEX_BITS
+    for table in ("messages", "versions"):
+        connection.execute(f"DELETE FROM {table} WHERE message >= ? AND message < ?", (first, stop))
+    for table in _BY_NUMBER:
+        connection.execute(f"DELETE FROM {table} WHERE session = ?", (number,))

@@ -1,0 +1,82 @@
+"""Taking what was removed out of the bytes of the file, and not only out of its rows.
+
+A deleted cell is overwritten with zeros, as ``secure_delete`` is on. That is not enough: cells that
+moved to another page when theirs was split leave a copy in the gap of the old one, and frames of
+the write-ahead log hold pages as they were. So the file is written anew, from what is in it, and
+the log is brought home and cut to nothing. The one rule: it never claims more than it did.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from hiermem.effects import Scrubbed
+from hiermem.errors import StoreBusyError, StoreCorruptError
+from hiermem.stores.sqlite.failures import FAILURES, translate
+from hiermem.stores.sqlite.files import connect
+
+__all__ = ["scrub"]
+
+_BACKUP = re.compile(r"\.v\d+\.bak(\.part)?(-journal|-wal|-shm)?")
+
+
+def scrub(path: Path, *, busy_timeout: float) -> Scrubbed:
+    """Write the file anew, empty its log and remove the backups made beside it.
+
+    Every step is tried, whatever became of the one before. Where another connection is in the way
+    for longer than ``busy_timeout`` seconds, or a step fails, the reason is told. Raises
+    StoreCorruptError where the file is damaged.
+    """
+    removed, reasons = _remove_backups(path)
+    try:
+        with closing(connect(path, busy_timeout=busy_timeout)) as connection:
+            reasons += _rewrite(connection)
+    except FAILURES as error:
+        reasons.append(_reason(error))
+    return Scrubbed(done=not reasons, reason="; ".join(reasons), removed=tuple(removed))
+
+
+def _remove_backups(path: Path) -> tuple[list[str], list[str]]:
+    """Remove the backups; give the names of those that went, and why others did not."""
+    removed: list[str] = []
+    reasons: list[str] = []
+    for beside in sorted(path.parent.iterdir()):
+        rest = beside.name.removeprefix(path.name)
+        if rest == beside.name or not _BACKUP.fullmatch(rest):
+            continue
+        try:
+            beside.unlink(missing_ok=True)
+        except OSError as error:
+            reasons.append(f"the backup {beside.name} cannot be removed: {error.strerror}")
+        else:
+            removed.append(beside.name)
+    return removed, reasons
+
+
+def _rewrite(connection: sqlite3.Connection) -> list[str]:
+    """Write the file anew and empty the log; give the reasons why it is not done."""
+    reasons: list[str] = []
+    try:
+        connection.execute("VACUUM")
+    except FAILURES as error:
+        reasons.append(_reason(error))
+    # Also where the first step failed: what is in the log alone goes with this one.
+    try:
+        (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except FAILURES as error:
+        return [*reasons, _reason(error)]
+    if busy:
+        reasons.append("another connection is reading the file; scrub again when it is done")
+    return reasons
+
+
+def _reason(error: Exception) -> str:
+    found = translate(error)
+    if isinstance(found, StoreCorruptError):
+        raise found from None
+    if isinstance(found, StoreBusyError):
+        return "another process is writing to the file; scrub again when it is done"
+    return f"the file cannot be written anew: {found}"

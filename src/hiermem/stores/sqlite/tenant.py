@@ -1,0 +1,359 @@
+"""One tenant's handle on an SQLite store.
+
+The one rule: each method names the function that does it, and says whether it reads or writes; the
+statements stand in ``reads`` and ``tree_reads``, ``writes`` and ``tree_writes``, ``puts`` and
+``removal``, ``records`` and ``blocks``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from hiermem.effects import (
+    Attempt,
+    Block,
+    Changes,
+    Deciding,
+    LogEvent,
+    NodeTally,
+    NodeWrite,
+    Record,
+    RecordWrite,
+    RunRecord,
+    Scrubbed,
+    Snapshot,
+    Spent,
+    ViewRecord,
+)
+from hiermem.stores.sqlite import blocks as block_rows
+from hiermem.stores.sqlite import puts, reads, records, removal, tree_reads, tree_writes
+from hiermem.stores.sqlite import writes as changing
+from hiermem.stores.sqlite.workers import Busy, Transaction
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+
+__all__ = ["Connections", "SQLiteTenant"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Connections(Protocol):
+    """What a tenant's handle needs of its store."""
+
+    async def read(
+        self,
+        work: Callable[Concatenate[sqlite3.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run ``work`` on a connection for reading."""
+        ...
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run ``work`` on the writer and wait for its commit."""
+        ...
+
+    def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
+        """Run ``work`` on this thread, which blocks; BUSY, at once, where other writes wait."""
+        ...
+
+    async def scrub(self) -> Scrubbed:
+        """Take what was removed out of the file's bytes."""
+        ...
+
+
+class SQLiteTenant:
+    """One tenant's part of a SQLiteStore; see ``hiermem.protocols.TenantStore``."""
+
+    def __init__(self, store: Connections, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    @property
+    def tenant(self) -> str:
+        """Give the tenant's name."""
+        return self._name
+
+    async def secret(self) -> bytes:
+        """Give the store's secret."""
+        return await self._store.read(reads.secret)
+
+    # -- sessions
+
+    async def session(self, session_id: str) -> SessionRecord | None:
+        """Give the session's record, or None."""
+        return await self._store.read(reads.session, self._name, session_id)
+
+    async def sessions(self) -> list[SessionRecord]:
+        """Give all sessions, in the order of their creation."""
+        return await self._store.read(reads.sessions, self._name)
+
+    async def forks(self, session_id: str) -> list[SessionRecord]:
+        """Give the sessions that were forked from this one, in the order of their creation."""
+        return await self._store.read(reads.forks, self._name, session_id)
+
+    async def mutate(
+        self,
+        session_id: str,
+        decide: Callable[[Snapshot], Changes[T]],
+        *,
+        keys: Sequence[str] = (),
+    ) -> T:
+        """Read the snapshot, call ``decide`` once with it and commit its changes, atomically.
+
+        ``decide`` runs on the thread that writes, while the write lock is held.
+        """
+        name = self._name
+        return await self._store.write(
+            lambda transaction: changing.mutate(transaction, name, session_id, decide, keys)
+        )
+
+    def mutate_here(
+        self,
+        session_id: str,
+        decide: Callable[[Snapshot], Changes[T]],
+        *,
+        keys: Sequence[str] = (),
+    ) -> T | None:
+        """Do what ``mutate`` does on this thread, which blocks; None where other writes wait.
+
+        ``decide`` must give a result that is not None.
+        """
+        name = self._name
+        given = self._store.write_here(
+            lambda transaction: changing.mutate(transaction, name, session_id, decide, keys)
+        )
+        return None if isinstance(given, Busy) else given
+
+    async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
+        """Run a decision that reads as it goes and commit what it decides, atomically.
+
+        It runs on the thread that writes, while the write lock is held.
+        """
+        name = self._name
+        return await self._store.write(
+            lambda transaction: changing.transact(transaction, name, decide)
+        )
+
+    async def erase_all(self) -> int:
+        """Remove everything that is kept for this tenant; give the number of sessions."""
+        name = self._name
+        return await self._store.write(lambda transaction: removal.everything(transaction, name))
+
+    async def scrub(self) -> Scrubbed:
+        """Take what was removed out of the bytes of the file and its log, and remove backups.
+
+        The file is written anew, which takes time in proportion to its size; this store's writes
+        wait meanwhile. Another process that is just reading or writing is waited for up to
+        ``busy_timeout``.
+        """
+        return await self._store.scrub()
+
+    # -- messages
+
+    async def messages(
+        self, session_id: str, start: int, stop: int, *, thread: str | None = None
+    ) -> list[StoredMessage]:
+        """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+        return await self._store.read(
+            reads.messages, self._name, session_id, start, stop, thread=thread
+        )
+
+    async def versions(self, session_id: str, index: int) -> list[StoredMessage]:
+        """Give what the message was before its edits, oldest first."""
+        return await self._store.read(reads.versions, self._name, session_id, index)
+
+    async def events(self, session_id: str) -> list[LogEvent]:
+        """Give the log's events that are not messages, in the order they were written."""
+        return await self._store.read(reads.events, self._name, session_id)
+
+    # -- nodes and revisions
+
+    async def nodes(
+        self, session_id: str, ids: Sequence[str], *, tree: int | None = None
+    ) -> list[Node]:
+        """Give the nodes with these ids that exist, in the order of ``ids``."""
+        return await self._store.read(
+            tree_reads.nodes, self._name, session_id, tuple(ids), tree=tree
+        )
+
+    async def level(
+        self,
+        session_id: str,
+        level: int,
+        start: int,
+        stop: int | None = None,
+        *,
+        tree: int | None = None,
+    ) -> list[Node]:
+        """Give the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+        return await self._store.read(
+            tree_reads.level, self._name, session_id, level, start=start, stop=stop, tree=tree
+        )
+
+    async def levels(self, session_id: str, *, tree: int | None = None) -> dict[int, int]:
+        """Give the number of sealed nodes of each level that has any."""
+        return await self._store.read(tree_reads.levels, self._name, session_id, tree=tree)
+
+    async def covering(
+        self, session_id: str, thread: str, index: int, *, tree: int | None = None
+    ) -> list[Node]:
+        """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+        return await self._store.read(
+            tree_reads.covering, self._name, session_id, thread, index, tree=tree
+        )
+
+    async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
+        """Give the nodes that are not sealed, by level, then id."""
+        return await self._store.read(tree_reads.provisional, self._name, session_id, tree=tree)
+
+    async def unfinished(
+        self,
+        session_id: str,
+        level: int,
+        after: int,
+        limit: int,
+        *,
+        tree: int | None = None,
+    ) -> list[Node]:
+        """Give up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
+        return await self._store.read(
+            tree_reads.unfinished,
+            self._name,
+            session_id,
+            level,
+            after=after,
+            limit=limit,
+            tree=tree,
+        )
+
+    async def outdated(
+        self, session_id: str, level: int, strategies: Sequence[str], after: int, limit: int
+    ) -> list[Node]:
+        """Give up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal."""
+        return await self._store.read(
+            tree_reads.outdated,
+            self._name,
+            session_id,
+            level,
+            strategies=tuple(strategies),
+            after=after,
+            limit=limit,
+        )
+
+    async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
+        """Give up to ``limit`` ids of sessions with unfinished nodes in the tree that serves."""
+        return await self._store.read(tree_reads.backlog, self._name, after=after, limit=limit)
+
+    async def tally(self, session_id: str, *, tree: int | None = None) -> list[NodeTally]:
+        """Add up the sealed nodes by level, then status."""
+        return await self._store.read(tree_reads.tally, self._name, session_id, tree=tree)
+
+    async def revisions(
+        self, session_id: str, wanted: Sequence[tuple[str, int]], *, tree: int | None = None
+    ) -> list[Revision]:
+        """Give the revisions with these (node id, number) that exist, in the order wanted."""
+        return await self._store.read(
+            tree_reads.revisions, self._name, session_id, tuple(wanted), tree=tree
+        )
+
+    async def reusable(self, input_hash: str) -> Revision | None:
+        """Give the newest revision of this tenant, not degraded, with that input hash, or None."""
+        return await self._store.read(tree_reads.reusable, self._name, input_hash)
+
+    async def write_nodes(
+        self,
+        session_id: str,
+        writes: Sequence[NodeWrite],
+        *,
+        attempts: Sequence[Attempt] = (),
+        tree: int | None = None,
+    ) -> list[bool]:
+        """Apply each write whose expectations hold and tell which did; record ``attempts``."""
+        name, wanted, tried = self._name, tuple(writes), tuple(attempts)
+        return await self._store.write(
+            lambda transaction: tree_writes.write_nodes(
+                transaction, name, session_id, wanted, attempts=tried, tree=tree
+            )
+        )
+
+    # -- journal and views
+
+    async def put_run(self, run: RunRecord) -> None:
+        """Insert the run, or replace the one of the same id."""
+        name = self._name
+        await self._store.write(lambda transaction: puts.put_run(transaction, name, run))
+
+    async def run(self, run_id: str) -> RunRecord | None:
+        """Give the run of that id, or None."""
+        return await self._store.read(reads.run, self._name, run_id)
+
+    async def runs(self, *, subject: str | None = None, limit: int = 100) -> list[RunRecord]:
+        """Give the newest runs first, of one subject where given."""
+        return await self._store.read(reads.runs, self._name, subject, limit)
+
+    async def attempts(
+        self, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
+    ) -> list[Attempt]:
+        """Give the journalled attempts in the order they started, filtered where asked."""
+        return await self._store.read(reads.attempts, self._name, run_id, session_id, limit)
+
+    async def spent(self, session_id: str | None = None) -> Spent:
+        """Add up the journalled attempts of one session, or of the tenant."""
+        return await self._store.read(reads.spent, self._name, session_id)
+
+    async def view(self, session_id: str, name: str) -> ViewRecord | None:
+        """Give the stored view, or None."""
+        return await self._store.read(reads.view, self._name, session_id, name)
+
+    async def put_view(self, view: ViewRecord, *, epoch: int | None = None) -> bool:
+        """Insert the view, or replace the one of the same session and name; say whether."""
+        name = self._name
+        return await self._store.write(
+            lambda transaction: puts.put_view(transaction, name, view, epoch)
+        )
+
+    # -- records
+
+    async def records(
+        self, kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
+    ) -> list[Record]:
+        """Give up to ``limit`` records of ``kind``, filtered where asked, by scope, then key."""
+        return await self._store.read(
+            records.find, self._name, kind, scope=scope, key=key, limit=limit
+        )
+
+    async def put_records(
+        self, writes: Sequence[RecordWrite], *, epochs: Mapping[str, int] | None = None
+    ) -> bool:
+        """Apply all of the writes, or none where an expectation fails; say which."""
+        name, wanted, still = self._name, tuple(writes), dict(epochs or {})
+        return await self._store.write(
+            lambda transaction: puts.put_records(transaction, name, wanted, still)
+        )
+
+    # -- blocks
+
+    async def blocks(
+        self, session_id: str, kind: str, start: int = 0, stop: int | None = None
+    ) -> list[Block]:
+        """Give the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
+        return await self._store.read(
+            block_rows.find, self._name, session_id, kind, start=start, stop=stop
+        )
+
+    async def put_blocks(self, session_id: str, blocks: Sequence[Block], *, epoch: int) -> bool:
+        """Insert the blocks, or replace those of the same kind and start; say whether."""
+        name, wanted = self._name, tuple(blocks)
+        return await self._store.write(
+            lambda transaction: puts.put_blocks(transaction, name, session_id, wanted, epoch)
+        )
+
+    async def drop_blocks(self, session_id: str, kind: str) -> None:
+        """Remove all blocks of that kind."""
+        name = self._name
+        await self._store.write(
+            lambda transaction: puts.drop_blocks(transaction, name, session_id, kind)
+        )

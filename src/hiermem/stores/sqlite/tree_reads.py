@@ -1,0 +1,279 @@
+"""The statements that read trees: nodes, revisions, and what is left to do.
+
+The one rule is that of ``reads``: every statement is bound to its tenant through the session's
+number, and to one tree. Conditions that an index has are repeated word for word, or SQLite would
+not use it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+from hiermem.effects import NodeTally
+from hiermem.stores.sqlite import tree_rows
+from hiermem.stores.sqlite.codec import check, decode, read_optional_time, shape
+from hiermem.stores.sqlite.reads import one_state, place
+from hiermem.types import Node, Revision
+
+__all__ = [
+    "backlog",
+    "covering",
+    "level",
+    "levels",
+    "nodes",
+    "outdated",
+    "provisional",
+    "reusable",
+    "revisions",
+    "tally",
+    "unfinished",
+]
+
+# ruff: noqa: S608 - the statements are put together from the constants of this package alone
+
+_NODES: Final = f"SELECT {tree_rows.NODE} FROM nodes WHERE session = ? AND tree = ?"
+_NODE: Final = _NODES + " AND id = ?"
+_OF_LEVEL: Final = (
+    _NODES + " AND level = ? AND sealed = 1 AND ordinal >= ? AND ordinal < ? ORDER BY ordinal"
+)
+_DUE: Final = "sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1)"
+UNFINISHED: Final = (
+    f"SELECT {tree_rows.NODE} FROM nodes WHERE tenant = ? AND session = ? AND tree = ? "
+    f"AND level = ? AND ordinal > ? AND {_DUE} ORDER BY ordinal LIMIT ?"
+)
+COVERING: Final = (
+    f"SELECT start, {tree_rows.NODE} FROM nodes WHERE session = ? AND tree = ? AND thread = ? "
+    "AND stop > ? AND sealed = 1 AND level = 1 ORDER BY stop, start"
+)
+NEXT_WAITING: Final = f"SELECT min(session) FROM nodes WHERE tenant = ? AND session > ? AND {_DUE}"
+_WAITS: Final = (
+    "SELECT s.id, EXISTS (SELECT 1 FROM nodes WHERE tenant = ? AND session = h.session "
+    f"AND tree = h.tree AND {_DUE}) FROM heads h JOIN sessions s ON s.session = h.session "
+    "WHERE h.session = ?"
+)
+_REVISION: Final = (
+    f"SELECT {tree_rows.REVISION} FROM revisions "
+    "WHERE session = ? AND tree = ? AND node_id = ? AND number = ?"
+)
+_SERVING: Final = (
+    "revisions r ON r.session = n.session AND r.tree = n.tree AND r.node_id = n.id "
+    "AND r.number = n.revision"
+)
+_MADE: Final = ", ".join(
+    f"coalesce(sum(r.{name}), 0)"
+    for name in ("tokens", "tokens_in", "tokens_out", "calls", "reused", "duration_ms")
+)
+_TALLY: Final = (
+    "SELECT n.level, n.status, count(*), count(r.number), sum(n.degraded), sum(n.dirty), "
+    "sum(n.stale), sum(n.input_tokens), sum(iif(r.number IS NULL, 0, n.input_tokens)), "
+    f"{_MADE}, coalesce(sum(r.fidelity), 0.0), min(n.since) FROM nodes n LEFT JOIN {_SERVING} "
+    "WHERE n.session = ? AND n.tree = ? AND n.sealed = 1 "
+    "GROUP BY n.level, n.status ORDER BY n.level, n.status"
+)
+_TALLY_SHAPE: Final = shape("isiiiiiii" + "iiiiii" + "fI")
+
+
+def _of(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    tree: int | None,
+    statement: str,
+    *values: Any,
+) -> list[Any]:
+    """Run a statement that binds (session, tree) before ``values``; nothing where it is unknown."""
+    with one_state(connection):
+        at = place(connection, tenant, session_id, tree)
+        return [] if at is None else connection.execute(statement, (*at, *values)).fetchall()
+
+
+def nodes(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    ids: Sequence[str],
+    *,
+    tree: int | None,
+) -> list[Node]:
+    """Give the nodes with these ids that exist, in the order of ``ids``."""
+    with one_state(connection):
+        at = place(connection, tenant, session_id, tree)
+        if at is None:
+            return []
+        found = [row for id_ in ids for row in connection.execute(_NODE, (*at, id_)).fetchall()]
+    return decode(found, tree_rows.read_node, "nodes")
+
+
+def level(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    level: int,
+    *,
+    start: int,
+    stop: int | None,
+    tree: int | None,
+) -> list[Node]:
+    """Give the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+    end = 1 << 62 if stop is None else stop
+    found = _of(connection, tenant, session_id, tree, _OF_LEVEL, level, start, end)
+    return decode(found, tree_rows.read_node, "nodes")
+
+
+def levels(
+    connection: sqlite3.Connection, tenant: str, session_id: str, *, tree: int | None
+) -> dict[int, int]:
+    """Give the number of sealed nodes of each level that has any."""
+    counted = (
+        "SELECT level, count(*) FROM nodes WHERE session = ? AND tree = ? AND sealed = 1 "
+        "GROUP BY level ORDER BY level"
+    )
+    return dict(_of(connection, tenant, session_id, tree, counted))
+
+
+def covering(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    thread: str,
+    index: int,
+    *,
+    tree: int | None,
+) -> list[Node]:
+    """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+
+    The windows of a thread follow one another, so the first that begins after the message ends it.
+    """
+    found: list[Any] = []
+    with one_state(connection):
+        at = place(connection, tenant, session_id, tree)
+        if at is None:
+            return []
+        cursor = connection.execute(COVERING, (*at, thread, index))
+        for start, *row in cursor:
+            if start > index:
+                break
+            found.append(row)
+        cursor.close()
+    return sorted(decode(found, tree_rows.read_node, "nodes"), key=lambda node: node.ordinal)
+
+
+def provisional(
+    connection: sqlite3.Connection, tenant: str, session_id: str, *, tree: int | None
+) -> list[Node]:
+    """Give the nodes that are not sealed, by level, then id."""
+    loose = _NODES + " AND sealed = 0 ORDER BY level, id"
+    found = _of(connection, tenant, session_id, tree, loose)
+    return decode(found, tree_rows.read_node, "nodes")
+
+
+def unfinished(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    level: int,
+    *,
+    after: int,
+    limit: int,
+    tree: int | None,
+) -> list[Node]:
+    """Give up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
+    with one_state(connection):
+        at = place(connection, tenant, session_id, tree)
+        if at is None:
+            return []
+        values = (tenant, *at, level, after, max(limit, 0))
+        found = connection.execute(UNFINISHED, values).fetchall()
+    return decode(found, tree_rows.read_node, "nodes")
+
+
+def outdated(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    level: int,
+    *,
+    strategies: Sequence[str],
+    after: int,
+    limit: int,
+) -> list[Node]:
+    """Give up to ``limit`` sealed nodes of ``level`` that were made in none of these ways."""
+    columns = ", ".join(f"n.{name}" for name in tree_rows.NODE.split(", "))
+    other = (
+        f"SELECT {columns} FROM nodes n JOIN {_SERVING} "
+        "WHERE n.session = ? AND n.tree = ? AND n.level = ? AND n.sealed = 1 AND n.ordinal > ? "
+        f"AND r.strategy NOT IN ({', '.join('?' * len(strategies))}) ORDER BY n.ordinal LIMIT ?"
+    )
+    found = _of(
+        connection, tenant, session_id, None, other, level, after, *strategies, max(limit, 0)
+    )
+    return decode(found, tree_rows.read_node, "nodes")
+
+
+def backlog(
+    connection: sqlite3.Connection, tenant: str, *, after: str | None, limit: int
+) -> list[str]:
+    """Give up to ``limit`` ids of sessions after ``after`` with unfinished nodes.
+
+    It leaps from one session with work left to the next, in the index of unfinished nodes.
+    """
+    waiting: list[str] = []
+    with one_state(connection):
+        at = place(connection, tenant, after) if after is not None else None
+        number = at[0] if at else 0
+        while len(waiting) < limit:
+            (number,) = connection.execute(NEXT_WAITING, (tenant, number)).fetchone()
+            if number is None:
+                break
+            for id_, waits in connection.execute(_WAITS, (tenant, number)).fetchall():
+                if waits:  # it may be that only the tree being built has work left
+                    waiting.append(id_)
+    return waiting
+
+
+def tally(
+    connection: sqlite3.Connection, tenant: str, session_id: str, *, tree: int | None
+) -> list[NodeTally]:
+    """Add up the sealed nodes by level, then status."""
+    return decode(_of(connection, tenant, session_id, tree, _TALLY), _read_tally, "nodes")
+
+
+def _read_tally(row: Sequence[Any]) -> NodeTally:
+    check(row, _TALLY_SHAPE)
+    values = (*row[:-1], read_optional_time(row[-1]))
+    return NodeTally(*values)
+
+
+def revisions(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    wanted: Sequence[tuple[str, int]],
+    *,
+    tree: int | None,
+) -> list[Revision]:
+    """Give the revisions with these (node id, number) that exist, in the order wanted."""
+    with one_state(connection):
+        at = place(connection, tenant, session_id, tree)
+        if at is None:
+            return []
+        found = [
+            row
+            for id_, number in wanted
+            for row in connection.execute(_REVISION, (*at, id_, number)).fetchall()
+        ]
+    return decode(found, tree_rows.read_revision, "revisions")
+
+
+def reusable(connection: sqlite3.Connection, tenant: str, input_hash: str) -> Revision | None:
+    """Give the newest revision of this tenant, not degraded, with that input hash, or None."""
+    found = connection.execute(
+        f"SELECT {tree_rows.REVISION} FROM revisions WHERE tenant = ? AND input_hash = ? "
+        "AND degraded = 0 ORDER BY written DESC LIMIT 1",
+        (tenant, input_hash),
+    )
+    for revision in decode(found, tree_rows.read_revision, "revisions"):
+        return revision
+    return None

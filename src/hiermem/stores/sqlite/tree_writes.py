@@ -1,0 +1,101 @@
+"""The statements that write trees: nodes by decision, and texts by compare-and-swap.
+
+The one rule is that of ``writes``: inside a transaction that is neither begun nor ended here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from hiermem.effects import Attempt, Changes, NodeWrite
+from hiermem.stores.contract import check_write, refuse
+from hiermem.stores.sqlite import heads, removal, tree_rows
+from hiermem.stores.sqlite.heads import insert, replacing
+from hiermem.stores.sqlite.workers import Transaction
+
+__all__ = ["write_nodes", "write_structure"]
+
+_NODE = replacing(
+    insert("nodes", "tenant, session, tree", tree_rows.NODE), "session, tree, id", tree_rows.NODE
+)
+_REVISION = insert("revisions", "tenant, session, tree", tree_rows.REVISION)
+_ATTEMPT = replacing(
+    insert("attempts", "tenant", tree_rows.ATTEMPT), "tenant, id", tree_rows.ATTEMPT
+)
+
+
+def write_structure(
+    connection: sqlite3.Connection,
+    tenant: str,
+    session_id: str,
+    at: tuple[int, int],
+    changes: Changes[Any],
+) -> None:
+    """Write dropped, forgotten and new nodes and the parents of older ones, in this order.
+
+    ``at`` is (the session's number, the tree that they are of).
+    """
+    if changes.drop_tree is not None:
+        removal.tree(connection, at[0], changes.drop_tree)
+    for id_ in changes.drop:
+        connection.execute(
+            "DELETE FROM nodes WHERE session = ? AND tree = ? AND id = ?", (*at, id_)
+        )
+    for id_ in (*changes.drop, *changes.forget):
+        connection.execute(
+            "DELETE FROM revisions WHERE session = ? AND tree = ? AND node_id = ?", (*at, id_)
+        )
+    for node in changes.nodes:
+        connection.execute(_NODE, (tenant, *at, *tree_rows.node_row(node)))
+    for child, parent in changes.parents:
+        cursor = connection.execute(
+            "UPDATE nodes SET parent = ?, version = version + 1 "
+            "WHERE session = ? AND tree = ? AND id = ?",
+            (parent, *at, child),
+        )
+        if not cursor.rowcount:
+            raise refuse(session_id, f"a parent is for node {child!r}, which does not exist")
+
+
+def write_nodes(
+    transaction: Transaction,
+    tenant: str,
+    session_id: str,
+    writes: Sequence[NodeWrite],
+    *,
+    attempts: Sequence[Attempt],
+    tree: int | None,
+) -> list[bool]:
+    """Apply each write whose expectations hold and tell which did; record ``attempts``."""
+    for write in writes:
+        check_write(write)
+    connection = transaction.connection
+    head = heads.find(transaction, tenant, session_id)
+    transaction.writing()
+    applied = [False] * len(writes)
+    if head is not None:
+        at = (head[0], head[1].tree if tree is None else tree)
+        applied = [_write_node(connection, tenant, at, write) for write in writes]
+    for attempt in attempts:
+        connection.execute(_ATTEMPT, (tenant, *tree_rows.attempt_row(attempt)))
+    return applied
+
+
+def _write_node(
+    connection: sqlite3.Connection, tenant: str, at: tuple[int, int], write: NodeWrite
+) -> bool:
+    """Compare and swap one node; say whether it was written."""
+    standing = "SELECT version, revision FROM nodes WHERE session = ? AND tree = ? AND id = ?"
+    now = connection.execute(standing, (*at, write.node.id)).fetchone()
+    if now is None or now[0] != write.expected:
+        return False
+    for id_, revision in write.inputs:
+        serving = connection.execute(standing, (*at, id_)).fetchone()
+        if serving is None or serving[1] != revision:
+            return False
+    connection.execute(_NODE, (tenant, *at, *tree_rows.node_row(write.node)))
+    if write.revision is not None:
+        connection.execute(_REVISION, (tenant, *at, *tree_rows.revision_row(write.revision)))
+    return True
