@@ -71,17 +71,15 @@ class Traffic:
         self._forget(now)
         seen = [(now if each.begun is None else each.begun, each.tokens) for each in self._sent]
         seen.sort()
-        at = now
+        at, ahead = now, False
         for each in self._queue:
             found = _earliest(seen, each, at)
             if each is request:
-                ahead = each is not self._queue[0]
                 # Somebody ahead may be let go this instant; it has to be so before this one is.
                 return max(found - now, 1e-3 if ahead else 0.0)
-            if math.isinf(found):
-                continue
-            at = found
-            seen.append((found, each.tokens))
+            if not math.isinf(found):
+                at, ahead = found, True
+                seen.append((found, each.tokens))
         raise ValueError("the request is not waiting")
 
     def admit(self, request: Request) -> None:
