@@ -20,6 +20,7 @@ __all__ = [
     "InvalidTextError",
     "MemoryClosedError",
     "MessageConflictError",
+    "MessageWithdrawnError",
     "ModelError",
     "ModelOverflowError",
     "ModelRefusedError",
@@ -27,6 +28,7 @@ __all__ = [
     "NotFoundError",
     "PermanentModelError",
     "SessionClosedError",
+    "SessionExistsError",
     "SpendLimitError",
     "StoreBusyError",
     "StoreCorruptError",
@@ -91,6 +93,26 @@ class SessionClosedError(HiermemError):
     def __init__(self, session_id: str) -> None:
         super().__init__(f"session {session_id!r} is closed; call reopen() before writing to it")
         self.session_id = session_id
+
+
+class SessionExistsError(UsageError):
+    """A fork was to bear the name of a session that exists; nothing was written."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"session {session_id!r} exists already; a fork needs a name of its own")
+        self.session_id = session_id
+
+
+class MessageWithdrawnError(UsageError):
+    """A message that was erased or quarantined was to be edited; nothing was written."""
+
+    def __init__(self, session_id: str, *, index: int, state: str) -> None:
+        super().__init__(
+            f"session {session_id!r}: message {index} was {state} and takes no edit; append what "
+            "is to stand there instead"
+        )
+        self.session_id = session_id
+        self.index = index
 
 
 class MemoryClosedError(HiermemError):

@@ -314,7 +314,7 @@ class Slow:
         node = Node(
             f"L{level}.{ordinal}", level, ordinal, thread, Span.between(begin, end), windows,
             children, messages, size, allotted, tokens, allotted_tokens, verbatim,
-            min(times), max(times), linked,
+            min(times), max(times), linked, unit=self.config.unit,
         )  # fmt: skip
         self.nodes[node.id] = node
         self.join(level + 1, node.id)
@@ -989,6 +989,6 @@ def test_levels_keep_going_and_the_roots_stay_few():
 def test_a_broken_state_is_said_to_be_one():
     from hiermem.errors import StoreCorruptError
 
-    for text in ("nonsense", "[]", "[2,0,false,[],[],{}]", "{}", "[1,0,false,[],[],[]]"):
+    for text in ("nonsense", "[]", "[3,0,false,[],[],{}]", "{}", "[2,0,false,[],[],[]]"):
         with pytest.raises(StoreCorruptError):
             SessionState.from_json(text)

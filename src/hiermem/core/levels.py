@@ -11,7 +11,8 @@ Where the specification leaves a choice: a fraction of a size is rounded down, a
 that is not verbatim is allotted at least one less than its input, whatever its floor; a size in
 tokens is allotted in the proportion of the size in the session's unit, as floors and caps are in
 that unit; a group's ``thread`` is its children's where they have one in common; at close the levels
-are gone through upwards, and a lone node joins the next level by the ordinary rule.
+are gone through upwards, and a lone node joins the next level by the ordinary rule. A size that was
+taken in another unit is converted by one rule (``windows.converted``).
 
 It decides nothing about windows and generates no text.
 """
@@ -24,10 +25,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hiermem.config import HierarchyConfig, LevelConfig
-from hiermem.core.windows import Seal, micros, moment
-from hiermem.types import Node, Span
+from hiermem.core.windows import CHARS_A_TOKEN, Seal, converted, micros, moment
+from hiermem.types import Node, SizeUnit, Span
 
-__all__ = ["Growth", "Root", "group_node", "weigh", "window_node"]
+__all__ = ["Growth", "Root", "allot", "group_node", "hull", "parts", "weigh", "window_node"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Root:
     """A sealed node without a parent, with what is remembered of it until it has one.
 
     ``first`` and ``last`` are the earliest and latest time covered, in microseconds since 1970 UTC.
+    ``unit`` is what ``allotted`` was measured in; None is the unit of the configuration.
     """
 
     id: str
@@ -48,6 +50,11 @@ class Root:
     thread: str | None
     first: int
     last: int
+    unit: SizeUnit | None = None
+
+    def size(self, unit: SizeUnit) -> int:
+        """Give what it is allotted, in ``unit``."""
+        return converted(self.allotted, self.allotted_tokens, self.unit or unit, unit)
 
     @classmethod
     def of(cls, node: Node) -> Root:
@@ -64,7 +71,19 @@ class Root:
             node.thread,
             micros(node.first_at),
             micros(node.last_at),
+            node.unit,
         )
+
+
+def hull(spans: Iterable[Span]) -> Span:
+    """Give the stretch from where the first of the spans begins to where the last one ends.
+
+    An end inside a message stays one, even where that message is empty by now.
+    """
+    known = tuple(spans)
+    first = min(known, key=lambda span: span.begin)
+    last = max(known, key=lambda span: (span.end, span.stop))
+    return Span(first.start, last.stop, first.start_char, last.stop_char)
 
 
 def weigh(level: LevelConfig, size: int, *, verbatim: bool) -> int:
@@ -83,7 +102,7 @@ def weigh(level: LevelConfig, size: int, *, verbatim: bool) -> int:
 def window_node(seal: Seal, *, thread: str, ordinal: int, config: HierarchyConfig) -> Node:
     """Make the L1 node of a closed window."""
     content = seal.content
-    allotted, allotted_tokens, verbatim = _allot(1, content.size, content.tokens, config)
+    allotted, allotted_tokens, verbatim = allot(1, content.size, content.tokens, config)
     return Node(
         id=f"L1.{ordinal}",
         level=1,
@@ -107,18 +126,16 @@ def window_node(seal: Seal, *, thread: str, ordinal: int, config: HierarchyConfi
 
 def group_node(level: int, ordinal: int, group: Sequence[Root], config: HierarchyConfig) -> Node:
     """Make the node of ``level`` that covers ``group``, which is in order and not empty."""
-    size = sum(child.allotted for child in group)
+    size = sum(child.size(config.unit) for child in group)
     tokens = sum(child.allotted_tokens for child in group)
-    allotted, allotted_tokens, verbatim = _allot(level, size, tokens, config)
+    allotted, allotted_tokens, verbatim = allot(level, size, tokens, config)
     thread = group[0].thread
     return Node(
         id=f"L{level}.{ordinal}",
         level=level,
         ordinal=ordinal,
         thread=thread if all(child.thread == thread for child in group) else None,
-        span=Span.between(
-            min(child.span.begin for child in group), max(child.span.end for child in group)
-        ),
+        span=hull(child.span for child in group),
         windows=(group[0].windows[0], group[-1].windows[1]),
         children=tuple(child.id for child in group),
         messages=sum(child.messages for child in group),
@@ -133,13 +150,71 @@ def group_node(level: int, ordinal: int, group: Sequence[Root], config: Hierarch
     )
 
 
-def _allot(number: int, size: int, tokens: int, config: HierarchyConfig) -> tuple[int, int, bool]:
-    """Give the allotted size, the same in tokens, and whether the node is kept word for word."""
+def allot(
+    number: int, size: int, tokens: int, config: HierarchyConfig, *, unit: SizeUnit | None = None
+) -> tuple[int, int, bool]:
+    """Give the allotted size, the same in tokens, and whether the node is kept word for word.
+
+    ``size`` is in ``unit``, None being the configuration's own, in which floors and caps are.
+    """
     if tokens <= config.verbatim_tokens:
         return size, tokens, True
-    allotted = weigh(config.level(number), size, verbatim=False)
+    level = config.level(number)
+    if unit not in (None, config.unit):
+        level = _in_unit(level, unit)
+    allotted = weigh(level, size, verbatim=False)
     share = tokens * allotted // size if size else 0
     return allotted, max(1, min(share, tokens - 1)), False
+
+
+def _in_unit(level: LevelConfig, unit: SizeUnit | None) -> LevelConfig:
+    """Give a level's floor and cap in the other unit than the one they were written in."""
+
+    def other(size: int) -> int:
+        return size // CHARS_A_TOKEN if unit == "tokens" else size * CHARS_A_TOKEN
+
+    cap = None if level.cap is None else max(1, other(level.cap))
+    return level.model_copy(update={"floor": other(level.floor), "cap": cap})
+
+
+def _overfull(group: Sequence[Root], child: Root, rule: LevelConfig, unit: SizeUnit) -> bool:
+    """Say whether a group must be sealed before ``child`` joins it (spec section 5)."""
+    if rule.max_size is None or len(group) < 2:
+        return False
+    size = sum(member.size(unit) for member in group) + child.size(unit)
+    return size > round(rule.max_size * (1 + rule.tolerance), 6)
+
+
+def _full(group: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> bool:
+    """Say whether a group is to be sealed as it is (spec section 5)."""
+    if len(group) < 2:
+        return False
+    if len(group) >= rule.fan_in:
+        return True
+    if rule.max_size is not None and sum(m.size(unit) for m in group) >= rule.max_size:
+        return True
+    covered = sum(member.messages for member in group)
+    return rule.max_messages is not None and covered >= rule.max_messages
+
+
+def parts(children: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> list[list[Root]]:
+    """Split a group's children by the rule of their arrival; a lone last one joins the part before.
+
+    There is one part where the rule would have made no other group of them.
+    """
+    found: list[list[Root]] = [[]]
+    for child in children:
+        if _overfull(found[-1], child, rule, unit):
+            found.append([])
+        found[-1].append(child)
+        if _full(found[-1], rule, unit):
+            found.append([])
+    last = found.pop()
+    if len(last) == 1 and found:
+        found[-1] += last
+    elif last:
+        found.append(last)
+    return found
 
 
 class Growth:
@@ -222,23 +297,12 @@ class Growth:
 
     def _arrive(self, level: int, child: Root) -> None:
         """Let ``child`` arrive at the open group of ``level`` (spec §5)."""
-        rule, group = self._level(level), self._group(level)
-        most = rule.max_size
-        size = sum(member.allotted for member in group)
-        if (
-            most is not None
-            and len(group) > 1
-            and size + child.allotted > round(most * (1 + rule.tolerance), 6)
-        ):
+        rule, unit = self._level(level), self.config.unit
+        if _overfull(self._group(level), child, rule, unit):
             self._seal(level)
-            group, size = self._group(level), 0
+        group = self._group(level)
         group.append(child)
-        covered = sum(member.messages for member in group)
-        if len(group) > 1 and (
-            len(group) >= rule.fan_in
-            or (most is not None and size + child.allotted >= most)
-            or (rule.max_messages is not None and covered >= rule.max_messages)
-        ):
+        if _full(group, rule, unit):
             self._seal(level)
 
     def _seal(self, level: int) -> None:
@@ -269,7 +333,7 @@ def pack(group: Iterable[Root]) -> str:
                 root.level, root.ordinal, *root.windows,
                 root.span.start, root.span.stop, root.span.start_char, root.span.stop_char,
                 root.messages, root.allotted, root.allotted_tokens,
-                root.thread, root.first, root.last,
+                root.thread, root.first, root.last, root.unit,
             )
             for root in group
         ]

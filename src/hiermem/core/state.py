@@ -14,21 +14,23 @@ It applies no rule: ``hiermem.core.fold`` does.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from hiermem.core.levels import Root, unpack
-from hiermem.core.turns import Turns
+from hiermem.core.levels import Root, pack, unpack
+from hiermem.core.turns import Turns, call_mark
 from hiermem.core.windows import Window, moment
 from hiermem.errors import StoreCorruptError
-from hiermem.types import Position
+from hiermem.types import Position, SizeUnit
 
 __all__ = ["OpenWindow", "SessionState", "Strand"]
 
 #: The format of the JSON; another number is another format.
-_VERSION = 1
+_VERSION = 2
+#: The format before it, which remembered tool calls by their ids.
+_BY_IDS = 1
 _encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
 _decode: Callable[[str], Any] = json.JSONDecoder().decode
 
@@ -42,6 +44,14 @@ class Strand(NamedTuple):
     def pack(self) -> str:
         """Write it as JSON."""
         return _encode((self.turns, self.window.pack()))
+
+    def marked(self) -> Strand:
+        """Give it with its tool calls, remembered by their ids, remembered by their marks."""
+        turns = self.turns._replace(
+            waiting=tuple((call_mark(call), index) for call, index in self.turns.waiting),
+            late=tuple(map(call_mark, self.turns.late)),
+        )
+        return Strand(turns, self.window)
 
     @classmethod
     def unpack(cls, text: str) -> Strand:
@@ -135,6 +145,11 @@ class SessionState:
         try:
             version, next_index, closed, ordinals, groups, threads = _decode(text)
             kept = {thread: (last, text) for thread, (last, text) in threads.items()}
+            if version == _BY_IDS:
+                version, kept = _VERSION, {
+                    thread: (last, Strand.unpack(text).marked().pack())
+                    for thread, (last, text) in kept.items()
+                }  # fmt: skip
             state = cls(next_index, closed, tuple(ordinals), tuple(groups), kept)
         except (ValueError, TypeError, AttributeError) as error:
             raise StoreCorruptError(
@@ -169,15 +184,60 @@ class SessionState:
         windows = (OpenWindow.of(name, self.strand(name)) for name in self.threads)
         return tuple(sorted((w for w in windows if w is not None), key=lambda w: w.begin))
 
-    def with_size(self, thread: str, index: int, *, size: int, tokens: int) -> SessionState:
+    def with_size(
+        self, thread: str, index: int, *, size: int, tokens: int, char: int | None = None
+    ) -> SessionState:
         """Give the state after an edit of a message that changed its sizes by these amounts.
 
         Nothing changes where the message is not in the open window of ``thread``. Bounds never
-        move: the rules look at the next arrival.
+        move: the rules look at the next arrival. ``char`` is where the window begins now, where it
+        begins inside that message.
         """
         kept = self.threads.get(thread)
         if kept is None:
             return self
         turns, window = Strand.unpack(kept[1])
-        strand = Strand(turns, window.resized(index, size=size, tokens=tokens))
-        return replace(self, threads={**self.threads, thread: (kept[0], strand.pack())})
+        window = window.resized(index, size=size, tokens=tokens)
+        if char is not None and window.messages and window.content.begin == index:
+            window = window._replace(char=char)
+        return replace(
+            self, threads={**self.threads, thread: (kept[0], Strand(turns, window).pack())}
+        )
+
+    def with_roots(self, id_: str, roots: Sequence[Root]) -> tuple[SessionState, int | None]:
+        """Give the state with ``roots`` in the place of the root ``id_``.
+
+        The number is the level of the open group that held it; None, and this state, where none
+        did.
+        """
+        for place, packed in enumerate(self.groups):
+            group = unpack(packed)
+            for at, root in enumerate(group):
+                if root.id == id_:
+                    now = pack([*group[:at], *roots, *group[at + 1 :]])
+                    groups = (*self.groups[:place], now, *self.groups[place + 1 :])
+                    return replace(self, groups=groups), place + 2
+        return self, None
+
+    def with_ordinals(self, level: int, count: int) -> SessionState:
+        """Give the state after ``count`` more nodes of ``level`` were given an ordinal."""
+        ordinals = (*self.ordinals, *(0 for _ in range(level - len(self.ordinals))))
+        ordinals = (*ordinals[: level - 1], ordinals[level - 1] + count, *ordinals[level:])
+        return replace(self, ordinals=ordinals)
+
+    def in_unit(self, before: SizeUnit, after: SizeUnit) -> SessionState:
+        """Give the state of a session whose sizes were in ``before`` and are to be in ``after``.
+
+        What is open is converted; what is sealed keeps the unit that it was sealed in.
+        """
+        if before == after:
+            return self
+        groups = tuple(
+            pack([replace(root, unit=root.unit or before) for root in unpack(packed)])
+            for packed in self.groups
+        )
+        threads: dict[str, tuple[int, str]] = {}
+        for thread, (last, packed) in self.threads.items():
+            turns, window = Strand.unpack(packed)
+            threads[thread] = (last, Strand(turns, window.in_unit(before, after)).pack())
+        return replace(self, groups=groups, threads=threads)

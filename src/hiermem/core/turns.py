@@ -22,6 +22,7 @@ It does not know about sizes, windows or time.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +30,9 @@ from typing import Any, Literal, NamedTuple
 
 from hiermem.types import Role, StoredMessage
 
-__all__ = ["GROUP_LIMIT", "LATE", "RUN", "Arrival", "Boundary", "Flag", "Slice", "Turns"]
+__all__ = [
+    "GROUP_LIMIT", "LATE", "RUN", "Arrival", "Boundary", "Flag", "Slice", "Turns", "call_mark",
+]  # fmt: skip
 
 #: An exchange group of this many messages ends, answered or not.
 GROUP_LIMIT = 100
@@ -41,6 +44,15 @@ LATE = 100
 Boundary = Literal["turn", "message"]
 #: A message's index with what is to be noted on it.
 Flag = tuple[int, str]
+
+
+def call_mark(call_id: str) -> str:
+    """Give what is remembered of a tool call's id: enough to know it again, not what it says.
+
+    The state of a session and the events of its log outlast the messages: what they hold must not
+    bring back a word of one that was erased.
+    """
+    return hashlib.sha256(f"call\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +70,9 @@ class Arrival:
     """What sealing needs to know of a message; its text it never sees.
 
     ``size`` is in the session's unit and ``tokens`` in tokens, both as summarising weighs them.
-    ``calls`` are the ids of an assistant's tool calls; ``result_of`` is the id that a tool's result
-    names. ``slices`` is given exactly where ``size`` alone exceeds the hard limit.
+    ``calls`` are the marks (``call_mark``) of an assistant's tool calls; ``result_of`` is that of
+    the call that a tool's result names. ``slices`` is given exactly where ``size`` alone exceeds
+    the hard limit.
     """
 
     index: int
@@ -83,8 +96,8 @@ class Arrival:
             stored.size,
             stored.tokens,
             stored.created_at,
-            tuple(call.id for call in message.tool_calls) if message.tool_calls else (),
-            message.tool_call_id,
+            tuple(call_mark(call.id) for call in message.tool_calls) if message.tool_calls else (),
+            None if message.tool_call_id is None else call_mark(message.tool_call_id),
             tuple(slices),
         )
 
@@ -94,8 +107,8 @@ class Turns(NamedTuple):
 
     ``run`` counts the users' messages at the end, system messages skipped, up to RUN;
     ``assistant`` says whether the assistant spoke last; ``members`` is the number of messages in
-    the open exchange group, 0 where none is open; ``waiting`` holds its unanswered calls as (call
-    id, index of the message that calls); ``late`` the calls given up.
+    the open exchange group, 0 where none is open; ``waiting`` holds its unanswered calls as (mark
+    of the call, index of the message that calls); ``late`` the marks of the calls given up.
     """
 
     run: int = 0

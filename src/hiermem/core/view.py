@@ -8,7 +8,7 @@ message. It is data with a codec; ``cut`` decides when it changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,10 @@ from hiermem.core.cover import Covered
 from hiermem.core.render import Block
 from hiermem.types import Span
 
-__all__ = ["OpenView", "Piece", "Seen", "View"]
+__all__ = ["SEEN", "OpenView", "Piece", "Seen", "View", "outdated"]
+
+#: What the name of a stored view ends with where it holds a ``Seen``.
+SEEN = "/seen"
 
 _FORMAT = 1
 
@@ -78,6 +81,20 @@ class View:
     pieces: tuple[Piece, ...]
     opened: OpenView | None = None
     serial: int = 0
+
+    def shows(self, index: int, windows: Iterable[int] = ()) -> bool:
+        """Say whether it may show something of a message, or of level-1 nodes by their ordinals.
+
+        A piece is taken to show all that lies between its ends.
+        """
+        if self.opened is not None and self.opened.holds(index):
+            return True
+        ordinals = tuple(windows)
+        return any(
+            piece.span.start <= index < piece.span.stop
+            or any(piece.windows[0] <= ordinal < piece.windows[1] for ordinal in ordinals)
+            for piece in self.pieces
+        )
 
     def to_json(self) -> str:
         """Write it as JSON."""
@@ -149,6 +166,22 @@ class Seen:
             return cls(blocks, count, tokens, _text(data["digest"]), *sums)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
+
+
+def outdated(stored: Mapping[str, str], index: int, windows: Sequence[int]) -> tuple[str, ...]:
+    """Name the stored views, given by name with their states, that an edit of a message outdates.
+
+    Those that show it or a window made from it go, with what was noted of them; so does a state
+    that cannot be read. One that shows the message raw only, renders it afresh each time.
+    """
+    gone: list[str] = []
+    for name, state in stored.items():
+        if name.endswith(SEEN) and name.removesuffix(SEEN) in stored:
+            continue
+        view = View.from_json(state)
+        if view is None or view.shows(index, windows):
+            gone += [found for found in (name, name + SEEN) if found in stored]
+    return tuple(gone)
 
 
 # -- reading: a value of the wrong kind raises ValueError, as does one that is missing

@@ -25,9 +25,15 @@ from typing import Any, Literal, NamedTuple
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.turns import Arrival, Boundary, Flag, Turns
-from hiermem.types import Position
+from hiermem.types import Position, SizeUnit
 
-__all__ = ["Limits", "Reason", "Seal", "Segment", "Window", "follow", "micros", "moment", "receive"]
+__all__ = [
+    "CHARS_A_TOKEN", "Limits", "Reason", "Seal", "Segment", "Window", "converted", "follow",
+    "micros", "moment", "receive",
+]  # fmt: skip
+
+#: What a token counts in characters where a size in characters was never taken.
+CHARS_A_TOKEN = 4
 
 #: Why a window was closed: by rule 1 its age, a silence; by rule 2 an oversize message; by rule 3
 #: the room it needs; by rule 4 its size, its messages, being due, being overgrown; by rule 5 the
@@ -50,6 +56,17 @@ def micros(at: datetime) -> int:
 def moment(at: int) -> datetime:
     """Give the time, in UTC, that ``micros`` made ``at`` of."""
     return _EPOCH + timedelta(microseconds=at)
+
+
+def converted(size: int, tokens: int, unit: SizeUnit, to: SizeUnit) -> int:
+    """Give a size that was taken in ``unit``, and in ``tokens``, in the unit ``to``.
+
+    >>> converted(900, 210, "chars", "tokens"), converted(210, 210, "tokens", "chars")
+    (210, 840)
+    """
+    if unit == to:
+        return size
+    return tokens if to == "tokens" else CHARS_A_TOKEN * tokens
 
 
 class Limits(NamedTuple):
@@ -295,6 +312,16 @@ class Window(NamedTuple):
             )
 
         return self._replace(safe=grown(self.safe), whole=grown(self.whole), rest=grown(self.rest))
+
+    def in_unit(self, before: SizeUnit, after: SizeUnit) -> Window:
+        """Give the window with its sizes, which are in ``before``, in the unit ``after``."""
+
+        def measured(segment: Segment) -> Segment:
+            return segment._replace(size=converted(segment.size, segment.tokens, before, after))
+
+        return self._replace(
+            safe=measured(self.safe), whole=measured(self.whole), rest=measured(self.rest)
+        )
 
     def pack(self) -> tuple[Any, ...]:
         """Give it in the shape that ``unpack`` reads, for JSON; empty segments take no room."""

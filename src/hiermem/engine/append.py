@@ -18,7 +18,7 @@ from hiermem.core import fence, fold, measure
 from hiermem.core.fold import Folded
 from hiermem.core.state import SessionState
 from hiermem.core.text import clean_message
-from hiermem.core.turns import Arrival, Slice
+from hiermem.core.turns import Arrival, Slice, call_mark
 from hiermem.engine.handle import Handle, config_from, state_from
 from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClosedError
 from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot
@@ -82,8 +82,8 @@ class _Prepared:
             size=self.size,
             tokens=self.heard,
             at=message.created_at,
-            calls=tuple(call.id for call in message.tool_calls),
-            result_of=message.tool_call_id,
+            calls=tuple(call_mark(call.id) for call in message.tool_calls),
+            result_of=None if message.tool_call_id is None else call_mark(message.tool_call_id),
             slices=self.slices,
         )
 

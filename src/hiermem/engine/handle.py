@@ -6,7 +6,6 @@ by value, so that another process may write the same session at any time.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from hiermem.core.needs import (
     Reading,
 )
 from hiermem.core.state import SessionState
+from hiermem.core.stored import config_from
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
@@ -38,26 +38,6 @@ _log = logging.getLogger("hiermem.sessions")
 def utc_now() -> datetime:
     """Read the wall clock."""
     return datetime.now(UTC)
-
-
-@lru_cache(maxsize=64)
-def config_from(text: str) -> HierarchyConfig:
-    """Read a stored configuration; the same text gives the same object.
-
-    Raises StoreCorruptError where it is not one that hiermem wrote; the error tells nothing of it.
-    """
-    try:
-        # Defaults would make a configuration of any object; what was stored names its fields.
-        given = json.loads(text)
-        whole = isinstance(given, dict) and given.keys() >= {"unit", "target", "levels"}
-        config = HierarchyConfig.from_json(text) if whole else None
-    except (ValueError, RecursionError):
-        config = None
-    if config is None:
-        raise StoreCorruptError(
-            "a session's configuration is not what hiermem wrote; the store is damaged"
-        )
-    return config
 
 
 @dataclass(slots=True)
