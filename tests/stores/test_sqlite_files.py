@@ -16,10 +16,9 @@ from hiermem.errors import (
     StoreNewerError,
     UsageError,
 )
-from hiermem.protocols import RecordWrite
 from hiermem.stores.sqlite import SQLiteStore, files
-from hiermem.stores.sqlite.reads import UNFINISHED
 from hiermem.stores.sqlite.schema import VERSION, Schema, current, shape
+from hiermem.stores.sqlite.tree_reads import COVERING, NEXT_WAITING, UNFINISHED
 from hiermem.testing.samples import contents, node, remade, write
 from hiermem.types import Message
 
@@ -282,38 +281,6 @@ async def test_a_step_that_fails_leaves_the_older_store(tmp_path):
         await store.close()
 
 
-def _digest(schema):
-    text = "\n".join(f"{k}{v}" for k, v in sorted(schema.expected().items()))
-    return schema.version, hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def test_the_schema_is_the_one_of_its_version():
-    """A change of current.sql needs a new version and a step; this is the reminder."""
-    assert _digest(current()) == (VERSION, "e683045bdffe634a")
-
-
-async def test_a_file_of_version_1_is_brought_forward(tmp_path):
-    """A store of the first schema keeps all it holds and can hold records afterwards."""
-    path = tmp_path / "old.db"
-    first = Schema(1, current().script.partition("\n-- Small documents")[0])
-    assert _digest(first) == (1, "e0968c653ea5f15b")
-    files.prepare(path, create=True, busy_timeout=1, schema=first)
-    connection = sqlite3.connect(path)
-    connection.execute(
-        "INSERT INTO views (tenant, session_id, name, state) VALUES ('t', 's', 'v', 'kept')"
-    )
-    connection.commit()
-    connection.close()
-    store = await SQLiteStore.open(path)
-    tenant = store.tenant("t")
-    assert (await tenant.view("s", "v")).state == "kept"
-    assert await tenant.put_records([RecordWrite("k", "s", "a", "body", 0)]) is True
-    assert [one.body for one in await tenant.records("k", scope="s")] == ["body"]
-    await store.close()
-    assert (tmp_path / "old.db.v1.bak").exists()
-    assert _shape_at(path)[0] == VERSION
-
-
 async def test_records_are_found_through_an_index(tmp_path):
     """A query by scope or by key costs what it returns: no scan, and no sorting."""
     store = await SQLiteStore.open(tmp_path / "x.db")
@@ -363,16 +330,24 @@ async def test_deleted_text_is_not_in_the_file(tmp_path):
     assert b"CANARY" not in path.read_bytes()
 
 
-async def test_unfinished_work_is_found_through_its_own_index(tmp_path):
-    """``unfinished`` costs what it returns: SQLite must use the partial index, without sorting."""
+@pytest.mark.parametrize(
+    ("statement", "values", "index"),
+    [
+        (UNFINISHED, ("t", 1, 0, 1, -1, 10), "nodes_unfinished"),
+        (NEXT_WAITING, ("t", 1), "nodes_unfinished"),
+        (COVERING, (1, 0, "main", 7), "nodes_covering"),
+    ],
+)
+async def test_what_costs_what_it_returns_has_an_index(tmp_path, statement, values, index):
+    """SQLite must use the partial index that was made for it, and sort nothing."""
     store = await SQLiteStore.open(tmp_path / "x.db")
 
     def plan(connection):
-        rows = connection.execute(f"EXPLAIN QUERY PLAN {UNFINISHED}", ("t", "s", 1, -1, 10))
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
         return " ".join(row[3] for row in rows)
 
     found = await store.read(plan)
-    assert "nodes_unfinished" in found
+    assert index in found
     assert "TEMP B-TREE" not in found
     await store.close()
 

@@ -28,8 +28,8 @@ def writer() -> Iterator[Writer]:
 def insert(transaction: Transaction) -> int:
     transaction.writing()
     transaction.connection.execute(
-        "INSERT INTO heads (session, messages, closed, version, state) "
-        "SELECT count(*) + 1, 0, 0, 0, '' FROM heads"
+        "INSERT INTO heads (session, messages, closed, version, state, epoch, tree, build) "
+        "SELECT count(*) + 1, 0, 0, 0, '', 0, 0, '' FROM heads"
     )
     return rows(transaction)
 
