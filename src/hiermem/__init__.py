@@ -20,15 +20,19 @@ if TYPE_CHECKING:
         UpdatePolicy,
     )
     from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
+    from hiermem.core.checking import CheckReport, Finding
     from hiermem.core.diagram import to_graphml, to_mermaid
     from hiermem.core.extract_plan import ChunkReport, ExtractionProgress, ExtractionReport, Failure
     from hiermem.core.graph import GraphEntity, Mention, Neighbour
+    from hiermem.core.journal import RunItem, RunReport
+    from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Prices, Served
     from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
     from hiermem.core.prompt import PromptTemplate
     from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
     from hiermem.core.state import OpenWindow
     from hiermem.core.trigger import CompressionTrigger
     from hiermem.core.turns import Arrival, Slice
+    from hiermem.effects import LogEvent, Spent
     from hiermem.engine.context import ContextWindowManager
     from hiermem.engine.graph import AsyncGraph
     from hiermem.engine.tree import SessionStatus, Tree
@@ -99,12 +103,8 @@ _HOMES = {
         "LevelConfig",
         "UpdatePolicy",
     ),
-    "hiermem.convert": (
-        "from_anthropic",
-        "from_openai",
-        "to_anthropic",
-        "to_openai",
-    ),
+    "hiermem.convert": ("from_anthropic", "from_openai", "to_anthropic", "to_openai"),
+    "hiermem.core.checking": ("CheckReport", "Finding"),
     "hiermem.core.diagram": ("to_graphml", "to_mermaid"),
     "hiermem.core.extract_plan": (
         "ChunkReport",
@@ -112,34 +112,19 @@ _HOMES = {
         "ExtractionReport",
         "Failure",
     ),
-    "hiermem.core.graph": (
-        "GraphEntity",
-        "Mention",
-        "Neighbour",
-    ),
-    "hiermem.core.plan": (
-        "UpdatePlan",
-        "UpdateProgress",
-        "UpdateReport",
-    ),
+    "hiermem.core.graph": ("GraphEntity", "Mention", "Neighbour"),
+    "hiermem.core.journal": ("RunItem", "RunReport"),
+    "hiermem.core.metrics": ("Feedback", "LevelMetrics", "Metrics", "Prices", "Served"),
+    "hiermem.core.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
     "hiermem.core.prompt": ("PromptTemplate",),
-    "hiermem.core.selection": (
-        "ContextBudget",
-        "ContextSelection",
-        "ShownSummary",
-    ),
+    "hiermem.core.selection": ("ContextBudget", "ContextSelection", "ShownSummary"),
     "hiermem.core.state": ("OpenWindow",),
     "hiermem.core.trigger": ("CompressionTrigger",),
-    "hiermem.core.turns": (
-        "Arrival",
-        "Slice",
-    ),
+    "hiermem.core.turns": ("Arrival", "Slice"),
+    "hiermem.effects": ("LogEvent", "Spent"),
     "hiermem.engine.context": ("ContextWindowManager",),
     "hiermem.engine.graph": ("AsyncGraph",),
-    "hiermem.engine.tree": (
-        "SessionStatus",
-        "Tree",
-    ),
+    "hiermem.engine.tree": ("SessionStatus", "Tree"),
     "hiermem.errors": (
         "BudgetTooSmallError",
         "ConfigError",
@@ -179,23 +164,10 @@ _HOMES = {
         "Usage",
     ),
     "hiermem.session": ("AsyncSession",),
-    "hiermem.sync": (
-        "Graph",
-        "Memory",
-    ),
+    "hiermem.sync": ("Graph", "Memory"),
     "hiermem.sync_session": ("Session",),
-    "hiermem.tokens": (
-        "ApproximateCounter",
-        "TiktokenCounter",
-    ),
-    "hiermem.trivector": (
-        "Delta",
-        "Entity",
-        "Provenance",
-        "Relation",
-        "Strategy",
-        "TriVector",
-    ),
+    "hiermem.tokens": ("ApproximateCounter", "TiktokenCounter"),
+    "hiermem.trivector": ("Delta", "Entity", "Provenance", "Relation", "Strategy", "TriVector"),
     "hiermem.types": (
         "FilePart",
         "ImagePart",
@@ -221,6 +193,7 @@ __all__ = [
     "AsyncMemory",
     "AsyncSession",
     "BudgetTooSmallError",
+    "CheckReport",
     "ChunkReport",
     "CompressionTrigger",
     "ConfigError",
@@ -236,7 +209,9 @@ __all__ = [
     "ExtractionProgress",
     "ExtractionReport",
     "Failure",
+    "Feedback",
     "FilePart",
+    "Finding",
     "Graph",
     "GraphEntity",
     "HierarchyConfig",
@@ -249,11 +224,14 @@ __all__ = [
     "LLMRequest",
     "LLMResponse",
     "LevelConfig",
+    "LevelMetrics",
+    "LogEvent",
     "Memory",
     "MemoryClosedError",
     "Mention",
     "Message",
     "MessageConflictError",
+    "Metrics",
     "ModelError",
     "ModelTimeoutError",
     "Neighbour",
@@ -261,14 +239,18 @@ __all__ = [
     "NotFoundError",
     "OpenWindow",
     "PermanentModelError",
+    "Prices",
     "PromptTemplate",
     "Provenance",
     "Record",
     "RecordWrite",
     "Relation",
     "Revision",
+    "RunItem",
     "RunRecord",
+    "RunReport",
     "SemanticGraphExtractor",
+    "Served",
     "Session",
     "SessionClosedError",
     "SessionRecord",
@@ -277,6 +259,7 @@ __all__ = [
     "Slice",
     "Span",
     "SpendLimitError",
+    "Spent",
     "Store",
     "StoreBusyError",
     "StoreCorruptError",

@@ -65,6 +65,12 @@ SESSION_CALLS = {
     "messages": {"start": (*NOT_A_COUNT, None, "a"), "stop": NOT_A_COUNT},
     "summaries": {"level": ("x", 0, -1, 1.5, True)},
     "runs": {"limit": (*NOT_A_COUNT, None)},
+    "metrics": {"prices": (5, "x", {"input": 1}, (1, 2))},
+    "feedback": {
+        "target": (5, None, "", "\ud800", "L9.9", object(), ["L1.0"]),
+        "score": ("1", -0.1, 1.1, math.nan, math.inf, True, None, 10**400),
+        "note": (5, None, "\ud800", "\0", "n" * 4_001),
+    },
     "extract": {
         "options": (5, "x", {"a": 1}),
         "on_progress": (5, "print"),
@@ -83,6 +89,7 @@ MEMORY_CALLS = {
         "on_bad_text": ("bogus", 5, None, ["refuse"]),
     },
     "runs": SESSION_CALLS["runs"],
+    "run": {"run_id": (*NOT_A_NAME, "no-such-run")},
 }
 PARTS = {
     "tenant": NOT_A_NAME,
@@ -94,7 +101,11 @@ PARTS = {
     "prompts": (5, "x", ["x"], {5: "x"}, {"bogus": "x"}, {"summarise.l1.mine": 5}),
     "clock": (5, None, "now"),
 }
-NEEDED = {"expand": {"node": "L1.0"}, "session": {"session_id": "s"}}
+NEEDED = {
+    "expand": {"node": "L1.0"},
+    "session": {"session_id": "s"},
+    "feedback": {"target": "L1.0", "score": 0.5},
+}
 
 
 def rows(table):
@@ -144,7 +155,7 @@ def test_a_session_refuses_it(memory, call, name, value):
 
 @pytest.mark.parametrize(("call", "name", "value"), rows(MEMORY_CALLS))
 def test_a_memory_refuses_it(memory, call, name, value):
-    with pytest.raises(UsageError):
+    with pytest.raises(HiermemError):
         invoke(memory, call, name, value)
 
 

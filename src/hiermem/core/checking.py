@@ -300,11 +300,12 @@ def of_revision(
         yield "P11", node.id, "it quotes a message that was erased or quarantined"
 
 
-def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs]) -> Told:
+def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken: bool) -> Told:
     """Check what a text was made from against what its inputs say now.
 
-    ``found`` are the inputs as each configuration that the session has had would read them. A node
-    that is marked says openly that it is out of date, and is left alone.
+    ``found`` are the inputs as each configuration that the session has had would read them;
+    ``taken`` says that a message among them was erased or quarantined. A node that is marked says
+    openly that it is out of date, and is left alone.
     """
     if node.dirty or node.stale or node.forced or node.status != "active":
         return
@@ -320,7 +321,8 @@ def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs]) -> Told:
         )
     ]
     if not same:
-        yield "dirt", node.id, "its inputs are not what it was made from, and it is not marked"
+        what = "its inputs are not what it was made from, and it is not marked"
+        yield "P11" if taken else "dirt", node.id, what
         return
     inputs = same[0]
     if inputs.sources and not revision.text.strip():

@@ -245,7 +245,10 @@ class _Reading:
                     continue
                 inputs = await self._inputs(node, said, overlaps)
                 if inputs is not None:
-                    self.tell(checking.of_inputs(node, revision, inputs))
+                    taken = not node.children and any(
+                        index in self._gone for index in range(node.span.start, node.span.stop)
+                    )
+                    self.tell(checking.of_inputs(node, revision, inputs, taken=taken))
                 # Above, only its hash and size are asked for, and whether it says anything.
                 said[node.id] = replace(
                     revision, text=revision.text[:1], provenance="", anchors=(), extras={}
