@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.config import HierarchyConfig, LevelConfig, UpdatePolicy
 from hiermem.core import plan
 from hiermem.core.inputs import Inputs
 from hiermem.core.validate import Problem
 from hiermem.prompts import load
+from hiermem.protocols import SourceText
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_status import node, revision
 
 SOFT = Problem("missing_anchors", "1 of 4", hard=False)
 HARD = Problem("empty", "blank", hard=True)
+
+
+SIMPLE = (LevelConfig(target_ratio=0.5, style="detailed"),)
 
 
 def inputs(tokens, outputs=("a",)):
@@ -30,16 +35,62 @@ def inputs(tokens, outputs=("a",)):
     tokens=st.integers(1, 20_000),
     allotted=st.integers(1, 20_000),
     ratio=st.floats(1, 3),
-    small=st.integers(1, 400),
+    small=st.integers(1, 200),
+    unit=st.sampled_from(["tokens", "chars"]),
 )
-def test_p8_no_answer_may_be_as_long_as_what_it_summarises(tokens, allotted, ratio, small):
-    made = node(allotted_tokens=min(allotted, tokens))
-    length = plan.lengths(made, inputs(tokens), hard_ratio=ratio, verbatim_tokens=small)
+def test_p8_no_answer_may_be_as_long_as_what_it_summarises(tokens, allotted, ratio, small, unit):
+    made = node(allotted_tokens=min(allotted, tokens), unit=unit)
+    config = HierarchyConfig.by_tokens(verbatim_tokens=small, levels=SIMPLE)
+    length = plan.lengths(made, tokens, hard_ratio=ratio, config=config)
     assert 1 <= length.target <= length.limit
-    assert length.target <= made.allotted_tokens
+    if unit != config.unit:
+        assert length.target <= made.allotted_tokens, "what it was sealed with, in another unit"
     if tokens > small:
         assert length.limit < tokens
     assert length.limit <= tokens
+
+
+def test_a_text_made_anew_takes_the_ratio_that_the_session_has_now():
+    made = node(
+        level=1,
+        input_size=2000,
+        input_tokens=2000,
+        allotted=1000,
+        allotted_tokens=1000,
+        unit="tokens",
+    )
+    other = (LevelConfig(target_ratio=0.2, style="detailed"),)
+    for levels, target in ((SIMPLE, 1000), (other, 400)):
+        config = HierarchyConfig.by_tokens(levels=levels)
+        assert plan.lengths(made, 2000, hard_ratio=1.5, config=config).target == target
+
+
+def test_a_text_is_reused_only_where_the_same_length_was_asked_for():
+    length = plan.Lengths(100, 150)
+    for extras, reused in (({}, True), ({"target": 100}, True), ({"target": 90}, False)):
+        assert plan.may_reuse(replace(revision(), tokens=80, extras=extras), length) is reused
+
+
+@pytest.mark.parametrize(
+    ("words", "room", "parts"), [((40, 40), None, 1), ((160, 40), None, 2), ((160, 40), 50, 5)]
+)
+def test_a_message_that_outgrew_the_limit_is_summarised_in_parts(words, room, parts):
+    config = HierarchyConfig.by_tokens(target=100)
+    sources = tuple(
+        SourceText(n, "user", "User", "", " ".join(["word"] * count))
+        for n, count in enumerate(words)
+    )
+    given_ = Inputs(sources, ("a",) * len(words), (), sum(words), "conversation")
+    found = plan.in_parts(
+        given_, level=1, config=config, room=room, count=lambda text: len(text.split())
+    )
+    assert len(found) == parts
+    said = " ".join(source.text for part in found for source in part)
+    assert said.split() == ["word"] * sum(words), "nothing is left out"
+    above = plan.in_parts(
+        given_, level=2, config=config, room=None, count=lambda text: len(text.split())
+    )
+    assert len(above) == 1, "summaries do not outgrow a window"
 
 
 @given(

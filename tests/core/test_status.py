@@ -121,7 +121,11 @@ def test_keep_needs_a_text_to_keep():
 def test_a_commit_is_carried_over_a_new_parent_or_a_longer_lease_and_nothing_else():
     before = status.claim(node(version=4), owner="run", until=NOW)
     after = status.succeed(before, revision())
-    for change in ({"parent": "L2.0"}, {"lease_until": LATER}, {"version": 9}):
+    for change in (
+        {"parent": "L2.0", "version": 5},
+        {"lease_until": LATER, "version": 5},
+        {"parent": "L2.0", "lease_until": LATER, "version": 6},
+    ):
         carried = status.rebase(before, replace(before, **change), after)
         assert carried is not None
         assert carried.parent == change.get("parent")
@@ -131,6 +135,8 @@ def test_a_commit_is_carried_over_a_new_parent_or_a_longer_lease_and_nothing_els
         {"status": "active"},
         {"dirty": True},
         {"revision": 1},
+        {"version": 5},
+        {"parent": "L2.0", "version": 6},
     ):
         assert status.rebase(before, replace(before, **change), after) is None
 

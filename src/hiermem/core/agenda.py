@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,9 +42,11 @@ class Agenda:
     """The order of one run over the sealed nodes that exist when it begins.
 
     ``counts`` gives the number of sealed nodes by level; what is sealed later is the next run's.
+    ``tried`` are nodes for which a stand-in is all that was to be had just now; they keep it.
     """
 
-    def __init__(self, counts: Mapping[int, int]) -> None:
+    def __init__(self, counts: Mapping[int, int], tried: AbstractSet[str] = frozenset()) -> None:
+        self._tried = tried
         self._levels = {level: _Level(stop) for level, stop in sorted(counts.items()) if stop}
         self._open: dict[str, int] = {}
         self._missing: dict[str, tuple[Node, set[str]]] = {}
@@ -142,6 +145,8 @@ class Agenda:
 
     def _admit(self, node: Node) -> None:
         """Take one node in, unless a child of it was given up."""
+        if node.id in self._tried and node.status == "active" and not node.dirty:
+            return
         if any(child in self._failed for child in node.children):
             self._failed.add(node.id)
             return

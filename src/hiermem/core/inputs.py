@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from hiermem.core import salience, units
 from hiermem.core.measure import body, day, speaker
@@ -19,6 +19,7 @@ from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, 
 
 __all__ = [
     "OVERLAP_REACH",
+    "Count",
     "Inputs",
     "Verbatim",
     "from_children",
@@ -38,7 +39,8 @@ OVERLAP_REACH: Final = 200
 #: Tokens that the frame around one text costs, in messages and in prompts alike.
 _FRAME: Final = 4
 
-Count = Callable[[str], int]
+#: Counts the tokens of a text.
+Count: TypeAlias = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)

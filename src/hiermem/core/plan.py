@@ -14,9 +14,11 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.hashes import VERBATIM, input_hash, strategy_hash
-from hiermem.core.inputs import Inputs
+from hiermem.core.inputs import Count, Inputs, partition
+from hiermem.core.levels import weigh
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.validate import Problem
+from hiermem.protocols import SourceText
 from hiermem.types import Node, Revision
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "after_failure",
     "anchor_limit",
     "better",
+    "in_parts",
     "is_clean",
     "lengths",
     "level_plan",
@@ -87,6 +90,8 @@ class UpdateReport:
     ``by_level`` counts the first three by level. ``calls`` are requests to the model,
     ``tokens_in`` and ``tokens_out`` what they took; ``unknown`` are requests of cut-off runs of
     which nobody knows whether they were charged. ``stopped`` names the cap that ended the run.
+    ``swapped`` says of a full re-pack that its tree serves now; where it does not, the next one
+    goes on where this one stopped.
     """
 
     run_id: str
@@ -100,6 +105,7 @@ class UpdateReport:
     tokens_out: int = 0
     unknown: int = 0
     stopped: str | None = None
+    swapped: bool = False
 
     @property
     def tokens(self) -> int:
@@ -185,11 +191,14 @@ def node_hash(node: Node, inputs: Inputs, strategy: str) -> str:
     )
 
 
-def is_clean(node: Node, inputs: Inputs, serving: Revision) -> bool:
+def is_clean(node: Node, inputs: Inputs, serving: Revision, *, follow: Sequence[str] = ()) -> bool:
     """Say whether a dirty node's inputs are, after all, what its text was made from.
 
-    Compared under the recorded strategy: another model's name alone makes nothing dirty.
+    Compared under the recorded strategy: another model's name alone makes nothing dirty. Where the
+    policy is to ``follow`` the present ways of making, the recorded one must be among them.
     """
+    if follow and serving.strategy not in follow:
+        return False
     present = input_hash(
         level=node.level,
         strategy=serving.strategy,
@@ -199,20 +208,57 @@ def is_clean(node: Node, inputs: Inputs, serving: Revision) -> bool:
     return present == serving.input_hash and not serving.degraded
 
 
-def lengths(node: Node, inputs: Inputs, *, hard_ratio: float, verbatim_tokens: int) -> Lengths:
-    """Give the length to ask for and the hard limit.
+def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Lengths:
+    """Give the length to ask for and the hard limit, for inputs of ``tokens``.
 
     What is allotted, but less than the inputs really are (P8): a child's text may have come out
     shorter than it was allotted. Inputs of at most ``verbatim_tokens`` may keep their length.
     """
-    most = inputs.tokens - 1 if inputs.tokens > verbatim_tokens else inputs.tokens
-    target = max(1, min(node.allotted_tokens, most))
+    most = tokens - 1 if tokens > config.verbatim_tokens else tokens
+    target = max(1, min(_allotted(node, config), most))
     return Lengths(target, max(1, min(math.ceil(hard_ratio * target), most)))
 
 
+def _allotted(node: Node, config: HierarchyConfig) -> int:
+    """Give the tokens that ``config`` allots to a node.
+
+    They are those it was sealed with, unless the ratio was changed since: then what is made anew
+    takes the new one, while the structure goes on weighing what it weighed.
+    """
+    if node.verbatim or node.unit != config.unit:
+        return node.allotted_tokens
+    allotted = weigh(config.level(node.level), node.input_size, verbatim=False)
+    if allotted == node.allotted:
+        return node.allotted_tokens
+    return max(1, node.input_tokens * allotted // max(1, node.input_size))
+
+
 def may_reuse(revision: Revision, length: Lengths) -> bool:
-    """Say whether a text made elsewhere from the same inputs fits here as well."""
-    return revision.tokens <= length.limit
+    """Say whether a text made elsewhere from the same inputs fits here as well.
+
+    Where it is known for which length it was made, that must be the same: equal inputs were sealed
+    under another configuration, else.
+    """
+    made_for = revision.extras.get("target", length.target)
+    return revision.tokens <= length.limit and made_for == length.target
+
+
+def in_parts(
+    inputs: Inputs, *, level: int, config: HierarchyConfig, room: int | None, count: Count
+) -> tuple[tuple[SourceText, ...], ...]:
+    """Split inputs into what is asked for at once.
+
+    ``room`` is what a small model's window leaves. A message that an edit made larger than the hard
+    limit cannot be cut any more, because its window keeps its bounds; so a window that holds one is
+    summarised in parts of at most that limit.
+    """
+    parts: tuple[tuple[SourceText, ...], ...] = (inputs.sources,)
+    measure = count if config.unit == "tokens" else len
+    if level == 1 and any(measure(s.text) > config.hard_limit for s in inputs.sources):
+        parts = partition(inputs.sources, config.hard_limit, count=measure)
+    if room is None:
+        return parts
+    return tuple(small for part in parts for small in partition(part, room, count=count))
 
 
 def anchor_limit(target: int) -> int:

@@ -26,11 +26,13 @@ __all__ = [
     "clean",
     "expire",
     "fail",
+    "force",
     "is_written",
     "keep",
     "open_again",
     "rebase",
     "regrow",
+    "relent",
     "soil",
     "standing",
     "succeed",
@@ -110,6 +112,8 @@ def succeed(node: Node, revision: Revision) -> Node:
         degraded=revision.degraded,
         dirty=False,
         stale=False,
+        forced=False,
+        since=None,
     )
 
 
@@ -129,12 +133,25 @@ def clean(node: Node) -> Node:
     """Take the dirt off an active node whose inputs turned out to be what they were."""
     if node.status != "active":
         raise IllegalTransitionError(f"summary {node.id} is {node.status}; it is not made")
-    return replace(node, dirty=False, stale=False)
+    return replace(node, dirty=False, stale=False, forced=False, since=None)
 
 
-def soil(node: Node) -> Node:
+def relent(node: Node, *, error: str | None) -> Node:
+    """Go on with a good text that was to be made anew for its own sake, and was not to be had.
+
+    Nothing that it was made from changed, so it is no less true than before (P7).
+    """
+    return replace(clean(keep(node, error=error)), attempts=0)
+
+
+def soil(node: Node, *, now: datetime | None = None) -> Node:
     """Mark a node whose input changed; it goes on serving until it is made anew."""
-    return replace(node, dirty=True)
+    return replace(node, dirty=True, since=node.since or now)
+
+
+def force(node: Node, *, now: datetime) -> Node:
+    """Ask for a new text of a made node, whatever it is made from."""
+    return replace(soil(node, now=now), forced=True, attempts=0)
 
 
 def regrow(before: Node, structure: Node) -> Node:
@@ -152,6 +169,8 @@ def regrow(before: Node, structure: Node) -> Node:
         degraded=before.degraded,
         dirty=before.dirty,
         stale=before.stale,
+        forced=before.forced,
+        since=before.since,
         lease_owner=before.lease_owner,
         lease_until=before.lease_until,
     )
@@ -172,8 +191,12 @@ def rebase(before: Node, current: Node, after: Node) -> Node | None:
     """Carry a change over to what is stored now, or give None where it no longer applies.
 
     Between a read and its commit a node may be given its parent, because its group was sealed, or a
-    longer lease of the same owner; neither touches what its text was made from.
+    longer lease of the same owner; neither touches what its text was made from. Each of the two is
+    one write: a version that is further on was also raised by something that does, such as an edit.
     """
+    harmless = (current.parent != before.parent) + (current.lease_until != before.lease_until)
+    if current.version - before.version > harmless:
+        return None
     same = replace(
         current,
         version=before.version,

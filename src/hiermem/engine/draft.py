@@ -20,7 +20,7 @@ from hiermem.core.assess import (
     join,
     weigh_against,
 )
-from hiermem.core.inputs import Inputs, partition
+from hiermem.core.inputs import Inputs
 from hiermem.core.plan import Failure, Lengths, LevelPlan
 from hiermem.core.prompt import Length, render, stricter
 from hiermem.engine.ask import Making, ask, end_with
@@ -51,7 +51,7 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One node in hand: what it is made from and how."""
+    """One node in hand: what it is made from and how; ``clean``: its text is made from that now."""
 
     shop: Workshop
     making: Making
@@ -59,6 +59,7 @@ class Task:
     plan: LevelPlan
     length: Lengths
     serving: Revision | None
+    clean: bool = False
 
     @property
     def node(self) -> Node:
@@ -95,7 +96,7 @@ async def compose(task: Task) -> Draft:
 
 
 async def _in_parts(task: Task, inputs: Inputs, length: Lengths) -> Draft:
-    """Summarise inputs in one request, or in several where the model's window is too small."""
+    """Summarise inputs in one request, or in several where they are too large for one."""
     shop, count = task.shop, task.shop.counter.count
     summaries = 0 if task.node.level == 1 else len(inputs.sources)
     room = plan.room_for_inputs(
@@ -103,9 +104,9 @@ async def _in_parts(task: Task, inputs: Inputs, length: Lengths) -> Draft:
         answer=length.limit,
         prompt=prompt_tokens(task.plan, count=count) if shop.llm.context_window else 0,
     )
-    if room is None:
-        return await _draft(task, inputs.sources, length, tokens=inputs.tokens, summaries=summaries)
-    parts = await asyncio.to_thread(partition, inputs.sources, room, count=count)
+    parts = await asyncio.to_thread(
+        plan.in_parts, inputs, level=task.node.level, config=shop.config, room=room, count=count
+    )
     if len(parts) == 1:
         return await _draft(task, inputs.sources, length, tokens=inputs.tokens, summaries=summaries)
     sizes = [sum(count(source.text) for source in part) for part in parts]

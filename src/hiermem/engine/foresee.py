@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from hiermem.core import plan, status
 from hiermem.core.agenda import PAGE
 from hiermem.core.hashes import input_hash
-from hiermem.core.inputs import Inputs, from_children, partition
+from hiermem.core.inputs import Inputs, from_children
 from hiermem.engine.draft import prompt_tokens
+from hiermem.engine.following import outdated
 from hiermem.engine.generate import verbatim_revision
 from hiermem.engine.workshop import Workshop, read_inputs, read_serving
 from hiermem.types import Node, Revision
@@ -23,9 +24,13 @@ __all__ = ["foresee"]
 
 
 async def foresee(
-    shop: Workshop, counts: Mapping[int, int], loose: Sequence[Node]
+    shop: Workshop, counts: Mapping[int, int], loose: Sequence[Node], *, following: bool = True
 ) -> plan.UpdatePlan:
-    """Plan an update of the first ``counts`` nodes of each level, and of the ``loose`` ones."""
+    """Plan an update of the first ``counts`` nodes of each level, and of the ``loose`` ones.
+
+    ``following`` says whether what was made in another way than the present one counts too, where
+    the policy wants it.
+    """
     sight = _Sight(shop)
     for level, stop in sorted(counts.items()):
         after = -1
@@ -37,6 +42,9 @@ async def foresee(
             if len(page) < PAGE or page[-1].ordinal >= stop:
                 break
             after = page[-1].ordinal
+        async for page in outdated(shop, level, stop if following else 0):
+            for node in page:
+                await sight.look_anew(node)
         for node in sight.soiled(level):
             await sight.look(node)
     for node in loose:
@@ -51,6 +59,7 @@ class _Sight:
         self._shop = shop
         self._says: dict[str, str] = {}
         self._small: dict[str, Revision] = {}
+        self._tokens: dict[str, int] = {}
         self._asked: set[str] = set()
         self._soiled: dict[int, dict[str, Node]] = {}
         self.tally = plan.Tally(policy=shop.policy, remote=shop.llm.remote, steady=shop.steady)
@@ -59,6 +68,11 @@ class _Sight:
         """Give the made nodes of ``level`` that lose an input they were made from."""
         found = self._soiled.pop(level, {})
         return [node for id_, node in sorted(found.items()) if id_ not in self._says]
+
+    async def look_anew(self, node: Node) -> None:
+        """Foresee a made node that will be marked dirty, unless it was looked at already."""
+        if node.id not in self._says:
+            await self.look(status.soil(node))
 
     async def look(self, node: Node) -> None:
         """Foresee one node."""
@@ -72,7 +86,12 @@ class _Sight:
         if inputs is None:
             return
         serving = await read_serving(self._shop, node)
-        if serving and node.dirty and plan.is_clean(node, inputs, serving):
+        if (
+            serving
+            and node.dirty
+            and not node.forced
+            and self._shop.is_clean(node, inputs, serving)
+        ):
             self._says[node.id] = serving.output_hash
             return
         await self._look_at(node, inputs)
@@ -87,21 +106,14 @@ class _Sight:
             made = verbatim_revision(node, inputs, level_plan, count=shop.counter.count)
             self._keep(node, made)
             return
-        length = plan.lengths(
-            node,
-            inputs,
-            hard_ratio=shop.policy.hard_ratio,
-            verbatim_tokens=shop.config.verbatim_tokens,
-        )
+        length = self._length(node, inputs.tokens)
         wanted = plan.node_hash(node, inputs, level_plan.strategy)
-        before = await shop.store.reusable(wanted)
-        if before is not None and plan.may_reuse(before, length):
-            self.tally.reused(node)
-            self._keep(node, before)
+        if await self._reuses(node, wanted, length):
             return
         room = self._room(node, length.limit)
-        parts = (
-            1 if room is None else len(partition(inputs.sources, room, count=shop.counter.count))
+        count = shop.counter.count
+        parts = len(
+            plan.in_parts(inputs, level=node.level, config=shop.config, room=room, count=count)
         )
         self._says[node.id] = self._ask(node, wanted, parts=parts)
 
@@ -116,6 +128,8 @@ class _Sight:
         texts = {revision.node_id: revision for revision in found}
         said = {id_: revision.output_hash for id_, revision in texts.items()} | self._says
         outputs = [said.get(child, child) for child in node.children]
+        if await self._stays(node, outputs):
+            return
         texts |= {child: self._small.pop(child) for child in node.children if child in self._small}
         if node.verbatim:
             self.tally.kept(node)
@@ -128,34 +142,66 @@ class _Sight:
             else:
                 self._says[node.id] = f"kept {input_hash(level=0, strategy='', outputs=outputs)}"
         else:
-            await self._ask_above(node, level_plan, outputs)
+            sizes = {id_: revision.tokens for id_, revision in texts.items()} | self._tokens
+            known = [sizes.get(child) for child in node.children]
+            await self._ask_above(node, level_plan, outputs, known)
         if node.revision:
             await self._soil(node)
 
+    async def _stays(self, node: Node, outputs: Sequence[str]) -> bool:
+        """Foresee that a dirty node's children will say what it was made from, after all."""
+        if not node.dirty or node.forced:
+            return False
+        serving = await read_serving(self._shop, node)
+        inputs = Inputs((), tuple(outputs), (), 0, "conversation")
+        if serving is None or not self._shop.is_clean(node, inputs, serving):
+            return False
+        self._says[node.id], self._tokens[node.id] = serving.output_hash, serving.tokens
+        return True
+
     async def _ask_above(
-        self, node: Node, level_plan: plan.LevelPlan, outputs: Sequence[str]
+        self,
+        node: Node,
+        level_plan: plan.LevelPlan,
+        outputs: Sequence[str],
+        known: Sequence[int | None],
     ) -> None:
-        """Foresee a call, or the reuse of a text that was made from what the children will say."""
+        """Foresee a call, or the reuse of a text that was made from what the children will say.
+
+        ``known`` are the tokens of the children's texts, None where one is still to be asked for;
+        nothing was made from a text that nobody has seen.
+        """
         wanted = input_hash(level=node.level, strategy=level_plan.strategy, outputs=outputs)
-        limit = math.ceil(self._shop.policy.hard_ratio * node.allotted_tokens)
-        before = await self._shop.store.reusable(wanted)
-        if before is not None and before.tokens <= limit:
-            self.tally.reused(node)
-            self._keep(node, before)
+        tokens = [each for each in known if each is not None]
+        length = self._length(node, sum(tokens) if len(tokens) == len(known) else node.input_tokens)
+        if len(tokens) == len(known) and await self._reuses(node, wanted, length):
             return
-        room = self._room(node, limit)
+        room = self._room(node, length.limit)
         parts = 1 if room is None else math.ceil(node.input_tokens / room)
         self._says[node.id] = self._ask(node, wanted, parts=parts)
 
+    def _length(self, node: Node, tokens: int) -> plan.Lengths:
+        shop = self._shop
+        return plan.lengths(node, tokens, hard_ratio=shop.policy.hard_ratio, config=shop.config)
+
+    async def _reuses(self, node: Node, wanted: str, length: plan.Lengths) -> bool:
+        """Foresee the reuse of a text that was made before, if there is one that may be taken."""
+        before = None if node.forced else await self._shop.store.reusable(wanted)
+        if before is None or not plan.may_reuse(before, length):
+            return False
+        self.tally.reused(node)
+        self._keep(node, before)
+        return True
+
     def _keep(self, node: Node, said: Revision) -> None:
         """Remember what a node will say, and its text where a parent may keep it word for word."""
-        self._says[node.id] = said.output_hash
+        self._says[node.id], self._tokens[node.id] = said.output_hash, said.tokens
         if node.allotted_tokens <= self._shop.config.verbatim_tokens:
             self._small[node.id] = said
 
     def _ask(self, node: Node, wanted: str, *, parts: int) -> str:
         """Count a call, or the reuse of one that the same run makes for an equal node."""
-        if wanted in self._asked:
+        if wanted in self._asked and not node.forced:
             self.tally.reused(node)
         else:
             self._asked.add(wanted)

@@ -44,16 +44,19 @@ async def make(shop: Workshop, node: Node) -> Outcome:
     if inputs is None:
         return Outcome("moved", node)
     serving = await read_serving(shop, node)
-    if node.dirty and node.status == "active" and serving and plan.is_clean(node, inputs, serving):
+    clean = serving is not None and shop.is_clean(node, inputs, serving)
+    if node.dirty and node.status == "active" and clean and not node.forced:
         # A provisional node is only looked at as if dirty; nothing about it has to be written.
         return Outcome("clean", node, after=status.clean(node) if node.sealed else None)
     length = plan.lengths(
         node,
-        inputs,
+        inputs.tokens,
         hard_ratio=shop.policy.hard_ratio,
-        verbatim_tokens=shop.config.verbatim_tokens,
+        config=shop.config,
     )
-    task = Task(shop, Making(node, inputs.tokens), inputs, shop.plan(node.level), length, serving)
+    task = Task(
+        shop, Making(node, inputs.tokens), inputs, shop.plan(node.level), length, serving, clean
+    )
     if node.verbatim or not inputs.sources:
         revision = verbatim_revision(node, inputs, shop.plan(node.level), count=shop.counter.count)
         return _give(task, "made", replace(revision, created_at=shop.now()))
@@ -87,8 +90,13 @@ def verbatim_revision(
 
 
 async def _once_for_all(task: Task) -> Outcome:
-    """Find the text that was made from the same inputs, or is being made; else make it."""
+    """Find the text that was made from the same inputs, or is being made; else make it.
+
+    A node that a new text was asked for takes none that was made before.
+    """
     shop, wanted = task.shop, plan.node_hash(task.node, task.inputs, task.plan.strategy)
+    if task.node.forced:
+        return await _compose_or_stand_in(task, wanted)
     while (others := shop.making.get(wanted)) is not None:
         await asyncio.wait([others])
         found = others.result()
@@ -138,7 +146,7 @@ def _reuse(task: Task, found: Revision) -> Outcome:
         unsupported=found.unsupported,
         trust=task.inputs.trust,
         reused=True,
-        extras={"base": node.span.start},
+        extras={**found.extras, "base": node.span.start},
     )
     return _give(task, "reused", revision)
 
@@ -168,6 +176,9 @@ async def _after_failure(task: Task, unfit: UnfitError) -> Outcome:
         after = status.keep(working, error=unfit.error)
         return Outcome("kept", node, after, attempts=tuple(task.making.ended))
     failed = status.fail(working, error=unfit.error, attempts=spent)
+    if stand_in_due and task.clean and node.forced:
+        after = status.relent(working, error=unfit.error)
+        return Outcome("failed", node, after, attempts=tuple(task.making.ended))
     if stand_in_due:
         draft = await _stand_in(task)
         if draft is not None:
@@ -245,5 +256,5 @@ def _revision(
         tokens_out=making.tokens_out,
         calls=making.calls,
         duration_ms=max(0, math.ceil((now - started).total_seconds() * 1000)),
-        extras={"base": node.span.start},
+        extras={"base": node.span.start, "target": task.length.target},
     )

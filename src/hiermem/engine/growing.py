@@ -36,7 +36,7 @@ async def keep_growing(shop: Workshop, level: int | None) -> list[Node]:
 
     def decide(snapshot: Snapshot) -> Changes[tuple[Node, ...]]:
         record = snapshot.session
-        if record is None:
+        if record is None or record.tree != shop.record.tree:
             return Changes(())
         state = SessionState.from_json(record.state)
         nodes = tuple(_regrown(node, before) for node in fold.provisional(state, shop.config))

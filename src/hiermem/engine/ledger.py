@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core import status
+from hiermem.engine.allowance import Allowances
 from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
 from hiermem.protocols import Attempt, NodeWrite, TenantStore
 from hiermem.types import Node, Revision
@@ -59,8 +60,10 @@ class Ledger:
         lease: timedelta,
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
+        allowances: Allowances | None = None,
     ) -> None:
         self.unknown = 0
+        self._allowances = allowances
         self._store, self._session_id, self._run_id = store, session_id, run_id
         self._lease, self._now, self._sleep = lease, now, sleep
         self._claims: dict[str, Node] = {}
@@ -120,15 +123,17 @@ class Ledger:
             until = self._now() + self._lease
             writes = [status.write(node, replace(node, lease_until=until)) for node in held]
             applied = await self._store.write_nodes(self._session_id, writes)
-            for write, done in zip(writes, applied, strict=True):
+            for node, write, done in zip(held, writes, applied, strict=True):
                 if done:
-                    self._claims[write.node.id] = write.node
+                    self._claims[node.id] = write.node
                     continue
-                stored = await self._store.nodes(self._session_id, [write.node.id])
-                if stored and stored[0].lease_owner == self._run_id:
-                    self._claims[write.node.id] = stored[0]
+                stored = await self._store.nodes(self._session_id, [node.id])
+                # A node that an edit has changed meanwhile is not the one that was claimed: what is
+                # being made of it must not pass for made of what it is now.
+                if stored and status.rebase(node, stored[0], node) is not None:
+                    self._claims[node.id] = stored[0]
                 else:
-                    self._claims.pop(write.node.id, None)
+                    self._claims.pop(node.id, None)
 
     async def commit(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[Node]]:
         """Commit outcomes in one transaction; tell which hold, and which parents became dirty."""
@@ -238,7 +243,7 @@ class Ledger:
         if not wanted:
             return []
         return [
-            status.write(parent, status.soil(parent))
+            status.write(parent, status.soil(parent, now=self._now()))
             for parent in await self._store.nodes(self._session_id, sorted(wanted))
             if parent.revision and not parent.dirty
         ]
@@ -278,6 +283,20 @@ class Ledger:
         self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt]
     ) -> list[bool]:
         """Write, trying again while the store fails; what it raises last is raised."""
+        if self._allowances is None or not attempts:
+            return await self._write_anyway(writes, attempts)
+        self._allowances.writing(attempts)
+        done = False
+        try:
+            applied = await self._write_anyway(writes, attempts)
+            done = True
+        finally:
+            self._allowances.written(attempts, done=done)
+        return applied
+
+    async def _write_anyway(
+        self, writes: Sequence[NodeWrite], attempts: Sequence[Attempt]
+    ) -> list[bool]:
         tried = 0
         while True:
             tried += 1

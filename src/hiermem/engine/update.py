@@ -9,24 +9,31 @@ node is next, what it needs and what becomes of a failure is decided in ``core``
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Literal, overload
+from functools import partial
+from typing import Literal, TypeAlias, overload
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.plan import UpdatePlan, UpdateReport
 from hiermem.core.prompt import PromptTemplate
+from hiermem.engine.following import mark_outdated
 from hiermem.engine.foresee import foresee
 from hiermem.engine.growing import grown
+from hiermem.engine.rebuild import foresee_repack, repack
+from hiermem.engine.sharing import Shared, charged
 from hiermem.engine.spending import Purse
+from hiermem.engine.treed import treed
 from hiermem.engine.work import Progress, Work
 from hiermem.engine.workshop import Workshop
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM, TenantStore, TokenCounter
 
-__all__ = ["Progress", "update"]
+__all__ = ["Progress", "Strategy", "update"]
+
+#: What an update does: make what is missing or dirty, or re-pack everything.
+Strategy: TypeAlias = Literal["incremental", "full"]
 
 
 @overload
@@ -47,7 +54,9 @@ async def update(
     max_tokens: int | None = None,
     deadline: float | None = None,
     dry_run: Literal[False] = False,
+    strategy: Strategy = "incremental",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    shared: Shared | None = None,
 ) -> UpdateReport: ...
 @overload
 async def update(
@@ -67,7 +76,9 @@ async def update(
     max_tokens: int | None = None,
     deadline: float | None = None,
     dry_run: bool,
+    strategy: Strategy = "incremental",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    shared: Shared | None = None,
 ) -> UpdateReport | UpdatePlan: ...
 async def update(
     store: TenantStore,
@@ -86,7 +97,9 @@ async def update(
     max_tokens: int | None = None,
     deadline: float | None = None,
     dry_run: bool = False,
+    strategy: Strategy = "incremental",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    shared: Shared | None = None,
 ) -> UpdateReport | UpdatePlan:
     """Make what is missing, failed, dirty or degraded, up to ``level`` where one is given.
 
@@ -94,22 +107,33 @@ async def update(
     run, ``deadline`` is in seconds from now; a cap ends the run before the call that would pass it,
     and the report says so. ``on_progress`` is called after every commit. With ``dry_run`` nothing
     is written or called and the plan is given. ``now`` gives aware datetimes; ``sleep`` pauses.
+    ``shared`` is what this run has in common with runs of other sessions.
 
-    Raises NotFoundError for an unknown session, UsageError for a cap below zero, and what the store
-    raises; what was committed until then stays.
+    With ``strategy="full"`` the whole session is re-packed under ``config``, beside the tree that
+    serves, which the new one replaces at the end; a run that ended early is gone on with by the
+    next. Else ``config`` is the session's own.
+
+    Raises NotFoundError for an unknown session, UsageError for a cap below zero or a level of a
+    full re-pack, and what the store raises; what was committed until then stays.
     """
+    if strategy not in ("incremental", "full"):
+        raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
+    if strategy == "full" and level is not None:
+        raise UsageError(f"level is {level}; a full re-pack makes all levels")
     _check(max_calls=max_calls, max_tokens=max_tokens, level=level, deadline=deadline)
     record = await store.session(session_id)
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
+    shared = charged(shared or Shared(), store, session_id, policy)
     purse = Purse(
         max_calls=max_calls,
         max_tokens=max_tokens,
-        deadline=None if deadline is None else time.monotonic() + deadline,
-        clock=time.monotonic,
+        deadline=None if deadline is None else shared.clock() + deadline,
+        clock=shared.clock,
+        above=shared.above,
     )
-    shop = Workshop(
-        store=store,
+    opening = partial(
+        Workshop,
         record=record,
         config=config,
         policy=policy,
@@ -121,16 +145,38 @@ async def update(
         sleep=sleep,
         run_id=uuid.uuid4().hex,
         purse=purse,
+        shared=shared,
     )
+    if strategy == "full":
+        if dry_run:
+            return await foresee_repack(store, record, config.to_json(), opening, counter)
+        return await repack(store, record, config.to_json(), opening, on_progress)
+    shop = opening(treed(store, record.tree))
+    return await _incremental(shop, level, on_progress, dry_run=dry_run)
+
+
+async def _incremental(
+    shop: Workshop, level: int | None, on_progress: Progress | None, *, dry_run: bool
+) -> UpdateReport | UpdatePlan:
+    """Make what the tree that serves now lacks; what is sealed meanwhile is the next update's.
+
+    A re-pack may let another tree serve meanwhile: what is still made then comes to nothing.
+    """
     counts = {
         number: count
-        for number, count in (await store.levels(session_id)).items()
+        for number, count in (await shop.store.levels(shop.session_id)).items()
         if level is None or number <= level
     }
     if dry_run:
-        loose = await grown(shop, level)
-        return await foresee(shop, counts, loose)
-    return await Work(shop, counts, level, on_progress).run()
+        return await foresee(shop, counts, await grown(shop, level))
+    rounds: list[Mapping[int, int]] = [counts]
+
+    async def once() -> Mapping[int, int] | None:
+        if rounds:
+            await mark_outdated(shop, counts)
+        return rounds.pop() if rounds else None
+
+    return await Work(shop, once, level, on_progress).run()
 
 
 def _check(**numbers: float | None) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeAlias
 
 from hiermem.core.agenda import PAGE, Agenda
 from hiermem.core.plan import UpdateProgress, UpdateReport
 from hiermem.core.status import standing
+from hiermem.engine.freshening import freshen
 from hiermem.engine.generate import make
 from hiermem.engine.growing import grown, keep_growing
 from hiermem.engine.ledger import Outcome
@@ -22,9 +23,11 @@ from hiermem.engine.workshop import Workshop
 from hiermem.errors import StoreError
 from hiermem.types import Node
 
-__all__ = ["Progress", "Work"]
+__all__ = ["Progress", "Rounds", "Work"]
 
 Progress = Callable[[UpdateProgress], object]
+#: Gives the number of sealed nodes by level that the next round works on; None ends the run.
+Rounds: TypeAlias = Callable[[], Awaitable[Mapping[int, int] | None]]
 
 #: Extracts committed together, and the longest that one waits for others, in seconds.
 _GROUP: Final = 32
@@ -40,19 +43,24 @@ _COUNTED: Final = 2048
 
 
 class Work:
-    """One run of an update: the nodes in hand, and what became of those that were."""
+    """One run of an update: the nodes in hand, and what became of those that were.
+
+    It goes in ``rounds``, one for an ordinary update; each works off the nodes that exist then.
+    ``growing`` says whether what is open gets provisional texts.
+    """
 
     def __init__(
-        self,
-        shop: Workshop,
-        counts: Mapping[int, int],
-        level: int | None,
-        on_progress: Progress | None,
+        self, shop: Workshop, rounds: Rounds, level: int | None, on_progress: Progress | None
     ) -> None:
+        self.growing = True
+        self.swapped = False
         self._shop, self._level, self._on_progress = shop, level, on_progress
+        self._rounds = rounds
         self._run = Run(shop)
-        self._agenda = Agenda(counts)
-        self._counts = counts
+        self._beat: asyncio.Task[None] | None = None
+        self._tried: set[str] = set()
+        self._agenda = Agenda({})
+        self._counts: Mapping[int, int] = {}
         self._tasks: dict[asyncio.Task[Outcome], Node] = {}
         self._finished: list[Outcome] = []
         self._oldest = 0.0
@@ -65,19 +73,29 @@ class Work:
         self._loose_read = False
         self._waited = False
 
+    @property
+    def done(self) -> int:
+        """Give the number of nodes that were settled so far."""
+        return sum(self._done.values())
+
+    @property
+    def halted(self) -> bool:
+        """Say whether another round cannot finish what this one did not: a cap, or failures."""
+        return self._shop.purse.stopped is not None or self._tally["failed"] > 0
+
+    async def begin(self) -> None:
+        """Journal that there is work, and keep the journal and the leases alive from now on."""
+        await self._run.begin()
+        if self._beat is None:
+            self._beat = asyncio.create_task(self._run.beat())
+
     async def run(self) -> UpdateReport:
         """Work until nothing is left that this run can make."""
         run = self._run
         await run.note_cut_off()
-        beat: asyncio.Task[None] | None = None
         try:
-            if self._on_progress is not None:
-                await self._count()
-                self._tell()
-            while await self._fill():
-                if beat is None:
-                    beat = asyncio.create_task(run.beat())
-                await self._wait()
+            while (counts := await self._rounds()) is not None:
+                await self._work_off(counts)
             report = self._report()
             if self._waited:
                 # Whoever held those leases may have died after the first look.
@@ -88,9 +106,19 @@ class Work:
             await asyncio.shield(asyncio.ensure_future(self._abandon(run, error)))
             raise
         finally:
-            if beat is not None:
-                beat.cancel()
+            if self._beat is not None:
+                self._beat.cancel()
         return report
+
+    async def _work_off(self, counts: Mapping[int, int]) -> None:
+        """Do one round: the unfinished among the first ``counts`` nodes of each level."""
+        self._counts, self._agenda = counts, Agenda(counts, self._tried)
+        self._loose_read = not self.growing
+        if self._on_progress is not None:
+            await self._count()
+            self._tell()
+        while await self._fill():
+            await self._wait()
 
     async def _fill(self) -> bool:
         """Put nodes to work while there are free hands; say whether any work is going on."""
@@ -98,7 +126,7 @@ class Work:
         while len(self._tasks) < shop.hands and shop.purse.stopped is None:
             node = await self._next()
             if node is not None:
-                await self._run.begin()
+                await self.begin()
                 self._tasks[asyncio.create_task(make(shop, node))] = node
             elif self._finished:
                 # A parent may be waiting for what is finished: commit it now, in a smaller group.
@@ -107,12 +135,17 @@ class Work:
                 break
         if shop.purse.stopped is not None:
             return bool(self._tasks or self._finished)
-        return bool(self._tasks or self._finished or self._leased)
+        waits = self._leased and shop.shared.patient
+        return bool(self._tasks or self._finished or waits)
 
     async def _next(self) -> Node | None:
         """Take the next node, reading pages of nodes as they are needed."""
         while True:
             node = self._agenda.next()
+            if node is not None and self._shop.shared.rests_now(self._shop.session_id, node):
+                # The text that it has, if it has one, goes on serving those above it.
+                (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
+                continue
             if node is not None:
                 if standing(node, now=self._shop.now(), owner=self._shop.run_id) != "leased":
                     return node
@@ -178,7 +211,8 @@ class Work:
             if outcome.revision is not None:
                 self._shop.making.pop(outcome.revision.input_hash, None)
             await self._note(outcome, held=held)
-        for node in soiled:
+        kept = [outcome for outcome, held in zip(outcomes, holds, strict=True) if held]
+        for node in [*soiled, *await freshen(self._shop, kept)]:
             if self._agenda.soil(node) and node.level in self._totals:
                 self._totals[node.level] += 1
         self._tell()
@@ -186,6 +220,8 @@ class Work:
     async def _note(self, outcome: Outcome, *, held: bool) -> None:
         """Say to the agenda what became of one node, and count it."""
         node, kind = outcome.node, outcome.kind
+        if held and outcome.after is not None:
+            self._shop.shared.note(self._shop.session_id, outcome.after)
         if kind == "refused":
             self._agenda.fail(node.id)
         elif kind == "leased":
@@ -201,6 +237,8 @@ class Work:
                 self._by_level[node.level] = self._by_level.get(node.level, 0) + 1
             elif kind == "kept":
                 self._tally["degraded"] += 1
+            if kind in ("degraded", "kept"):
+                self._tried.add(node.id)
             self._settle(node)
 
     async def _look_again(self, node: Node) -> None:
@@ -256,8 +294,8 @@ class Work:
                     break
                 after = page[-1].ordinal
             if total:
-                self._totals[level] = total
-        for node in await grown(shop, self._level):
+                self._totals[level] = self._done.get(level, 0) + total
+        for node in await grown(shop, self._level) if self.growing else ():
             self._totals[node.level] = self._totals.get(node.level, 0) + 1
 
     def _tell(self) -> None:
@@ -286,6 +324,7 @@ class Work:
             tokens_out=purse.tokens_out,
             unknown=self._shop.ledger.unknown,
             stopped=purse.stopped,
+            swapped=self.swapped,
             **self._tally,
         )
 

@@ -23,9 +23,12 @@ from hiermem.core.inputs import (
     from_messages,
     overlap_before,
 )
-from hiermem.core.plan import LevelPlan, level_plan
+from hiermem.core.hashes import VERBATIM
+from hiermem.core.plan import LevelPlan, is_clean, level_plan
 from hiermem.core.prompt import Facts, PromptTemplate
 from hiermem.engine.ledger import Ledger
+from hiermem.engine.hands import Seat
+from hiermem.engine.sharing import Shared, pace_of
 from hiermem.engine.spending import Pace, Purse
 from hiermem.protocols import LLM, TenantStore, TokenCounter
 from hiermem.types import Node, Revision, SessionRecord
@@ -62,7 +65,8 @@ class Workshop:
     making: dict[str, asyncio.Future[Revision | None]] = field(
         default_factory=dict[str, "asyncio.Future[Revision | None]"]
     )
-    slots: asyncio.Semaphore = field(init=False)
+    slots: Seat = field(init=False)
+    shared: Shared = field(default_factory=Shared)
     waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
     _plans: dict[tuple[int, str], LevelPlan] = field(
         default_factory=dict[tuple[int, str], LevelPlan]
@@ -70,13 +74,9 @@ class Workshop:
 
     def __post_init__(self) -> None:
         policy = self.policy
-        self.slots = asyncio.Semaphore(policy.concurrency)
-        self.pace = Pace(
-            size=policy.concurrency,
-            delay=policy.batch_delay if self.llm.remote else 0.0,
-            clock=time.monotonic,
-            sleep=self.sleep,
-        )
+        shared = self.shared
+        self.slots = shared.seat_for(self.record.id, policy.concurrency)
+        self.pace = shared.pace or pace_of(self.llm, policy, clock=shared.clock, sleep=self.sleep)
         self.ledger = Ledger(
             self.store,
             self.record.id,
@@ -84,6 +84,7 @@ class Workshop:
             lease=timedelta(seconds=policy.lease),
             now=self.now,
             sleep=self.sleep,
+            allowances=shared.allowances,
         )
 
     @property
@@ -131,6 +132,15 @@ class Workshop:
                 counter=self.counter.name,
             )
         return self._plans[level, name]
+
+    def strategies(self, level: int) -> tuple[str, ...]:
+        """Give the ways of making that nodes of ``level`` are to be made in now."""
+        return self.plan(level).strategy, VERBATIM
+
+    def is_clean(self, node: Node, inputs: Inputs, serving: Revision) -> bool:
+        """Say whether what a node says is still made from its inputs, as the policy asks."""
+        follow = self.strategies(node.level) if self.policy.follow_strategy else ()
+        return is_clean(node, inputs, serving, follow=follow)
 
     def facts(self, node: Node, summaries: int) -> Facts:
         """Give what a prompt tells about ``node``."""
