@@ -82,7 +82,7 @@ def test_sessions_wait_once_and_come_by_level_then_uncontested_then_longest_unse
         waiting[name] = (level, contested, served[name], spread("w", name))
         if number % 3 == 2:
             first = min(waiting, key=waiting.__getitem__)
-            assert queue.level == waiting[first][0]
+            assert queue.head == waiting[first][:2]
             assert queue.take() == first
             del waiting[first]
             turn += 1
@@ -93,7 +93,7 @@ def test_sessions_wait_once_and_come_by_level_then_uncontested_then_longest_unse
         assert queue.take() == first
         del waiting[first]
     assert queue.take() is None
-    assert queue.level is None
+    assert queue.head is None
 
 
 def test_two_workers_begin_at_different_sessions():

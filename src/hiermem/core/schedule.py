@@ -105,10 +105,10 @@ class SessionQueue:
         return iter(self._ranks)
 
     @property
-    def level(self) -> int | None:
-        """Give the level of the first in line, or None where nobody is."""
+    def head(self) -> tuple[int, bool] | None:
+        """Give level and contestedness of the first in line, or None where nobody is."""
         self._tidy()
-        return self._heap[0][0][0] if self._heap else None
+        return self._heap[0][0][:2] if self._heap else None
 
     def put(self, session: str, level: int, *, contested: bool = False) -> None:
         """Let a session wait, or change what it waits for."""

@@ -1,0 +1,121 @@
+"""Runs updates of several sessions at once, as one crew: shared hands, one pace, one purse.
+
+The one rule: a session's update is the same one that ``session.update()`` runs; what the crew adds
+is only what it shares with the others, and that it can be told to end early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hiermem.core.prompt import PromptTemplate
+from hiermem.engine.allowance import Allowances
+from hiermem.engine.handle import Handle, config_from
+from hiermem.engine.hands import Hands, Seat
+from hiermem.engine.sharing import Rests, Shared, pace_of
+from hiermem.engine.spending import Pace, Purse
+from hiermem.engine.update import Strategy, update
+from hiermem.protocols import LLM
+from hiermem.types import SessionRecord
+
+__all__ = ["Crew", "Stint"]
+
+
+@dataclass(slots=True, eq=False)
+class Stint:
+    """One session's update within a crew. ``record`` is what the session was when it began."""
+
+    session_id: str
+    seat: Seat
+    purse: Purse
+    task: asyncio.Task[Any] | None = None
+    record: SessionRecord | None = None
+    ending: bool = False
+
+    def end(self, why: str) -> None:
+        """Begin no further call; what is in flight is finished and committed."""
+        self.ending = True
+        self.purse.close(why)
+
+
+@dataclass(slots=True)
+class Crew:
+    """What updates of several sessions have in common.
+
+    ``purse`` holds them all together to their caps. A ``patient`` crew waits for nodes that another
+    process holds.
+    """
+
+    handle: Handle
+    llm: LLM
+    fallback: LLM
+    prompts: Mapping[str, PromptTemplate | str] | None
+    purse: Purse
+    clock: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    allowances: Allowances | None = None
+    rests: Rests | None = None
+    patient: bool = True
+    hands: Hands = field(init=False)
+    pace: Pace = field(init=False)
+
+    def __post_init__(self) -> None:
+        policy = self.handle.update_policy
+        self.hands = Hands(policy.concurrency)
+        self.pace = pace_of(self.llm, policy, clock=self.clock, sleep=self.sleep)
+        if self.allowances is None:
+            self.allowances = Allowances(self.handle.store, policy)
+
+    @property
+    def places(self) -> int:
+        """Give how many sessions are worked on at once.
+
+        Each has work for a hand or it would not be among them; two more keep the hands busy while
+        sessions change.
+        """
+        return self.handle.update_policy.concurrency + 2
+
+    def begin(self, session_id: str) -> Stint:
+        """Make ready for one session."""
+        purse = Purse(
+            max_calls=None, max_tokens=None, deadline=None, clock=self.clock, above=(self.purse,)
+        )
+        return Stint(session_id, self.hands.seat(session_id), purse)
+
+    async def work(self, stint: Stint, strategy: Strategy = "incremental", **settings: Any) -> Any:
+        """Update the session, or plan it; ``settings`` are those of ``engine.update.update``.
+
+        A full re-pack is made under this handle's configuration, all else under the session's own.
+        Raises what that does, and CounterMismatchError.
+        """
+        handle = self.handle
+        try:
+            stint.record = await handle.record(stint.session_id)
+            return await update(
+                handle.store,
+                stint.session_id,
+                llm=self.llm,
+                fallback=self.fallback,
+                counter=handle.counter,
+                config=(handle.config if strategy == "full" else config_from(stint.record.config)),
+                strategy=strategy,
+                policy=handle.update_policy,
+                prompts=self.prompts,
+                now=handle.clock,
+                sleep=self.sleep,
+                shared=Shared(
+                    seat=stint.seat,
+                    pace=self.pace,
+                    above=(stint.purse,),
+                    allowances=self.allowances,
+                    rests=self.rests,
+                    patient=self.patient,
+                    clock=self.clock,
+                ),
+                **settings,
+            )
+        finally:
+            self.hands.forget(stint.session_id)

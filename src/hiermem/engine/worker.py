@@ -1,0 +1,421 @@
+"""Works in the background: whatever has to be made in any session of a tenant, as it comes up.
+
+::
+
+    backlog -> probe -> queue -> place -> update -> (backlog again | rest for a while)
+
+The one rule: it only decides when a session's update runs. What is made, claimed, paid for and
+committed is that update's business, so a worker that dies leaves nothing but leases that end by
+themselves, and several workers, in one process or in many, share a store without knowing of each
+other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from hiermem.core.batch import BatchReport, WorkerState, WorkerStatus, add_report
+from hiermem.core.plan import UpdateReport
+from hiermem.core.prompt import PromptTemplate
+from hiermem.core.schedule import SessionQueue, back_off
+from hiermem.engine.allowance import Allowances
+from hiermem.engine.crew import Crew, Stint
+from hiermem.engine.handle import Handle
+from hiermem.engine.scout import backlog, grows, probe
+from hiermem.engine.sharing import Rests
+from hiermem.engine.spending import Purse
+from hiermem.errors import NotFoundError, UsageError
+from hiermem.protocols import LLM
+
+__all__ = ["Worker"]
+
+_log = logging.getLogger("hiermem.worker")
+#: Of the time, at most this part is spent looking for work.
+_LOOKING: Final = 0.1
+#: Seconds between two looks for sessions whose open windows or groups have grown.
+_SWEEP: Final = 60.0
+#: Provisional texts are made after all others.
+_GROWTH: Final = 1_000_000
+#: Calls after which a session makes room where others wait: of a remote and of a local model.
+_QUANTUM: Final = (24, 256)
+#: Seconds that a session is left alone for which nothing could be done: at first, and at most.
+_FIRST_PARK: Final = 1.0
+_LONGEST_PARK: Final = 30.0
+#: The same where another worker is at it, who may be done with the node at any moment.
+_LEASED_PARK: Final = 4.0
+#: Seconds that something is left alone which only a raised cap or a repair will change.
+_LONG_PARK: Final = 300.0
+#: Seconds between two looks at whether a worker is done.
+_LOOK: Final = 0.02
+
+
+@dataclass(slots=True)
+class _Park:
+    """A session that is left alone until then, or until its record changes where that may help."""
+
+    until: float
+    times: int
+    version: int | None = None
+    leased: bool = False
+
+
+class Worker:
+    """A background worker over one tenant's sessions.
+
+    Use ``async with``, or start() and stop(). ``max_calls``, ``max_tokens`` and ``deadline``
+    (seconds after the start) cap what it does in all; ``poll`` is how often it looks for new work,
+    in seconds. It may be started once.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        *,
+        llm: LLM,
+        fallback: LLM,
+        prompts: Mapping[str, PromptTemplate | str] | None = None,
+        allowances: Allowances | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        poll: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        name: str | None = None,
+    ) -> None:
+        self._handle, self._store = handle, handle.store
+        self._clock, self._poll = clock, max(poll, _LOOK)
+        self._limits = (max_calls, max_tokens, deadline)
+        self._state: WorkerState = "new"
+        self._rests = Rests(clock)
+        self._crew = Crew(
+            handle,
+            llm,
+            fallback,
+            prompts,
+            self._purse(),
+            clock,
+            sleep=sleep,
+            allowances=allowances,
+            rests=self._rests,
+            patient=False,
+        )
+        self._quantum = _QUANTUM[0 if llm.remote else 1]
+        self._queue = SessionQueue(name or uuid.uuid4().hex)
+        self._stints: dict[str, Stint] = {}
+        self._parked: dict[str, _Park] = {}
+        self._grown: dict[str, int] = {}
+        self._wake = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+        self._next_look = self._next_sweep = 0.0
+        self._looks_begun = self._looked = self._failures = self._turns = 0
+        self._capped: str | None = None
+        self._capped_until = 0.0
+        self._total = BatchReport("")
+        self._last_error: str | None = None
+
+    def _purse(self) -> Purse:
+        max_calls, max_tokens, deadline = self._limits
+        until = None if deadline is None else self._clock() + deadline
+        return Purse(max_calls=max_calls, max_tokens=max_tokens, deadline=until, clock=self._clock)
+
+    # -- what the application calls
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Tell what it is doing, and has done."""
+        total = self._total
+        return WorkerStatus(
+            state=self._state,
+            active=len(self._stints),
+            waiting=len(self._queue),
+            resting=len(self._parked),
+            in_flight=self._crew.hands.in_use,
+            turns=self._turns,
+            made=total.made,
+            reused=total.reused,
+            failed=total.failed,
+            degraded=total.degraded,
+            calls=total.calls,
+            tokens_in=total.tokens_in,
+            tokens_out=total.tokens_out,
+            unknown=total.unknown,
+            stopped=self._halted(),
+            last_error=self._last_error,
+        )
+
+    async def start(self) -> None:
+        """Begin. Raises UsageError where it was started before."""
+        if self._state != "new":
+            raise UsageError("this worker was started before; make another one")
+        self._state = "running"
+        self._crew.purse = self._purse()
+        self._serving = asyncio.get_running_loop().create_task(self._serve())
+
+    def wake(self) -> None:
+        """Look for work now rather than at the next look."""
+        self._next_look = 0.0
+        self._wake.set()
+
+    async def pause(self) -> None:
+        """Begin nothing any more; returns when what was in flight is committed."""
+        self._check_alive()
+        self._state = "paused"
+        await self._end_all("pause")
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._check_alive()
+        self._state = "running"
+        self.wake()
+
+    async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - its own end
+        """Wait until all that can be made now is made; say whether nothing at all is left.
+
+        What failed and rests, or what a cap forbids, is not waited for; nodes in another worker's
+        hands are. After ``timeout`` seconds it gives False; the worker goes on either way.
+        """
+        self._check_alive()
+        begun, asked = self._clock(), self._looks_begun
+        self.wake()
+        while timeout is None or self._clock() - begun < timeout:
+            if self._state != "running" or self._serving is None or self._serving.done():
+                return False
+            idle = not self._stints and (not len(self._queue) or self._halted() is not None)
+            if idle and self._halted() is not None:
+                return False
+            leased = any(park.leased for park in self._parked.values())
+            if idle and self._looked > asked and not leased:
+                return not await self._store.backlog(limit=1)
+            await asyncio.sleep(_LOOK)
+        return False
+
+    async def stop(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - its own end
+        """End. Calls in flight are waited for up to ``timeout`` seconds, the drain time if None.
+
+        What is cut off then is reported as unknown, and all that is not made stays pending.
+        """
+        if self._state in ("new", "stopped"):
+            self._state = "stopped"
+            return
+        self._state = "stopping"
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+        drain = self._handle.update_policy.drain if timeout is None else timeout
+        try:
+            await asyncio.wait_for(self._end_all("stop"), drain)
+        except TimeoutError:
+            tasks = [stint.task for stint in self._stints.values() if stint.task is not None]
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+            _log.warning("a worker was stopped with %d updates unfinished", len(tasks))
+        finally:
+            self._state = "stopped"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # -- the loop
+
+    def _check_alive(self) -> None:
+        if self._state not in ("running", "paused"):
+            raise UsageError(f"this worker is {self._state}; it must be running")
+
+    def _halted(self) -> str | None:
+        """Name the cap that keeps it from working, or None."""
+        if self._capped is not None and self._clock() >= self._capped_until:
+            self._capped = None
+        return self._crew.purse.is_over() or self._capped
+
+    async def _serve(self) -> None:
+        """Look for work and give it places, until cancelled."""
+        while True:
+            self._wake.clear()
+            if self._state == "running" and self._halted() is None:
+                if self._clock() >= self._next_look:
+                    await self._look_or_wait()
+                self._fill()
+            try:
+                rest = max(_LOOK, min(self._poll, self._next_look - self._clock()))
+                await asyncio.wait_for(self._wake.wait(), rest)
+            except TimeoutError:
+                continue
+
+    async def _look_or_wait(self) -> None:
+        """Look for work; where that fails, look again later."""
+        begun = self._clock()
+        try:
+            await self._look()
+        except Exception as error:  # noqa: BLE001 - a worker outlives what its store meets
+            self._failures += 1
+            self._note_error(error)
+            self._next_look = self._clock() + back_off(
+                self._failures, first=self._poll, most=_LONGEST_PARK
+            )
+            return
+        self._failures = 0
+        now = self._clock()
+        self._next_look = now + max(self._poll, (now - begun) / _LOOKING)
+
+    async def _look(self) -> None:
+        """Go through the backlog once, and put in the queue what can be worked on."""
+        self._looks_begun += 1
+        number, seen = self._looks_begun, set[str]()
+        async for session_id in backlog(self._store):
+            seen.add(session_id)
+            if session_id in self._stints or session_id in self._queue:
+                continue
+            park = self._parked.get(session_id)
+            if park is None or await self._is_over(park, session_id):
+                await self._consider(session_id)
+                self._fill()
+        if self._clock() >= self._next_sweep:
+            await self._sweep()
+            self._next_sweep = self._clock() + _SWEEP
+        for session_id in self._parked.keys() - seen:
+            del self._parked[session_id]
+            self._rests.forget(session_id)
+        self._looked = number
+
+    async def _sweep(self) -> None:
+        """Put in the queue the sessions whose provisional texts may be out of date."""
+        for record in await self._store.sessions():
+            known = record.id in self._stints or record.id in self._queue
+            if known or record.id in self._parked or self._grown.get(record.id) == record.version:
+                continue
+            if grows(record):
+                self._queue.put(record.id, _GROWTH)
+
+    async def _is_over(self, park: _Park, session_id: str) -> bool:
+        """Say whether a parked session is to be looked at again."""
+        if self._clock() >= park.until:
+            return True
+        if park.version is None:
+            return False
+        record = await self._store.session(session_id)
+        if record is not None and record.version == park.version:
+            return False
+        del self._parked[session_id]
+        return True
+
+    async def _consider(self, session_id: str) -> None:
+        """Queue a session that has something to make; leave it alone for a while else."""
+        found = await probe(self._store, session_id, rests=self._rests, now=self._handle.clock())
+        if found.level is not None:
+            self._queue.put(session_id, found.level, contested=found.leased)
+            return
+        record = await self._store.session(session_id)
+        self._park(
+            session_id,
+            version=record.version if record else None,
+            leased=found.leased,
+            most=_LEASED_PARK if found.leased else _LONGEST_PARK,
+        )
+
+    def _fill(self) -> None:
+        """Give the free places to those first in line, and ask for one where it is due."""
+        if self._state != "running" or self._halted() is not None:
+            return
+        while len(self._stints) < self._crew.places:
+            session_id = self._queue.take()
+            if session_id is None:
+                return
+            stint = self._crew.begin(session_id)
+            self._stints[session_id] = stint
+            stint.task = asyncio.get_running_loop().create_task(self._run(stint))
+        head = self._queue.head
+        if head is None or any(stint.ending for stint in self._stints.values()):
+            return
+        level, contested = head
+        last = max(self._stints.values(), key=lambda stint: (stint.seat.level, stint.seat.taken))
+        if (last.seat.level > level and not contested) or last.seat.taken >= self._quantum:
+            last.end("turn")
+
+    async def _run(self, stint: Stint) -> None:
+        """Do one session's turn, and note what is to become of it."""
+        try:
+            report: UpdateReport = await self._crew.work(stint)
+        except NotFoundError:
+            self._forget(stint.session_id)
+        except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
+            self._note_error(error)
+            self._park(stint.session_id, first=_LONG_PARK / 10, most=_LONG_PARK)
+        else:
+            self._note(stint, report)
+        finally:
+            self._turns += 1
+            self._stints.pop(stint.session_id, None)
+            self._wake.set()
+
+    def _note(self, stint: Stint, report: UpdateReport) -> None:
+        """Count what a turn did and decide when the session has its next one."""
+        session_id, stopped = stint.session_id, report.stopped
+        self._total = add_report(self._total, report)
+        if stint.record is not None:
+            self._grown[session_id] = stint.record.version
+        if stopped in ("turn", "pause", "stop"):
+            if stopped == "turn":
+                self._queue.put(session_id, stint.seat.level)
+        elif stopped in ("tenant_calls", "tenant_tokens"):
+            self._capped, self._capped_until = stopped, self._clock() + _LONG_PARK
+        elif stopped in ("session_calls", "session_tokens"):
+            self._park(session_id, first=_LONG_PARK, most=_LONG_PARK)
+        elif report.by_level:
+            self._parked.pop(session_id, None)
+        elif stopped is None:
+            version = stint.record.version if stint.record else None
+            self._park(session_id, version=version)
+
+    def _park(
+        self,
+        session_id: str,
+        *,
+        version: int | None = None,
+        leased: bool = False,
+        first: float = _FIRST_PARK,
+        most: float = _LONGEST_PARK,
+    ) -> None:
+        """Leave a session alone for a while, longer each time."""
+        before = self._parked.get(session_id)
+        times = before.times + 1 if before else 1
+        until = self._clock() + back_off(times, first=first, most=most)
+        self._parked[session_id] = _Park(until, times, version, leased)
+
+    def _forget(self, session_id: str) -> None:
+        """Drop all that is remembered of a session that is gone."""
+        self._queue.drop(session_id)
+        self._parked.pop(session_id, None)
+        self._grown.pop(session_id, None)
+        self._rests.forget(session_id)
+
+    def _note_error(self, error: Exception) -> None:
+        """Remember and log an error by its name: its words may hold what nobody should read."""
+        self._last_error = type(error).__name__
+        _log.warning("a worker met %s; it goes on", self._last_error)
+
+    async def _end_all(self, why: str) -> None:
+        """Ask every session's turn to end, and wait until they have."""
+        for stint in self._stints.values():
+            stint.end(why)
+        tasks = [stint.task for stint in self._stints.values() if stint.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
