@@ -20,7 +20,10 @@ import pytest
 pytest.register_assert_rewrite(
     "hiermem.testing.stores",
     "hiermem.testing.session_conditions",
+    "hiermem.testing.change_conditions",
     "hiermem.testing.node_conditions",
+    "hiermem.testing.tree_conditions",
+    "hiermem.testing.epoch_conditions",
     "hiermem.testing.journal_conditions",
     "hiermem.testing.record_conditions",
     "hiermem.testing.machine",

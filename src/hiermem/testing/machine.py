@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from hiermem.effects import Block, Copy, Rewrite
 from hiermem.errors import HiermemError
 from hiermem.protocols import (
     LogEvent,
@@ -28,9 +29,20 @@ from hiermem.protocols import (
     ViewRecord,
 )
 from hiermem.stores.memory import MemoryStore
-from hiermem.testing.samples import NOW, attempt, contents, node, remade, run, write
+from hiermem.testing.samples import (
+    NOW,
+    attempt,
+    contents,
+    deciding,
+    node,
+    remade,
+    run,
+    stored,
+    write,
+    writing,
+)
 from hiermem.testing.strategies import HOSTILE_NAMES, stored_messages, texts
-from hiermem.types import Node, Revision, Status, StoredMessage
+from hiermem.types import Message, Node, Revision, Status, StoredMessage
 
 __all__ = ["StoreMachine"]
 
@@ -129,7 +141,136 @@ class StoreMachine(RuleBasedStateMachine):
             ),
         )
 
+    @rule(
+        tenant=_TENANTS,
+        session=_SESSIONS,
+        index=_SMALL,
+        content=texts(large=False),
+        kind=st.sampled_from(("edit", "erase", "mark")),
+        other=_SESSIONS,
+        drop=st.tuples(_KEYS, _KEYS),
+    )
+    def rewrite(
+        self,
+        tenant: str,
+        session: str,
+        *,
+        index: int,
+        content: str,
+        kind: Literal["edit", "erase", "mark"],
+        other: str,
+        drop: tuple[str, str],
+    ) -> None:
+        """Rewrite a message, which may not exist, together with a write to another session."""
+        said = replace(stored(Message.user(content)), index=index)
+        step = writing(
+            session,
+            rewrites=(Rewrite(said, kind),),
+            drop_views=(drop[0],),
+            drop_records=(("k", drop[1]),),
+            events=(LogEvent("edit", index, NOW),),
+        )
+        steps = ((other, writing(other, [Message.user("beside")])), (session, step))
+        self._both(tenant, lambda handle: handle.transact(deciding(*steps)))
+
+    @rule(
+        tenant=_TENANTS,
+        session=_SESSIONS,
+        source=_SESSIONS,
+        stop=st.integers(-1, 4),
+        picks=st.lists(st.tuples(_SMALL, st.integers(1, 2)), max_size=3),
+        delete=st.lists(_SESSIONS, max_size=2),
+    )
+    def fork(
+        self,
+        tenant: str,
+        *,
+        session: str,
+        source: str,
+        stop: int,
+        picks: list[tuple[int, int]],
+        delete: list[str],
+    ) -> None:
+        """Copy a session into a new one, which may be impossible, and delete others."""
+        nodes = self._nodes(tenant, source)
+        wanted = tuple((nodes[pick % len(nodes)].id, number) for pick, number in picks if nodes)
+        step = writing(
+            session, copy=Copy(source, stop, wanted), record={"forked_from": source, "tree": 1}
+        )
+        runs = [run(f"run-{stop}", subject=source)]
+        self._both(tenant, lambda handle: handle.transact(deciding((session, step), runs=runs)))
+        self._both(tenant, lambda handle: handle.transact(deciding(delete=delete)))
+
+    @rule(
+        tenant=_TENANTS,
+        session=_SESSIONS,
+        start=_SMALL,
+        length=st.integers(1, 3),
+        epoch=st.integers(0, 2),
+        raised=st.sampled_from((None, None, 1, 2)),
+        name=_KEYS,
+    )
+    def guard(
+        self,
+        tenant: str,
+        session: str,
+        *,
+        start: int,
+        length: int,
+        epoch: int,
+        raised: int | None,
+        name: str,
+    ) -> None:
+        """Write what an epoch guards, at times of the wrong one or after it moved."""
+        if raised is not None:
+            self._both(tenant, lambda handle: write(handle, session, record={"epoch": raised}))
+        block = Block("index", start, start + length, name.encode())
+        record = RecordWrite("k", session, name, f"of {epoch}")
+        view = ViewRecord(session, name, f"of {epoch}")
+        self._both(tenant, lambda handle: handle.put_blocks(session, [block], epoch=epoch))
+        self._both(tenant, lambda handle: handle.put_view(view, epoch=epoch))
+        self._both(tenant, lambda handle: handle.put_records([record], epochs={session: epoch}))
+        self._both(tenant, lambda handle: handle.blocks(session, "index", start))
+
+    @rule(tenant=_TENANTS)
+    def erase_everything(self, tenant: str) -> None:
+        """Erase all of a tenant that is not the first, so that the others grow meanwhile."""
+        if tenant != HOSTILE_NAMES[0]:
+            self._both(tenant, lambda handle: handle.erase_all())
+
     # -- nodes
+
+    @rule(
+        tenant=_TENANTS,
+        session=_SESSIONS,
+        serving=st.sampled_from((0, 0, 1)),
+        tree=st.sampled_from((None, 0, 1)),
+        gone=st.sampled_from((None, None, 0, 1)),
+        forget=st.lists(_SMALL, max_size=2),
+    )
+    def replant(
+        self,
+        tenant: str,
+        session: str,
+        *,
+        serving: int,
+        tree: int | None,
+        gone: int | None,
+        forget: list[int],
+    ) -> None:
+        """Let another tree serve, drop one, forget texts, write nodes into any."""
+        nodes = self._nodes(tenant, session)
+        forgotten = tuple(nodes[pick % len(nodes)].id for pick in forget if nodes)
+        loose = node(0, id="open/L1/main", sealed=False)
+        self._both(
+            tenant,
+            lambda handle: write(
+                handle, session, nodes=(node(0), loose), forget=forgotten, drop_tree=gone,
+                tree=tree, record={"tree": serving},
+            ),
+        )  # fmt: skip
+        made = remade(node(0), input_hash="h1")
+        self._both(tenant, lambda handle: handle.write_nodes(session, [made], tree=tree))
 
     @rule(
         tenant=_TENANTS,
@@ -256,6 +397,9 @@ class StoreMachine(RuleBasedStateMachine):
         self._both(tenant, lambda handle: handle.messages(session, 0, 99, thread="main"))
         self._both(tenant, lambda handle: handle.level(session, level, start, start + length))
         self._both(tenant, lambda handle: handle.unfinished(session, level, start, length))
+        self._both(tenant, lambda handle: handle.outdated(session, level, ["s"], start, length))
+        self._both(tenant, lambda handle: handle.covering(session, "main", 10 * start + length))
+        self._both(tenant, lambda handle: handle.backlog(after=session, limit=length))
 
     @precondition(lambda self: self.durable)
     @rule()

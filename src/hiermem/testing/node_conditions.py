@@ -39,6 +39,7 @@ class NodeConditions(Conditions):
             verbatim=True, linked=True, parent="L3.0", status="failed", revision=4, version=5,
             attempts=6, error="why", degraded=True, dirty=True, stale=True,
             lease_owner="worker", lease_until=NOW + timedelta(seconds=60),
+            unit="chars", forced=True, since=NOW - timedelta(days=1),
         )  # fmt: skip
         await write(tenant, "s", nodes=(full, node(0)))
         assert await tenant.nodes("s", ["L2.3", "L1.0"]) == [full, node(0)]

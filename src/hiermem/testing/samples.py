@@ -11,6 +11,14 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from hiermem.effects import (
+    Batch,
+    Deciding,
+    NeedRecords,
+    NeedSession,
+    NeedViews,
+    NodeTally,
+)
 from hiermem.protocols import (
     Attempt,
     Changes,
@@ -27,9 +35,11 @@ __all__ = [
     "NOW",
     "attempt",
     "contents",
+    "deciding",
     "node",
     "remade",
     "revision",
+    "rounded",
     "run",
     "stored",
     "write",
@@ -128,6 +138,9 @@ def writing(
         before = snapshot.session or SessionRecord(
             session_id, None, (), "{}", "tiktoken:o200k_base", NOW
         )
+        copy = effects.get("copy")
+        if snapshot.session is None and copy is not None:
+            before = replace(before, messages=copy.stop)
         new = [one if isinstance(one, StoredMessage) else stored(one) for one in messages]
         placed = tuple(replace(one, index=before.messages + place) for place, one in enumerate(new))
         keys = tuple(
@@ -158,6 +171,30 @@ async def write(
     return await tenant.mutate(session_id, writing(session_id, messages, **how), keys=keys)
 
 
+def deciding(
+    *steps: tuple[str, Callable[[Snapshot], Changes[Any]]],
+    delete: Sequence[str] = (),
+    runs: Sequence[RunRecord] = (),
+) -> Callable[[], Deciding[str]]:
+    """Make a decision for ``transact`` of decisions for ``mutate``, one after the other.
+
+    It reads each session's record, and its result is "decided".
+    """
+
+    def decide() -> Deciding[str]:
+        records: dict[str, SessionRecord | None] = {}
+        sessions: list[tuple[str, Changes[None]]] = []
+        for session_id, step in steps:
+            if session_id not in records:
+                records[session_id] = yield session_id, NeedSession()
+            changes = step(Snapshot(records[session_id], {}))
+            records[session_id] = changes.session or records[session_id]
+            sessions.append((session_id, replace(changes, result=None)))
+        return Batch("decided", tuple(sessions), tuple(delete), tuple(runs))
+
+    return decide
+
+
 async def contents(tenant: TenantStore) -> dict[str, Any]:
     """Read everything that a tenant's handle can reach, in a form that can be compared.
 
@@ -166,6 +203,8 @@ async def contents(tenant: TenantStore) -> dict[str, Any]:
     kept: dict[str, Any] = {
         "runs": await tenant.runs(limit=10_000),
         "attempts": await tenant.attempts(limit=10_000),
+        "spent": await tenant.spent(),
+        "backlog": await tenant.backlog(limit=10_000),
     }
     for record in await tenant.sessions():
         kept[f"session {record.id}"] = await _session(tenant, record)
@@ -174,11 +213,6 @@ async def contents(tenant: TenantStore) -> dict[str, Any]:
 
 async def _session(tenant: TenantStore, record: SessionRecord) -> dict[str, Any]:
     id_ = record.id
-    counts = await tenant.levels(id_)
-    sealed = {level: await tenant.level(id_, level, 0) for level in counts}
-    nodes = [node for level in sealed.values() for node in level]
-    nodes += await tenant.provisional(id_)
-    wanted = [(node.id, number) for node in nodes for number in range(node.revision + 1)]
     messages = await tenant.messages(id_, 0, record.messages + 1)
     keys = [one.key for one in messages if one.key is not None]
 
@@ -186,16 +220,50 @@ async def _session(tenant: TenantStore, record: SessionRecord) -> dict[str, Any]
         return Changes(snapshot)
 
     seen = await tenant.mutate(id_, peek, keys=keys)
+    derived = await tenant.transact(lambda: _derived(id_))
+    versions = [await tenant.versions(id_, index) for index in range(record.messages)]
     return {
         "record": record,
         "messages": [plain(one) for one in messages],
+        "versions": [[plain(one) for one in earlier] for earlier in versions],
         "keys": dict(seen.keys),
         "events": await tenant.events(id_),
+        "forks": await tenant.forks(id_),
+        "spent": await tenant.spent(id_),
+        "derived": derived,
+        "trees": {tree: await _tree(tenant, id_, tree) for tree in {0, 1, record.tree}},
+        "serving": await _tree(tenant, id_, None),
+        "blocks": {kind: await tenant.blocks(id_, kind) for kind in ("index", "other")},
+    }
+
+
+def _derived(id_: str) -> Deciding[list[Any]]:
+    """Ask, as a decision may, for what no method lists by session."""
+    found: list[Any] = [(yield id_, NeedViews())]
+    found.append((yield id_, NeedRecords("k")))
+    return Batch(found)
+
+
+async def _tree(tenant: TenantStore, id_: str, tree: int | None) -> dict[str, Any]:
+    counts = await tenant.levels(id_, tree=tree)
+    sealed = {level: await tenant.level(id_, level, 0, tree=tree) for level in counts}
+    nodes = [node for level in sealed.values() for node in level]
+    nodes += await tenant.provisional(id_, tree=tree)
+    wanted = [(node.id, number) for node in nodes for number in range(node.revision + 1)]
+    return {
         "levels": counts,
         "nodes": nodes,
-        "unfinished": {level: await tenant.unfinished(id_, level, -1, 10_000) for level in counts},
-        "revisions": [plain(one) for one in await tenant.revisions(id_, wanted)],
+        "unfinished": {
+            level: await tenant.unfinished(id_, level, -1, 10_000, tree=tree) for level in counts
+        },
+        "tally": [rounded(one) for one in await tenant.tally(id_, tree=tree)],
+        "revisions": [plain(one) for one in await tenant.revisions(id_, wanted, tree=tree)],
     }
+
+
+def rounded(tally: NodeTally) -> NodeTally:
+    """Give a tally for a comparison: a sum of fractions depends on the order of adding."""
+    return replace(tally, fidelity=round(tally.fidelity, 6))
 
 
 def plain(value: StoredMessage | Revision | LogEvent) -> dict[str, Any]:

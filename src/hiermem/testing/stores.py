@@ -15,9 +15,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from hiermem.effects import Spent
 from hiermem.errors import HiermemError, MemoryClosedError
 from hiermem.protocols import Record, RecordWrite, Store, TenantStore, ViewRecord
+from hiermem.testing.change_conditions import ChangeConditions
 from hiermem.testing.conditions import store_condition
+from hiermem.testing.epoch_conditions import EpochConditions
 from hiermem.testing.journal_conditions import JournalConditions
 from hiermem.testing.machine import StoreMachine
 from hiermem.testing.node_conditions import NodeConditions
@@ -25,12 +28,21 @@ from hiermem.testing.record_conditions import RecordConditions
 from hiermem.testing.samples import attempt, contents, node, remade, run, write
 from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
+from hiermem.testing.tree_conditions import TreeConditions
 from hiermem.types import Message
 
 __all__ = ["StoreConformance"]
 
 
-class StoreConformance(SessionConditions, NodeConditions, JournalConditions, RecordConditions):
+class StoreConformance(
+    SessionConditions,
+    ChangeConditions,
+    NodeConditions,
+    TreeConditions,
+    JournalConditions,
+    RecordConditions,
+    EpochConditions,
+):
     """Everything that a store must do, one test a condition.
 
     A subclass defines ``async def open_store(self, path)``; the path is fresh for each test, and a
@@ -130,7 +142,9 @@ class StoreConformance(SessionConditions, NodeConditions, JournalConditions, Rec
                 assert await tenant.reusable("same") == made
                 assert await tenant.reusable(f"own-{place + 1}") is None
             stranger = store.tenant("stranger")
-            assert await contents(stranger) == {"runs": [], "attempts": []}
+            assert await contents(stranger) == {
+                "runs": [], "attempts": [], "spent": Spent(), "backlog": [],
+            }  # fmt: skip
             assert await stranger.view("s", "v") is None
             assert await stranger.reusable("same") is None
             assert await stranger.records("k") == []

@@ -128,14 +128,13 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
     head = heads.find(transaction, tenant, session_id)
     number, before = head or (0, None)
     check_changes(session_id, before, after, changes)
+    source = _source(transaction, tenant, before, after, changes.copy)
     transaction.writing()
     connection = transaction.connection
     number = _write_record(connection, tenant, number, before, after)
     tree = after.tree if changes.tree is None else changes.tree
-    if changes.copy is not None:
-        if before is not None:
-            raise refuse(session_id, "a copy is for a session that exists already")
-        _copy(transaction, tenant, session_id, (number, tree), changes.copy)
+    if changes.copy is not None and source is not None:
+        _copy(connection, after, (number, tree), changes.copy, source)
     _write_log(connection, number, after, changes)
     if (
         changes.drop
@@ -150,15 +149,33 @@ def _change(transaction: Transaction, tenant: str, session_id: str, changes: Cha
     transaction.heads[tenant, session_id] = (number, after)
 
 
-def _copy(
-    transaction: Transaction, tenant: str, session_id: str, at: tuple[int, int], copy: Copy
-) -> None:
-    """Copy messages, their versions, keys and texts from another session into a new one."""
-    connection = transaction.connection
+def _source(
+    transaction: Transaction,
+    tenant: str,
+    before: SessionRecord | None,
+    after: SessionRecord,
+    copy: Copy | None,
+) -> tuple[int, int] | None:
+    """Give the number and the serving tree of the session that ``copy`` is of."""
+    if copy is None:
+        return None
+    if before is not None:
+        raise refuse(after.id, "a copy is for a session that exists already")
     source = heads.find(transaction, tenant, copy.source)
     if source is None or not 0 <= copy.stop <= source[1].messages:
-        raise refuse(session_id, f"a copy is of what {copy.source!r} does not have")
-    number, record = source
+        raise refuse(after.id, f"a copy is of what {copy.source!r} does not have")
+    return source[0], source[1].tree
+
+
+def _copy(
+    connection: sqlite3.Connection,
+    after: SessionRecord,
+    at: tuple[int, int],
+    copy: Copy,
+    source: tuple[int, int],
+) -> None:
+    """Copy messages, their versions, keys and texts; ``at`` is (number, tree), as ``source`` is."""
+    number, tree = source
     first = number << INDEX_BITS
     own = rows.MESSAGE.removeprefix("message, ")
     for table in ("messages", "versions"):
@@ -179,10 +196,10 @@ def _copy(
         f"INSERT INTO revisions (tenant, session, tree, {tree_rows.REVISION}) "  # noqa: S608
         f"SELECT tenant, ?, ?, {tree_rows.REVISION} FROM revisions "
         "WHERE session = ? AND tree = ? AND node_id = ? AND number = ?",
-        [(*at, number, record.tree, *one) for one in wanted],
+        [(*at, number, tree, *one) for one in wanted],
     )
     if wanted and cursor.rowcount != len(wanted):
-        raise refuse(session_id, f"a copy is of a revision that {copy.source!r} does not have")
+        raise refuse(after.id, f"a copy is of a revision that {copy.source!r} does not have")
 
 
 def _write_record(

@@ -1,0 +1,253 @@
+"""The conditions on a session's several trees, and on questions about a whole tree.
+
+The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` and is named for
+what would be broken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from hiermem.effects import NodeTally, Spent
+from hiermem.protocols import TenantStore
+from hiermem.testing.conditions import Conditions, condition
+from hiermem.testing.samples import NOW, attempt, node, remade, rounded, run, write
+from hiermem.types import Message, Node, Span
+
+__all__ = ["TreeConditions"]
+
+
+def _ids(nodes: list[Node]) -> list[str]:
+    return [one.id for one in nodes]
+
+
+class TreeConditions(Conditions):
+    """The tree that serves, one being built, and what is asked about all of a tree."""
+
+    @condition
+    async def test_two_trees_do_not_touch_one_another(self, tenant: TenantStore) -> None:
+        """The same ids stand for other nodes in another tree; the record's one is the default."""
+        loose = node(0, 2, id="open/L2", sealed=False)
+        await write(tenant, "s", nodes=(node(0), node(1), node(0, 2)))
+        other = (node(0, error="other"), node(1), node(2), loose)
+        await write(tenant, "s", nodes=other, parents=(("L1.1", "L2.9"),), tree=3)
+        made = remade(node(0, error="other"), text="other", input_hash="h")
+        assert await tenant.write_nodes("s", [made, remade(node(0, 2))], tree=3) == [True, False]
+        assert await tenant.write_nodes("s", [made], tree=2) == [False]
+        assert await tenant.nodes("s", ["L1.0", "L1.2"]) == [node(0)]
+        assert await tenant.nodes("s", ["L1.0"], tree=0) == [node(0)]
+        assert await tenant.nodes("s", ["L1.0"], tree=3) == [made.node]
+        assert await tenant.revisions("s", [("L1.0", 1)]) == []
+        assert await tenant.revisions("s", [("L1.0", 1)], tree=3) == [made.revision]
+        assert await tenant.levels("s") == {1: 2, 2: 1}
+        assert await tenant.levels("s", tree=3) == {1: 3}
+        assert await tenant.levels("s", tree=1) == {}
+        assert _ids(await tenant.level("s", 1, 0, tree=3)) == ["L1.0", "L1.1", "L1.2"]
+        assert await tenant.provisional("s") == []
+        assert await tenant.provisional("s", tree=3) == [loose]
+        assert _ids(await tenant.unfinished("s", 1, -1, 9)) == ["L1.0", "L1.1"]
+        assert _ids(await tenant.unfinished("s", 1, -1, 9, tree=3)) == ["L1.1", "L1.2"]
+        assert _ids(await tenant.covering("s", "main", 25, tree=3)) == ["L1.2"]
+        assert await tenant.covering("s", "main", 25) == []
+        assert [one.count for one in await tenant.tally("s", tree=3)] == [1, 2]
+        # A text is reused whichever tree it was made for.
+        found = await tenant.reusable("h")
+        assert found is not None
+        assert found.text == "other"
+
+    @condition
+    async def test_the_record_says_which_tree_serves(self, tenant: TenantStore) -> None:
+        """Changes speak of the tree that the record names as they write it, and so do reads."""
+        await write(tenant, "s", nodes=(node(0), node(1)))
+        await write(tenant, "s", nodes=(node(0), node(5)), tree=4)
+        await tenant.write_nodes("s", [remade(node(5))], tree=4)
+        assert _ids(await tenant.level("s", 1, 0)) == ["L1.0", "L1.1"]
+        await write(tenant, "s", nodes=(node(6),), drop=("L1.0",), drop_tree=0, record={"tree": 4})
+        assert _ids(await tenant.level("s", 1, 0)) == ["L1.5", "L1.6"]
+        assert len(await tenant.revisions("s", [("L1.5", 1)])) == 1
+        assert await tenant.levels("s", tree=0) == {}
+        assert await tenant.write_nodes("s", [remade(node(6))]) == [True]
+        assert await tenant.write_nodes("s", [remade(node(1))], tree=0) == [False]
+
+    @condition
+    async def test_a_dropped_tree_is_gone_with_its_revisions(self, tenant: TenantStore) -> None:
+        """All of one tree goes before the nodes of the same write come; no other is touched."""
+        for name, tree in (("s", 0), ("s", 1), ("t", 1)):
+            await write(tenant, name, nodes=(node(0), node(1)), tree=tree)
+            made = remade(node(0), input_hash=f"h-{name}-{tree}")
+            assert await tenant.write_nodes(name, [made], tree=tree) == [True]
+        await write(tenant, "s", drop_tree=1, nodes=(node(2),), tree=1)
+        assert _ids(await tenant.level("s", 1, 0, tree=1)) == ["L1.2"]
+        assert await tenant.revisions("s", [("L1.0", 1)], tree=1) == []
+        assert await tenant.reusable("h-s-1") is None
+        assert await tenant.reusable("h-s-0") is not None
+        assert await tenant.reusable("h-t-1") is not None
+        assert await tenant.levels("s", tree=0) == {1: 2}
+        assert await tenant.levels("t", tree=1) == {1: 2}
+        await write(tenant, "s", drop_tree=9)
+        assert await tenant.levels("s") == {1: 2}
+
+    @condition
+    async def test_a_forgotten_node_stays_without_revisions(self, tenant: TenantStore) -> None:
+        """``forget`` takes every revision of a node, the earlier ones too, and leaves the node."""
+        await write(tenant, "s", nodes=(node(0), node(1)))
+        await write(tenant, "s", nodes=(node(0),), tree=1)
+        first = remade(node(0), input_hash="h1")
+        second = remade(first.node, input_hash="h2")
+        await tenant.write_nodes("s", [first, second, remade(node(1), input_hash="h3")])
+        await tenant.write_nodes("s", [remade(node(0), input_hash="h4")], tree=1)
+        plain = replace(second.node, revision=0, version=3, status="pending")
+        await write(tenant, "s", forget=("L1.0", "none"), nodes=(plain,))
+        assert await tenant.nodes("s", ["L1.0"]) == [plain]
+        wanted = [("L1.0", 1), ("L1.0", 2), ("L1.1", 1)]
+        assert [one.node_id for one in await tenant.revisions("s", wanted)] == ["L1.1"]
+        assert [await tenant.reusable(f"h{n}") is None for n in (1, 2, 3, 4)] == [
+            True, True, False, False,
+        ]  # fmt: skip
+        assert await tenant.write_nodes("s", [remade(plain, text="anew")]) == [True]
+        (again,) = await tenant.revisions("s", [("L1.0", 1)])
+        assert again.text == "anew"
+        await write(tenant, "s", forget=("L1.0",))
+        assert len(await tenant.nodes("s", ["L1.0"])) == 1
+        assert await tenant.revisions("s", [("L1.0", 1)]) == []
+
+    @condition
+    async def test_covering_is_what_holds_the_message(self, tenant: TenantStore) -> None:
+        """The windows of that thread alone, of a sliced message all, by ordinal."""
+        spans = [
+            (0, "main", Span(0, 4)), (1, "side", Span(1, 9)), (2, "main", Span(4, 13)),
+            (3, "main", Span(13, 14, 0, 50)), (4, "main", Span(13, 14, 50, 90)),
+            (5, "Main", Span(14, 20)), (10, "main", Span(13, 20, 90)),
+        ]  # fmt: skip
+        nodes = tuple(node(n, thread=thread, span=span) for n, thread, span in spans)
+        upper = node(0, 2, span=Span(0, 20))
+        loose = node(0, id="open/L1/main", sealed=False, span=Span(20, 30))
+        await write(tenant, "s", nodes=(*nodes[::-1], upper, loose))
+        for thread, index, wanted in (
+            ("main", 0, [0]), ("main", 3, [0]), ("main", 4, [2]), ("main", 12, [2]),
+            ("main", 13, [3, 4, 10]), ("main", 14, [10]), ("main", 19, [10]), ("main", 20, []),
+            ("main", -1, []), ("side", 0, []), ("side", 8, [1]), ("side", 9, []),
+            ("Main", 15, [5]), ("other", 5, []), ("main%", 5, []),
+        ):  # fmt: skip
+            found = await tenant.covering("s", thread, index)
+            assert [one.ordinal for one in found] == wanted
+        assert await tenant.covering("t", "main", 0) == []
+
+    @condition
+    async def test_outdated_is_what_was_made_otherwise(self, tenant: TenantStore) -> None:
+        """Sealed nodes whose serving text was made in none of the ways, in range, by ordinal."""
+        ways = ("a", "b", "A", None, "a")
+        nodes = tuple(node(n) for n in range(10))
+        await write(tenant, "s", nodes=(*nodes, node(0, 2), node(1, id="open/L1/x", sealed=False)))
+        made = [remade(one, strategy=ways[n % 5]) for n, one in enumerate(nodes) if n % 5 != 3]
+        await tenant.write_nodes("s", made[::-1])
+        # What it said before is of no interest.
+        again = remade(made[1].node, strategy="a")
+        await tenant.write_nodes("s", [again, remade(node(0, 2), strategy="z")])
+        for ways_, after, limit, wanted in (
+            (("a",), -1, 9, [2, 6, 7]), (("a", "b"), -1, 9, [2, 7]), ((), -1, 99, "all"),
+            (("a",), 2, 9, [6, 7]), (("a",), -1, 2, [2, 6]), (("a",), -1, 0, []),
+            (("a", "b", "A", "x"), -1, 9, []),
+        ):  # fmt: skip
+            found = await tenant.outdated("s", 1, ways_, after, limit)
+            every = [0, 1, 2, 4, 5, 6, 7, 9]
+            assert [one.ordinal for one in found] == (every if wanted == "all" else wanted)
+        assert _ids(await tenant.outdated("s", 2, ["a"], -1, 9)) == ["L2.0"]
+        assert await tenant.outdated("t", 1, [], -1, 9) == []
+
+    @condition
+    async def test_backlog_is_the_sessions_with_work_left(self, tenant: TenantStore) -> None:
+        """By creation, after the one named; a tree that is being built is no backlog."""
+        names = ("d", "b", "a", "c", "B")
+        for name in names:
+            await write(tenant, name, nodes=(node(0), node(1)))
+        for name in ("a", "e", "f"):
+            done = tuple(node(n, status="active") for n in range(2))
+            await write(tenant, name, nodes=done)
+        await write(tenant, "e", nodes=(node(0, dirty=True, status="active"),))
+        await write(tenant, "f", nodes=(node(0), node(0, id="open/L1/x", sealed=False)), tree=1)
+        waiting = ["d", "b", "c", "B", "e"]
+        assert await tenant.backlog() == waiting
+        for limit in range(7):
+            assert await tenant.backlog(limit=limit) == waiting[:limit]
+        for place, name in enumerate(waiting):
+            assert await tenant.backlog(after=name) == waiting[place + 1 :]
+        assert await tenant.backlog(after="a", limit=2) == ["c", "B"]
+        # One that is not there any more ends nothing: it begins anew.
+        assert await tenant.backlog(after="gone", limit=2) == ["d", "b"]
+        await tenant.write_nodes("b", [remade(node(0)), remade(node(1))])
+        await write(tenant, "f", record={"tree": 1})
+        assert await tenant.backlog() == ["d", "c", "B", "e", "f"]
+
+    @condition
+    async def test_a_tally_adds_up_what_serves(self, tenant: TenantStore) -> None:
+        """Sealed nodes by level and status, with the sums of the texts that serve now."""
+        kinds: list[dict[str, Any]] = [
+            {"degraded": True}, {"dirty": True, "since": NOW}, {"stale": True},
+            {"since": NOW - timedelta(days=1)}, {"status": "failed"}, {},
+        ]  # fmt: skip
+        nodes = [node(n, input_tokens=100 + n, **kind) for n, kind in enumerate(kinds)]
+        loose = node(0, id="open/L1/x", sealed=False)
+        await write(tenant, "s", nodes=(*nodes, node(0, 2), loose))
+        sums = {"tokens_in": 10, "tokens_out": 4, "calls": 2, "duration_ms": 30}
+        made = [remade(one, fidelity=0.5, tokens=7, **sums) for one in nodes[:4]]
+        again = remade(made[0].node, fidelity=0.25, tokens=9, reused=True, **sums)
+        await tenant.write_nodes("s", [*made, again])
+        active = NodeTally(
+            1, "active", 4, made=4, degraded=1, dirty=1, stale=1, input_tokens=406,
+            made_input_tokens=406, made_tokens=30, tokens_in=40, tokens_out=16, calls=8, reused=1,
+            duration_ms=120, fidelity=1.75, since=NOW - timedelta(days=1),
+        )  # fmt: skip
+        assert [rounded(one) for one in await tenant.tally("s")] == [
+            active,
+            NodeTally(1, "failed", 1, input_tokens=104),
+            NodeTally(1, "pending", 1, input_tokens=105),
+            NodeTally(2, "pending", 1, input_tokens=400),
+        ]
+        assert await tenant.tally("t") == []
+
+    @condition
+    async def test_spent_counts_every_attempt(self, tenant: TenantStore) -> None:
+        """Of one session or of all; what never ended counts, and is told."""
+        outcomes = ("ok", "started", "unknown", "error", "rejected", "ok")
+        tries = [
+            attempt(f"a{n}", outcome=how, tokens_in=2**n, tokens_out=1, session_id="sstSuu"[n])
+            for n, how in enumerate(outcomes)
+        ]
+        await tenant.write_nodes("none", [], attempts=tries)
+        assert await tenant.spent() == Spent(6, 63, 6, 2)
+        assert await tenant.spent("s") == Spent(2, 3, 2, 1)
+        assert await tenant.spent("t") == Spent(1, 4, 1, 1)
+        assert await tenant.spent("S") == Spent(1, 8, 1, 0)
+        assert await tenant.spent("none") == Spent()
+        ended = replace(tries[1], outcome="ok", tokens_in=9)
+        await tenant.write_nodes("none", [], attempts=[ended])
+        assert await tenant.spent("s") == Spent(2, 10, 2, 0)
+
+    @condition
+    async def test_a_run_is_found_by_its_exact_id(self, tenant: TenantStore) -> None:
+        """The run of that id as it was put last, or None."""
+        await tenant.put_run(run("r", detail={"n": [1]}))
+        await tenant.put_run(run("R", subject="other"))
+        await tenant.put_run(run("r", outcome="ok", detail={"n": [2]}))
+        for _ in range(2):
+            found = await tenant.run("r")
+            assert found == run("r", outcome="ok", detail={"n": [2]})
+            found.detail["n"].append(3)
+        assert await tenant.run("R") == run("R", subject="other")
+        assert [await tenant.run(name) for name in ("r ", "%", "")] == [None, None, None]
+
+    @condition
+    async def test_every_field_of_a_record_counts(self, tenant: TenantStore) -> None:
+        """Epoch, tree, build and where a fork comes from are kept and replaced like the rest."""
+        new = {"epoch": 3, "tree": 2, "build": '{"at":1}', "forked_from": "t", "forked_at": 7}
+        await write(tenant, "s", [Message.user("x")], record=new)
+        found = await tenant.session("s")
+        assert found is not None
+        assert {name: getattr(found, name) for name in new} == new
+        await write(tenant, "s", record={"epoch": 4, "build": "", "forked_from": None})
+        found = await tenant.session("s")
+        assert found is not None
+        assert (found.epoch, found.tree, found.build, found.forked_from) == (4, 2, "", None)
