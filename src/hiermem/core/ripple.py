@@ -54,8 +54,8 @@ class Rippled:
     """What became of a tree.
 
     ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are provisional nodes
-    that are out of date. ``stale``, ``dirty`` and ``gone`` name the made nodes that were marked so
-    or whose text was taken away; ``split`` the parts of groups that were split. ``windows`` are the
+    that are out of date. ``stale``, ``dirty`` and ``gone`` name the made nodes on the way that are
+    marked so now or whose text was taken away; ``split`` the parts of groups that were split. ``windows`` are the
     ordinals of the windows that were touched.
     """
 
@@ -295,8 +295,8 @@ class _Ripple:
             if visited and self._mark == "forget":
                 self._forget[id_] = None
             if before.revision:
-                stale += [id_] if after.stale and not before.stale else []
-                dirty += [id_] if after.dirty and not before.dirty else []
+                stale += [id_] if visited and after.stale else []
+                dirty += [id_] if visited and after.dirty else []
                 gone += [id_] if id_ in self._forget else []
             must = id_ in self._inputs or id_ in self._forget
             if must or after != before:

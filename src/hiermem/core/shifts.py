@@ -13,16 +13,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 from typing import Any, NamedTuple
 
+from hiermem.config import HierarchyConfig
 from hiermem.core import measure
+from hiermem.core.stored import config_from
 from hiermem.core.turns import call_mark
+from hiermem.effects import LogEvent
 from hiermem.errors import StoreCorruptError
 from hiermem.protocols import TokenCounter
 from hiermem.types import Message, SizeUnit, StoredMessage
 
-__all__ = ["Mid", "Scales", "Shift", "Told", "Weight"]
+__all__ = [
+    "NOTHING", "Mid", "Scales", "Shift", "Told", "Weight", "configs_of", "marks_of", "overlaps_of",
+]  # fmt: skip
 
 
 class Weight(NamedTuple):
@@ -161,6 +167,17 @@ class Scales:
             self._weights[known] = self._weigh(stored, points)
         return self._weights[known]
 
+    def rough(self, stored: StoredMessage, points: Sequence[int] = ()) -> tuple[Weight, ...]:
+        """Give about the same for a message that another counter counted: by its own tokens."""
+        if stored.state != "live":
+            return (NOTHING,) * (len(points) + 1)
+        whole = len(measure.body(stored.message))
+        bounds = (0, *points, whole)
+        return tuple(
+            Weight(end - begin, stored.tokens * (end - begin) // whole if whole else stored.tokens)
+            for begin, end in pairwise(bounds)
+        )
+
     def _weigh(self, stored: StoredMessage, points: Sequence[int]) -> tuple[Weight, ...]:
         message, counter, echoes = stored.message, self.counter, stored.echoes
         if points:
@@ -207,3 +224,25 @@ def marks_of(message: Message) -> tuple[tuple[str, ...], str | None]:
         tuple(call_mark(call.id) for call in message.tool_calls),
         None if result is None else call_mark(result),
     )
+
+
+def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
+    """Give the configurations that an event names, the one before it first.
+
+    Raises StoreCorruptError where it is not what hiermem wrote.
+    """
+    if event.kind not in ("reconfigure", "repack"):
+        return ()
+    try:
+        detail = json.loads(event.detail)
+        names = ("before", "after") if event.kind == "reconfigure" else ("config",)
+        return tuple(config_from(detail[name]) for name in names)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise StoreCorruptError(
+            f"a {event.kind} in a session's log is not what hiermem wrote; the store is damaged"
+        ) from None
+
+
+def overlaps_of(event: LogEvent) -> tuple[int, ...]:
+    """Give the overlaps of the configurations that an event names."""
+    return tuple(config.overlap for config in configs_of(event))

@@ -1,0 +1,310 @@
+"""Decides what an erasure or a quarantine takes away, in every session that shares the messages.
+
+A fork holds the message too, so the family is followed both ways along its lineage. All of it is
+one transaction: content, versions, every summary that was made of it, views, records; the trees
+weigh the message as nothing from then on. The one rule: whatever may have been made from the
+message goes, and where that cannot be told exactly, more goes rather than less.
+
+It reads a session's events, because what a window was shown, and how long a message was, may have
+been otherwise once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from hiermem.core.change import known_session, message_at
+from hiermem.core.lineage import Family
+from hiermem.core.measure import speaker
+from hiermem.core.needs import Need, NeedEvents, NeedRecords, NeedViews, inside
+from hiermem.core.places import said
+from hiermem.core.receipts import Receipt
+from hiermem.core.ripple import Rippled
+from hiermem.core.shifts import NOTHING, Scales, Shift, Told, marks_of, overlaps_of
+from hiermem.core.trees import Trunk, changes_of, told, trunks
+from hiermem.effects import (
+    Batch,
+    Changes,
+    Deciding,
+    LogEvent,
+    Record,
+    Rewrite,
+    RunRecord,
+    ViewRecord,
+)
+from hiermem.types import Message, SessionRecord, StoredMessage
+
+__all__ = ["DERIVED", "Forks", "erase", "erase_session", "tombstone"]
+
+#: The kinds of record that are made from messages.
+DERIVED: Final = ("chunk", "entity", "feedback", "join", "trivector")
+#: The hash of every message that was erased.
+ERASED: Final = "erased"
+#: Whether the sessions that share a message are reached too, or keep it and are named.
+Forks: TypeAlias = Literal["all", "keep"]
+Kind: TypeAlias = Literal["erase", "quarantine"]
+Step: TypeAlias = Generator[tuple[str, Need], Any, SessionRecord]
+
+
+def tombstone(stored: StoredMessage) -> StoredMessage:
+    """Give what is left of a message that is erased: its place, its role, its time and its key."""
+    message = stored.message
+    return StoredMessage(
+        index=stored.index,
+        message=Message(
+            message.role,
+            "",
+            key=message.key,
+            thread=message.thread,
+            created_at=message.created_at,
+        ),
+        tokens=0,
+        size=0,
+        hash=ERASED,
+        state="erased",
+        flags=stored.flags,
+        slices=(0,) * len(stored.slices),
+    )
+
+
+def erase(
+    session_id: str,
+    indices: Iterable[int],
+    kind: Kind,
+    *,
+    forks: Forks,
+    now: datetime,
+    run_id: str,
+    scales: Scales,
+) -> Deciding[Receipt]:
+    """Erase or quarantine messages, in the whole family of the session or in it alone.
+
+    Raises NotFoundError.
+    """
+    record = yield from known_session(session_id)
+    wanted = tuple(sorted(set(indices)))
+    for index in wanted:
+        yield from message_at(record, index)
+    family = yield from Family.around(record, wanted)
+    work = _Withdrawal(kind, now, scales)
+    for one, shared in family.reach.items():
+        if one == session_id or forks == "all":
+            yield from work.withdraw(family.records[one], shared)
+    kin = tuple(one for one in family.reach if one != session_id)
+    receipt = replace(
+        work.receipt(),
+        session_id=session_id,
+        indices=wanted,
+        already=tuple(index for index in wanted if index not in work.done.get(session_id, ())),
+        forks_reached=tuple(one for one in kin if one in work.done),
+        kept_in=kin if forks == "keep" else (),
+    )
+    if not work.changes:
+        return Batch(receipt)
+    run = _run(run_id, session_id, now, kind, work)
+    return Batch(replace(receipt, run_id=run_id), tuple(work.changes), runs=(run,))
+
+
+def erase_session(
+    session_id: str, *, forks: Forks, now: datetime, run_id: str, scales: Scales
+) -> Deciding[Receipt]:
+    """Erase a session: all that is kept of it, and what its forks have of its own messages.
+
+    What it shares with the session that it was forked from is that one's, and stays there and in
+    the forks; ``kept_in`` names them. Its forks go on as forks of what is left of the family.
+
+    Raises NotFoundError.
+    """
+    record = yield from known_session(session_id)
+    own = range(record.forked_at if record.forked_from else 0, record.messages)
+    family = yield from Family.below(record, own)
+    work = _Withdrawal("erase", now, scales)
+    for one, shared in family.reach.items():
+        if one != session_id and forks == "all":
+            yield from work.withdraw(family.records[one], shared)
+    for child in family.without(record):
+        # The record may have been changed above; what it is forked from is set on that.
+        latest = work.records.get(child.id, family.records[child.id])
+        work.put(
+            replace(
+                latest,
+                forked_from=child.forked_from,
+                forked_at=child.forked_at,
+                version=latest.version + 1,
+            )
+        )
+    kept = tuple(one for one in family.reach if one != session_id) if forks == "keep" else ()
+    if record.forked_from is not None and record.forked_at:
+        kept = (record.forked_from, *kept)
+    removed = dict(work.receipt().removed)
+    removed["sessions"] = 1
+    removed["messages"] = removed.get("messages", 0) + record.messages
+    receipt = replace(
+        work.receipt(),
+        kind="erase_session",
+        session_id=session_id,
+        forks_reached=tuple(work.done),
+        kept_in=kept,
+        removed=removed,
+        run_id=run_id,
+    )
+    run = _run(run_id, session_id, now, "erase_session", work)
+    return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=(run,))
+
+
+def _run(run_id: str, session_id: str, now: datetime, kind: str, work: _Withdrawal) -> RunRecord:
+    """Give the journal's record of an erasure: which messages of which sessions, and counts."""
+    detail: dict[str, Any] = {
+        "kind": kind,
+        "sessions": {one: list(done) for one, done in work.done.items()},
+        "removed": dict(work.removed),
+    }
+    return RunRecord(run_id, "erasure", session_id, now, now, "ok", detail)
+
+
+@dataclass(slots=True)
+class _Withdrawal:
+    """One erasure or quarantine at work, over the sessions that it reaches."""
+
+    kind: Kind
+    now: datetime
+    scales: Scales
+    changes: list[tuple[str, Changes[None]]] = field(
+        default_factory=list[tuple[str, Changes[None]]]
+    )
+    records: dict[str, SessionRecord] = field(default_factory=dict[str, SessionRecord])
+    done: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    removed: dict[str, int] = field(default_factory=dict[str, int])
+    remake: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+    def receipt(self) -> Receipt:
+        """Give what was done so far, as a receipt whose place is not filled in."""
+        return Receipt(self.kind, None, removed=dict(self.removed), to_remake=dict(self.remake))
+
+    def put(self, record: SessionRecord) -> None:
+        """Write a record by itself."""
+        self.records[record.id] = record
+        self.changes.append((record.id, Changes(None, session=record)))
+
+    def withdraw(
+        self, record: SessionRecord, indices: Iterable[int]
+    ) -> Generator[tuple[str, Need], Any, None]:
+        """Take messages out of one session, with all that was made of them."""
+        live: list[StoredMessage] = []
+        for index in sorted(indices):
+            stored = yield from message_at(record, index)
+            if stored.state == "live" or (self.kind == "erase" and stored.state != "erased"):
+                live.append(stored)
+        if not live:
+            return
+        events: Sequence[LogEvent] = yield record.id, NeedEvents()
+        before = _Before.of(events)
+        reached: list[Trunk] = []
+        for trunk in trunks(record):
+            mine = [stored for stored in live if stored.index < trunk.stop]
+            for stored in mine:
+                yield from self._strike(record, trunk, stored, before)
+            if mine:
+                reached.append(trunk)
+        struck: list[tuple[Trunk, Rippled]] = []
+        for trunk in reached:
+            rippled = yield from inside(record.id, trunk.shake("forget", self.now))
+            struck.append((trunk, rippled))
+        views: Sequence[ViewRecord] = yield record.id, NeedViews()
+        derived: list[tuple[str, str]] = []
+        for kind in DERIVED:
+            found: Sequence[Record] = yield record.id, NeedRecords(kind)
+            derived += [(kind, each.key) for each in found]
+        event = LogEvent(self.kind, record.messages, self.now, told(reached).to_json())
+        after, changes = changes_of(
+            record,
+            struck,
+            event,
+            rewrites=[self._rewrite(stored) for stored in live],
+            drop_views=[view.name for view in views],
+            drop_records=derived,
+        )
+        self.records[record.id] = after
+        self.changes += [(record.id, each) for each in changes]
+        done = tuple(stored.index for stored in live)
+        self.done[record.id] = done
+        self.remake[record.id] = struck[0][1].gone
+        versions = sum(before.edits.get(index, 0) for index in done)
+        self._count("messages", len(done))
+        self._count("versions", versions if self.kind == "erase" else 0)
+        self._count("summaries", sum(len(rippled.gone) for _, rippled in struck))
+        self._count("views", len(views))
+        self._count("records", len(derived))
+
+    def _strike(
+        self, record: SessionRecord, trunk: Trunk, stored: StoredMessage, before: _Before
+    ) -> Generator[tuple[str, Need], Any, None]:
+        """Let a message weigh nothing in one tree; its slices keep their windows."""
+        overlap = max(trunk.config.overlap, before.overlap)
+        place = yield from inside(
+            record.id, trunk.look(stored, overlap=overlap, least=before.least)
+        )
+        calls, result_of = marks_of(stored.message) if self.kind == "erase" else ((), None)
+        scales = self.scales
+        weigh = scales.weigh if record.counter == scales.counter.name else scales.rough
+        shift = Shift(
+            stored.index,
+            stored.thread,
+            weigh(stored, place.points),
+            (NOTHING,) * place.slices,
+            calls,
+            result_of,
+        )
+        trunk.take(place, shift, (0,) * len(place.points) if self.kind == "erase" else place.points)
+
+    def _rewrite(self, stored: StoredMessage) -> Rewrite:
+        if self.kind == "erase":
+            return Rewrite(tombstone(stored), "erase")
+        return Rewrite(replace(stored, state="quarantined"), "mark")
+
+    def _count(self, what: str, number: int) -> None:
+        if number:
+            self.removed[what] = self.removed.get(what, 0) + number
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a session's log tells of how things once were.
+
+    ``overlap`` is the most characters that any configuration showed a window of what precedes it;
+    ``fewest`` the fewest that a message had, and ``edits`` how often it was edited, by index.
+    """
+
+    overlap: int
+    fewest: Mapping[int, int]
+    edits: Mapping[int, int]
+
+    @classmethod
+    def of(cls, events: Iterable[LogEvent]) -> _Before:
+        """Gather it from the events of a log."""
+        overlap = 0
+        fewest: dict[int, int] = {}
+        edits: dict[int, int] = {}
+        for event in events:
+            overlap = max(overlap, *overlaps_of(event), 0)
+            # What was erased or quarantined took with it what was shown across it.
+            if event.kind != "edit":
+                continue
+            for shift in Told.from_json(event.detail).shifts:
+                edits[shift.index] = edits.get(shift.index, 0) + 1
+                for weights in (shift.before, shift.after):
+                    chars = sum(weight.chars for weight in weights)
+                    fewest[shift.index] = min(chars, fewest.get(shift.index, chars))
+        return cls(overlap, fewest, edits)
+
+    def least(self, stored: StoredMessage) -> int:
+        """Give the fewest characters that a message took in an overlap."""
+        now = said(stored)
+        chars = self.fewest.get(stored.index)
+        if chars is None:
+            return now
+        # What was weighed includes the speaker's name, which an overlap shows once.
+        return min(now, max(0, chars - len(speaker(stored.message))))

@@ -1,0 +1,190 @@
+"""Edits and takes back what is in the log: prepare outside the transaction, decide inside it.
+
+The one rule: what is decided is in ``hiermem.core.change`` and ``hiermem.core.erasing``; here a new
+text is checked and counted before the store is asked, and the store's bytes are scrubbed after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hiermem.core import arguments, change, erasing, fence, measure
+from hiermem.core.change import OnEdit
+from hiermem.core.erasing import Forks, Kind
+from hiermem.core.receipts import EditReport, Receipt
+from hiermem.core.shifts import Scales
+from hiermem.core.text import OnBad, clean_message
+from hiermem.engine.handle import Handle, config_from
+from hiermem.errors import UsageError
+from hiermem.protocols import TokenCounter
+from hiermem.types import Content, SizeUnit, StoredMessage
+
+__all__ = ["edit", "erase", "erase_session", "erase_tenant", "quarantine"]
+
+_ON_EDIT = ("flag", "rebuild")
+_FORKS = ("all", "keep")
+#: Why nothing is scrubbed after a quarantine.
+_STAYS = "a quarantined message stays for the record"
+
+
+async def edit(
+    handle: Handle,
+    session_id: str,
+    index: int,
+    content: Content,
+    *,
+    on_edit: OnEdit = "flag",
+    on_bad_text: OnBad = "refuse",
+) -> EditReport:
+    """Replace the content of a message; what it said before stays readable as a version.
+
+    Raises NotFoundError, SessionClosedError, MessageWithdrawnError, InvalidMessageError and
+    InvalidTextError; in each case nothing was written.
+    """
+    arguments.whole(index, "index")
+    arguments.one_of(on_edit, "on_edit", _ON_EDIT)
+    record = await handle.record(session_id)
+    scales = Scales(handle.counter)
+    unit = config_from(record.config).unit
+    amend = _Amended(content, handle.counter, await handle.key(), unit, on_bad_text)
+    if index < record.messages:
+        target = config_from(record.config).target
+        (stored,) = await handle.messages(session_id, index, index + 1)
+        await asyncio.to_thread(_prepare, stored, amend, scales, unit, target)
+    report = await handle.store.transact(
+        lambda: change.edit(
+            session_id, index, amend, on_edit=on_edit, now=handle.clock(), scales=scales
+        )
+    )
+    return replace(report, version=len(await handle.store.versions(session_id, index)))
+
+
+def _prepare(
+    stored: StoredMessage, amend: _Amended, scales: Scales, unit: SizeUnit, target: int
+) -> None:
+    """Count before the transaction what it will most likely ask for."""
+    if stored.state != "live":
+        return
+    after = amend(stored)
+    points = scales.points(after, len(stored.slices) + 1, unit=unit, target=target)
+    scales.weigh(stored, stored.slices)
+    scales.weigh(after, points)
+
+
+@dataclass(slots=True)
+class _Amended:
+    """Gives a message as it is after an edit; what was worked out once is remembered."""
+
+    content: Content
+    counter: TokenCounter
+    key: bytes
+    unit: SizeUnit
+    on_bad: OnBad
+    known: dict[tuple[int, str], StoredMessage] = field(
+        default_factory=dict[tuple[int, str], StoredMessage]
+    )
+
+    def __call__(self, stored: StoredMessage) -> StoredMessage:
+        place = (stored.index, stored.hash)
+        if place not in self.known:
+            self.known[place] = self._amend(stored)
+        known = self.known[place]
+        return replace(known, flags=stored.flags, slices=stored.slices)
+
+    def _amend(self, stored: StoredMessage) -> StoredMessage:
+        message = clean_message(replace(stored.message, content=self.content), on_bad=self.on_bad)
+        echoes = fence.find(measure.body(message), key=self.key)
+        return replace(
+            stored,
+            message=message,
+            tokens=measure.message_tokens(message, self.counter),
+            size=measure.message_size(message, unit=self.unit, counter=self.counter, echoes=echoes),
+            hash=measure.message_hash(message),
+            echoes=echoes,
+        )
+
+
+async def erase(
+    handle: Handle, session_id: str, indices: Iterable[int], *, forks: Forks = "all"
+) -> Receipt:
+    """Erase messages and all that was made of them, in the session and in what shares them.
+
+    Raises NotFoundError where the session has no such message; nothing was written then.
+    """
+    return await _withdraw(handle, session_id, indices, "erase", forks)
+
+
+async def quarantine(
+    handle: Handle, session_id: str, indices: Iterable[int], *, forks: Forks = "all"
+) -> Receipt:
+    """Take messages out of all that is made of them; they stay readable for the record.
+
+    Raises NotFoundError where the session has no such message; nothing was written then.
+    """
+    return await _withdraw(handle, session_id, indices, "quarantine", forks)
+
+
+async def _withdraw(
+    handle: Handle, session_id: str, indices: Iterable[int], kind: Kind, forks: Forks
+) -> Receipt:
+    wanted = _indices(indices)
+    arguments.one_of(forks, "forks", _FORKS)
+    await handle.record(session_id)
+    scales, run_id = Scales(handle.counter), uuid.uuid4().hex
+    receipt = await handle.store.transact(
+        lambda: erasing.erase(
+            session_id,
+            wanted,
+            kind,
+            forks=forks,
+            now=handle.clock(),
+            run_id=run_id,
+            scales=scales,
+        )
+    )
+    if kind == "quarantine":
+        return replace(receipt, scrub_reason=_STAYS)
+    return await _scrubbed(handle, receipt)
+
+
+def _indices(indices: Any) -> tuple[int, ...]:
+    """Check the indices of an erasure. Raises UsageError."""
+    if isinstance(indices, (str, bytes)) or not isinstance(indices, Iterable):
+        raise UsageError(f"indices is {type(indices).__name__}; give message indices, like [3, 4]")
+    return tuple(arguments.whole(index, "an index of indices") for index in indices)
+
+
+async def erase_session(handle: Handle, session_id: str, *, forks: Forks = "all") -> Receipt:
+    """Erase a whole session, and its own messages in the sessions that were forked from it.
+
+    Raises NotFoundError.
+    """
+    arguments.one_of(forks, "forks", _FORKS)
+    scales, run_id = Scales(handle.counter), uuid.uuid4().hex
+    receipt = await handle.store.transact(
+        lambda: erasing.erase_session(
+            session_id, forks=forks, now=handle.clock(), run_id=run_id, scales=scales
+        )
+    )
+    return await _scrubbed(handle, receipt)
+
+
+async def erase_tenant(handle: Handle) -> Receipt:
+    """Erase everything that is kept for the tenant, its journal too."""
+    sessions = await handle.store.erase_all()
+    return await _scrubbed(
+        handle, Receipt("erase_tenant", None, removed={"sessions": sessions} if sessions else {})
+    )
+
+
+async def _scrubbed(handle: Handle, receipt: Receipt) -> Receipt:
+    """Take what went out of the store's bytes too, and say on the receipt how that went."""
+    found = await handle.store.scrub()
+    removed = dict(receipt.removed)
+    if found.removed:
+        removed["backups"] = len(found.removed)
+    return replace(receipt, removed=removed, scrubbed=found.done, scrub_reason=found.reason)
