@@ -21,30 +21,42 @@ __all__ = ["grown", "keep_growing"]
 
 async def grown(shop: Workshop, level: int | None) -> list[Node]:
     """Give the provisional nodes as they would be now, without writing them; lowest level first."""
-    if shop.config.open_groups != "grow" or not shop.record.state:
+    state = shop.building.state if shop.building else shop.record.state
+    if shop.config.open_groups != "grow" or not state:
         return []
     stored = {node.id: node for node in await shop.store.provisional(shop.session_id)}
-    wanted = fold.provisional(SessionState.from_json(shop.record.state), shop.config)
+    wanted = fold.provisional(SessionState.from_json(state), shop.config)
     return _due(_regrown(node, stored) for node in wanted if level is None or node.level <= level)
 
 
 async def keep_growing(shop: Workshop, level: int | None) -> list[Node]:
-    """Bring the stored provisional nodes in step; give those whose text has to be looked at."""
+    """Bring the stored provisional nodes in step; give those whose text has to be looked at.
+
+    None are, where another tree serves, or is built, than the one that the run is about.
+    """
     if shop.config.open_groups != "grow":
         return []
     before = {node.id: node for node in await shop.store.provisional(shop.session_id)}
 
     def decide(snapshot: Snapshot) -> Changes[tuple[Node, ...]]:
-        record = snapshot.session
+        record, build = snapshot.session, shop.building
         if record is None or record.tree != shop.record.tree:
             return Changes(())
-        state = SessionState.from_json(record.state)
+        if build is not None and record.build != build.to_json():
+            return Changes(())
+        state = SessionState.from_json(build.state if build else record.state)
         nodes = tuple(_regrown(node, before) for node in fold.provisional(state, shop.config))
         written = tuple(node for node in nodes if node is not before.get(node.id))
         drop = tuple(sorted(before.keys() - {node.id for node in nodes}))
         if not written and not drop:
             return Changes(nodes)
-        return Changes(nodes, replace(record, version=record.version + 1), nodes=written, drop=drop)
+        return Changes(
+            nodes,
+            replace(record, version=record.version + 1),
+            nodes=written,
+            drop=drop,
+            tree=build.tree if build else None,
+        )
 
     nodes = await shop.store.mutate(shop.session_id, decide)
     return _due(node for node in nodes if level is None or node.level <= level)

@@ -2,9 +2,9 @@
 
 ::
 
-    begin -> catch up with the log -> make the texts -> caught up still? -> swap
-                  ^                                          | no
-                  +------------------------------------------+
+    begin -> catch up with the log -> make what is unmade, then what is open -> swap
+                  ^                                      |
+                  +----------- the log went on ----------+
 
 All that a re-pack has is in the store: killed anywhere, the next one under the same configuration
 goes on. The one rule: the tree that serves is not touched before the swap, which is one
@@ -75,25 +75,27 @@ class _Repack:
         return await self._work.run()
 
     async def _next(self) -> Mapping[int, int] | None:
-        """Give the next round: what is sealed by now; after the swap, what is open; None at last.
+        """Give the next round: what is sealed by now; at last what is open; None after the swap.
 
         A round that left something unmade although nothing changed beside it is the last.
         """
         work = self._work
-        if work.swapped or (self._before is not None and work.halted):
+        if work.swapped:
             return None
         await work.begin()
         while (record := await self._catch_up()) is not None:
-            counts = _counts(self._build)
+            counts, now = _counts(self._build), (self._build, work.done)
             if await self._unmade(counts):
-                now = (self._build, work.done)
-                if now == self._before:
+                if now == self._before or (self._before is not None and work.halted):
                     return None
-                self._before = now
+                self._before, work.growing = now, False
                 return counts
-            if await self._swap(record):
-                work.swapped = work.growing = True
+            if self._build != self._shop.building and not work.halted:
+                self._shop.building, work.growing = self._build, True
                 return {}
+            if await self._swap(record):
+                work.swapped = True
+                return None
         return None
 
     async def _catch_up(self) -> SessionRecord | None:
@@ -138,14 +140,9 @@ class _Repack:
                 sizes |= await asyncio.to_thread(
                     rebuild.sizes_of, page, shop.config, Scales(shop.counter)
                 )
-        swapped = await store.transact(
+        return await store.transact(
             lambda: rebuild.swap(record.id, build, sizes, epoch=record.epoch, when=shop.now())
         )
-        after = await store.session(record.id) if swapped else None
-        if after is not None:
-            # What is open is looked at next, as the new tree has it.
-            shop.record = after
-        return swapped
 
 
 async def foresee_repack(

@@ -7,7 +7,6 @@ hand. It decides nothing; ``core.inputs`` says what becomes of what was read.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,8 @@ from typing import Any, Final
 
 from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.build import Build
+from hiermem.core.hashes import VERBATIM
 from hiermem.core.inputs import (
     OVERLAP_REACH,
     Inputs,
@@ -23,11 +24,10 @@ from hiermem.core.inputs import (
     from_messages,
     overlap_before,
 )
-from hiermem.core.hashes import VERBATIM
 from hiermem.core.plan import LevelPlan, is_clean, level_plan
 from hiermem.core.prompt import Facts, PromptTemplate
-from hiermem.engine.ledger import Ledger
 from hiermem.engine.hands import Seat
+from hiermem.engine.ledger import Ledger
 from hiermem.engine.sharing import Shared, pace_of
 from hiermem.engine.spending import Pace, Purse
 from hiermem.protocols import LLM, TenantStore, TokenCounter
@@ -45,7 +45,8 @@ class Workshop:
 
     ``slots`` are the calls that may be in flight at once. ``making`` holds, by input hash, the
     texts being made right now; ``waiting`` the tasks that only wait (for an answer, their turn, the
-    next try), which may be cut off without losing work.
+    next try), which may be cut off without losing work. ``building`` is the re-pack that the run is
+    about, None where it is about the tree that serves.
     """
 
     store: TenantStore
@@ -67,6 +68,7 @@ class Workshop:
     )
     slots: Seat = field(init=False)
     shared: Shared = field(default_factory=Shared)
+    building: Build | None = None
     waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
     _plans: dict[tuple[int, str], LevelPlan] = field(
         default_factory=dict[tuple[int, str], LevelPlan]
