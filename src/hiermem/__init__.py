@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         UpdatePolicy,
     )
     from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
+    from hiermem.core.batch import BatchProgress, BatchReport, WorkerStatus
     from hiermem.core.checking import CheckReport, Finding
     from hiermem.core.diagram import to_graphml, to_mermaid
     from hiermem.core.extract_plan import ChunkReport, ExtractionProgress, ExtractionReport, Failure
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Prices, Served
     from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
     from hiermem.core.prompt import PromptTemplate
+    from hiermem.core.receipts import EditReport, Receipt
     from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
     from hiermem.core.state import OpenWindow
     from hiermem.core.trigger import CompressionTrigger
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         InvalidTextError,
         MemoryClosedError,
         MessageConflictError,
+        MessageWithdrawnError,
         ModelError,
         ModelTimeoutError,
         NotFoundError,
@@ -75,7 +78,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from hiermem.session import AsyncSession
-    from hiermem.sync import Graph, Memory
+    from hiermem.sync import Graph, Memory, Worker
     from hiermem.sync_session import Session
     from hiermem.tokens import ApproximateCounter, TiktokenCounter
     from hiermem.trivector import Delta, Entity, Provenance, Relation, Strategy, TriVector
@@ -104,6 +107,7 @@ _HOMES = {
         "UpdatePolicy",
     ),
     "hiermem.convert": ("from_anthropic", "from_openai", "to_anthropic", "to_openai"),
+    "hiermem.core.batch": ("BatchProgress", "BatchReport", "WorkerStatus"),
     "hiermem.core.checking": ("CheckReport", "Finding"),
     "hiermem.core.diagram": ("to_graphml", "to_mermaid"),
     "hiermem.core.extract_plan": (
@@ -117,6 +121,7 @@ _HOMES = {
     "hiermem.core.metrics": ("Feedback", "LevelMetrics", "Metrics", "Prices", "Served"),
     "hiermem.core.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
     "hiermem.core.prompt": ("PromptTemplate",),
+    "hiermem.core.receipts": ("EditReport", "Receipt"),
     "hiermem.core.selection": ("ContextBudget", "ContextSelection", "ShownSummary"),
     "hiermem.core.state": ("OpenWindow",),
     "hiermem.core.trigger": ("CompressionTrigger",),
@@ -136,6 +141,7 @@ _HOMES = {
         "InvalidTextError",
         "MemoryClosedError",
         "MessageConflictError",
+        "MessageWithdrawnError",
         "ModelError",
         "ModelTimeoutError",
         "NotFoundError",
@@ -164,7 +170,7 @@ _HOMES = {
         "Usage",
     ),
     "hiermem.session": ("AsyncSession",),
-    "hiermem.sync": ("Graph", "Memory"),
+    "hiermem.sync": ("Graph", "Memory", "Worker"),
     "hiermem.sync_session": ("Session",),
     "hiermem.tokens": ("ApproximateCounter", "TiktokenCounter"),
     "hiermem.trivector": ("Delta", "Entity", "Provenance", "Relation", "Strategy", "TriVector"),
@@ -192,6 +198,8 @@ __all__ = [
     "AsyncGraph",
     "AsyncMemory",
     "AsyncSession",
+    "BatchProgress",
+    "BatchReport",
     "BudgetTooSmallError",
     "CheckReport",
     "ChunkReport",
@@ -204,6 +212,7 @@ __all__ = [
     "ConvergenceError",
     "CounterMismatchError",
     "Delta",
+    "EditReport",
     "Entity",
     "ExtractionOptions",
     "ExtractionProgress",
@@ -231,6 +240,7 @@ __all__ = [
     "Mention",
     "Message",
     "MessageConflictError",
+    "MessageWithdrawnError",
     "Metrics",
     "ModelError",
     "ModelTimeoutError",
@@ -242,6 +252,7 @@ __all__ = [
     "Prices",
     "PromptTemplate",
     "Provenance",
+    "Receipt",
     "Record",
     "RecordWrite",
     "Relation",
@@ -282,6 +293,8 @@ __all__ = [
     "UpdateReport",
     "Usage",
     "UsageError",
+    "Worker",
+    "WorkerStatus",
     "__version__",
     "from_anthropic",
     "from_openai",

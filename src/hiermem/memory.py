@@ -12,23 +12,32 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
 
 from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
 from hiermem.core import arguments
+from hiermem.core.batch import BatchProgress, BatchReport
 from hiermem.core.checking import CheckReport
+from hiermem.core.erasing import Forks
 from hiermem.core.journal import RunReport
+from hiermem.core.plan import UpdatePlan
 from hiermem.core.prompt import PromptTemplate
+from hiermem.core.receipts import Receipt
 from hiermem.core.text import MAX_NAME, check, check_name
-from hiermem.engine import journal
+from hiermem.engine import change, journal
+from hiermem.engine.allowance import Allowances
 from hiermem.engine.append import About
+from hiermem.engine.batch import update_all as run_update_all
 from hiermem.engine.checking import check as run_check
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.graph import AsyncGraph
 from hiermem.engine.handle import Handle, utc_now
+from hiermem.engine.update import Strategy as UpdateStrategy
+from hiermem.engine.worker import Worker as AsyncWorker
 from hiermem.extractor import ModelLike
+from hiermem.parts import Parts
 from hiermem.protocols import RunRecord, Store, TokenCounter
-from hiermem.session import AsyncSession, Shared
+from hiermem.session import AsyncSession
 from hiermem.tokens import default_counter
 from hiermem.types import SessionRecord
 
@@ -74,15 +83,17 @@ class AsyncMemory:
                 context_policy, "context_policy", ContextPolicy, ContextPolicy
             ),
             clock=arguments.function(clock, "clock"),
+            configured=config is not None,
         )
-        self._shared = Shared(
+        self._parts = Parts(
             handle=handle,
             llm=model,
             fallback=as_llm(None),
             prompts=templates,
             manager=ContextWindowManager.over(handle),
+            allowances=Allowances(handle.store, handle.update_policy),
         )
-        self._graph = AsyncGraph(self._shared.opened)
+        self._graph = AsyncGraph(self._parts.opened)
 
     @classmethod
     def open(
@@ -120,7 +131,7 @@ class AsyncMemory:
     @property
     def manager(self) -> ContextWindowManager:
         """Give the context window manager over this memory's store."""
-        return self._shared.manager
+        return self._parts.manager
 
     @property
     def graph(self) -> AsyncGraph:
@@ -149,42 +160,147 @@ class AsyncMemory:
             participants=arguments.names(participants, "participants"),
             on_bad_text=on_bad_text,
         )
-        return AsyncSession(self._shared, about)
+        return AsyncSession(self._parts, about)
 
     async def sessions(self) -> list[SessionRecord]:
         """List the sessions of this tenant, oldest first."""
-        return await self._shared.opened().store.sessions()
+        return await self._parts.opened().store.sessions()
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """List the journalled runs of this tenant, newest first."""
-        return await journal.runs(self._shared.opened(), limit)
+        return await journal.runs(self._parts.opened(), limit)
 
     async def run(self, run_id: str) -> RunReport:
         """Give one run with the state of each summary or chunk that it called a model for.
 
         Raises NotFoundError for an unknown id.
         """
-        return await journal.one(self._shared.opened(), run_id)
+        return await journal.one(self._parts.opened(), run_id)
+
+    @overload
+    async def update_all(
+        self,
+        *,
+        strategy: UpdateStrategy = "incremental",
+        on_progress: Callable[[BatchProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: Literal[False] = False,
+    ) -> BatchReport: ...
+
+    @overload
+    async def update_all(
+        self,
+        *,
+        strategy: UpdateStrategy = "incremental",
+        on_progress: Callable[[BatchProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: Literal[True],
+    ) -> UpdatePlan: ...
+
+    async def update_all(
+        self,
+        *,
+        strategy: UpdateStrategy = "incremental",
+        on_progress: Callable[[BatchProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: bool = False,
+    ) -> BatchReport | UpdatePlan:
+        """Update every session that needs it; with ``strategy="full"`` re-pack every one.
+
+        Several are worked on at once, level 1 first. The caps hold for all of them together. One
+        that was cut off, or met a cap, is gone on with by the next. What ends one session's update
+        is told in the report and does not end the others'.
+        """
+        arguments.one_of(strategy, "strategy", ("incremental", "full"))
+        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        if on_progress is not None:
+            arguments.function(on_progress, "on_progress")
+        arguments.switch(dry_run, "dry_run")
+        parts = self._parts
+        return await run_update_all(
+            parts.opened(),
+            llm=parts.llm,
+            fallback=parts.fallback,
+            prompts=parts.prompts,
+            allowances=parts.allowances,
+            strategy=strategy,
+            on_progress=on_progress,
+            max_calls=max_calls,
+            max_tokens=max_tokens,
+            deadline=deadline,
+            dry_run=dry_run,
+        )
+
+    def worker(
+        self,
+        *,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        poll: float = 1.0,
+    ) -> AsyncWorker:
+        """Make a background worker over all sessions of this tenant. Does no I/O.
+
+        It is begun by ``async with`` or ``start()``, and stopped with this memory at the latest.
+        The caps (``deadline`` in seconds after the start) hold for all that it does; ``poll`` is
+        how often it looks for new work, in seconds. Several, in one process or in many, share it.
+        """
+        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        parts = self._parts
+        worker = AsyncWorker(
+            parts.opened(),
+            llm=parts.llm,
+            fallback=parts.fallback,
+            prompts=parts.prompts,
+            allowances=parts.allowances,
+            max_calls=max_calls,
+            max_tokens=max_tokens,
+            deadline=deadline,
+            poll=arguments.seconds(poll, "poll"),
+        )
+        parts.workers.add(worker)
+        return worker
+
+    async def erase_session(self, session_id: str, *, forks: Forks = "all") -> Receipt:
+        """Erase a session with all that is kept of it; say what went.
+
+        With ``forks="all"`` its own messages go in the sessions that were forked from it too.
+
+        Raises NotFoundError.
+        """
+        name = check_name(session_id, what="session id")
+        return await change.erase_session(self._parts.opened(), name, forks=forks)
+
+    async def erase_tenant(self) -> Receipt:
+        """Erase everything that is kept for this tenant, its journal too; say what went."""
+        return await change.erase_tenant(self._parts.opened())
 
     async def check(self) -> CheckReport:
         """Read everything that is kept for this tenant and verify the promises that it can show.
 
         Nothing is written. What cannot be seen in what is stored is named in ``not_shown``.
         """
-        return await run_check(self._shared.opened())
+        return await run_check(self._parts.opened())
 
     async def close(self) -> None:
         """Wait up to the drain time for background work, then close the store.
 
         What was not finished stays pending; the next update makes it.
         """
-        shared = self._shared
-        if shared.closed:
+        parts = self._parts
+        if parts.closed:
             return
-        shared.closed = True
-        if shared.background:
-            drain = shared.handle.update_policy.drain
-            _, left = await asyncio.wait(shared.background, timeout=drain)
+        parts.closed = True
+        await asyncio.gather(*(worker.stop() for worker in list(parts.workers)))
+        if parts.background:
+            drain = parts.handle.update_policy.drain
+            _, left = await asyncio.wait(parts.background, timeout=drain)
             for task in left:
                 task.cancel()
             if left:
@@ -205,7 +321,7 @@ class AsyncMemory:
 
     @property
     def _handle(self) -> Handle:
-        return self._shared.handle
+        return self._parts.handle
 
 
 class _Opening:

@@ -7,76 +7,47 @@ same, blocking.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, overload
 
-from hiermem.config import ExtractionOptions
+from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core import arguments
+from hiermem.core.change import OnEdit
+from hiermem.core.erasing import Forks
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.core.prompt import PromptTemplate
+from hiermem.core.receipts import EditReport, Receipt
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
+from hiermem.core.text import MAX_NAME, check, check_name
 from hiermem.engine import append as ingest
-from hiermem.engine import feedback, journal, tree
-from hiermem.engine.append import About, Messages
-from hiermem.engine.context import ContextWindowManager, Strategy
+from hiermem.engine import change, feedback, journal, remake, tree
+from hiermem.engine.append import About, Messages, Seen
+from hiermem.engine.context import Strategy
 from hiermem.engine.graph import tri_vector
-from hiermem.engine.handle import Handle, config_from
+from hiermem.engine.handle import Handle
 from hiermem.engine.metrics import metrics as measure
+from hiermem.engine.sharing import Shared
 from hiermem.engine.tree import SessionStatus, Tree
+from hiermem.engine.update import Strategy as UpdateStrategy
 from hiermem.engine.update import update as run_update
-from hiermem.errors import MemoryClosedError, UsageError
+from hiermem.errors import UsageError
 from hiermem.extractor import SemanticGraphExtractor
-from hiermem.protocols import LLM, RunRecord
+from hiermem.parts import Parts
+from hiermem.protocols import RunRecord
 from hiermem.trivector import TriVector
-from hiermem.types import StoredMessage, Summary
+from hiermem.types import Content, StoredMessage, Summary
 
-__all__ = ["AsyncSession", "Shared"]
-
-_log = logging.getLogger("hiermem.memory")
-
-
-@dataclass(slots=True)
-class Shared:
-    """What a memory shares with its sessions: the parts, and the work that goes on behind them."""
-
-    handle: Handle
-    llm: LLM
-    fallback: LLM
-    prompts: Mapping[str, PromptTemplate | str]
-    manager: ContextWindowManager
-    background: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
-    closed: bool = False
-
-    def opened(self) -> Handle:
-        """Give the handle. Raises MemoryClosedError where the memory was closed."""
-        if self.closed:
-            raise MemoryClosedError("this memory was closed; open it again")
-        return self.handle
-
-    def behind(self, work: Awaitable[Any]) -> None:
-        """Let ``work`` go on in the background; its failure is logged, the work stays pending."""
-
-        async def run() -> None:
-            try:
-                await work
-            except Exception:  # noqa: BLE001 - nobody awaits it; the log is where it goes
-                _log.exception("a background update failed; what it had to make stays pending")
-
-        task = asyncio.get_running_loop().create_task(run())
-        self.background.add(task)
-        task.add_done_callback(self.background.discard)
+__all__ = ["AsyncSession"]
 
 
 def _check_update(
     *,
     level: Any,
+    strategy: Any,
     wait: Any,
     on_progress: Any,
     max_calls: Any,
@@ -87,23 +58,23 @@ def _check_update(
     """Refuse arguments of an update that mean nothing. Raises UsageError."""
     if level is not None:
         arguments.whole(level, "level", least=1)
-    if max_calls is not None:
-        arguments.whole(max_calls, "max_calls")
-    if max_tokens is not None:
-        arguments.whole(max_tokens, "max_tokens")
-    if deadline is not None:
-        arguments.seconds(deadline, "deadline")
+    arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
     if on_progress is not None:
         arguments.function(on_progress, "on_progress")
+    arguments.one_of(strategy, "strategy", ("incremental", "full"))
     arguments.switch(wait, "wait")
     arguments.switch(dry_run, "dry_run")
+    if strategy == "full" and level is not None:
+        raise UsageError("level goes with strategy='incremental'; a full re-pack makes all levels")
+    if strategy == "full" and not wait and not dry_run:
+        raise UsageError("a full re-pack is waited for; leave wait=True, or give it a task")
 
 
 class AsyncSession:
     """One conversation: messages go in, summaries grow over them, contexts come out."""
 
-    def __init__(self, shared: Shared, about: About) -> None:
-        self._shared = shared
+    def __init__(self, parts: Parts, about: About) -> None:
+        self._parts = parts
         self._about = about
 
     @property
@@ -113,7 +84,7 @@ class AsyncSession:
 
     @property
     def _handle(self) -> Handle:
-        return self._shared.opened()
+        return self._parts.opened()
 
     async def append(self, *messages: Messages) -> list[int]:
         """Append messages (or iterables of them), all or none; give their indices in order.
@@ -131,6 +102,7 @@ class AsyncSession:
         self,
         level: int | None = None,
         *,
+        strategy: UpdateStrategy = "incremental",
         wait: bool = True,
         on_progress: Callable[[UpdateProgress], object] | None = None,
         max_calls: int | None = None,
@@ -144,6 +116,7 @@ class AsyncSession:
         self,
         level: int | None = None,
         *,
+        strategy: UpdateStrategy = "incremental",
         wait: bool = True,
         on_progress: Callable[[UpdateProgress], object] | None = None,
         max_calls: int | None = None,
@@ -156,6 +129,7 @@ class AsyncSession:
         self,
         level: int | None = None,
         *,
+        strategy: UpdateStrategy = "incremental",
         wait: bool = True,
         on_progress: Callable[[UpdateProgress], object] | None = None,
         max_calls: int | None = None,
@@ -163,7 +137,11 @@ class AsyncSession:
         deadline: float | None = None,
         dry_run: bool = False,
     ) -> UpdateReport | UpdatePlan:
-        """Make the summaries that are missing, lowest level first; give what was done.
+        """Make what is missing or out of date, lowest level first; give what was done.
+
+        ``strategy="full"`` re-packs the whole session under the present configuration (the memory's
+        where it was given one, else the session's own) beside the tree that serves, which the new
+        one replaces when all of it is made; one that ended early is gone on with by the next.
 
         ``level`` limits it to that level and those below. With ``wait=False`` level 1 is made now
         and the rest in the background. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds) end
@@ -172,6 +150,7 @@ class AsyncSession:
         """
         _check_update(
             level=level,
+            strategy=strategy,
             wait=wait,
             on_progress=on_progress,
             max_calls=max_calls,
@@ -180,9 +159,10 @@ class AsyncSession:
             dry_run=dry_run,
         )
         if dry_run:
-            plan: UpdatePlan = await self._run(self._handle, level, dry_run=True)
+            plan: UpdatePlan = await self._run(self._handle, level, strategy=strategy, dry_run=True)
             return plan
         limits: dict[str, Any] = {
+            "strategy": strategy,
             "on_progress": on_progress,
             "max_calls": max_calls,
             "max_tokens": max_tokens,
@@ -202,23 +182,27 @@ class AsyncSession:
                 limits["max_tokens"] = max(0, max_tokens - report.tokens)
             if deadline is not None:
                 limits["deadline"] = max(0.0, deadline - (time.monotonic() - began))
-            self._shared.behind(self._run(self._handle, level, **limits))
+            self._parts.behind(self._run(self._handle, level, **limits))
         return report
 
-    async def _run(self, handle: Handle, level: int | None, **settings: Any) -> Any:
-        shared = self._shared
+    async def _run(
+        self, handle: Handle, level: int | None, *, strategy: UpdateStrategy, **settings: Any
+    ) -> Any:
+        parts = self._parts
         record = await handle.record(self._about.id)
         return await run_update(
             handle.store,
             self._about.id,
-            llm=shared.llm,
-            fallback=shared.fallback,
+            llm=parts.llm,
+            fallback=parts.fallback,
             counter=handle.counter,
-            config=config_from(record.config),
+            config=handle.config_for(record, repack=strategy == "full"),
             policy=handle.update_policy,
-            prompts=shared.prompts,
+            prompts=parts.prompts,
             now=handle.clock,
             level=level,
+            strategy=strategy,
+            shared=Shared(allowances=parts.allowances),
             **settings,
         )
 
@@ -249,7 +233,7 @@ class AsyncSession:
             tools=arguments.tool_schemas(tools),
         )
         self._handle  # noqa: B018 - refuses a closed memory
-        return await self._shared.manager.select_optimal_context(
+        return await self._parts.manager.select_optimal_context(
             self._about.id,
             budget,
             strategy=strategy,
@@ -276,14 +260,9 @@ class AsyncSession:
             raise UsageError(f"options is {type(options).__name__}; it must be ExtractionOptions")
         if on_progress is not None:
             arguments.function(on_progress, "on_progress")
-        if max_calls is not None:
-            arguments.whole(max_calls, "max_calls")
-        if max_tokens is not None:
-            arguments.whole(max_tokens, "max_tokens")
-        if deadline is not None:
-            arguments.seconds(deadline, "deadline")
-        shared = self._shared
-        extractor = SemanticGraphExtractor.over(self._handle, shared.llm, shared.prompts)
+        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        parts = self._parts
+        extractor = SemanticGraphExtractor.over(self._handle, parts.llm, parts.prompts)
         return await extractor.execute_tri_vector_extraction(
             self._about.id,
             options,
@@ -302,6 +281,89 @@ class AsyncSession:
     ) -> tuple[Summary | StoredMessage, ...]:
         """Go ``depth`` levels down from a summary or its id; None goes to the messages."""
         return await tree.expand(self._handle, self._about.id, node, depth)
+
+    async def edit(self, index: int, content: Content, *, on_edit: OnEdit = "flag") -> EditReport:
+        """Replace the content of a message; what it said before stays readable as a version.
+
+        Windows keep their bounds. ``on_edit="flag"`` marks the summaries above it as stale, which
+        go on serving; with "rebuild" the next update makes them anew, as far up as their texts
+        come out different.
+
+        Raises NotFoundError, SessionClosedError, MessageWithdrawnError where it was erased or
+        quarantined, InvalidMessageError and InvalidTextError; in each case nothing was written.
+        """
+        return await change.edit(
+            self._handle,
+            self._about.id,
+            index,
+            content,
+            on_edit=on_edit,
+            on_bad_text=self._about.on_bad_text,
+        )
+
+    async def versions(self, index: int) -> tuple[StoredMessage, ...]:
+        """Give what a message was before its edits, oldest first; () where it was not edited."""
+        return await tree.versions(self._handle, self._about.id, index)
+
+    async def erase(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+        """Erase messages, and everything that was made of them, for good; say what went.
+
+        An empty message stays in each one's place. With ``forks="all"`` the sessions that share
+        them lose them too; "keep" leaves those alone, and the receipt names them.
+
+        Raises NotFoundError where there is no such message; nothing was erased then.
+        """
+        return await change.erase(self._handle, self._about.id, indices, forks=forks)
+
+    async def quarantine(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+        """Take messages out of everything that is made of them; they stay readable as they are.
+
+        Against input that should never have been believed. Raises NotFoundError.
+        """
+        return await change.quarantine(self._handle, self._about.id, indices, forks=forks)
+
+    async def fork(
+        self, new_id: str, *, at: int | None = None, title: str | None = None
+    ) -> AsyncSession:
+        """Begin a session that shares this one's messages before ``at`` (None: all of them).
+
+        What was sealed before ``at`` keeps its summaries, without a model call.
+
+        Raises UsageError where a session of that id exists, NotFoundError for an ``at`` beyond the
+        end.
+        """
+        about = replace(
+            self._about,
+            id=check_name(new_id, what="new_id"),
+            title=None if title is None else check(title, what="title", cap=MAX_NAME),
+            participants=(),
+            seen=Seen(),
+        )
+        from hiermem.engine import forking
+
+        await forking.fork(self._handle, self._about.id, about.id, at=at, title=about.title)
+        return AsyncSession(self._parts, about)
+
+    async def recompress(self, level: int, span: tuple[int, int] | None = None) -> tuple[str, ...]:
+        """Ask for new texts of a level's summaries; give the ids of those that are marked.
+
+        ``span`` is a range of message indices, (start, stop): those that cover any of it; None
+        means all. The next update makes them; until then the texts that they have serve.
+        """
+        arguments.whole(level, "level", least=1)
+        given = None if span is None else arguments.stretch(span, "span")
+        return await remake.recompress(self._handle, self._about.id, level, given)
+
+    async def reconfigure(self, config: HierarchyConfig) -> None:
+        """Seal and group what comes from now on under another configuration.
+
+        What is sealed stays as it is; ``update(strategy="full")`` re-packs that too.
+
+        Raises SessionClosedError.
+        """
+        if not isinstance(config, HierarchyConfig):
+            raise UsageError(f"config is {type(config).__name__}; it must be a HierarchyConfig")
+        await remake.reconfigure(self._handle, self._about.id, config)
 
     async def messages(self, start: int = 0, stop: int | None = None) -> list[StoredMessage]:
         """Give the messages from ``start`` up to and without ``stop``, verbatim."""

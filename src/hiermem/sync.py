@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
 
 from hiermem.config import HierarchyConfig
+from hiermem.core.batch import BatchProgress, BatchReport, WorkerStatus
 from hiermem.core.checking import CheckReport
+from hiermem.core.erasing import Forks
 from hiermem.core.graph import GraphEntity, Mention, Neighbour
 from hiermem.core.journal import RunReport
+from hiermem.core.plan import UpdatePlan
+from hiermem.core.receipts import Receipt
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.graph import AsyncGraph
+from hiermem.engine.update import Strategy as UpdateStrategy
+from hiermem.engine.worker import Worker as AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.memory import AsyncMemory, ModelLike
 from hiermem.portal import Portal
@@ -25,7 +31,7 @@ from hiermem.sync_session import Session
 from hiermem.trivector import EntityType
 from hiermem.types import SessionRecord
 
-__all__ = ["Graph", "Memory", "Session"]
+__all__ = ["Graph", "Memory", "Session", "Worker"]
 
 
 class Memory:
@@ -138,6 +144,82 @@ class Memory:
         """Give one run with the state of each summary or chunk that it called a model for."""
         return self._portal.call(self._memory.run(run_id))
 
+    @overload
+    def update_all(
+        self,
+        *,
+        strategy: UpdateStrategy = "incremental",
+        on_progress: Callable[[BatchProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: Literal[False] = False,
+    ) -> BatchReport: ...
+
+    @overload
+    def update_all(
+        self,
+        *,
+        strategy: UpdateStrategy = "incremental",
+        on_progress: Callable[[BatchProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: Literal[True],
+    ) -> UpdatePlan: ...
+
+    def update_all(
+        self,
+        *,
+        strategy: UpdateStrategy = "incremental",
+        on_progress: Callable[[BatchProgress], object] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        dry_run: bool = False,
+    ) -> BatchReport | UpdatePlan:
+        """Update every session that needs it; with ``strategy="full"`` re-pack every one.
+
+        ``on_progress`` is called on the memory's own thread.
+        """
+        settings: dict[str, Any] = {
+            "strategy": strategy,
+            "on_progress": on_progress,
+            "max_calls": max_calls,
+            "max_tokens": max_tokens,
+            "deadline": deadline,
+            "dry_run": dry_run,
+        }
+        work: Coroutine[Any, Any, BatchReport | UpdatePlan]
+        work = self._memory.update_all(**settings)
+        return self._portal.call(work)
+
+    def worker(
+        self,
+        *,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        poll: float = 1.0,
+    ) -> Worker:
+        """Make a background worker over all sessions of this tenant. Does no I/O.
+
+        It is begun by ``with`` or ``start()``, and stopped with this memory at the latest. It works
+        on the memory's own thread, beside the calls of others.
+        """
+        inner = self._memory.worker(
+            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, poll=poll
+        )
+        return Worker(self._portal, inner)
+
+    def erase_session(self, session_id: str, *, forks: Forks = "all") -> Receipt:
+        """Erase a session with all that is kept of it; say what went."""
+        return self._portal.call(self._memory.erase_session(session_id, forks=forks))
+
+    def erase_tenant(self) -> Receipt:
+        """Erase everything that is kept for this tenant, its journal too; say what went."""
+        return self._portal.call(self._memory.erase_tenant())
+
     def check(self) -> CheckReport:
         """Read everything that is kept for this tenant and verify the promises it can show."""
         return self._portal.call(self._memory.check())
@@ -164,6 +246,73 @@ class Memory:
 
 async def _built(**parts: Any) -> AsyncMemory:
     return AsyncMemory(**parts)
+
+
+class Worker:
+    """A background worker over one tenant's sessions, blocking. See AsyncWorker.
+
+    Use ``with``, or start() and stop(). It works on its memory's own thread.
+    """
+
+    def __init__(self, portal: Portal, worker: AsyncWorker) -> None:
+        self._portal = portal
+        self._worker = worker
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Tell what it is doing, and has done."""
+
+        async def ask() -> WorkerStatus:
+            return self._worker.status
+
+        return self._portal.call(ask())
+
+    def start(self) -> None:
+        """Begin. Raises UsageError where it was started before."""
+        self._portal.call(self._worker.start())
+
+    def wake(self) -> None:
+        """Look for work now rather than at the next look."""
+
+        async def ask() -> None:
+            self._worker.wake()
+
+        self._portal.call(ask())
+
+    def pause(self) -> None:
+        """Begin nothing any more; returns when what was in flight is committed."""
+        self._portal.call(self._worker.pause())
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+
+        async def ask() -> None:
+            self._worker.resume()
+
+        self._portal.call(ask())
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until all that can be made now is made; say whether nothing at all is left."""
+        return self._portal.call(self._worker.drain(timeout))
+
+    def stop(self, timeout: float | None = None) -> None:
+        """End. Calls in flight are waited for up to ``timeout`` seconds, the drain time if None."""
+        self._portal.call(self._worker.stop(timeout))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        except MemoryClosedError:
+            return  # it was stopped with its memory
 
 
 class Graph:

@@ -6,24 +6,28 @@ where nobody else is writing, since waking two threads takes as long as the writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, overload
 
-from hiermem.config import ExtractionOptions
+from hiermem.config import ExtractionOptions, HierarchyConfig
+from hiermem.core.change import OnEdit
+from hiermem.core.erasing import Forks
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.receipts import EditReport, Receipt
 from hiermem.core.selection import ContextSelection, ShownSummary
 from hiermem.engine import append as ingest
 from hiermem.engine.append import Messages
 from hiermem.engine.context import Strategy
 from hiermem.engine.tree import SessionStatus, Tree
+from hiermem.engine.update import Strategy as UpdateStrategy
 from hiermem.portal import Portal
 from hiermem.protocols import RunRecord
 from hiermem.session import AsyncSession
 from hiermem.trivector import TriVector
-from hiermem.types import StoredMessage, Summary
+from hiermem.types import Content, StoredMessage, Summary
 
 __all__ = ["Session"]
 
@@ -53,6 +57,7 @@ class Session:
         self,
         level: int | None = None,
         *,
+        strategy: UpdateStrategy = "incremental",
         wait: bool = True,
         on_progress: Callable[[UpdateProgress], object] | None = None,
         max_calls: int | None = None,
@@ -66,6 +71,7 @@ class Session:
         self,
         level: int | None = None,
         *,
+        strategy: UpdateStrategy = "incremental",
         wait: bool = True,
         on_progress: Callable[[UpdateProgress], object] | None = None,
         max_calls: int | None = None,
@@ -78,6 +84,7 @@ class Session:
         self,
         level: int | None = None,
         *,
+        strategy: UpdateStrategy = "incremental",
         wait: bool = True,
         on_progress: Callable[[UpdateProgress], object] | None = None,
         max_calls: int | None = None,
@@ -85,12 +92,15 @@ class Session:
         deadline: float | None = None,
         dry_run: bool = False,
     ) -> UpdateReport | UpdatePlan:
-        """Make the summaries that are missing, lowest level first; give what was done.
+        """Make what is missing or out of date, lowest level first; give what was done.
+
+        ``strategy="full"`` re-packs the whole session.
 
         ``on_progress`` is called on the memory's own thread, which does nothing else meanwhile: it
         must return soon, must not block, and cannot call this memory (that raises UsageError).
         """
         settings: dict[str, Any] = {
+            "strategy": strategy,
             "wait": wait,
             "on_progress": on_progress,
             "max_calls": max_calls,
@@ -164,6 +174,35 @@ class Session:
     ) -> tuple[Summary | StoredMessage, ...]:
         """Go ``depth`` levels down from a summary or its id; None goes to the messages."""
         return self._portal.call(self._session.expand(node, depth))
+
+    def edit(self, index: int, content: Content, *, on_edit: OnEdit = "flag") -> EditReport:
+        """Replace the content of a message; what it said before stays readable as a version."""
+        return self._portal.call(self._session.edit(index, content, on_edit=on_edit))
+
+    def versions(self, index: int) -> tuple[StoredMessage, ...]:
+        """Give what a message was before its edits, oldest first; () where it was not edited."""
+        return self._portal.call(self._session.versions(index))
+
+    def erase(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+        """Erase messages, and everything that was made of them, for good; say what went."""
+        return self._portal.call(self._session.erase(indices, forks=forks))
+
+    def quarantine(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+        """Take messages out of everything that is made of them; they stay readable as they are."""
+        return self._portal.call(self._session.quarantine(indices, forks=forks))
+
+    def fork(self, new_id: str, *, at: int | None = None, title: str | None = None) -> Session:
+        """Begin a session that shares this one's messages before ``at`` (None: all of them)."""
+        inner = self._portal.call(self._session.fork(new_id, at=at, title=title))
+        return Session(self._portal, inner)
+
+    def recompress(self, level: int, span: tuple[int, int] | None = None) -> tuple[str, ...]:
+        """Ask for new texts of a level's summaries; give the ids of those that are marked."""
+        return self._portal.call(self._session.recompress(level, span))
+
+    def reconfigure(self, config: HierarchyConfig) -> None:
+        """Seal and group what comes from now on under another configuration."""
+        self._portal.call(self._session.reconfigure(config))
 
     def messages(self, start: int = 0, stop: int | None = None) -> list[StoredMessage]:
         """Give the messages from ``start`` up to and without ``stop``, verbatim."""

@@ -37,7 +37,32 @@ NOT_A_COUNT = ("1", -1, 1.5, True, math.nan)
 NOT_A_NAME = (5, None, "", "\ud800", "x\0", "n" * 513)
 
 SESSION_CALLS = {
+    "edit": {
+        "index": (*NOT_A_COUNT, None, 10**30),
+        "content": (5, None, b"x", "\ud800", "x\0", ["x"]),
+        "on_edit": ("bogus", 5, None, ["flag"]),
+    },
+    "versions": {"index": (*NOT_A_COUNT, None, 10**30)},
+    "erase": {
+        "indices": (5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30]),
+        "forks": ("bogus", 5, None, ["all"]),
+    },
+    "quarantine": {
+        "indices": (5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30]),
+        "forks": ("bogus", 5, None, ["all"]),
+    },
+    "fork": {
+        "new_id": (*NOT_A_NAME, "s"),
+        "at": (*NOT_A_COUNT, 10**30),
+        "title": (5, "\ud800", "t" * 513),
+    },
+    "recompress": {
+        "level": ("x", 0, -1, 1.5, True, None),
+        "span": (5, "01", (1,), (1, 2, 3), (2, 1), (-1, 2), ("0", "1"), (0.0, 1.0), {0: 1}),
+    },
+    "reconfigure": {"config": (5, None, {}, "tokens")},
     "update": {
+        "strategy": ("bogus", 5, None, ["full"]),
         "level": ("1", 0, -1, 1.5, True, math.nan),
         "wait": NOT_A_SWITCH,
         "on_progress": (5, "print"),
@@ -90,6 +115,21 @@ MEMORY_CALLS = {
     },
     "runs": SESSION_CALLS["runs"],
     "run": {"run_id": (*NOT_A_NAME, "no-such-run")},
+    "update_all": {
+        name: values
+        for name, values in SESSION_CALLS["update"].items()
+        if name not in ("level", "wait")
+    },
+    "worker": {
+        "max_calls": NOT_A_COUNT,
+        "max_tokens": NOT_A_COUNT,
+        "deadline": SESSION_CALLS["update"]["deadline"],
+        "poll": (*SESSION_CALLS["update"]["deadline"], None),
+    },
+    "erase_session": {
+        "session_id": (*NOT_A_NAME, "no-such-session"),
+        "forks": ("bogus", 5, None, ["all"]),
+    },
 }
 PARTS = {
     "tenant": NOT_A_NAME,
@@ -105,6 +145,12 @@ NEEDED = {
     "expand": {"node": "L1.0"},
     "session": {"session_id": "s"},
     "feedback": {"target": "L1.0", "score": 0.5},
+    "edit": {"index": 0, "content": "x"},
+    "erase": {"indices": [0]},
+    "quarantine": {"indices": [0]},
+    "fork": {"new_id": "f"},
+    "recompress": {"level": 1},
+    "erase_session": {"session_id": "s"},
 }
 
 

@@ -8,7 +8,7 @@ its value. Texts are checked by ``hiermem.core.text``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from hiermem.errors import UsageError
 from hiermem.protocols import Store, TokenCounter
 
 __all__ = [
+    "caps",
     "counter_of",
     "function",
     "moment",
@@ -26,6 +27,7 @@ __all__ = [
     "seconds",
     "share",
     "store_of",
+    "stretch",
     "switch",
     "system_prompt",
     "tool_schemas",
@@ -64,6 +66,26 @@ def share(value: Any, what: str) -> float:
     if not 0 <= value <= 1:
         raise UsageError(f"{what} must be a number from 0 to 1")
     return float(value)
+
+
+def stretch(value: Any, what: str) -> tuple[int, int]:
+    """Give a half-open range of whole numbers, (start, stop)."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
+        raise UsageError(f"{what} is {type(value).__name__}; it must be (start, stop)")
+    if len(value) != 2:
+        raise UsageError(f"{what} has {len(value)} numbers; it must be (start, stop)")
+    start = whole(value[0], f"the start of {what}")
+    return start, whole(value[1], f"the stop of {what}", least=start)
+
+
+def caps(*, max_calls: Any, max_tokens: Any, deadline: Any) -> None:
+    """Refuse caps of a run that mean nothing. Raises UsageError."""
+    if max_calls is not None:
+        whole(max_calls, "max_calls")
+    if max_tokens is not None:
+        whole(max_tokens, "max_tokens")
+    if deadline is not None:
+        seconds(deadline, "deadline")
 
 
 def switch(value: Any, what: str) -> bool:

@@ -24,7 +24,7 @@ from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClo
 from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot
 from hiermem.types import Message, SessionRecord, StoredMessage
 
-__all__ = ["About", "append", "append_here", "close", "flatten", "flush", "reopen", "tick"]
+__all__ = ["About", "Seen", "append", "append_here", "close", "flatten", "flush", "reopen", "tick"]
 
 Messages: TypeAlias = Message | Iterable[Message]
 #: Above this many characters in one call, preparing it would hold up the event loop.
@@ -32,7 +32,7 @@ _LONG = 50_000
 
 
 @dataclass(slots=True)
-class _Seen:
+class Seen:
     """The record's texts as they were last seen, so that an append need not read or parse them.
 
     Only ever a saving: what the transaction finds is compared with it.
@@ -50,7 +50,7 @@ class About:
     title: str | None = None
     participants: tuple[str, ...] = ()
     on_bad_text: Literal["refuse", "replace"] = "refuse"
-    seen: _Seen = field(default_factory=_Seen, compare=False, repr=False)
+    seen: Seen = field(default_factory=Seen, compare=False, repr=False)
 
 
 @dataclass(slots=True)

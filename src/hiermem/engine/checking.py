@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, Final
 
 from hiermem.core import checking
+from hiermem.core.batch import BATCH_SUBJECT
 from hiermem.core.build import Build
 from hiermem.core.checking import CheckReport, Finding, Told
 from hiermem.core.inputs import (
@@ -322,7 +323,7 @@ async def _strangers(handle: Handle) -> list[Finding]:
     attempts = await handle.store.attempts(limit=_MANY)
     scopes: dict[str, str] = {attempt.session_id: "a journalled call" for attempt in attempts}
     for run in await handle.store.runs(limit=_MANY):
-        if run.kind in ("update", "extraction", "embedding"):
+        if run.kind in ("update", "extraction", "embedding") and run.subject != BATCH_SUBJECT:
             scopes.setdefault(run.subject, "a journalled run")
     for kind in _SCOPED:
         for record in await handle.store.records(kind, limit=_MANY):

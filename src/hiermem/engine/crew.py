@@ -13,7 +13,7 @@ from typing import Any
 
 from hiermem.core.prompt import PromptTemplate
 from hiermem.engine.allowance import Allowances
-from hiermem.engine.handle import Handle, config_from
+from hiermem.engine.handle import Handle
 from hiermem.engine.hands import Hands, Seat
 from hiermem.engine.sharing import Rests, Shared, pace_of
 from hiermem.engine.spending import Pace, Purse
@@ -100,7 +100,7 @@ class Crew:
                 llm=self.llm,
                 fallback=self.fallback,
                 counter=handle.counter,
-                config=(handle.config if strategy == "full" else config_from(stint.record.config)),
+                config=handle.config_for(stint.record, repack=strategy == "full"),
                 strategy=strategy,
                 policy=handle.update_policy,
                 prompts=self.prompts,

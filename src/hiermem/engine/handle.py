@@ -50,6 +50,8 @@ class Handle:
     update_policy: UpdatePolicy = field(default_factory=UpdatePolicy)
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
     clock: Callable[[], datetime] = utc_now
+    #: Whether ``config`` was asked for, or is only what a new session gets where none was.
+    configured: bool = True
     _key: bytes | None = None
     _warned: set[str] = field(default_factory=set)
 
@@ -87,6 +89,14 @@ class Handle:
                 "which differs from the one given now",
                 record.id,
             )
+
+    def config_for(self, record: SessionRecord, *, repack: bool = False) -> HierarchyConfig:
+        """Give the configuration that a session is updated, or re-packed, under.
+
+        Nobody's session is re-packed under a default: where this handle was given no configuration
+        of its own, the session's stays.
+        """
+        return self.config if repack and self.configured else config_from(record.config)
 
     async def answer(self, session_id: str, reading: Reading[T]) -> T:
         """Run a reading decision to its end, supplying what it needs from the store."""

@@ -17,7 +17,16 @@ from hiermem.errors import NotFoundError, StoreCorruptError, UsageError
 from hiermem.protocols import LogEvent
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
 
-__all__ = ["SessionStatus", "Tree", "expand", "forest", "messages", "status", "summaries"]
+__all__ = [
+    "SessionStatus",
+    "Tree",
+    "expand",
+    "forest",
+    "messages",
+    "status",
+    "summaries",
+    "versions",
+]
 
 #: How many unfinished nodes of a level are counted before the count is given as "at least".
 _COUNTED = 10_000
@@ -121,6 +130,18 @@ async def messages(
     record = await handle.record(session_id)
     end = record.messages if stop is None else min(stop, record.messages)
     return await handle.messages(session_id, start, end) if start < end else []
+
+
+async def versions(handle: Handle, session_id: str, index: int) -> tuple[StoredMessage, ...]:
+    """Give what a message was before its edits, oldest first.
+
+    Raises NotFoundError where the session has no such message.
+    """
+    arguments.whole(index, "index")
+    record = await handle.record(session_id)
+    if index >= record.messages:
+        raise NotFoundError(f"session {session_id!r} has no message {index}")
+    return tuple(await handle.store.versions(session_id, index))
 
 
 async def summaries(handle: Handle, session_id: str, level: int | None) -> list[Summary]:
