@@ -28,6 +28,7 @@ from hiermem.types import Message, SizeUnit, StoredMessage
 
 __all__ = [
     "NOTHING", "Mid", "Scales", "Shift", "Told", "Weight", "configs_of", "marks_of", "overlaps_of",
+    "tree_of",
 ]  # fmt: skip
 
 
@@ -240,6 +241,19 @@ def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
     except (ValueError, TypeError, KeyError, RecursionError):
         raise StoreCorruptError(
             f"a {event.kind} in a session's log is not what hiermem wrote; the store is damaged"
+        ) from None
+
+
+def tree_of(event: LogEvent) -> int:
+    """Give the number of the tree that a re-pack let serve.
+
+    Raises StoreCorruptError where the event is not what hiermem wrote.
+    """
+    try:
+        return int(json.loads(event.detail)["tree"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise StoreCorruptError(
+            "a re-pack in a session's log is not what hiermem wrote; the store is damaged"
         ) from None
 
 

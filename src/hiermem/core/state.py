@@ -225,6 +225,30 @@ class SessionState:
         ordinals = (*ordinals[: level - 1], ordinals[level - 1] + count, *ordinals[level:])
         return replace(self, ordinals=ordinals)
 
+    def with_chars(self, real: Callable[[int, int], int]) -> SessionState:
+        """Give the state with every offset inside a message as ``real(index, offset)`` has it."""
+
+        def placed(root: Root) -> Root:
+            span = root.span
+            stop_char = span.stop_char
+            return replace(
+                root,
+                span=replace(
+                    span,
+                    start_char=real(span.start, span.start_char) if span.start_char else 0,
+                    stop_char=None if stop_char is None else real(span.stop - 1, stop_char),
+                ),
+            )
+
+        groups = tuple(pack([placed(root) for root in unpack(packed)]) for packed in self.groups)
+        threads = dict(self.threads)
+        for thread, (last, packed) in self.threads.items():
+            turns, window = Strand.unpack(packed)
+            if window.char:
+                char = real(window.content.begin, window.char)
+                threads[thread] = (last, Strand(turns, window._replace(char=char)).pack())
+        return replace(self, groups=groups, threads=threads)
+
     def in_unit(self, before: SizeUnit, after: SizeUnit) -> SessionState:
         """Give the state of a session whose sizes were in ``before`` and are to be in ``after``.
 
