@@ -70,7 +70,7 @@ class Editor:
             assert record.closed or stored.state != "live"
 
 
-@drawn(30)
+@drawn(100)
 @given(
     log=logs(),
     config=st.sampled_from(["tokens", "message", "chars", "grow"]),
@@ -146,7 +146,9 @@ async def test_rebuild_makes_one_node_a_level_anew_and_leaves_nothing_stale():
 async def test_a_window_that_comes_out_equal_ends_the_rebuilding():
     """Broken, early cut-off is lost: an edit that changes nothing above costs calls there."""
     desk = Desk()
-    told = FunctionLLM(lambda request: f"## Overview\n- level {request.level} says the same", name="m")
+    told = FunctionLLM(
+        lambda request: f"## Overview\n- level {request.level} says the same", name="m"
+    )
     await desk.say(messages(60))
     await desk.update(told)
     levels = []
