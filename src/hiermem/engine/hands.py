@@ -7,6 +7,7 @@ The one rule: there are never more than ``size`` in use, and who is next is deci
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from hiermem.core.schedule import Rota, Ticket
@@ -95,16 +96,20 @@ class Seat:
     """One session's access to the hands.
 
     ``taken`` counts how often it got one; ``level`` is the level of the newest that it asked for.
+    ``on_level`` is called when that changes, before it gets in line.
     """
 
     def __init__(self, hands: Hands, session_id: str) -> None:
         self._hands, self._session_id = hands, session_id
         self.taken = 0
         self.level = 1
+        self.on_level: Callable[[], object] = bool
 
     async def acquire(self, node: _Placed) -> bool:
         """Wait for a hand for ``node``."""
-        self.level = node.level
+        if self.level != node.level:
+            self.level = node.level
+            self.on_level()
         await self._hands.take(self._session_id, node.level, node.ordinal)
         self.taken += 1
         return True

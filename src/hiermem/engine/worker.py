@@ -52,6 +52,8 @@ _LONGEST_PARK: Final = 30.0
 _LEASED_PARK: Final = 4.0
 #: Seconds that something is left alone which only a raised cap or a repair will change.
 _LONG_PARK: Final = 300.0
+#: Turns without result after which a session is not taken for another worker's any more.
+_SURE: Final = 3
 #: Seconds between two looks at whether a worker is done.
 _LOOK: Final = 0.02
 
@@ -211,7 +213,8 @@ class Worker:
             await asyncio.wait([self._serving])
         drain = self._handle.update_policy.drain if timeout is None else timeout
         try:
-            await asyncio.wait_for(self._end_all("stop"), drain)
+            async with asyncio.timeout(drain):
+                await self._end_all("stop")
         except TimeoutError:
             tasks = [stint.task for stint in self._stints.values() if stint.task is not None]
             for task in tasks:
@@ -247,8 +250,8 @@ class Worker:
         return self._crew.purse.is_over() or self._capped
 
     async def _serve(self) -> None:
-        """Look for work and give it places, until cancelled."""
-        while True:
+        """Look for work and give it places, until the worker ends."""
+        while self._state in ("running", "paused"):
             self._wake.clear()
             if self._state == "running" and self._halted() is None:
                 if self._clock() >= self._next_look:
@@ -256,7 +259,8 @@ class Worker:
                 self._fill()
             try:
                 rest = max(_LOOK, min(self._poll, self._next_look - self._clock()))
-                await asyncio.wait_for(self._wake.wait(), rest)
+                async with asyncio.timeout(rest):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 
@@ -340,13 +344,15 @@ class Worker:
             if session_id is None:
                 return
             stint = self._crew.begin(session_id)
+            stint.seat.on_level = self._fill
             self._stints[session_id] = stint
             stint.task = asyncio.get_running_loop().create_task(self._run(stint))
         head = self._queue.head
-        if head is None or any(stint.ending for stint in self._stints.values()):
+        staying = [stint for stint in self._stints.values() if not stint.ending]
+        if head is None or not staying or len(self._stints) - len(staying) >= len(self._queue):
             return
         level, contested = head
-        last = max(self._stints.values(), key=lambda stint: (stint.seat.level, stint.seat.taken))
+        last = max(staying, key=lambda stint: (stint.seat.level, stint.seat.taken))
         if (last.seat.level > level and not contested) or last.seat.taken >= self._quantum:
             last.end("turn")
 
@@ -382,8 +388,10 @@ class Worker:
         elif report.by_level:
             self._parked.pop(session_id, None)
         elif stopped is None:
+            # Most likely another worker was faster; the next look will tell.
+            times = self._parked[session_id].times if session_id in self._parked else 0
             version = stint.record.version if stint.record else None
-            self._park(session_id, version=version)
+            self._park(session_id, version=version, leased=times < _SURE)
 
     def _park(
         self,
