@@ -1,4 +1,4 @@
-"""P7, P9, P10: a worker makes what has to be made, in order and in turns, and no more than it may."""
+"""P7, P9, P10: a worker makes what is to be made, in order and in turns, and no more than it may."""
 
 from __future__ import annotations
 
@@ -63,6 +63,14 @@ class Office:
     async def begun(self):
         """Give the (session, node) of every model call, in the order in which they were begun."""
         return [(each.session_id, each.node_id) for each in await self.tenant.attempts()]
+
+
+async def until(condition):
+    for _ in range(4000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came to that")
 
 
 def ordinal(node_id):
@@ -234,8 +242,7 @@ async def test_a_worker_whose_leases_were_given_away_commits_nothing_over_the_ot
     slow.complete = late
     quick = ScriptedLLM(remote=True, name="quick-1")
     async with office.worker(slow) as first:
-        while slow.calls < 3:
-            await asyncio.sleep(0.01)
+        await until(lambda: slow.calls >= 3)
         office.ahead += timedelta(seconds=31)
         async with office.worker(quick) as second:
             assert await second.drain(20)
@@ -265,8 +272,7 @@ async def test_after_a_pause_nothing_is_called_until_it_goes_on():
         await office.say(f"s{n}", 150)
     llm = ScriptedLLM(remote=True, latency=0.01)
     async with office.worker(llm) as worker:
-        while llm.calls < 10:
-            await asyncio.sleep(0.005)
+        await until(lambda: llm.calls >= 10)
         await worker.pause()
         called = llm.calls
         assert worker.status.state == "paused"
@@ -288,8 +294,7 @@ async def test_stopping_waits_for_calls_in_flight_and_commits_them():
     llm = ScriptedLLM(remote=True, latency=0.1)
     worker = office.worker(llm)
     await worker.start()
-    while llm.in_flight < 3:
-        await asyncio.sleep(0.005)
+    await until(lambda: llm.in_flight >= 3)
     await worker.stop()
     made = [node for node in await office.nodes("s") if node.status == "active"]
     assert len(made) == llm.calls == 3
@@ -302,8 +307,7 @@ async def test_stopping_cuts_off_what_takes_too_long_and_tells_so():
     stuck = FaultyLLM(ScriptedLLM(remote=True), ["never"] * 2)
     worker = office.worker(stuck)
     await worker.start()
-    while stuck.calls < 2:
-        await asyncio.sleep(0.005)
+    await until(lambda: stuck.calls >= 2)
     begun = time.monotonic()
     await worker.stop(0.1)
     assert time.monotonic() - begun < 5
@@ -415,8 +419,7 @@ async def test_a_session_erased_meanwhile_is_forgotten():
     await office.say("s", 150)
     llm = ScriptedLLM(remote=True, latency=0.02)
     async with office.worker(llm) as worker:
-        while llm.calls < 3:
-            await asyncio.sleep(0.005)
+        await until(lambda: llm.calls >= 3)
         await office.tenant.erase_all()
         assert await worker.drain(20)
         assert await worker.drain(20)
