@@ -14,7 +14,7 @@ from hiermem.protocols import Store, TenantStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing import DiedError, FaultPlan, FaultyStore, StoreConformance
 from hiermem.testing.faults import OPERATIONS, SITES
-from hiermem.testing.samples import attempt, run, write
+from hiermem.testing.samples import attempt, deciding, run, write
 from hiermem.types import Message
 
 
@@ -31,7 +31,7 @@ def test_every_operation_of_a_store_has_a_site_before_and_after_it():
         if inspect.iscoroutinefunction(member)
     }  # fmt: skip
     assert set(OPERATIONS) == methods
-    assert len(SITES) == 2 * len(methods) == 42
+    assert len(SITES) == 2 * len(methods) == 70
 
 
 async def _everything(store):
@@ -58,6 +58,20 @@ async def _everything(store):
 
     await tenant.put_records([RecordWrite("k", "s", "a", "")])
     await tenant.records("k")
+    await tenant.forks("s")
+    await tenant.transact(deciding())
+    await tenant.scrub()
+    await tenant.versions("s", 0)
+    await tenant.covering("s", "main", 0)
+    await tenant.outdated("s", 1, [], -1, 9)
+    await tenant.backlog()
+    await tenant.tally("s")
+    await tenant.run("r")
+    await tenant.spent()
+    await tenant.put_blocks("s", [], epoch=0)
+    await tenant.blocks("s", "index")
+    await tenant.drop_blocks("s", "index")
+    await tenant.erase_all()
     await tenant.put_view(ViewRecord("s", "v", ""))
     await tenant.view("s", "v")
 

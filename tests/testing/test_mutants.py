@@ -14,11 +14,13 @@ from typing import ClassVar
 import pytest
 from hypothesis import Phase, settings
 
+from hiermem.effects import Batch, Changes, NeedSession
 from hiermem.errors import HiermemError
-from hiermem.protocols import Changes
 from hiermem.stores.contract import check_record_writes
-from hiermem.stores.memory import MemoryStore, MemoryTenant
+from hiermem.stores.memory import MemoryStore, MemoryTenant, reads
+from hiermem.stores.memory.kept import KeptSession, KeptTenant
 from hiermem.testing import StoreConformance
+from hiermem.testing.samples import writing
 from hiermem.types import Message
 
 MUTANTS: dict[str, type] = {}
@@ -251,7 +253,7 @@ class CommitsBeforeChecking(MemoryTenant):
             changes = decide(snapshot)
             found = self._session(session_id)
             if found and changes.session:
-                found.nodes.update({node.id: node for node in changes.nodes})
+                found.tree().nodes.update({node.id: node for node in changes.nodes})
             return changes
 
         return await super().mutate(session_id, eager, keys=keys)
@@ -265,12 +267,8 @@ class WritesWithoutRecord(MemoryTenant):
         def written(snapshot):
             changes = decide(snapshot)
             if changes.session is None and changes.nodes:
-                from hiermem.stores.memory import _Session
-                from hiermem.testing.samples import writing
-
                 record = writing(session_id)(snapshot).session
-                _, kept = self._store.open_tenant(self._name)
-                kept.sessions.setdefault(session_id, _Session(record))
+                self._kept().sessions.setdefault(session_id, KeptSession(record))
             return changes
 
         return await super().mutate(session_id, written, keys=keys)
@@ -363,7 +361,7 @@ class SharesViews(MemoryTenant):
     """Keeps views by name alone."""
 
     async def view(self, session_id, name):
-        _, kept = self._store.open_tenant(self._name)
+        kept = self._kept()
         return next((view for (_, n), view in kept.views.items() if n == name), None)
 
 
@@ -414,8 +412,8 @@ class SortsSessions(MemoryTenant):
 class OrdersNodesAsTexts(MemoryTenant):
     """Puts L1.10 before L1.9."""
 
-    async def level(self, session_id, level, start, stop=None):
-        found = await super().level(session_id, level, start, stop)
+    async def level(self, session_id, level, start, stop=None, *, tree=None):
+        found = await super().level(session_id, level, start, stop, tree=tree)
         return sorted(found, key=lambda one: one.id)
 
 
@@ -423,9 +421,9 @@ class OrdersNodesAsTexts(MemoryTenant):
 class CountsProvisionalNodes(MemoryTenant):
     """Counts nodes that are not sealed."""
 
-    async def levels(self, session_id):
-        counts = await super().levels(session_id)
-        for one in await self.provisional(session_id):
+    async def levels(self, session_id, *, tree=None):
+        counts = await super().levels(session_id, tree=tree)
+        for one in await self.provisional(session_id, tree=tree):
             counts[one.level] = counts.get(one.level, 0) + 1
         return counts
 
@@ -434,17 +432,18 @@ class CountsProvisionalNodes(MemoryTenant):
 class AnswersNodesInStoredOrder(MemoryTenant):
     """Ignores the order of the ids asked for."""
 
-    async def nodes(self, session_id, ids):
+    async def nodes(self, session_id, ids, *, tree=None):
         found = self._session(session_id)
-        return [one for id_, one in found.nodes.items() if id_ in ids] if found else []
+        nodes = found.tree(tree).nodes if found else {}
+        return [one for id_, one in nodes.items() if id_ in ids]
 
 
 @mutant
 class OverlooksDirtyNodes(MemoryTenant):
     """Does not give active nodes that are dirty as unfinished."""
 
-    async def unfinished(self, session_id, level, after, limit):
-        found = await super().unfinished(session_id, level, after, 10_000)
+    async def unfinished(self, session_id, level, after, limit, *, tree=None):
+        found = await super().unfinished(session_id, level, after, 10_000, tree=tree)
         return [one for one in found if one.status != "active" or one.degraded][:limit]
 
 
@@ -452,45 +451,46 @@ class OverlooksDirtyNodes(MemoryTenant):
 class RepeatsTheLastUnfinished(MemoryTenant):
     """Takes ``after`` for the first ordinal wanted."""
 
-    async def unfinished(self, session_id, level, after, limit):
-        return await super().unfinished(session_id, level, after - 1, limit)
+    async def unfinished(self, session_id, level, after, limit, *, tree=None):
+        return await super().unfinished(session_id, level, after - 1, limit, tree=tree)
 
 
 @mutant
 class IgnoresVersions(MemoryTenant):
     """Writes a node whatever its version is."""
 
-    async def write_nodes(self, session_id, writes, *, attempts=()):
+    async def write_nodes(self, session_id, writes, *, attempts=(), tree=None):
         found = self._session(session_id)
+        nodes = found.tree(tree).nodes if found else {}
         free = [
             replace(
-                one, expected=found.nodes[one.node.id].version,
-                node=replace(one.node, version=found.nodes[one.node.id].version + 1),
+                one, expected=nodes[one.node.id].version,
+                node=replace(one.node, version=nodes[one.node.id].version + 1),
             )
-            if found and one.node.id in found.nodes and one.node.version == one.expected + 1
+            if one.node.id in nodes and one.node.version == one.expected + 1
             else one
             for one in writes
         ]  # fmt: skip
-        return await super().write_nodes(session_id, free, attempts=attempts)
+        return await super().write_nodes(session_id, free, attempts=attempts, tree=tree)
 
 
 @mutant
 class IgnoresInputs(MemoryTenant):
     """Does not look whether the inputs still serve."""
 
-    async def write_nodes(self, session_id, writes, *, attempts=()):
+    async def write_nodes(self, session_id, writes, *, attempts=(), tree=None):
         free = [replace(one, inputs=()) for one in writes]
-        return await super().write_nodes(session_id, free, attempts=attempts)
+        return await super().write_nodes(session_id, free, attempts=attempts, tree=tree)
 
 
 @mutant
 class JournalsOnlySuccess(MemoryTenant):
     """Records attempts only where a write was applied."""
 
-    async def write_nodes(self, session_id, writes, *, attempts=()):
-        applied = await super().write_nodes(session_id, writes)
+    async def write_nodes(self, session_id, writes, *, attempts=(), tree=None):
+        applied = await super().write_nodes(session_id, writes, tree=tree)
         if any(applied) or not writes:
-            await super().write_nodes(session_id, [], attempts=attempts)
+            await super().write_nodes(session_id, [], attempts=attempts, tree=tree)
         return applied
 
 
@@ -498,16 +498,16 @@ class JournalsOnlySuccess(MemoryTenant):
 class AppliesAllOrNone(MemoryTenant):
     """Applies no write of a call where one does not hold."""
 
-    async def write_nodes(self, session_id, writes, *, attempts=()):
+    async def write_nodes(self, session_id, writes, *, attempts=(), tree=None):
         found = self._session(session_id)
-        nodes = found.nodes if found else {}
+        nodes = found.tree(tree).nodes if found else {}
         if any(
             one.node.id not in nodes or nodes[one.node.id].version != one.expected
             for one in writes
             if one.node.version == one.expected + 1
         ):
             writes = [replace(one, inputs=(("nothing", -1),)) for one in writes]
-        return await super().write_nodes(session_id, writes, attempts=attempts)
+        return await super().write_nodes(session_id, writes, attempts=attempts, tree=tree)
 
 
 @mutant
@@ -523,7 +523,7 @@ class KeepsVersionOfChildren(MemoryTenant):
             return changes
 
         result = await super().mutate(session_id, noted, keys=keys)
-        nodes = self._session(session_id).nodes if children else {}
+        nodes = self._session(session_id).tree().nodes if children else {}
         for child in children:
             nodes[child] = replace(nodes[child], version=nodes[child].version - 1)
         return result
@@ -535,10 +535,10 @@ class KeepsDroppedRevisions(MemoryTenant):
 
     async def mutate(self, session_id, decide, *, keys=()):
         found = self._session(session_id)
-        before = dict(found.revisions) if found else {}
+        before = dict(found.tree().revisions) if found else {}
         result = await super().mutate(session_id, decide, keys=keys)
         if found:
-            found.revisions |= before
+            found.tree().revisions |= before
         return result
 
 
@@ -547,8 +547,8 @@ class ReusesTheOldest(MemoryTenant):
     """Gives the first revision with the input hash."""
 
     async def reusable(self, input_hash):
-        _, kept = self._store.open_tenant(self._name)
-        for _, made in kept.written:
+        kept = self._kept()
+        for _, _, made in kept.written:
             if made.input_hash == input_hash and not made.degraded:
                 return made
         return None
@@ -559,8 +559,8 @@ class ReusesTheLatestByClock(MemoryTenant):
     """Takes the revision with the latest timestamp for the newest."""
 
     async def reusable(self, input_hash):
-        _, kept = self._store.open_tenant(self._name)
-        found = [m for _, m in kept.written if m.input_hash == input_hash and not m.degraded]
+        kept = self._kept()
+        found = [m for _, _, m in kept.written if m.input_hash == input_hash and not m.degraded]
         return max(found, key=lambda made: made.created_at, default=None)
 
 
@@ -569,19 +569,19 @@ class ReusesDegraded(MemoryTenant):
     """Gives a degraded revision for reuse."""
 
     async def reusable(self, input_hash):
-        _, kept = self._store.open_tenant(self._name)
-        return next((m for _, m in reversed(kept.written) if m.input_hash == input_hash), None)
+        kept = self._kept()
+        return next((m for _, _, m in reversed(kept.written) if m.input_hash == input_hash), None)
 
 
 @mutant
 class ForgetsEarlierRevisions(MemoryTenant):
     """Keeps only the serving revision of a node."""
 
-    async def revisions(self, session_id, wanted):
+    async def revisions(self, session_id, wanted, *, tree=None):
         found = self._session(session_id)
-        nodes = found.nodes if found else {}
+        nodes = found.tree(tree).nodes if found else {}
         serving = [(i, n) for i, n in wanted if i in nodes and nodes[i].revision == n]
-        return await super().revisions(session_id, serving)
+        return await super().revisions(session_id, serving, tree=tree)
 
 
 @mutant
@@ -589,7 +589,7 @@ class MovesEndedRuns(MemoryTenant):
     """Puts a run that is replaced at the end of the journal."""
 
     async def put_run(self, run):
-        _, kept = self._store.open_tenant(self._name)
+        kept = self._kept()
         kept.runs.pop(run.id, None)
         await super().put_run(run)
 
@@ -681,11 +681,11 @@ class AnswersAfterClosing(KeepingStore):
 class WritesRecordsOneByOne(MemoryTenant):
     """Applies the writes of records whose own expectation holds."""
 
-    async def put_records(self, writes):
+    async def put_records(self, writes, *, epochs=None):
         check_record_writes(writes)
         done = True
         for one in writes:
-            done = await super().put_records([one]) and done
+            done = await super().put_records([one], epochs=epochs) and done
         return done
 
 
@@ -693,16 +693,20 @@ class WritesRecordsOneByOne(MemoryTenant):
 class ForgetsRecordVersions(MemoryTenant):
     """Writes a record whatever version was expected."""
 
-    async def put_records(self, writes):
-        return await super().put_records([replace(one, expected=None) for one in writes])
+    async def put_records(self, writes, *, epochs=None):
+        return await super().put_records(
+            [replace(one, expected=None) for one in writes], epochs=epochs
+        )
 
 
 @mutant
 class KeepsEmptyRecords(MemoryTenant):
     """Deletes a record by giving it an empty body."""
 
-    async def put_records(self, writes):
-        return await super().put_records([replace(one, body=one.body or "") for one in writes])
+    async def put_records(self, writes, *, epochs=None):
+        return await super().put_records(
+            [replace(one, body=one.body or "") for one in writes], epochs=epochs
+        )
 
 
 @mutant
@@ -710,7 +714,7 @@ class ListsRecordsAsWritten(MemoryTenant):
     """Gives records in the order of their writing."""
 
     async def records(self, kind, *, scope=None, key=None, limit=10_000):
-        _, kept = self._store.open_tenant(self._name)
+        kept = self._kept()
         found = [one for one in kept.records.values() if one.kind == kind]
         found = [one for one in found if scope in (None, one.scope) and key in (None, one.key)]
         return found[: max(limit, 0)]
@@ -723,6 +727,656 @@ class FindsRecordsByFoldedKey(MemoryTenant):
     async def records(self, kind, *, scope=None, key=None, limit=10_000):
         found = await super().records(kind, scope=scope, limit=10_000)
         return [one for one in found if key is None or one.key.lower() == key.lower()][:limit]
+
+
+class Meddles(MemoryTenant):
+    """A handle that spoils what a decision changed, after it was written."""
+
+    def spoil(self, before, kept, session_id, changes):
+        """Spoil ``kept``; ``before`` is a copy of what it was."""
+        raise NotImplementedError
+
+    def _copy(self):
+        draft = self._kept().draft()
+        draft.sessions = {id_: one.copy() for id_, one in draft.sessions.items()}
+        return draft
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        before, made = self._copy(), []
+
+        def noted(snapshot):
+            made.append(decide(snapshot))
+            return made[0]
+
+        result = await super().mutate(session_id, noted, keys=keys)
+        if made[0].session is not None:
+            self.spoil(before, self._kept(), session_id, made[0])
+        return result
+
+    async def transact(self, decide):
+        before, made = self._copy(), []
+
+        def noted():
+            made.append((yield from decide()))
+            return made[0]
+
+        result = await super().transact(noted)
+        for session_id, changes in made[0].sessions:
+            if changes.session is not None and session_id in self._kept().sessions:
+                self.spoil(before, self._kept(), session_id, changes)
+        return result
+
+
+@mutant
+class TransactsOneByOne(MemoryTenant):
+    """Commits the sessions of a transaction one after the other."""
+
+    async def transact(self, decide):
+        batch = None
+
+        def noted():
+            nonlocal batch
+            batch = yield from decide()
+            return Batch(batch.result)
+
+        result = await super().transact(noted)
+        for session_id, changes in batch.sessions:
+            await self.mutate(session_id, lambda _, changes=changes: changes)
+        rest = replace(batch, sessions=())
+
+        def last():
+            yield "s", NeedSession()
+            return rest
+
+        await super().transact(last)
+        return result
+
+
+@mutant
+class TransactsOnAnOldState(MemoryTenant):
+    """Lets others write between what a transaction reads and what it writes."""
+
+    async def transact(self, decide):
+        batch = None
+
+        def noted():
+            nonlocal batch
+            batch = yield from decide()
+            return Batch(None)
+
+        await super().transact(noted)
+        await asyncio.sleep(0)
+
+        def again():
+            yield "s", NeedSession()
+            return batch
+
+        return await super().transact(again)
+
+
+@mutant
+class TransactsTwice(MemoryTenant):
+    """Runs a decision once to look and once to write."""
+
+    async def transact(self, decide):
+        def looked():
+            yield from decide()
+            return Batch(None)
+
+        await super().transact(looked)
+        return await super().transact(decide)
+
+
+@mutant
+class DeletesLast(MemoryTenant):
+    """Writes the runs of a transaction before it deletes sessions."""
+
+    async def transact(self, decide):
+        deleted = ()
+
+        def noted():
+            nonlocal deleted
+            batch = yield from decide()
+            deleted = batch.delete
+            return batch
+
+        result = await super().transact(noted)
+        kept = self._kept()
+        kept.runs = {id_: run for id_, run in kept.runs.items() if run.subject not in deleted}
+        return result
+
+
+@mutant
+class AnswersWithTheServingTree(MemoryTenant):
+    """Does not look at the tree that a decision asks for."""
+
+    async def transact(self, decide):
+        def asked():
+            deciding, reply = decide(), None
+            while True:
+                try:
+                    session_id, need = deciding.send(reply)
+                except StopIteration as done:
+                    return done.value
+                need = replace(need, tree=None) if hasattr(need, "tree") else need
+                reply = yield session_id, need
+
+        return await super().transact(asked)
+
+
+@mutant
+class ForgetsVersions(Meddles):
+    """Keeps nothing of what stood there before an edit."""
+
+    def spoil(self, before, kept, session_id, changes):
+        if any(one.kind == "edit" for one in changes.rewrites):
+            kept.sessions[session_id].versions.clear()
+
+
+@mutant
+class KeepsVersionsOfErased(Meddles):
+    """Leaves earlier versions of an erased message readable."""
+
+    def spoil(self, before, kept, session_id, changes):
+        old = before.sessions.get(session_id)
+        for one in changes.rewrites:
+            index = one.message.index
+            if one.kind == "erase" and old and index in old.versions:
+                kept.sessions[session_id].versions[index] = old.versions[index]
+
+
+@mutant
+class KeepsWhatWasErased(Meddles):
+    """Takes an erasure for an edit."""
+
+    def spoil(self, before, kept, session_id, changes):
+        old = before.sessions.get(session_id)
+        for one in changes.rewrites:
+            index = one.message.index
+            if one.kind == "erase" and old and index < len(old.messages):
+                kept.sessions[session_id].versions[index] = [old.messages[index]]
+
+
+@mutant
+class KeepsFingerprints(Meddles):
+    """Leaves the fingerprint of an erased message beside its key."""
+
+    def spoil(self, before, kept, session_id, changes):
+        old = before.sessions.get(session_id)
+        kept.sessions[session_id].keys |= old.keys if old else {}
+
+
+@mutant
+class CountsMarksAsEdits(Meddles):
+    """Keeps a version at each rewrite."""
+
+    def spoil(self, before, kept, session_id, changes):
+        old = before.sessions.get(session_id)
+        for one in changes.rewrites:
+            if one.kind == "mark" and old and one.message.index < len(old.messages):
+                earlier = kept.sessions[session_id].versions.setdefault(one.message.index, [])
+                earlier.append(old.messages[one.message.index])
+
+
+@mutant
+class GivesNewestVersionsFirst(MemoryTenant):
+    """Turns the order of versions round."""
+
+    async def versions(self, session_id, index):
+        return (await super().versions(session_id, index))[::-1]
+
+
+@mutant
+class KeepsStaleBlocks(Meddles):
+    """Leaves the blocks over a rewritten message."""
+
+    def spoil(self, before, kept, session_id, changes):
+        old = before.sessions.get(session_id)
+        kept.sessions[session_id].blocks |= old.blocks if old else {}
+
+
+@mutant
+class DropsBlocksByTheirStart(Meddles):
+    """Drops the blocks that begin at a rewritten message alone."""
+
+    def spoil(self, before, kept, session_id, changes):
+        old = before.sessions.get(session_id)
+        places = {one.message.index for one in changes.rewrites}
+        blocks = old.blocks if old else {}
+        left = {place: block for place, block in blocks.items() if block.start not in places}
+        kept.sessions[session_id].blocks |= left
+
+
+@mutant
+class CopiesTheWholeLog(Meddles):
+    """Copies keys that are claimed beyond the place of the fork."""
+
+    def spoil(self, before, kept, session_id, changes):
+        if changes.copy:
+            new = kept.sessions[session_id]
+            new.keys = kept.sessions[changes.copy.source].keys | new.keys
+
+
+@mutant
+class CopiesWithoutVersions(Meddles):
+    """Leaves the earlier versions of messages behind when it copies them."""
+
+    def spoil(self, before, kept, session_id, changes):
+        if changes.copy:
+            kept.sessions[session_id].versions.clear()
+
+
+@mutant
+class CopiesBlocks(Meddles):
+    """Takes the index over the source for the copy's."""
+
+    def spoil(self, before, kept, session_id, changes):
+        if changes.copy:
+            blocks = dict(kept.sessions[changes.copy.source].blocks)
+            kept.sessions[session_id].blocks = blocks
+
+
+@mutant
+class SharesCopies(Meddles):
+    """Lets a copy hold the very messages' versions of its source."""
+
+    def spoil(self, before, kept, session_id, changes):
+        if changes.copy:
+            versions = kept.sessions[changes.copy.source].versions
+            kept.sessions[session_id].versions = versions
+
+
+@mutant
+class CopiesServingRevisionsAlone(Meddles):
+    """Copies texts under number 1 whatever they were."""
+
+    def spoil(self, before, kept, session_id, changes):
+        if changes.copy:
+            tree = kept.sessions[session_id].tree(changes.tree)
+            tree.revisions = {
+                (id_, 1): replace(made, number=1) for (id_, _), made in tree.revisions.items()
+            }
+
+
+@mutant
+class KeepsForgottenTexts(Meddles):
+    """Gives a forgotten text for reuse."""
+
+    def spoil(self, before, kept, session_id, changes):
+        if changes.forget:
+            kept.written = before.written
+
+
+@mutant
+class ForgetsTheLastTextAlone(Meddles):
+    """Leaves what a forgotten node said before."""
+
+    def spoil(self, before, kept, session_id, changes):
+        old = before.sessions.get(session_id)
+        for (id_, number), made in (old.tree(changes.tree).revisions if old else {}).items():
+            if id_ in changes.forget and number < old.tree(changes.tree).nodes[id_].revision:
+                kept.sessions[session_id].tree(changes.tree).revisions[id_, number] = made
+
+
+@mutant
+class ForgetsNodes(Meddles):
+    """Drops a node whose texts shall be forgotten."""
+
+    def spoil(self, before, kept, session_id, changes):
+        tree = kept.sessions[session_id].tree(changes.tree)
+        for id_ in {*changes.forget} - {one.id for one in changes.nodes}:
+            tree.nodes.pop(id_, None)
+
+
+@mutant
+class KeepsDroppedTrees(Meddles):
+    """Drops the nodes of a tree and leaves what they said."""
+
+    def spoil(self, before, kept, session_id, changes):
+        old = before.sessions.get(session_id)
+        if old and changes.drop_tree is not None:
+            tree = kept.sessions[session_id].tree(changes.drop_tree)
+            tree.revisions |= old.tree(changes.drop_tree).revisions
+
+
+@mutant
+class DropsViewsOfAll(Meddles):
+    """Drops views by name alone."""
+
+    def spoil(self, before, kept, session_id, changes):
+        kept.views = {at: v for at, v in kept.views.items() if at[1] not in changes.drop_views}
+
+
+@mutant
+class DropsRecordsOfAll(Meddles):
+    """Drops records by kind and key, whatever their scope."""
+
+    def spoil(self, before, kept, session_id, changes):
+        gone = changes.drop_records
+        kept.records = {at: r for at, r in kept.records.items() if (at[0], at[2]) not in gone}
+
+
+class Deletes(MemoryTenant):
+    """A handle that leaves something of a deleted session, or takes too much."""
+
+    def leave(self, before, kept, gone):
+        raise NotImplementedError
+
+    async def transact(self, decide):
+        before, gone = self._kept().draft(), ()
+
+        def noted():
+            nonlocal gone
+            batch = yield from decide()
+            gone = batch.delete
+            return batch
+
+        result = await super().transact(noted)
+        if gone:
+            self.leave(before, self._kept(), gone)
+        return result
+
+
+@mutant
+class LeavesRecordsOfDeleted(Deletes):
+    """Deletes a session and leaves its records."""
+
+    def leave(self, before, kept, gone):
+        kept.records = before.records
+
+
+@mutant
+class LeavesViewsOfDeleted(Deletes):
+    """Deletes a session and leaves its views."""
+
+    def leave(self, before, kept, gone):
+        kept.views = before.views
+
+
+@mutant
+class LeavesTheJournalOfDeleted(Deletes):
+    """Deletes a session and leaves its attempts."""
+
+    def leave(self, before, kept, gone):
+        kept.attempts = before.attempts
+
+
+@mutant
+class LeavesTextsOfDeleted(Deletes):
+    """Deletes a session and goes on to reuse its texts."""
+
+    def leave(self, before, kept, gone):
+        kept.written = before.written
+
+
+@mutant
+class DeletesByFoldedName(Deletes):
+    """Deletes the sessions whose names differ in case alone, too."""
+
+    def leave(self, before, kept, gone):
+        folded = {one.casefold() for one in gone}
+        kept.sessions = {i: one for i, one in kept.sessions.items() if i.casefold() not in folded}
+
+
+@mutant
+class ErasesSessionsAlone(MemoryTenant):
+    """Leaves what belongs to no session when it erases a tenant."""
+
+    async def erase_all(self):
+        kept = self._kept()
+        views, records = kept.views, kept.records
+        count = await super().erase_all()
+        kept.views, kept.records = views, records
+        return count
+
+
+@mutant
+class ErasesEveryTenant(MemoryTenant):
+    """Erases all tenants at once."""
+
+    async def erase_all(self):
+        count = await super().erase_all()
+        for kept in self._store._tenants.values():
+            kept.become(KeptTenant())
+        return count
+
+
+@mutant
+class ScrubsTooMuch(MemoryTenant):
+    """Takes views for something that was removed."""
+
+    async def scrub(self):
+        self._kept().views.clear()
+        return await super().scrub()
+
+
+@mutant
+class FindsForksByPrefix(MemoryTenant):
+    """Looks forks up with LIKE."""
+
+    async def forks(self, session_id):
+        prefix = session_id.rstrip("%").casefold()
+        return [
+            one
+            for one in await self.sessions()
+            if one.forked_from is not None and one.forked_from.casefold().startswith(prefix)
+        ]
+
+
+@mutant
+class KnowsOneTree(MemoryTenant):
+    """Does not look at the tree where nodes are asked for."""
+
+    async def nodes(self, session_id, ids, *, tree=None):
+        return await super().nodes(session_id, ids)
+
+
+@mutant
+class ServesTheFirstTree(MemoryTenant):
+    """Takes tree 0 for the one that serves."""
+
+    async def level(self, session_id, level, start, stop=None, *, tree=None):
+        return await super().level(session_id, level, start, stop, tree=tree or 0)
+
+
+@mutant
+class WritesTheServingTree(MemoryTenant):
+    """Commits the texts of a tree that is being built to the one that serves."""
+
+    async def write_nodes(self, session_id, writes, *, attempts=(), tree=None):
+        return await super().write_nodes(session_id, writes, attempts=attempts)
+
+
+@mutant
+class CoversEveryThread(MemoryTenant):
+    """Finds the windows over a message in any thread."""
+
+    async def covering(self, session_id, thread, index, *, tree=None):
+        found = reads.level(self._session(session_id), 1, 0, None, tree)
+        return [one for one in found if one.span.start <= index < one.span.stop]
+
+
+@mutant
+class CoversOneTooFar(MemoryTenant):
+    """Takes a window's stop for its last message."""
+
+    async def covering(self, session_id, thread, index, *, tree=None):
+        found = reads.level(self._session(session_id), 1, 0, None, tree)
+        mine = [one for one in found if one.thread == thread]
+        return [one for one in mine if one.span.start <= index <= one.span.stop]
+
+
+@mutant
+class CoversOnce(MemoryTenant):
+    """Finds one window over a message that several share."""
+
+    async def covering(self, session_id, thread, index, *, tree=None):
+        return (await super().covering(session_id, thread, index, tree=tree))[:1]
+
+
+@mutant
+class CountsUnmadeAsOutdated(MemoryTenant):
+    """Holds a node that was never made for one that was made otherwise."""
+
+    async def outdated(self, session_id, level, strategies, after, limit):
+        found = self._session(session_id)
+        ids = {one.id for one in await super().outdated(session_id, level, strategies, after, 999)}
+        return [
+            one
+            for one in reads.level(found, level, after + 1, None, None)
+            if one.id in ids or not one.revision
+        ][: max(limit, 0)]
+
+
+@mutant
+class LooksAtEveryText(MemoryTenant):
+    """Takes any revision of a node for what it says now."""
+
+    async def outdated(self, session_id, level, strategies, after, limit):
+        found = self._session(session_id)
+        made = found.tree().revisions if found else {}
+        ids = {id_ for (id_, _), one in made.items() if one.strategy not in strategies}
+        nodes = reads.level(found, level, after + 1, None, None)
+        return [one for one in nodes if one.id in ids][: max(limit, 0)]
+
+
+@mutant
+class SortsItsBacklog(MemoryTenant):
+    """Gives the sessions with work left by name."""
+
+    async def backlog(self, *, after=None, limit=100):
+        found = sorted(await super().backlog(limit=10_000))
+        return [one for one in found if after is None or one > after][:limit]
+
+
+@mutant
+class CountsBuildsAsBacklog(MemoryTenant):
+    """Holds a tree that is being built for work left."""
+
+    async def backlog(self, *, after=None, limit=100):
+        kept = self._kept()
+        ids = list(kept.sessions)
+        ids = ids[ids.index(after) + 1 :] if after in ids else ids
+        return [
+            id_
+            for id_ in ids
+            if any(
+                one.sealed and (one.status != "active" or one.degraded or one.dirty)
+                for tree in kept.sessions[id_].trees.values()
+                for one in tree.nodes.values()
+            )
+        ][:limit]
+
+
+@mutant
+class AddsUpEarlierTexts(MemoryTenant):
+    """Counts the cost of every text that a node ever had."""
+
+    async def tally(self, session_id, *, tree=None):
+        found = self._session(session_id)
+        made = found.tree(tree).revisions if found else {}
+        spent = sum(one.tokens_in for one in made.values())
+        tallies = await super().tally(session_id, tree=tree)
+        return [replace(one, tokens_in=spent) if one.made else one for one in tallies]
+
+
+@mutant
+class TalliesLooseNodes(MemoryTenant):
+    """Adds up nodes that are not sealed."""
+
+    async def tally(self, session_id, *, tree=None):
+        tallies = await super().tally(session_id, tree=tree)
+        loose = len(await self.provisional(session_id, tree=tree))
+        return [replace(one, count=one.count + loose) for one in tallies]
+
+
+@mutant
+class CountsEndedCallsAlone(MemoryTenant):
+    """Does not count a call that was cut off."""
+
+    async def spent(self, session_id=None):
+        found = await super().spent(session_id)
+        return replace(found, calls=found.calls - found.unknown)
+
+
+@mutant
+class PutsLateViews(MemoryTenant):
+    """Stores a view whatever the epoch is."""
+
+    async def put_view(self, view, *, epoch=None):
+        return await super().put_view(view)
+
+
+@mutant
+class PutsLateRecords(MemoryTenant):
+    """Stores records whatever the epochs are."""
+
+    async def put_records(self, writes, *, epochs=None):
+        return await super().put_records(writes)
+
+
+@mutant
+class LooksAtOneEpoch(MemoryTenant):
+    """Compares the epoch of the first session alone."""
+
+    async def put_records(self, writes, *, epochs=None):
+        return await super().put_records(writes, epochs=dict(list((epochs or {}).items())[:1]))
+
+
+@mutant
+class PutsLateBlocks(MemoryTenant):
+    """Stores blocks in any epoch that was once the session's."""
+
+    async def put_blocks(self, session_id, blocks, *, epoch):
+        found = self._session(session_id)
+        now = found.record.epoch if found and epoch <= found.record.epoch else epoch
+        return await super().put_blocks(session_id, blocks, epoch=now)
+
+
+@mutant
+class TakesGoneSessionsForFresh(MemoryTenant):
+    """Holds a session that is gone for one of epoch 0."""
+
+    async def put_view(self, view, *, epoch=None):
+        gone = self._session(view.session_id) is None
+        return await super().put_view(view, epoch=None if gone and epoch == 0 else epoch)
+
+
+@mutant
+class FoldsKindsOfBlocks(MemoryTenant):
+    """Compares the kinds of blocks without regard to case."""
+
+    async def blocks(self, session_id, kind, start=0, stop=None):
+        found = self._session(session_id)
+        blocks = found.blocks.values() if found else ()
+        return sorted(
+            (
+                one
+                for one in blocks
+                if one.kind.casefold() == kind.casefold()
+                and start <= one.start < (10**9 if stop is None else stop)
+            ),
+            key=lambda one: one.start,
+        )
+
+
+@mutant
+class LosesTreesOnReopen(KeepingStore):
+    """Keeps a tree that is being built in memory alone."""
+
+    def reopened(self):
+        for session in self.sessions_kept():
+            serving = session.record.tree
+            session.trees = {n: tree for n, tree in session.trees.items() if n == serving}
+
+
+@mutant
+class LosesVersionsOnReopen(KeepingStore):
+    """Keeps what was edited in memory alone."""
+
+    def reopened(self):
+        for session in self.sessions_kept():
+            session.versions.clear()
 
 
 def test_the_double_that_the_mutants_are_made_from_is_accepted(tmp_path):

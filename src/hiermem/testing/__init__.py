@@ -21,6 +21,7 @@ pytest.register_assert_rewrite(
     "hiermem.testing.stores",
     "hiermem.testing.session_conditions",
     "hiermem.testing.change_conditions",
+    "hiermem.testing.removal_conditions",
     "hiermem.testing.node_conditions",
     "hiermem.testing.tree_conditions",
     "hiermem.testing.epoch_conditions",

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from hiermem.effects import Spent
-from hiermem.errors import HiermemError, MemoryClosedError
+from hiermem.effects import Block, Copy, Rewrite, Spent
+from hiermem.errors import HiermemError, MemoryClosedError, UsageError
 from hiermem.protocols import Record, RecordWrite, Store, TenantStore, ViewRecord
 from hiermem.testing.change_conditions import ChangeConditions
 from hiermem.testing.conditions import store_condition
@@ -25,7 +25,8 @@ from hiermem.testing.journal_conditions import JournalConditions
 from hiermem.testing.machine import StoreMachine
 from hiermem.testing.node_conditions import NodeConditions
 from hiermem.testing.record_conditions import RecordConditions
-from hiermem.testing.samples import attempt, contents, node, remade, run, write
+from hiermem.testing.removal_conditions import RemovalConditions
+from hiermem.testing.samples import attempt, contents, deciding, node, remade, run, stored, write
 from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.testing.tree_conditions import TreeConditions
@@ -37,6 +38,7 @@ __all__ = ["StoreConformance"]
 class StoreConformance(
     SessionConditions,
     ChangeConditions,
+    RemovalConditions,
     NodeConditions,
     TreeConditions,
     JournalConditions,
@@ -136,6 +138,13 @@ class StoreConformance(
                 assert [one.detail for one in await tenant.runs()] == [{"n": str(place)}]
                 assert await tenant.view("s", "v") == ViewRecord("s", "v", str(place))
                 assert await tenant.records("k") == [Record("k", "s", "v", str(place), 1)]
+                (block,) = await tenant.blocks("s", "index")
+                assert block.data == str(place).encode()
+                assert await tenant.backlog() == []
+                assert len(await tenant.versions("s", 0)) == 1
+                assert (await tenant.spent()).calls == 1
+                assert [one.level for one in await tenant.tally("s", tree=1)] == [1]
+                assert await tenant.run("r") == run("r", detail={"n": str(place)})
                 assert await tenant.put_records([RecordWrite("k", "s", "v", "", 2)]) is False
                 (made,) = await tenant.revisions("s", [("L1.0", 1)])
                 assert made.text == str(place)
@@ -148,7 +157,37 @@ class StoreConformance(
             assert await stranger.view("s", "v") is None
             assert await stranger.reusable("same") is None
             assert await stranger.records("k") == []
+            assert await stranger.blocks("s", "index") == []
+            assert await stranger.put_blocks("s", [Block("index", 0, 1, b"")], epoch=0) is False
+            assert await stranger.put_records([], epochs={"s": 0}) is False
+            assert await stranger.versions("s", 0) == []
+            assert await stranger.covering("s", "main", 5) == []
+            assert await stranger.outdated("s", 1, [], -1, 9) == []
+            assert await stranger.tally("s") == []
+            assert await stranger.run("r") is None
             assert await stranger.write_nodes("s", [remade(node(0))]) == [False]
+
+    @store_condition
+    async def test_a_tenant_erases_its_own_alone(self, path: Path) -> None:
+        """Neither erasing a tenant, nor deleting a session, nor a copy reaches another tenant."""
+        names = HOSTILE_NAMES[:8]
+        async with self.opened(path) as store:
+            for place, name in enumerate(names):
+                await _fill(store.tenant(name), str(place))
+            before = {name: await contents(store.tenant(name)) for name in names}
+            stranger = store.tenant("stranger")
+            await stranger.transact(deciding(delete=["s"]))
+            with pytest.raises(UsageError):
+                await write(stranger, "new", copy=Copy("s", 1))
+            assert await stranger.erase_all() == 0
+            assert await store.tenant(names[0]).erase_all() == 1
+            await store.tenant(names[1]).transact(deciding(delete=["s"]))
+            await store.tenant(names[2]).scrub()
+            for name in names[2:]:
+                assert await contents(store.tenant(name)) == before[name]
+                assert await store.tenant(name).reusable("same") is not None
+            assert await store.tenant(names[0]).sessions() == []
+            assert await store.tenant(names[1]).sessions() == []
 
     @store_condition
     async def test_what_was_written_survives(self, path: Path) -> None:
@@ -202,7 +241,10 @@ class StoreConformance(
 
 async def _fill(tenant: TenantStore, mark: str) -> None:
     """Write one of everything, marked."""
-    await write(tenant, "s", [Message.user(mark, key="k")], nodes=(node(0), node(1)))
+    await write(tenant, "s", [Message.user("before", key="k")], nodes=(node(0), node(1)))
+    said = stored(Message.user(mark, key="k"))
+    await write(tenant, "s", rewrites=(Rewrite(said, "edit"),), nodes=(node(2),), tree=1)
+    await tenant.put_blocks("s", [Block("index", 0, 1, mark.encode("utf-8"))], epoch=0)
     second = remade(node(1), text=mark, input_hash=f"own-{mark}")
     first = remade(node(0), text=mark, input_hash="same")
     await tenant.write_nodes("s", [second, first], attempts=[attempt("a", model=mark)])

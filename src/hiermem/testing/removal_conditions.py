@@ -1,0 +1,195 @@
+"""The conditions on copies and forks, and on what removes: deleting, erasing a tenant, scrubbing.
+
+The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` or of the effects
+that it takes, and is named for what would be broken.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from hiermem.effects import (
+    Block,
+    Copy,
+    Scrubbed,
+    Spent,
+)
+from hiermem.errors import UsageError
+from hiermem.protocols import LogEvent, RecordWrite, TenantStore, ViewRecord
+from hiermem.testing.changed import derive, keyed, rewriting, said, was
+from hiermem.testing.conditions import Conditions, condition
+from hiermem.testing.samples import (
+    NOW,
+    contents,
+    deciding,
+    node,
+    plain,
+    remade,
+    run,
+    write,
+)
+from hiermem.types import Message
+
+__all__ = ["RemovalConditions"]
+
+_EVENT = LogEvent("edit", 1, NOW, '{"shifts":[]}')
+
+
+class RemovalConditions(Conditions):
+    """Copies, forks, removal."""
+
+    @condition
+    async def test_a_copy_is_the_sources_own_part(self, tenant: TenantStore) -> None:
+        """Messages, versions, keys and texts up to the place come along, and are apart then."""
+        await write(tenant, "s", keyed("a", "b", "c", "d", "e"), nodes=(node(0), node(1)))
+        for index, text in ((0, "A"), (3, "D")):
+            await write(tenant, "s", rewrites=rewriting(index, text, "edit"))
+        await write(tenant, "s", rewrites=rewriting(1, "", "erase", state="erased"))
+        first = remade(node(0), input_hash="h")
+        await tenant.write_nodes("s", [first, remade(first.node), remade(node(1))])
+        await tenant.put_blocks("s", [Block("index", 0, 4, b"x")], epoch=0)
+        before = await contents(tenant)
+        fork = {"forked_from": "s", "forked_at": 3}
+        revisions = (("L1.0", 2), ("L1.1", 1), ("L1.0", 2))
+        await write(
+            tenant, "f", [Message.user("own", key="key-3")], copy=Copy("s", 3, revisions),
+            nodes=(node(0, revision=2),), record=fork,
+        )  # fmt: skip
+        record = await tenant.session("f")
+        assert record is not None
+        assert (record.forked_from, record.forked_at, record.messages) == ("s", 3, 4)
+        assert await said(tenant, "f") == ["A", "", "c", "own"]
+        assert [await was(tenant, index, "f") for index in range(4)] == [["a"], [], [], []]
+        source = await tenant.messages("s", 0, 3)
+        assert [plain(o) for o in await tenant.messages("f", 0, 3)] == [plain(o) for o in source]
+        found = await tenant.revisions("f", [("L1.0", 1), ("L1.0", 2), ("L1.1", 1)])
+        assert found == await tenant.revisions("s", [("L1.0", 2), ("L1.1", 1)])
+        assert [one.id for one in await tenant.nodes("f", ["L1.0", "L1.1"])] == ["L1.0"]
+        assert await tenant.blocks("f", "index") == []
+        seen = await write(tenant, "f", keys=[f"key-{n}" for n in range(5)])
+        assert len(seen.keys) == 4
+        assert len(seen.keys) == 4
+        assert [seen.keys[f"key-{n}"].fingerprint for n in range(4)] == [
+            "print-0", None, "print-2", "print-3",
+        ]  # fmt: skip
+        after = await contents(tenant)
+        assert after["session s"]["forks"] == [await tenant.session("f")]
+        after["session s"]["forks"] = []
+        assert after["session s"] == before["session s"]
+        # Taken back here, it stays there.
+        await write(tenant, "f", rewrites=rewriting(0, "", "erase"), forget=("L1.0",))
+        assert await was(tenant, 0) == ["a"]
+        assert len(await tenant.revisions("s", [("L1.0", 2)])) == 1
+        await tenant.transact(deciding(delete=["s"]))
+        assert await said(tenant, "f") == ["", "", "c", "own"]
+
+    @condition
+    async def test_an_impossible_copy_is_refused(self, tenant: TenantStore) -> None:
+        """Into a session that exists, beyond the source's end, of what it does not have."""
+        await write(tenant, "s", keyed("a", "b"), nodes=(node(0),))
+        await write(tenant, "t", keyed("a"))
+        await tenant.write_nodes("s", [remade(node(0))])
+        before = await contents(tenant)
+        for name, copy in (
+            ("t", Copy("s", 1)),
+            ("new", Copy("none", 0)),
+            ("new", Copy("s", 3)),
+            ("new", Copy("s", -1)),
+            ("new", Copy("s", 1, (("L1.0", 2),))),
+            ("new", Copy("s", 1, (("L1.0", 1), ("L1.1", 1)))),
+        ):
+            with pytest.raises(UsageError):
+                await write(tenant, name, copy=copy)
+            assert await contents(tenant) == before
+        with pytest.raises(UsageError):  # a key that the copy brings
+            await write(tenant, "new", [Message.user("x", key="key-1")], copy=Copy("s", 2))
+        assert await contents(tenant) == before
+
+    @condition
+    async def test_forks_are_found_by_their_exact_source(self, tenant: TenantStore) -> None:
+        """In the order of creation, and none of a session whose name looks alike."""
+        for name, source in (("c", "s"), ("a", "S"), ("b", "s"), ("d", "c"), ("e", None)):
+            await write(tenant, name, record={"forked_from": source})
+        assert [one.id for one in await tenant.forks("s")] == ["c", "b"]
+        assert [one.id for one in await tenant.forks("S")] == ["a"]
+        assert [one.id for one in await tenant.forks("c")] == ["d"]
+        assert [await tenant.forks(name) for name in ("e", "s%", "")] == [[], [], []]
+        await write(tenant, "b", record={"forked_from": "c"})
+        assert [one.id for one in await tenant.forks("c")] == ["b", "d"]
+
+    @condition
+    async def test_a_deleted_session_leaves_nothing(self, tenant: TenantStore) -> None:
+        """All that bears its name goes, nothing else does, and the name can be used anew."""
+        for name in ("s", "t", "S"):
+            await write(tenant, name, keyed("a", "b"), nodes=(node(0),), events=(_EVENT,))
+            await write(tenant, name, rewrites=rewriting(0, "A", "edit"))
+            await write(tenant, name, nodes=(node(0),), tree=1)
+            made = remade(node(0), input_hash=f"h-{name}")
+            assert await tenant.write_nodes(name, [made]) == [True]
+            await derive(tenant, name)
+        before = await contents(tenant)
+        await tenant.transact(deciding(delete=["s"]))
+        after = await contents(tenant)
+        for kind in ("runs", "attempts"):
+            assert after[kind] == [one for one in before[kind] if one.id[2:] != "s"]
+        assert [one for one in after if one.startswith("session")] == ["session t", "session S"]
+        assert all(after[f"session {name}"] == before[f"session {name}"] for name in ("t", "S"))
+        assert await tenant.reusable("h-s") is None
+        assert await tenant.records("k", scope="s") == []
+        assert await tenant.view("s", "v") is None
+        await write(tenant, "s", [Message.user("new")])
+        fresh = (await contents(tenant))["session s"]
+        await write(tenant, "compare", [Message.user("new")])
+        other = (await contents(tenant))["session compare"]
+        assert {**fresh, "record": None} == {**other, "record": None}
+
+    @condition
+    async def test_views_and_records_are_dropped_by_name(self, tenant: TenantStore) -> None:
+        """What the changes name goes, in this session alone; what does not exist is no matter."""
+        for name in ("s", "t"):
+            await write(tenant, name, keyed("a"))
+            await derive(tenant, name)
+        await tenant.put_records([RecordWrite("K", "s", "a", "other kind")])
+        await write(tenant, "s", drop_views=("v", "none"), drop_records=(("k", "a"), ("k", "none")))
+        assert await tenant.view("s", "v") is None
+        assert await tenant.view("s", "w") == ViewRecord("s", "w", "state")
+        assert await tenant.view("t", "v") == ViewRecord("t", "v", "state")
+        assert [(o.scope, o.key) for o in await tenant.records("k")] == [
+            ("s", "b"), ("t", "a"), ("t", "b"),
+        ]  # fmt: skip
+        assert len(await tenant.records("K")) == 1
+
+    @condition
+    async def test_an_erased_tenant_is_empty(self, tenant: TenantStore) -> None:
+        """Everything goes, also what belongs to no session; the handle goes on working."""
+        for name in ("s", "t"):
+            await write(tenant, name, keyed("a", "b"), nodes=(node(0),))
+            await tenant.write_nodes(name, [remade(node(0), input_hash="h")])
+            await derive(tenant, name)
+        await tenant.put_view(ViewRecord("none", "v", "state"))
+        await tenant.put_records([RecordWrite("k", "", "a", "body")])
+        await tenant.put_run(run("free", subject="tenant"))
+        assert await tenant.erase_all() == 2
+        assert await contents(tenant) == {
+            "runs": [], "attempts": [], "spent": Spent(), "backlog": [],
+        }  # fmt: skip
+        assert await tenant.view("none", "v") is None
+        assert await tenant.records("k") == []
+        assert await tenant.reusable("h") is None
+        assert await tenant.erase_all() == 0
+        await write(tenant, "s", keyed("new"))
+        assert await said(tenant) == ["new"]
+        assert await tenant.nodes("s", ["L1.0"]) == []
+
+    @condition
+    async def test_scrubbing_changes_nothing_that_is_kept(self, tenant: TenantStore) -> None:
+        """It says whether it is done, and why not; every read is the same afterwards."""
+        await write(tenant, "s", keyed("a", "b"), nodes=(node(0),))
+        await derive(tenant, "s")
+        before = await contents(tenant)
+        found = await tenant.scrub()
+        assert isinstance(found, Scrubbed)
+        assert found.done == (not found.reason)
+        assert await contents(tenant) == before
+        await write(tenant, "s", [Message.user("c")])
+        assert await said(tenant) == ["a", "b", "c"]
