@@ -261,7 +261,7 @@ async def test_a_call_cut_off_counts_as_the_most_that_it_may_have_cost():
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_what_is_set_aside_and_what_is_journalled_never_pass_the_cap(data):
-    """Calls begin, are journalled and end in any order, with any answer up to what was set aside."""
+    """Calls begin, are journalled and end in any order, at any price up to what was set aside."""
     cap = data.draw(st.integers(0, 300))
 
     async def play():

@@ -1,4 +1,4 @@
-"""P7, P9, P10: a worker makes what is to be made, in order and in turns, and no more than it may."""
+"""P7, P9, P10: a worker makes what there is to make, in order, in turns, and within its caps."""
 
 from __future__ import annotations
 
