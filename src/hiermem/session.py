@@ -24,7 +24,7 @@ from hiermem.core.receipts import EditReport, Receipt
 from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
 from hiermem.core.text import MAX_NAME, check, check_name
 from hiermem.engine import append as ingest
-from hiermem.engine import change, feedback, journal, remake, tree
+from hiermem.engine import change, feedback, forking, journal, remake, tree
 from hiermem.engine.append import About, Messages, Seen
 from hiermem.engine.context import Strategy
 from hiermem.engine.graph import tri_vector
@@ -329,8 +329,7 @@ class AsyncSession:
 
         What was sealed before ``at`` keeps its summaries, without a model call.
 
-        Raises UsageError where a session of that id exists, NotFoundError for an ``at`` beyond the
-        end.
+        Raises SessionExistsError, and NotFoundError for an ``at`` beyond the end.
         """
         about = replace(
             self._about,
@@ -339,8 +338,6 @@ class AsyncSession:
             participants=(),
             seen=Seen(),
         )
-        from hiermem.engine import forking
-
         await forking.fork(self._handle, self._about.id, about.id, at=at, title=about.title)
         return AsyncSession(self._parts, about)
 

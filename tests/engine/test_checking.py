@@ -81,7 +81,9 @@ def sound():
     async def fill():
         memory = AsyncMemory(store=store, config=CONFIGS["tokens"], token_counter=Words())
         session = memory.session("s")
-        await session.append(conversation())
+        await session.append(conversation()[:50])
+        await session.flush()
+        await session.append(conversation()[50:])
         await session.update()
         await session.context(2_500)
 
@@ -203,6 +205,12 @@ LIES = {
     "a child has another parent": ("level", node("L1.0", parent="L2.3"), "P3"),
     "a group is as large as its inputs": ("level", node("L2.0", allotted_tokens=10**6), "P8"),
     "a level is short": ("levels", lambda levels: {**levels, 1: levels[1] - 1}, None),
+    "a window weighs otherwise": ("level", node("L1.2", input_tokens=12_345), "P5"),
+    "a window was linked": ("level", node("L1.2", linked=True), "P5"),
+    "an event is gone": ("events", lambda events: events[1:], "P5"),
+    "an event is of nobody": (
+        "events", lambda events: [*events, replace(events[0], at=10**6)], "P5"
+    ),
     "a text is gone": ("revisions", lambda page: [r for r in page if r.node_id != "L1.4"], "P7"),
     "a text was altered": ("revisions", of_text(text="No."), "P7"),
     "a text is counted wrongly": ("revisions", of_text(tokens=2), "P7"),

@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import TaskID
 
 import hiermem
 from hiermem import (
     ExtractionOptions,
     Memory,
-    NotFoundError,
     Session,
     UpdatePlan,
     UpdateProgress,
     UpdateReport,
     UsageError,
 )
-from hiermem.cli import conversations, extract, show
+from hiermem.cli import conversations, extract, show, upkeep
 from hiermem.cli.demo import run as run_demo
+from hiermem.cli.opening import DB, Db, SessionId, Tenant, bars, chosen, existing
 from hiermem.cli.screen import clean, out, plural, readable, trouble
 
 __all__ = ["app"]
@@ -80,20 +80,18 @@ class Oversized(StrEnum):
     slice = "slice"
 
 
+class Strategy(StrEnum):
+    """What an update does."""
+
+    incremental = "incremental"
+    full = "full"
+
+
 class Recipe(StrEnum):
     """How a context is chosen."""
 
     cut = "cut"
     layered = "layered"
-
-
-Db = Annotated[Path, typer.Option("--db", envvar="HIERMEM_DB", help="The memory's file.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose memory in that file.")]
-SessionId = Annotated[
-    str | None,
-    typer.Option("--session", "-s", help="The session; may be left out where there is one only."),
-]
-_DB = Path("hiermem.db")
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callback
@@ -141,7 +139,7 @@ def ingest(
         ),
     ],
     *,
-    db: Db = _DB,
+    db: Db = DB,
     session: Annotated[
         str | None, typer.Option("--session", "-s", help="The session; by default the file's name.")
     ] = None,
@@ -159,7 +157,7 @@ def ingest(
         before = known.get(target.id, 0)
         messages = conversations.read(file, assistants=frozenset(assistant or ()))
         read = 0
-        with _bars() as progress:
+        with bars() as progress:
             task = progress.add_task("messages", total=None)
             while batch := list(islice(messages, _BATCH)):
                 target.append(batch)
@@ -179,7 +177,7 @@ def ingest(
 @app.command()
 def update(
     *,
-    db: Db = _DB,
+    db: Db = DB,
     session: Annotated[
         str | None, typer.Option("--session", "-s", help="The session; by default all of them.")
     ] = None,
@@ -187,21 +185,27 @@ def update(
     level: Annotated[
         int | None, typer.Option(min=1, help="Only up to this level of summaries.")
     ] = None,
+    strategy: Annotated[
+        Strategy, typer.Option(help="Make what is missing or out of date, or re-pack everything.")
+    ] = Strategy.incremental,
     max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do; write nothing.")
     ] = False,
 ) -> None:
-    """Make the summaries that are missing."""
-    with trouble(), _existing(db, tenant) as memory:
+    """Make the summaries that are missing or out of date."""
+    with trouble(), existing(db, tenant) as memory:
         ids = [session] if session else [record.id for record in memory.sessions()]
         failed = 0
         for each in ids:
             if dry_run:
-                _print_plan(each, memory.session(each).update(level, dry_run=True))
+                plan = memory.session(each).update(level, strategy=strategy.value, dry_run=True)
+                _print_plan(each, plan)
                 continue
-            report = _updated(memory.session(each), level, calls=max_calls, tokens=max_tokens)
+            report = _updated(
+                memory.session(each), level, strategy, calls=max_calls, tokens=max_tokens
+            )
             _print_report(each, report)
             failed += report.failed
         if failed:
@@ -209,10 +213,15 @@ def update(
 
 
 def _updated(
-    session: Session, level: int | None, *, calls: int | None, tokens: int | None
+    session: Session,
+    level: int | None,
+    strategy: Strategy,
+    *,
+    calls: int | None,
+    tokens: int | None,
 ) -> UpdateReport:
     """Update one session with a progress bar for each level that has work."""
-    with _bars() as progress:
+    with bars() as progress:
         tasks: dict[int, TaskID] = {}
 
         def draw(state: UpdateProgress) -> None:
@@ -221,7 +230,13 @@ def _updated(
                     tasks[number] = progress.add_task(f"L{number}", total=total)
                 progress.update(tasks[number], completed=done, total=total)
 
-        return session.update(level, on_progress=draw, max_calls=calls, max_tokens=tokens)
+        return session.update(
+            level,
+            strategy=strategy.value,
+            on_progress=draw,
+            max_calls=calls,
+            max_tokens=tokens,
+        )
 
 
 def _print_report(session: str, report: UpdateReport) -> None:
@@ -263,7 +278,7 @@ def _print_plan(session: str, plan: UpdatePlan) -> None:
 @app.command()
 def context(
     *,
-    db: Db = _DB,
+    db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
     max_tokens: Annotated[int, typer.Option(min=1, help="The budget.")] = 8_000,
@@ -280,8 +295,8 @@ def context(
     ] = False,
 ) -> None:
     """Print the best context that fits a budget."""
-    with trouble(), _existing(db, tenant) as memory:
-        selection = _chosen(memory, session).context(
+    with trouble(), existing(db, tenant) as memory:
+        selection = chosen(memory, session).context(
             max_tokens,
             system=system,
             strategy=strategy.value,
@@ -309,7 +324,7 @@ def _harmless_json(data: object) -> str:
 @app.command(name="extract")
 def extract_command(
     *,
-    db: Db = _DB,
+    db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
     form: Annotated[Shape, typer.Option("--format", help="A table, or all of it as JSON.")] = (
@@ -335,7 +350,7 @@ def extract_command(
     max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
 ) -> None:
     """Extract a session: its graph of entities, what is open, and where it is going."""
-    with trouble(), _existing(db, tenant) as memory:
+    with trouble(), existing(db, tenant) as memory:
         options = ExtractionOptions(
             safe_processing_tokens=limit,
             output_tokens=answer,
@@ -343,7 +358,7 @@ def extract_command(
             oversized=oversized.value,
         )
         report = extract.extracted(
-            _chosen(memory, session), options, _bars(), max_calls=max_calls, max_tokens=max_tokens
+            chosen(memory, session), options, bars(), max_calls=max_calls, max_tokens=max_tokens
         )
         extract.print_failures(report)
         if form is Shape.json and graph is None:
@@ -359,7 +374,7 @@ def extract_command(
 @app.command(name="show")
 def show_command(
     *,
-    db: Db = _DB,
+    db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
     level: Annotated[
@@ -371,45 +386,13 @@ def show_command(
     list_all: Annotated[bool, typer.Option("--list", help="List the sessions.")] = False,
 ) -> None:
     """Show the tree of a session: levels as rows, then the summaries."""
-    with trouble(), _existing(db, tenant) as memory:
+    with trouble(), existing(db, tenant) as memory:
         if list_all:
             show.sessions(memory)
         elif node is not None:
-            show.summary(_chosen(memory, session), node)
+            show.summary(chosen(memory, session), node)
         else:
-            show.tree(_chosen(memory, session), lowest=level)
+            show.tree(chosen(memory, session), lowest=level)
 
 
-def _existing(db: Path, tenant: str) -> Memory:
-    """Open a memory that is there already."""
-    if not db.exists():
-        raise NotFoundError(
-            f"there is no memory at {db}; 'hiermem ingest FILE --db {db}' makes one"
-        )
-    return Memory.open(db, tenant=tenant, create=False)
-
-
-def _chosen(memory: Memory, session: str | None) -> Session:
-    """Give the session that is meant; where none is named, the only one there is."""
-    if session is not None:
-        return memory.session(session)
-    ids = [record.id for record in memory.sessions()]
-    if len(ids) == 1:
-        return memory.session(ids[0])
-    if not ids:
-        raise UsageError("this memory holds no session yet; ingest a conversation first")
-    named = ", ".join(clean(each) for each in ids[:8]) + (" …" if len(ids) > 8 else "")
-    raise UsageError(f"there are {len(ids):,} sessions; choose one with --session: {named}")
-
-
-def _bars() -> Progress:
-    """Make progress bars on standard error that vanish when they are done."""
-    console = out(error=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+app.add_typer(upkeep.app)

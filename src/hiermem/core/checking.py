@@ -27,7 +27,7 @@ from hiermem.types import Node, Position, Revision, StoredMessage
 
 __all__ = [
     "CHECKED", "NOT_SHOWN", "CheckReport", "Finding", "Told", "of_inputs", "of_key", "of_level",
-    "of_message", "of_parents", "of_revision", "of_roots", "of_threads", "of_view",
+    "of_log", "of_message", "of_parents", "of_revision", "of_roots", "of_threads", "of_view",
 ]  # fmt: skip
 
 #: The promises that a check verifies, with what it looks at.
@@ -50,6 +50,12 @@ NOT_SHOWN: Final[Mapping[str, str]] = {
     "P9": "the caps that a run was given are not all on record",
     "P10": "what a provider charged is not on record",
 }
+#: What is fixed when a node is sealed, and moves by what the log tells alone.
+_BOUNDS: Final = (
+    "level", "ordinal", "thread", "span", "windows", "children", "messages", "input_size",
+    "allotted", "input_tokens", "allotted_tokens", "verbatim", "first_at", "last_at", "linked",
+    "unit", "parent",
+)  # fmt: skip
 #: A text that is made from more tokens than this must be smaller than they are.
 _SMALL: Final = 200
 
@@ -263,6 +269,23 @@ def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Told:
             yield "P3", root.id, "its open group remembers it otherwise"
     if at != state.next_ordinal(1):
         yield "P3", "open groups", "they do not cover all sealed windows"
+
+
+def of_log(nodes: Mapping[str, Node], explained: Mapping[str, Node], *, same: bool) -> Told:
+    """Check the tree against the one that replaying the log gives.
+
+    ``same`` says whether the fold's state came out as it is on record.
+    """
+    for name in sorted(nodes.keys() | explained.keys()):
+        found, wanted = nodes.get(name), explained.get(name)
+        if found is None or wanted is None:
+            yield "P5", name, "the log has it otherwise: " + ("none" if found else "it is missing")
+            continue
+        wrong = [field for field in _BOUNDS if getattr(found, field) != getattr(wanted, field)]
+        if wrong:
+            yield "P5", name, f"the log has it otherwise: {', '.join(wrong)}"
+    if not same:
+        yield "P5", "the session", "its state is not the one that the log explains"
 
 
 # ---------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ found is looked for again, and only what is found twice is told. What a finding 
 from __future__ import annotations
 
 import asyncio
-import json
 from array import array
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
@@ -27,19 +26,21 @@ from hiermem.core.inputs import (
     overlap_before,
 )
 from hiermem.core.measure import message_tokens
+from hiermem.core.shifts import overlaps_of
 from hiermem.core.state import SessionState
 from hiermem.effects import (
     Batch,
     Changes,
     KeyEntry,
-    LogEvent,
     Need,
     NeedViews,
     Snapshot,
     ViewRecord,
 )
+from hiermem.engine.context import SEEN
+from hiermem.engine.forking import replayed
 from hiermem.engine.handle import Handle, config_from, state_from
-from hiermem.errors import StoreCorruptError
+from hiermem.errors import HiermemError, StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 
 __all__ = ["check"]
@@ -153,6 +154,7 @@ class _Reading:
             self.tell(iter([("P1", "the session", what)]))
         await self._messages()
         await self._shape(state)
+        await self._log(state)
         await self._texts()
         await self._views(state)
 
@@ -225,6 +227,20 @@ class _Reading:
         self.tell(checking.of_parents(self._nodes))
         self.tell(checking.of_roots(self._nodes, state))
 
+    async def _log(self, state: SessionState) -> None:
+        """Compare the tree with the one that the log explains."""
+        if not self._counts:
+            return
+        try:
+            replay = await replayed(self._handle, self._record.id)
+        except (HiermemError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # Whatever a damaged log makes the fold say: it explains no tree.
+            what = f"it cannot be replayed ({type(error).__name__})"
+            self.tell(iter([("P5", "the log", what)]))
+            return
+        same = replay.state.to_json() == state.to_json()
+        self.tell(checking.of_log(self._nodes, replay.nodes, same=same))
+
     # -- texts
 
     async def _texts(self) -> None:
@@ -283,14 +299,12 @@ class _Reading:
     async def _overlaps(self) -> list[int]:
         """Give the overlaps of all configurations that the session has had, the present first."""
         events = await self._store.events(self._record.id)
-        texts = [self._record.config, *_configs(events)]
-        return list(dict.fromkeys(config_from(text).overlap for text in texts))
+        found = [config_from(self._record.config).overlap]
+        return list(dict.fromkeys([*found, *(each for one in events for each in overlaps_of(one))]))
 
     # -- views
 
     async def _views(self, state: SessionState) -> None:
-        from hiermem.engine.context import SEEN
-
         session_id, key = self._record.id, await self._handle.key()
 
         def ask() -> Generator[tuple[str, Need], Any, Batch[list[ViewRecord]]]:
@@ -301,20 +315,6 @@ class _Reading:
             if not view.name.endswith(SEEN):
                 windows = state.next_ordinal(1)
                 self.tell(checking.of_view(view, self._nodes, key=key, windows=windows))
-
-
-def _configs(events: Sequence[LogEvent]) -> Iterator[str]:
-    """Give the texts of the configurations that the log's events name."""
-    for event in events:
-        if event.kind in ("reconfigure", "repack"):
-            try:
-                detail = json.loads(event.detail)
-            except (ValueError, RecursionError):
-                raise StoreCorruptError("an event of the log cannot be read") from None
-            for name in ("before", "after", "config"):
-                value = detail.get(name) if isinstance(detail, dict) else None
-                if value is not None:
-                    yield value if isinstance(value, str) else json.dumps(value)
 
 
 async def _strangers(handle: Handle) -> list[Finding]:

@@ -1,0 +1,221 @@
+"""The commands that look after a memory: ``runs``, ``metrics``, ``erase`` and ``check``.
+
+The one rule: what cannot be taken back is asked for first, in words that say what it is; without a
+terminal to ask on, ``--yes`` has to have said so.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from hiermem import CheckReport, Memory, Prices, UsageError
+from hiermem.cli.ledgers import (
+    all_runs,
+    as_json,
+    metrics_data,
+    metrics_table,
+    one_run,
+    print_check,
+    print_receipt,
+)
+from hiermem.cli.opening import DB, Db, SessionId, Tenant, chosen, existing
+from hiermem.cli.screen import clean, out, plural, trouble
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+class Shape(StrEnum):
+    """How a result is printed."""
+
+    table = "table"
+    json = "json"
+
+
+class Forks(StrEnum):
+    """What an erasure does in the sessions that share a message."""
+
+    all = "all"
+    keep = "keep"
+
+
+Form = Annotated[Shape, typer.Option("--format", help="For a reader, or all of it as JSON.")]
+#: Messages as they are named on the command line: 3, or 5-9 with both ends.
+_RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
+#: More messages than this are not named one by one.
+_MOST = 1_000_000
+
+
+# ---------------------------------------------------------------------------------------------
+# runs
+
+
+@app.command()
+def runs(
+    run: Annotated[str | None, typer.Argument(help="Show this run item by item.")] = None,
+    *,
+    db: Db = DB,
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", help="Only the runs of this session.")
+    ] = None,
+    tenant: Tenant = "default",
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    form: Form = Shape.table,
+) -> None:
+    """List what was done: updates, extractions, erasures; or show one of them item by item."""
+    with trouble(), existing(db, tenant) as memory:
+        if run is not None:
+            report = memory.run(run)
+            if form is Shape.json:
+                typer.echo(as_json(report))
+            else:
+                out().print(one_run(report))
+            return
+        found = memory.session(session).runs(limit=limit) if session else memory.runs(limit=limit)
+        if form is Shape.json:
+            typer.echo(as_json([asdict(each) for each in found]))
+        elif found:
+            out().print(all_runs(found))
+        else:
+            out().print("no runs yet")
+
+
+# ---------------------------------------------------------------------------------------------
+# metrics
+
+
+@app.command()
+def metrics(
+    *,
+    db: Db = DB,
+    session: SessionId = None,
+    tenant: Tenant = "default",
+    input_price: Annotated[
+        float | None, typer.Option(min=0, help="What a million tokens in cost the summariser.")
+    ] = None,
+    output_price: Annotated[
+        float | None, typer.Option(min=0, help="What a million tokens out cost it.")
+    ] = None,
+    context_price: Annotated[
+        float | None, typer.Option(min=0, help="What a million tokens of a context cost.")
+    ] = None,
+    form: Form = Shape.table,
+) -> None:
+    """Measure a session: how much shorter it is, what that cost, what was kept."""
+    with trouble(), existing(db, tenant) as memory:
+        prices = None
+        if (input_price, output_price, context_price) != (None, None, None):
+            prices = Prices(input_price or 0.0, output_price or 0.0, context_price)
+        found = chosen(memory, session).metrics(prices)
+        if form is Shape.json:
+            typer.echo(as_json(metrics_data(found)))
+        else:
+            out().print(metrics_table(found))
+
+
+# ---------------------------------------------------------------------------------------------
+# erase
+
+
+@app.command()
+def erase(
+    messages: Annotated[
+        list[str] | None, typer.Argument(help="Which messages: 3, or 5-9 with both ends.")
+    ] = None,
+    *,
+    db: Db = DB,
+    session: SessionId = None,
+    tenant: Tenant = "default",
+    whole: Annotated[
+        bool, typer.Option("--whole", help="The whole session, with its log and summaries.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="All that is kept for this tenant.")
+    ] = False,
+    forks: Annotated[
+        Forks, typer.Option(help="What happens in sessions that share the messages.")
+    ] = Forks.all,
+    quarantine: Annotated[
+        bool, typer.Option("--quarantine", help="Keep the messages, make everything without them.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Take messages back, out of everything that was made from them. There is no way back."""
+    with trouble(), existing(db, tenant) as memory:
+        if sum((bool(messages), whole, everything)) != 1:
+            raise UsageError("name the messages, or say --whole or --everything; one of the three")
+        if quarantine and not messages:
+            raise UsageError("--quarantine goes with messages")
+        if everything:
+            if session is not None:
+                raise UsageError("--everything is of no session; leave --session out")
+            count = len(memory.sessions())
+            _ask(f"erase all {plural(count, 'session')} of tenant {clean(tenant)!r}?", yes=yes)
+            print_receipt(memory.erase_tenant())
+            return
+        target = chosen(memory, session)
+        name = clean(target.id)
+        if whole:
+            _ask(f"erase session {name!r}?", yes=yes)
+            print_receipt(memory.erase_session(target.id, forks=forks.value))
+            return
+        indices = _indices(messages or [])
+        word = "quarantine" if quarantine else "erase"
+        _ask(f"{word} {plural(len(indices), 'message')} of session {name!r}?", yes=yes)
+        act = target.quarantine if quarantine else target.erase
+        print_receipt(act(indices, forks=forks.value))
+
+
+def _indices(words: list[str]) -> list[int]:
+    found: set[int] = set()
+    for word in words:
+        match = _RANGE.fullmatch(word)
+        if match is None:
+            raise UsageError(f"{word!r} names no message; write 3, or 5-9")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last - first >= _MOST:
+            raise UsageError(f"{word!r} is not a range of at most {_MOST:,} messages")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def _ask(question: str, *, yes: bool) -> None:
+    """Ask for leave; nothing is done without it."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Say --yes; there is nobody to ask")
+    if not typer.confirm(question, err=True):
+        raise UsageError("nothing was done")
+
+
+# ---------------------------------------------------------------------------------------------
+# check
+
+
+@app.command()
+def check(*, db: Db = DB, tenant: Tenant = "default", form: Form = Shape.table) -> None:
+    """Verify the promises that a store can show: read everything, write nothing."""
+    with trouble(), existing(db, tenant) as memory:
+        report = _checked(memory)
+        if form is Shape.json:
+            typer.echo(as_json({**asdict(report), "ok": report.ok}))
+        else:
+            print_check(report)
+        if not report.ok:
+            raise typer.Exit(1)
+
+
+def _checked(memory: Memory) -> CheckReport:
+    console = out(error=True)
+    if not console.is_terminal:
+        return memory.check()
+    with console.status("reading"):
+        return memory.check()
