@@ -27,8 +27,10 @@ from hiermem.core import fold
 from hiermem.core.afresh import arrival
 from hiermem.core.build import Build
 from hiermem.core.fold import Folded
+from hiermem.core.needs import inside
+from hiermem.core.places import place_of
 from hiermem.core.shifts import Scales
-from hiermem.core.state import OpenWindow, SessionState
+from hiermem.core.state import SessionState
 from hiermem.core.stored import config_from
 from hiermem.core.turns import Arrival
 from hiermem.effects import (
@@ -36,7 +38,6 @@ from hiermem.effects import (
     Changes,
     Deciding,
     LogEvent,
-    NeedCovering,
     NeedEvents,
     NeedMessages,
     NeedSession,
@@ -198,11 +199,10 @@ def swap(
         for stored in messages:
             points: tuple[int, ...] = ()
             if stored.index in cut:
-                windows: list[Node] = yield (
-                    session_id,
-                    NeedCovering(stored.thread, stored.index, build.tree),
+                place = yield from inside(
+                    session_id, place_of(stored.thread, stored.index, state, build.tree)
                 )
-                points = _points(stored, windows, state)
+                points = place.points
             after = replace(stored, size=sizes[stored.index], slices=points)
             if after != stored:
                 rewrites.append(Rewrite(after, "mark"))
@@ -240,18 +240,6 @@ def _changed(record: SessionRecord, build: Build, *, drop: Build | None = None) 
         session=replace(record, build=build.to_json(), version=record.version + 1),
         drop_tree=drop.tree if drop else None,
     )
-
-
-def _points(stored: StoredMessage, windows: Sequence[Node], state: SessionState) -> tuple[int, ...]:
-    """Read from the windows that hold a message where it is cut now.
-
-    The first slice begins its window, and each other one; the last may be in the open window.
-    """
-    begins = [node.span.start_char for node in windows if node.span.start == stored.index]
-    window = OpenWindow.of(stored.thread, state.strand(stored.thread))
-    if window is not None and window.begin.index == stored.index:
-        begins.append(window.begin.char)
-    return tuple(begins[1:])
 
 
 def _each(ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
