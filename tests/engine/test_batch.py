@@ -1,4 +1,4 @@
-"""An update of all sessions: everything is made once, caps hold for all, and it goes on after a cut."""
+"""An update of all: everything is made once, caps hold for all, a cut-off one is gone on with."""
 
 from __future__ import annotations
 
