@@ -1,0 +1,69 @@
+"""A worker in a process of its own: ``python worker_process.py FILE LATENCY LEASE [HOLD]``.
+
+It works until nothing is left and then tells what it did, as one JSON line. Where HOLD is given,
+its model says so once calls are in flight and answers none of them before the file HOLD exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+from hiermem import AsyncMemory, HierarchyConfig, UpdatePolicy
+from hiermem.testing.llms import ScriptedLLM
+from hiermem.tokens import FunctionCounter
+
+COUNTER = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
+CONFIG = HierarchyConfig.by_tokens()
+CONCURRENCY = 3
+
+
+class Held(ScriptedLLM):
+    """Answers nothing before it may."""
+
+    hold: Path
+
+    async def complete(self, request):
+        answer = await super().complete(request)
+        if self.in_flight or self.calls >= CONCURRENCY:
+            print("held", flush=True)
+        while not self.hold.exists():
+            await asyncio.sleep(0.01)
+        return answer
+
+
+def opened(path, llm=None, *, lease=60.0, **settings):
+    policy = UpdatePolicy(batch_delay=0, concurrency=CONCURRENCY, lease=lease, **settings)
+    return AsyncMemory.open(
+        path, llm=llm, token_counter=COUNTER, config=CONFIG, update_policy=policy
+    )
+
+
+async def main(path, latency, lease, hold=None):
+    if hold is None:
+        llm = ScriptedLLM(remote=True, latency=latency, keep=0)
+    else:
+        llm = Held(name="held-1", remote=True, latency=latency, keep=0)
+        llm.hold = Path(hold)
+    async with opened(path, llm, lease=lease) as memory:
+        print("ready", flush=True)
+        begun = time.time()
+        async with memory.worker(poll=0.1) as worker:
+            whole = await worker.drain(120)
+            status = worker.status
+    told = {
+        "whole": whole,
+        "calls": llm.calls,
+        "made": status.made,
+        "errors": status.last_error,
+        "begun": begun,
+        "ended": time.time(),
+    }
+    print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:]))
