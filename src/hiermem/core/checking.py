@@ -27,7 +27,8 @@ from hiermem.types import Node, Position, Revision, StoredMessage
 
 __all__ = [
     "CHECKED", "NOT_SHOWN", "CheckReport", "Finding", "Told", "of_inputs", "of_key", "of_level",
-    "of_log", "of_message", "of_parents", "of_revision", "of_roots", "of_threads", "of_view",
+    "of_log", "of_message", "of_parents", "of_revision", "of_roots", "of_threads", "of_versions",
+    "of_view",
 ]  # fmt: skip
 
 #: The promises that a check verifies, with what it looks at.
@@ -148,6 +149,20 @@ def of_key(stored: StoredMessage, entry: KeyEntry | None, earlier: Sequence[Stor
         first = earlier[0] if earlier else stored
         if entry.fingerprint != fingerprint(first.message):
             yield "P2", where, "its key is not that of what was first appended"
+
+
+def of_versions(stored: StoredMessage, earlier: Sequence[StoredMessage]) -> Told:
+    """Check what is kept of a message that the log says was edited."""
+    where = f"message {stored.index}"
+    if stored.state == "erased":
+        return
+    if not earlier:
+        yield "P1", where, "it was edited and no earlier version is kept"
+    for number, version in enumerate(earlier):
+        if version.hash != message_hash(version.message):
+            yield "P1", where, f"the hash of its version {number} is not that of its content"
+        if (version.index, version.key) != (stored.index, stored.key):
+            yield "P1", where, f"its version {number} is of another message"
 
 
 # ---------------------------------------------------------------------------------------------

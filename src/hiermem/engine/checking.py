@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
@@ -26,12 +26,14 @@ from hiermem.core.inputs import (
     overlap_before,
 )
 from hiermem.core.measure import message_tokens
+from hiermem.core.shifts import Told as ShiftsTold
 from hiermem.core.shifts import overlaps_of
 from hiermem.core.state import SessionState
 from hiermem.effects import (
     Batch,
     Changes,
     KeyEntry,
+    LogEvent,
     Need,
     NeedViews,
     Snapshot,
@@ -129,6 +131,8 @@ class _Reading:
         self._gone: set[int] = set()
         self._threads: dict[str, array[int]] = {}
         self._nodes: dict[str, Node] = {}
+        self._events: list[LogEvent] = []
+        self._edited: set[int] = set()
         self.found = _Found(messages=record.messages)
         if not self._counts:
             self.found.skipped.append(
@@ -149,9 +153,14 @@ class _Reading:
         record = self._record
         state = state_from(record.state)
         Build.from_json(record.build)
+        if state.closed != record.closed:
+            what = f"it is {'' if record.closed else 'not '}closed, and its state says otherwise"
+            self.tell(iter([("P1", "the session", what)]))
         if state.next_index != record.messages:
             what = f"its state is at message {state.next_index} of {record.messages}"
             self.tell(iter([("P1", "the session", what)]))
+        self._events = await self._store.events(record.id)
+        self._edited = {index for event in self._events for index in _edited(event)}
         await self._messages()
         await self._shape(state)
         await self._log(state)
@@ -200,10 +209,13 @@ class _Reading:
         entries = await self._store.mutate(self._record.id, ask, keys=keys) if keys else {}
         for stored in page:
             entry = entries.get(stored.key) if stored.key is not None else None
+            was_edited = stored.index in self._edited
             told = list(checking.of_key(stored, entry, ()))
-            if told or stored.state == "erased":
+            if told or was_edited or stored.state == "erased":
                 earlier = await self._store.versions(self._record.id, stored.index)
                 told = list(checking.of_key(stored, entry, earlier))
+                if was_edited:
+                    told += checking.of_versions(stored, earlier)
             self.tell(iter(told))
 
     # -- shape
@@ -226,6 +238,18 @@ class _Reading:
         self.tell(checking.of_threads(windows, self._threads, state))
         self.tell(checking.of_parents(self._nodes))
         self.tell(checking.of_roots(self._nodes, state))
+        if any(_waits(node) for node in self._nodes.values()) and not await self._is_behind():
+            what = "it has summaries to be made and is not among the sessions that have"
+            self.tell(iter([("P12", "the session", what)]))
+
+    async def _is_behind(self) -> bool:
+        """Say whether the store lists the session among those with something to make."""
+        after: str | None = None
+        while page := await self._store.backlog(after=after, limit=_PAGE):
+            if self._record.id in page:
+                return True
+            after = page[-1]
+        return False
 
     async def _log(self, state: SessionState) -> None:
         """Compare the tree with the one that the log explains."""
@@ -246,7 +270,7 @@ class _Reading:
     async def _texts(self) -> None:
         """Check what each node says and what that was made from, lowest level first."""
         said: dict[str, Revision] = {}
-        overlaps = await self._overlaps()
+        overlaps = self._overlaps()
         count = self._handle.counter.count if self._counts else None
         nodes = iter(list(self._nodes.values()))
         while page := list(islice(nodes, _PAGE)):
@@ -260,6 +284,9 @@ class _Reading:
                 )
                 if revision is None:
                     continue
+                if not revision.degraded and not await self._store.reusable(revision.input_hash):
+                    what = "its text is not found again by what it was made from"
+                    self.tell(iter([("P12", node.id, what)]))
                 inputs = await self._inputs(node, said, overlaps)
                 if inputs is not None:
                     taken = not node.children and any(
@@ -296,11 +323,12 @@ class _Reading:
             for size in overlaps
         ]
 
-    async def _overlaps(self) -> list[int]:
+    def _overlaps(self) -> list[int]:
         """Give the overlaps of all configurations that the session has had, the present first."""
-        events = await self._store.events(self._record.id)
         found = [config_from(self._record.config).overlap]
-        return list(dict.fromkeys([*found, *(each for one in events for each in overlaps_of(one))]))
+        for event in self._events:
+            found += overlaps_of(event)
+        return list(dict.fromkeys(found))
 
     # -- views
 
@@ -315,6 +343,16 @@ class _Reading:
             if not view.name.endswith(SEEN):
                 windows = state.next_ordinal(1)
                 self.tell(checking.of_view(view, self._nodes, key=key, windows=windows))
+
+
+def _waits(node: Node) -> bool:
+    return node.status != "active" or node.degraded or node.dirty
+
+
+def _edited(event: LogEvent) -> Iterator[int]:
+    """Give the messages that an event of the log edited."""
+    if event.kind == "edit":
+        yield from (shift.index for shift in ShiftsTold.from_json(event.detail).shifts)
 
 
 async def _strangers(handle: Handle) -> list[Finding]:
