@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.hashes import input_hash
+from hiermem.core.inputs import from_messages
 from hiermem.engine.append import About, append
 from hiermem.engine.handle import Handle
 from hiermem.engine.update import update
@@ -89,6 +91,26 @@ class Desk:
         wanted = [(node.id, node.revision) for node in nodes]
         revisions = {r.node_id: r for r in await self.tenant.revisions(session, wanted)}
         return {node.id: (node, revisions.get(node.id)) for node in nodes}
+
+    async def untrue(self, session="s"):
+        """Name the nodes that pass for made of what they cover now and are not."""
+        tree = await self.tree(session)
+        found = []
+        for id_, (node, revision) in tree.items():
+            if revision is None or node.dirty or node.stale or not node.sealed:
+                continue
+            if node.children:
+                below = [tree[child][1] for child in node.children]
+                outputs = [each.output_hash if each else "" for each in below]
+            else:
+                said = await self.tenant.messages(
+                    session, node.span.start, node.span.stop, thread=node.thread
+                )
+                outputs = from_messages(node, said, count=COUNTER.count).outputs
+            made = input_hash(level=node.level, strategy=revision.strategy, outputs=outputs)
+            if made != revision.input_hash:
+                found.append(id_)
+        return found
 
     async def image(self, session="s"):
         """Give what must be the same however often a run was cut off."""

@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
-from desk import COUNTER, START, Desk, messages
+from desk import START, Desk, messages
 from logbook import CONFIGS, drawn, logs, messages_of
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.build import Build
-from hiermem.core.hashes import input_hash
-from hiermem.core.inputs import from_messages
 from hiermem.effects import ViewRecord
 from hiermem.engine import append as appending
 from hiermem.engine import change as changing
@@ -465,21 +463,9 @@ def test_what_is_changed_during_a_re_pack_is_changed_in_the_tree_that_then_serve
         tree = await desk.tree()
         record = await desk.tenant.session("s")
         said = {m.index: m for m in await desk.tenant.messages("s", 0, record.messages)}
-        for node, revision in tree.values():
-            if not node.sealed:
-                continue
+        for node, _ in tree.values():
             assert (node.status, node.dirty, node.stale) == ("active", False, False), node.id
-            if node.level == 1:
-                outputs = from_messages(
-                    node,
-                    [said[n] for n in range(node.span.start, node.span.stop)],
-                    count=COUNTER.count,
-                ).outputs
-            else:
-                outputs = [tree[child][1].output_hash for child in node.children]
-            assert revision.input_hash == input_hash(
-                level=node.level, strategy=revision.strategy, outputs=outputs
-            ), f"{node.id} says what is not so any more"
+        assert await desk.untrue() == [], "some say what is not so any more"
         covered = sorted(
             n
             for node, _ in tree.values()
