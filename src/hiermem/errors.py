@@ -27,6 +27,7 @@ __all__ = [
     "ModelTimeoutError",
     "NotFoundError",
     "PermanentModelError",
+    "SessionChangedError",
     "SessionClosedError",
     "SessionExistsError",
     "SpendLimitError",
@@ -92,6 +93,22 @@ class SessionClosedError(HiermemError):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(f"session {session_id!r} is closed; call reopen() before writing to it")
+        self.session_id = session_id
+
+
+class SessionChangedError(HiermemError):
+    """A session was edited, erased from or re-packed while something was worked out from it.
+
+    Nothing of that was kept; the same call may succeed now.
+    """
+
+    retryable = True
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"session {session_id!r} was changed while it was read; what was made of it is not "
+            "kept; call again"
+        )
         self.session_id = session_id
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hiermem.core.levels import allot, hull
 from hiermem.core.shifts import Scales
 from hiermem.core.windows import converted
@@ -57,9 +59,7 @@ async def check_tree(store, session_id, counter):
             tokens[node.id] = sum(child.allotted_tokens for child in children)
             assert all(child.parent == node.id for child in children)
             assert node.windows == (children[0].windows[0], children[-1].windows[1])
-            assert all(
-                a.windows[1] == b.windows[0] for a, b in zip(children, children[1:], strict=False)
-            )
+            assert all(a.windows[1] == b.windows[0] for a, b in pairwise(children))
             assert node.span == hull(child.span for child in children)
             assert node.messages == sum(child.messages for child in children)
         assert (node.input_size, node.input_tokens) == (sizes[node.id], tokens[node.id]), node.id

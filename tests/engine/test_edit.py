@@ -9,7 +9,7 @@ from arborist import check_tree, tree_of
 from desk import COUNTER, Desk, messages, text
 from hypothesis import given
 from hypothesis import strategies as st
-from logbook import CONFIGS, START, Way, Words, drawn, logs, place, play, ways
+from logbook import CONFIGS, START, Words, drawn, logs, place, play, ways
 from logbook import text as prose
 
 from hiermem.config import HierarchyConfig, LevelConfig
@@ -37,8 +37,8 @@ def rigid(node):
 class Editor:
     """Changes messages at random while a log is played, and keeps an eye on the bounds."""
 
-    def __init__(self, seed, *, each=0.5, kinds=("edit",)):
-        self.luck, self.each, self.kinds = Random(seed), each, kinds
+    def __init__(self, seed, *, each=0.5, kinds=("edit",), updates=0.0):
+        self.luck, self.each, self.kinds, self.updates = Random(seed), each, kinds, updates
         self.number = 10_000
         self.windows = {}
         self.changes = 0
@@ -49,6 +49,8 @@ class Editor:
         record = await handle.store.session("s")
         while record and record.messages and self.luck.random() < self.each:
             self.changes += 1
+            if self.luck.random() < self.updates:
+                await session.update()
             await self.change(handle, record, self.luck.randrange(record.messages))
         for id_, node in (await tree_of(handle.store, "s")).items():
             if node.level == 1:
@@ -100,8 +102,9 @@ async def test_both_stores_do_the_same(log, seed):
     images = []
     for kind in ("memory", "sqlite-memory"):
         async with place(kind) as at:
-            editor = Editor(seed, kinds=("edit", "edit", "erase", "quarantine"))
-            found = await play(log, at, CONFIGS["tokens"], Way(updates=0.2), look=editor)
+            kinds = ("edit", "edit", "erase", "quarantine")
+            editor = Editor(seed, kinds=kinds, updates=0.5)
+            found = await play(log, at, CONFIGS["tokens"], look=editor)
             if found:
                 found["events"] = [event[:2] for event in found["events"]]
             images.append(found)

@@ -125,6 +125,7 @@ async def extract(
             handle.store,
             session_id,
             run_id=run_id,
+            epoch=record.epoch,
             lease=options.lease,
             now=handle.clock,
             sleep=sleep,

@@ -2,7 +2,8 @@
 
 The one rule: what is paid for is not lost, and what is not recorded did not happen. An answer is
 written as soon as it is there; a write is tried again while the store fails and recognised where it
-took effect all the same; a failure to record the run is raised and ends the extraction.
+took effect all the same; a failure to record the run is raised and ends the extraction, and so is a
+change of the session meanwhile, of which nothing may be kept.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ from hiermem.core.extract_plan import (
     write_kept,
 )
 from hiermem.engine.runs import note_cut_off
-from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
+from hiermem.errors import (
+    SessionChangedError,
+    StoreCorruptError,
+    StoreError,
+    StoreNewerError,
+)
 from hiermem.protocols import Attempt, Record, RecordWrite, RunRecord, TenantStore
 
 __all__ = ["CHUNK", "JOIN", "ExtractionBooks", "Piece", "Step"]
@@ -65,6 +71,7 @@ class ExtractionBooks:
         session_id: str,
         *,
         run_id: str,
+        epoch: int,
         lease: float,
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
@@ -72,6 +79,7 @@ class ExtractionBooks:
     ) -> None:
         self.unknown = 0
         self._store, self._session_id, self._run_id = store, session_id, run_id
+        self._epoch = epoch
         self._lease, self._now, self._sleep = timedelta(seconds=lease), now, sleep
         self._model = model
         self._claims: dict[str, Record] = {}
@@ -184,7 +192,7 @@ class ExtractionBooks:
     async def keep_joined(self, key: str, kept: Kept, attempts: Sequence[Attempt]) -> None:
         """Write a summary made of several."""
         write = RecordWrite(JOIN, self._session_id, key, write_kept(kept))
-        await self._steady(lambda: self._store.put_records([write]))
+        await self._guarded([write])
         await self._journal(attempts)
 
     async def prune_joined(self, keys: Sequence[str], strategy: str) -> None:
@@ -201,7 +209,7 @@ class ExtractionBooks:
 
     async def write(self, writes: Sequence[RecordWrite]) -> bool:
         """Write records, all or none; say which."""
-        return await self._steady(lambda: self._store.put_records(writes))
+        return await self._guarded(writes)
 
     # -- calls
 
@@ -299,12 +307,26 @@ class ExtractionBooks:
     async def _put(self, key: str, body: str, version: int) -> Record | None:
         """Write a chunk's record over ``version``; None where another one is stored."""
         write = RecordWrite(CHUNK, self._session_id, key, body, version)
-        if await self._steady(lambda: self._store.put_records([write])):
+        if await self._guarded([write]):
             return Record(CHUNK, self._session_id, key, body, version + 1)
         # A try that the store reported as failed may have taken effect.
         found = await self._store.records(CHUNK, scope=self._session_id, key=key)
         mine = Record(CHUNK, self._session_id, key, body, version + 1)
         return mine if found == [mine] else None
+
+    async def _guarded(self, writes: Sequence[RecordWrite]) -> bool:
+        """Write what was worked out from the session, all or none; say which.
+
+        Raises SessionChangedError where the session was changed since it was read: what was made
+        of it may say what was taken back.
+        """
+        epochs = {self._session_id: self._epoch}
+        if await self._steady(lambda: self._store.put_records(writes, epochs=epochs)):
+            return True
+        now = await self._steady(lambda: self._store.session(self._session_id))
+        if now is None or now.epoch != self._epoch:
+            raise SessionChangedError(self._session_id)
+        return False
 
     async def _drop(self, held: Sequence[Record]) -> None:
         for record in held:

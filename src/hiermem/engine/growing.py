@@ -7,16 +7,21 @@ next one; nothing here makes texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from hiermem.core import fold, status
+from hiermem.core.needs import NeedNodes, NeedSession
 from hiermem.core.state import SessionState
+from hiermem.effects import Batch, Changes, Deciding
 from hiermem.engine.workshop import Workshop
-from hiermem.protocols import Changes, Snapshot
-from hiermem.types import Node
+from hiermem.types import Node, SessionRecord
 
 __all__ = ["grown", "keep_growing"]
+
+#: Bits for the versions of one provisional node, above which the session's own version stands.
+_VERSIONS: Final = 16
 
 
 async def grown(shop: Workshop, level: int | None) -> list[Node]:
@@ -26,7 +31,11 @@ async def grown(shop: Workshop, level: int | None) -> list[Node]:
         return []
     stored = {node.id: node for node in await shop.store.provisional(shop.session_id)}
     wanted = fold.provisional(SessionState.from_json(state), shop.config)
-    return _due(_regrown(node, stored) for node in wanted if level is None or node.level <= level)
+    return _due(
+        _regrown(node, stored, shop.record)
+        for node in wanted
+        if level is None or node.level <= level
+    )
 
 
 async def keep_growing(shop: Workshop, level: int | None) -> list[Node]:
@@ -36,35 +45,56 @@ async def keep_growing(shop: Workshop, level: int | None) -> list[Node]:
     """
     if shop.config.open_groups != "grow":
         return []
-    before = {node.id: node for node in await shop.store.provisional(shop.session_id)}
-
-    def decide(snapshot: Snapshot) -> Changes[tuple[Node, ...]]:
-        record, build = snapshot.session, shop.building
-        if record is None or record.tree != shop.record.tree:
-            return Changes(())
-        if build is not None and record.build != build.to_json():
-            return Changes(())
-        state = SessionState.from_json(build.state if build else record.state)
-        nodes = tuple(_regrown(node, before) for node in fold.provisional(state, shop.config))
-        written = tuple(node for node in nodes if node is not before.get(node.id))
-        drop = tuple(sorted(before.keys() - {node.id for node in nodes}))
-        if not written and not drop:
-            return Changes(nodes)
-        return Changes(
-            nodes,
-            replace(record, version=record.version + 1),
-            nodes=written,
-            drop=drop,
-            tree=build.tree if build else None,
-        )
-
-    nodes = await shop.store.mutate(shop.session_id, decide)
+    known = [node.id for node in await shop.store.provisional(shop.session_id)]
+    nodes = await shop.store.transact(lambda: _kept(shop, known))
     return _due(node for node in nodes if level is None or node.level <= level)
 
 
-def _regrown(node: Node, stored: dict[str, Node]) -> Node:
+def _kept(shop: Workshop, known: Sequence[str]) -> Deciding[tuple[Node, ...]]:
+    """Decide what stands for what is open; ``known`` names what stood for it a moment ago.
+
+    What is stored is read inside the transaction: a text that was taken back since must not be
+    named again.
+    """
+    id_ = shop.session_id
+    record: SessionRecord | None = yield id_, NeedSession()
+    build = shop.building
+    if record is None or record.tree != shop.record.tree:
+        return Batch(())
+    if build is not None and record.build != build.to_json():
+        return Batch(())
+    tree = build.tree if build else record.tree
+    state = SessionState.from_json(build.state if build else record.state)
+    wanted = fold.provisional(state, shop.config)
+    stored: list[Node] = []
+    if wanted:
+        stored = yield id_, NeedNodes(tuple(node.id for node in wanted), tree)
+    before = {node.id: node for node in stored}
+    nodes = tuple(_regrown(node, before, record) for node in wanted)
+    written = tuple(node for node in nodes if node is not before.get(node.id))
+    drop = tuple(sorted(set(known) - {node.id for node in nodes}))
+    if not written and not drop:
+        return Batch(nodes)
+    changes: Changes[None] = Changes(
+        None,
+        replace(record, version=record.version + 1),
+        nodes=written,
+        drop=drop,
+        tree=tree,
+    )
+    return Batch(nodes, ((id_, changes),))
+
+
+def _regrown(node: Node, stored: dict[str, Node], record: SessionRecord) -> Node:
+    """Give a provisional node as it is now.
+
+    One that is new begins with a version that none of its name had before: whoever still makes a
+    text for one that was dropped, with what was erased in it, must not find its version again.
+    """
     before = stored.get(node.id)
-    return node if before is None else status.regrow(before, node)
+    if before is None:
+        return replace(node, version=record.version << _VERSIONS)
+    return status.regrow(before, node)
 
 
 def _due(nodes: Iterable[Node]) -> list[Node]:
