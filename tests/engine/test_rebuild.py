@@ -227,8 +227,10 @@ async def test_until_the_swap_the_old_tree_serves_and_grows():
     report = await desk.update(ScriptedLLM())
     assert report.by_level == {1: 6, 2: 1}, "an ordinary update knows of no re-pack"
     llm = ScriptedLLM()
+    plan = await full(desk, SIXES, llm, dry_run=True)
     report = await full(desk, SIXES, llm)
     assert report.swapped
+    assert (plan.calls, plan.by_level) == (report.calls, report.by_level)
     assert llm.calls == report.calls == 25 - 4, "what was made before the cap is there still"
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -128,8 +128,8 @@ class Refold:
 
 def due(build: Build, events: Sequence[LogEvent], stop: int) -> Sequence[LogEvent]:
     """Give the events that come before message ``stop`` is folded, and were not folded yet."""
-    waiting = events[build.events :]
-    return waiting[: bisect_right([event.at for event in waiting], stop)]
+    end = bisect_right(events, stop, lo=min(build.events, len(events)), key=lambda each: each.at)
+    return events[build.events : end]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def advance(
         state=refold.state.to_json(),
         at=refold.state.next_index,
         events=build.events + len(events),
-        marks=_ranges([*_each(build.marks), *page.marks]) if page.marks else build.marks,
+        marks=_ranges(build.marks, page.marks),
         sliced=(*build.sliced, *page.sliced),
     )
     changes = replace(
@@ -242,14 +242,11 @@ def _changed(record: SessionRecord, build: Build, *, drop: Build | None = None) 
     )
 
 
-def _each(ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
-    for start, stop in ranges:
-        yield from range(start, stop)
-
-
-def _ranges(indices: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Give sorted indices as ranges."""
-    found: list[tuple[int, int]] = []
+def _ranges(
+    before: tuple[tuple[int, int], ...], indices: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """Give ranges with later indices added, which come in order."""
+    found = list(before)
     for index in indices:
         if found and found[-1][1] == index:
             found[-1] = (found[-1][0], index + 1)

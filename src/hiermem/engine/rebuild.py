@@ -31,7 +31,7 @@ from hiermem.engine.treed import foreseen, treed
 from hiermem.engine.work import Progress, Work
 from hiermem.engine.workshop import Workshop
 from hiermem.errors import NotFoundError
-from hiermem.protocols import TenantStore, TokenCounter
+from hiermem.protocols import LogEvent, TenantStore, TokenCounter
 from hiermem.types import SessionRecord
 
 __all__ = ["foresee_repack", "repack"]
@@ -101,14 +101,18 @@ class _Repack:
     async def _catch_up(self) -> SessionRecord | None:
         """Fold what the log has beyond the build; None where the build is gone, or time is up."""
         shop, store, id_ = self._shop, self._store, self._shop.session_id
+        events: list[LogEvent] = []
+        known = 0
         while shop.purse.is_over() is None:
             record = await store.session(id_)
             now = Build.from_json(record.build) if record else None
             if record is None or now is None or now.id != self._build.id:
                 return None
             self._build = now
-            events = await store.events(id_)
-            stop = min(record.messages, now.at + rebuild.PAGE)
+            if now.at >= known and not rebuild.due(now, events, now.at):
+                # Events that are not read yet come after all messages that were there before.
+                events, known = await store.events(id_), record.messages
+            stop = max(now.at, min(known, now.at + rebuild.PAGE))
             due = rebuild.due(now, events, stop)
             if stop == now.at and not due:
                 return record
