@@ -28,11 +28,16 @@ class Held(ScriptedLLM):
 
     async def complete(self, request):
         answer = await super().complete(request)
-        if self.in_flight or self.calls >= CONCURRENCY:
-            print("held", flush=True)
-        while not self.hold.exists():
+        if self.calls == CONCURRENCY:
+            tell("held")
+        while not self.hold.exists():  # noqa: ASYNC110 - another process makes it
             await asyncio.sleep(0.01)
         return answer
+
+
+def tell(line):
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def opened(path, llm=None, *, lease=60.0, **settings):
@@ -49,7 +54,7 @@ async def main(path, latency, lease, hold=None):
         llm = Held(name="held-1", remote=True, latency=latency, keep=0)
         llm.hold = Path(hold)
     async with opened(path, llm, lease=lease) as memory:
-        print("ready", flush=True)
+        tell("ready")
         begun = time.time()
         async with memory.worker(poll=0.1) as worker:
             whole = await worker.drain(120)
@@ -62,7 +67,7 @@ async def main(path, latency, lease, hold=None):
         "begun": begun,
         "ended": time.time(),
     }
-    print(json.dumps(told), flush=True)
+    tell(json.dumps(told))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ _LEASED_PARK: Final = 4.0
 #: Seconds that something is left alone which only a raised cap or a repair will change.
 _LONG_PARK: Final = 300.0
 #: Turns without result after which a session is not taken for another worker's any more.
-_SURE: Final = 3
+_SURE: Final = 6
 #: Seconds between two looks at whether a worker is done.
 _LOOK: Final = 0.02
 
@@ -117,7 +117,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._next_look = self._next_sweep = 0.0
-        self._looks_begun = self._looked = self._failures = self._turns = 0
+        self._looks_begun = self._looked = self._news = self._failures = self._turns = 0
         self._capped: str | None = None
         self._capped_until = 0.0
         self._total = BatchReport("")
@@ -185,7 +185,7 @@ class Worker:
         hands are. After ``timeout`` seconds it gives False; the worker goes on either way.
         """
         self._check_alive()
-        begun, asked = self._clock(), self._looks_begun
+        begun, self._news = self._clock(), self._looks_begun
         self.wake()
         while timeout is None or self._clock() - begun < timeout:
             if self._state != "running" or self._serving is None or self._serving.done():
@@ -194,7 +194,11 @@ class Worker:
             if idle and self._halted() is not None:
                 return False
             leased = any(park.leased for park in self._parked.values())
-            if idle and self._looked > asked and not leased:
+            if idle and self._looked <= self._news:
+                # What the turns since the last look left undone, that look did not see.
+                if not self._failures:
+                    self.wake()
+            elif idle and not leased:
                 return not await self._store.backlog(limit=1)
             await asyncio.sleep(_LOOK)
         return False
@@ -332,7 +336,6 @@ class Worker:
             session_id,
             version=record.version if record else None,
             leased=found.leased,
-            most=_LEASED_PARK if found.leased else _LONGEST_PARK,
         )
 
     def _fill(self) -> None:
@@ -369,6 +372,7 @@ class Worker:
             self._note(stint, report)
         finally:
             self._turns += 1
+            self._news = self._looks_begun
             self._stints.pop(stint.session_id, None)
             self._wake.set()
 
@@ -405,6 +409,7 @@ class Worker:
         """Leave a session alone for a while, longer each time."""
         before = self._parked.get(session_id)
         times = before.times + 1 if before else 1
+        most = min(most, _LEASED_PARK) if leased else most
         until = self._clock() + back_off(times, first=first, most=most)
         self._parked[session_id] = _Park(until, times, version, leased)
 
