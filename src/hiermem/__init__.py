@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hiermem.engine.context import ContextWindowManager
     from hiermem.engine.graph import AsyncGraph
     from hiermem.engine.tree import SessionStatus, Tree
+    from hiermem.engine.worker import AsyncWorker
     from hiermem.errors import (
         BudgetTooSmallError,
         ConfigError,
@@ -131,6 +132,7 @@ _HOMES = {
     "hiermem.engine.context": ("ContextWindowManager",),
     "hiermem.engine.graph": ("AsyncGraph",),
     "hiermem.engine.tree": ("SessionStatus", "Tree"),
+    "hiermem.engine.worker": ("AsyncWorker",),
     "hiermem.errors": (
         "BudgetTooSmallError",
         "ConfigError",
@@ -200,6 +202,7 @@ __all__ = [
     "AsyncGraph",
     "AsyncMemory",
     "AsyncSession",
+    "AsyncWorker",
     "BatchProgress",
     "BatchReport",
     "BudgetTooSmallError",

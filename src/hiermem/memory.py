@@ -33,7 +33,7 @@ from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.graph import AsyncGraph
 from hiermem.engine.handle import Handle, utc_now
 from hiermem.engine.update import Strategy as UpdateStrategy
-from hiermem.engine.worker import Worker as AsyncWorker
+from hiermem.engine.worker import AsyncWorker
 from hiermem.extractor import ModelLike
 from hiermem.parts import Parts
 from hiermem.protocols import RunRecord, Store, TokenCounter

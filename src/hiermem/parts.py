@@ -16,7 +16,7 @@ from hiermem.core.prompt import PromptTemplate
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.handle import Handle
-from hiermem.engine.worker import Worker as AsyncWorker
+from hiermem.engine.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.protocols import LLM
 

@@ -22,7 +22,7 @@ from hiermem.core.receipts import Receipt
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.graph import AsyncGraph
 from hiermem.engine.update import Strategy as UpdateStrategy
-from hiermem.engine.worker import Worker as AsyncWorker
+from hiermem.engine.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.memory import AsyncMemory, ModelLike
 from hiermem.portal import Portal

@@ -13,7 +13,7 @@ from desk import COUNTER, START, Desk, messages
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine.append import About, append
 from hiermem.engine.handle import Handle
-from hiermem.engine.worker import Worker
+from hiermem.engine.worker import AsyncWorker
 from hiermem.errors import StoreBusyError, UsageError
 from hiermem.models.extractive import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
@@ -49,7 +49,7 @@ class Office:
     def worker(self, llm=None, **settings):
         settings = {"poll": 0.05} | settings
         handle = settings.pop("handle", self.handle)
-        return Worker(handle, llm=llm or ScriptedLLM(), fallback=ExtractiveLLM(), **settings)
+        return AsyncWorker(handle, llm=llm or ScriptedLLM(), fallback=ExtractiveLLM(), **settings)
 
     async def nodes(self, session):
         found = []

@@ -34,7 +34,7 @@ from hiermem.engine.spending import Purse
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM
 
-__all__ = ["Worker"]
+__all__ = ["AsyncWorker"]
 
 _log = logging.getLogger("hiermem.worker")
 #: Of the time, at most this part is spent looking for work.
@@ -68,7 +68,7 @@ class _Park:
     leased: bool = False
 
 
-class Worker:
+class AsyncWorker:
     """A background worker over one tenant's sessions.
 
     Use ``async with``, or start() and stop(). ``max_calls``, ``max_tokens`` and ``deadline``
