@@ -17,6 +17,7 @@ import pytest
 from hiermem import (
     Arrival,
     AsyncMemory,
+    AsyncWorker,
     CompressionTrigger,
     ConfigError,
     ContextBudget,
@@ -248,9 +249,26 @@ async def test_what_is_no_path_is_refused(path):
         await asyncio.to_thread(lambda: Memory.open(":memory:", create="no"))
 
 
+async def test_a_worker_refuses_a_time_that_is_none():
+    found = AsyncMemory(store=MemoryStore())
+    async with found.worker() as worker:
+        for value in SESSION_CALLS["update"]["deadline"]:
+            with pytest.raises(UsageError, match="timeout"):
+                await worker.drain(value)
+            with pytest.raises(UsageError, match="timeout"):
+                await worker.stop(value)
+        assert worker.status.state == "running"
+    await found.close()
+
+
 async def test_every_parameter_of_the_calls_is_in_the_tables():
     """A parameter that is added later must be added here as well."""
-    for owner, table in ((AsyncMemory, MEMORY_CALLS), (type(_a_session()), SESSION_CALLS)):
+    faces = (
+        (AsyncMemory, MEMORY_CALLS),
+        (type(_a_session()), SESSION_CALLS),
+        (AsyncWorker, {"drain": {"timeout": ()}, "stop": {"timeout": ()}}),
+    )
+    for owner, table in faces:
         for name, member in inspect.getmembers(owner, inspect.isfunction):
             if name.startswith("_"):
                 continue

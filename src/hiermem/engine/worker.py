@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+from hiermem.core import arguments
 from hiermem.core.batch import BatchReport, WorkerState, WorkerStatus, add_report
 from hiermem.core.plan import UpdateReport
 from hiermem.core.prompt import PromptTemplate
@@ -185,6 +186,8 @@ class AsyncWorker:
         hands are. After ``timeout`` seconds it gives False; the worker goes on either way.
         """
         self._check_alive()
+        if timeout is not None:
+            arguments.seconds(timeout, "timeout")
         begun, self._news = self._clock(), self._looks_begun
         self.wake()
         while timeout is None or self._clock() - begun < timeout:
@@ -208,6 +211,8 @@ class AsyncWorker:
 
         What is cut off then is reported as unknown, and all that is not made stays pending.
         """
+        if timeout is not None:
+            arguments.seconds(timeout, "timeout")
         if self._state in ("new", "stopped"):
             self._state = "stopped"
             return

@@ -1,0 +1,191 @@
+"""The published calls that change, take back, fork, rebuild and look after, as written."""
+
+from __future__ import annotations
+
+import pytest
+
+from hiermem import (
+    AsyncMemory,
+    BatchReport,
+    HierarchyConfig,
+    Memory,
+    MemoryClosedError,
+    Message,
+    MessageWithdrawnError,
+    NotFoundError,
+    Prices,
+    SessionExistsError,
+    UpdatePlan,
+    UsageError,
+)
+from hiermem.stores.memory import MemoryStore
+
+
+def talk(count, first=0):
+    return [
+        (Message.assistant if n % 2 else Message.user)(f"Pump {n} was set to {n * 7} rpm. " * 3)
+        for n in range(first, first + count)
+    ]
+
+
+def test_changes_as_published(tmp_path):
+    with Memory.open(tmp_path / "chat.db") as memory:
+        session = memory.session("support-42")
+        session.append(
+            Message.user("My order 5512 never came."),
+            Message.assistant("I am sorry. Shall I refund the 59.90 EUR?"),
+            talk(60),
+        )
+        session.update()
+        refund = "I am sorry. The refund of 59.90 EUR is on its way."
+        report = session.edit(1, refund, on_edit="rebuild")
+        assert (report.session_id, report.index, report.version) == ("support-42", 1, 1)
+        assert report.dirty[0] == "L1.0"
+        assert session.messages(1, 2)[0].content == refund
+        assert [old.content for old in session.versions(1)] == [
+            "I am sorry. Shall I refund the 59.90 EUR?"
+        ]
+        assert session.versions(0) == ()
+        assert session.status().oldest_dirty_age is not None
+        assert session.update().made >= 1
+        assert session.status().oldest_dirty_age is None
+        assert session.edit(3, "Pump 1 stopped.").dirty == ()
+        assert sum(session.status().stale.values()) >= 1
+
+        assert session.recompress(level=1, span=(0, 2)) == ("L1.0",)
+        session.update()
+        session.reconfigure(HierarchyConfig.by_chars())
+
+        other = session.fork("support-42-b", at=2)
+        assert [message.content for message in other.messages()] == [
+            "My order 5512 never came.",
+            refund,
+        ]
+        assert (other.status().forked_from, other.status().forked_at) == ("support-42", 2)
+        with pytest.raises(SessionExistsError):
+            session.fork("support-42-b")
+
+        receipt = session.erase([0], forks="all")
+        assert (receipt.kind, receipt.indices) == ("erase", (0,))
+        assert receipt.forks_reached == ("support-42-b",)
+        assert receipt.to_remake["support-42"]
+        assert receipt.scrubbed or receipt.scrub_reason
+        assert session.messages(0, 1)[0].state == other.messages(0, 1)[0].state == "erased"
+        with pytest.raises(MessageWithdrawnError):
+            session.edit(0, "again")
+        assert session.quarantine([2]).kind == "quarantine"
+        assert session.messages(2, 3)[0].state == "quarantined"
+
+        session.update()
+        (first, *_) = session.summaries(level=1)
+        session.feedback(first, score=0.9, note="kept the amount")
+        assert session.metrics().feedback.mean == 0.9
+        assert session.metrics(Prices(1.0, 4.0)).cost_spent == 0.0
+        assert [run.kind for run in session.runs()].count("erasure") == 2
+        assert memory.run(receipt.run_id).record.subject == "support-42"
+
+        assert isinstance(session.update(strategy="full", dry_run=True), UpdatePlan)
+        session.update(strategy="full")
+        assert isinstance(memory.update_all(dry_run=True), UpdatePlan)
+        report = memory.update_all(strategy="full", on_progress=print)
+        assert isinstance(report, BatchReport)
+        assert report.failures == {}
+        assert memory.check().ok, memory.check().findings
+
+        assert memory.erase_session("support-42-b").kind == "erase_session"
+        with pytest.raises(NotFoundError):
+            other.messages()
+        assert memory.erase_tenant().removed["sessions"] == 1
+        assert memory.sessions() == []
+        assert memory.check().ok
+
+
+async def test_a_full_update_is_of_the_session_and_not_of_the_default():
+    """Opened without a configuration, a memory must not re-pack sessions under the default one."""
+    store = MemoryStore()
+
+    async def windows(**parts):
+        session = AsyncMemory(store=store, **parts).session("s")
+        if parts:
+            await session.append(talk(24) if not await store.tenant("default").sessions() else ())
+        await session.update(strategy="full")
+        return (await session.status()).nodes[1]
+
+    assert await windows(config=HierarchyConfig.by_tokens(max_messages=4)) == 6
+    assert await windows() == 6
+    assert await windows(config=HierarchyConfig.by_tokens(max_messages=8)) == 3
+    assert (await AsyncMemory(store=store).check()).ok
+
+
+def test_what_a_full_update_does_not_go_with_is_refused():
+    with Memory(store=MemoryStore()) as memory:
+        session = memory.session("s")
+        session.append(talk(4))
+        with pytest.raises(UsageError, match="level"):
+            session.update(1, strategy="full")
+        with pytest.raises(UsageError, match="waited for"):
+            session.update(strategy="full", wait=False)
+
+
+def test_the_blocking_worker_as_published():
+    with Memory(store=MemoryStore()) as memory:
+        session = memory.session("s")
+        with memory.worker(poll=0.05) as worker:
+            session.append(talk(60))
+            assert worker.drain(timeout=30)
+            assert worker.status.made == sum(session.status().nodes.values())
+            worker.pause()
+            assert worker.status.state == "paused"
+            session.append(talk(60, 60))
+            assert not worker.drain(timeout=0.2)
+            worker.resume()
+            worker.wake()
+            assert worker.drain(timeout=30)
+            assert sum(session.status().unfinished.values()) == 0
+        assert worker.status.state == "stopped"
+        with pytest.raises(UsageError):
+            worker.start()
+        assert memory.check().ok
+
+
+async def test_a_memory_that_is_closed_stops_its_workers():
+    """A worker that outlived its memory would work on a store that is closed."""
+    memory = AsyncMemory(store=MemoryStore())
+    await memory.session("s").append(talk(30))
+    worker = memory.worker(poll=0.05)
+    await worker.start()
+    idle = memory.worker()
+    await memory.close()
+    assert (worker.status.state, idle.status.state) == ("stopped", "stopped")
+    with pytest.raises(MemoryClosedError):
+        memory.worker()
+    for call in (memory.update_all, memory.check, memory.erase_tenant):
+        with pytest.raises(MemoryClosedError):
+            await call()
+
+
+def test_a_worker_outlived_by_nothing_is_left_quietly():
+    """Leaving ``with`` after the memory was closed inside it is no error."""
+    memory = Memory(store=MemoryStore())
+    with memory.worker():
+        memory.close()
+
+
+async def test_the_async_twin_forks_and_erases(tmp_path):
+    async with AsyncMemory.open(tmp_path / "chat.db") as memory:
+        session = memory.session("s", on_bad_text="replace")
+        await session.append(talk(30))
+        await session.update()
+        other = await session.fork("t", title="What if")
+        status = await other.status()
+        assert (status.title, status.messages) == ("What if", 30)
+        assert (await other.update()).calls == 0, "texts of what is shared are shared"
+        report = await session.edit(5, "a lone \ud800 surrogate")
+        assert report.version == 1
+        assert (await session.messages(5, 6))[0].content == "a lone \ufffd surrogate"
+        assert (await other.messages(5, 6))[0].content == talk(6)[5].content
+        await other.append(Message.user("And then?"))
+        assert (await session.status()).messages == 30
+        receipt = await memory.erase_session("s", forks="keep")
+        assert receipt.kept_in == ("t",)
+        assert (await memory.check()).ok
