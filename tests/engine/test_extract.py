@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from hiermem import AsyncMemory, Message, ToolCall
-from hiermem.config import ExtractionOptions
+from hiermem.config import ExtractionOptions, UpdatePolicy
 from hiermem.core import extract_prompt
 from hiermem.core.prompt import Facts
 from hiermem.errors import (
@@ -588,6 +588,18 @@ async def test_a_cap_ends_the_run_and_the_next_one_goes_on(store):
     assert again.outcome == "ok"
     assert again.reused == 2
     assert sum(r.task == "extract" for r in llm.requests) == len(again.chunks)
+
+
+@pytest.mark.parametrize("cap", ["session_calls", "tenant_calls"])
+async def test_what_the_session_or_tenant_may_spend_in_all_holds_for_extractions_too(store, cap):
+    """Else a cap on the money would hold for one half of what spends it."""
+    llm = scripted(remote=True)
+    await said(store, llm, talk(8))
+    capped = memory(store, llm, update_policy=UpdatePolicy(**{cap: 3})).session("s")
+    for calls in (3, 0):
+        report = await capped.extract(options(150))
+        assert (report.stopped, report.calls) == (cap, calls)
+    assert llm.calls == 3
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 5])

@@ -306,9 +306,8 @@ def test_what_is_set_aside_and_what_is_journalled_never_pass_the_cap(data):
 
 
 async def journal(tenant, book, attempt):
-    book.writing([attempt])
-    await tenant.write_nodes("s", [], attempts=[attempt])
-    book.written([attempt], done=True)
+    with book.journalling([attempt]):
+        await tenant.write_nodes("s", [], attempts=[attempt])
 
 
 # -- hands

@@ -16,6 +16,7 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.inputs import Count, Inputs, partition
 from hiermem.core.levels import weigh
+from hiermem.core.pacing import Limits, least_seconds
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.validate import Problem
 from hiermem.protocols import SourceText
@@ -68,7 +69,8 @@ class UpdatePlan:
     ``calls`` is what it takes if every answer is fit, ``calls_max`` the most that escalations and
     retries can make of it. ``by_level`` counts the nodes that get a text, ``reused`` those of them
     that need no call because the same inputs were summarised before. ``tokens_in`` and
-    ``tokens_out`` are estimates for ``calls``; ``seconds`` assumes ordinary answering times.
+    ``tokens_out`` are estimates for ``calls``; ``seconds`` assumes ordinary answering times and
+    keeps to the limits a minute.
     """
 
     calls: int = 0
@@ -368,6 +370,9 @@ class Tally:
             if self._remote
             else self._in / _LOCAL_TOKENS
         )
+        if self._remote:
+            limits = Limits(self._policy.requests_per_minute, self._policy.tokens_per_minute)
+            seconds = max(seconds, least_seconds(self._calls, self._in + self._out, limits))
         return UpdatePlan(
             calls=self._calls,
             calls_max=self._worst,

@@ -10,7 +10,8 @@ processes begin in the same instant, and by no more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hiermem.config import UpdatePolicy
@@ -99,15 +100,24 @@ class Allowances:
         call.took = tokens
         self._changed.set()
 
-    def writing(self, attempts: Sequence[Attempt]) -> None:
-        """Note that these attempts are about to be journalled."""
+    @contextmanager
+    def journalling(self, attempts: Sequence[Attempt]) -> Iterator[None]:
+        """Keep account while these attempts are written to the journal."""
+        self._writing(attempts)
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            self._written(attempts, done=done)
+
+    def _writing(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
             call = self._by_attempt.get(attempt.id)
             if call is not None:
                 call.writing = True
 
-    def written(self, attempts: Sequence[Attempt], *, done: bool) -> None:
-        """Note that these attempts are in the journal now, or, where not ``done``, may not be."""
+    def _written(self, attempts: Sequence[Attempt], *, done: bool) -> None:
         for attempt in attempts:
             call = self._by_attempt.get(attempt.id)
             if call is None:

@@ -34,8 +34,10 @@ from hiermem.core.extract_plan import (
     PhaseReport,
 )
 from hiermem.core.finish import finish
+from hiermem.core.pacing import Limits
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.reduce import Graph, ground, reduce
+from hiermem.engine.allowance import Allowances
 from hiermem.engine.extract_books import ExtractionBooks
 from hiermem.engine.extract_map import PAGE, Made, Shop, extract_chunk, prompts_key
 from hiermem.engine.extract_reduce import Summary, keep, summarise
@@ -69,11 +71,13 @@ async def extract(
     max_tokens: int | None = None,
     deadline: float | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    allowances: Allowances | None = None,
 ) -> ExtractionReport:
     """Extract the session as it is now and keep the result; give what was done.
 
     ``max_calls``, ``max_tokens`` and ``deadline`` (seconds from now) end the run before they are
-    passed; what was answered until then is kept. ``on_progress`` is called as chunks are done.
+    passed; what was answered until then is kept. ``on_progress`` is called as chunks are done. The
+    update policy's limits a minute, and its caps of session and tenant, hold here too.
 
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for a limit that is
     impossible, and what the store raises: an extraction whose record cannot be written fails.
@@ -89,6 +93,8 @@ async def extract(
     limit = plan.threshold(options, llm.context_window)
     answer = plan.answer_tokens(options, window=llm.context_window, live=llm.remote)
     run_id = uuid.uuid4().hex
+    policy = handle.update_policy
+    book = allowances or Allowances(handle.store, policy)
     shop = Shop(
         store=handle.store,
         record=record,
@@ -113,6 +119,7 @@ async def extract(
             max_tokens=max_tokens,
             deadline=None if deadline is None else time.monotonic() + deadline,
             clock=time.monotonic,
+            above=(book.of(session_id),) if book.any else (),
         ),
         pace=Pace(
             size=options.concurrency,
@@ -120,6 +127,7 @@ async def extract(
             clock=time.monotonic,
             sleep=sleep,
             lane=lane_of(llm) if llm.remote else None,
+            limits=Limits(policy.requests_per_minute, policy.tokens_per_minute),
         ),
         ledger=ExtractionBooks(
             handle.store,
@@ -130,6 +138,7 @@ async def extract(
             now=handle.clock,
             sleep=sleep,
             model=llm.name,
+            allowances=book if book.any else None,
         ),
     )
     return await _Extraction(shop, await _parted(shop), on_progress).run()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,6 +27,7 @@ from hiermem.core.extract_plan import (
     write_claim,
     write_kept,
 )
+from hiermem.engine.allowance import Allowances
 from hiermem.engine.runs import note_cut_off
 from hiermem.errors import (
     SessionChangedError,
@@ -76,8 +78,10 @@ class ExtractionBooks:
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
         model: str,
+        allowances: Allowances | None = None,
     ) -> None:
         self.unknown = 0
+        self._allowances = allowances
         self._store, self._session_id, self._run_id = store, session_id, run_id
         self._epoch = epoch
         self._lease, self._now, self._sleep = timedelta(seconds=lease), now, sleep
@@ -337,7 +341,10 @@ class ExtractionBooks:
     async def _journal(self, attempts: Sequence[Attempt]) -> None:
         if not attempts:
             return
-        await self._steady(lambda: self._store.write_nodes(self._session_id, [], attempts=attempts))
+        with self._allowances.journalling(attempts) if self._allowances else nullcontext():
+            await self._steady(
+                lambda: self._store.write_nodes(self._session_id, [], attempts=attempts)
+            )
         for attempt in attempts:
             if attempt.outcome != "started":
                 self._begun.pop(attempt.id, None)

@@ -285,14 +285,8 @@ class Ledger:
         """Write, trying again while the store fails; what it raises last is raised."""
         if self._allowances is None or not attempts:
             return await self._write_anyway(writes, attempts)
-        self._allowances.writing(attempts)
-        done = False
-        try:
-            applied = await self._write_anyway(writes, attempts)
-            done = True
-        finally:
-            self._allowances.written(attempts, done=done)
-        return applied
+        with self._allowances.journalling(attempts):
+            return await self._write_anyway(writes, attempts)
 
     async def _write_anyway(
         self, writes: Sequence[NodeWrite], attempts: Sequence[Attempt]
