@@ -13,10 +13,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["BACK_OFF", "Rota", "SessionQueue", "Ticket", "back_off", "spread"]
+__all__ = [
+    "BACK_OFF",
+    "LEASED",
+    "LONGEST",
+    "Parked",
+    "Parking",
+    "Rota",
+    "SessionQueue",
+    "Ticket",
+    "back_off",
+    "spread",
+]
 
 #: The longest that something which failed again and again is left alone, in seconds.
 BACK_OFF: Final = 3600.0
+#: Seconds that a session is left alone for which nothing could be done: at first, and at most.
+_FIRST: Final = 1.0
+LONGEST: Final = 30.0
+#: The most where another worker is at it, who may be done with the node at any moment.
+LEASED: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +153,65 @@ class SessionQueue:
         """Pass over places that were given up or changed."""
         while self._heap and self._ranks.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A session that is left alone ``until`` then, for the ``times``-th time in a row.
+
+    It is looked at before where its record has another ``version``; None where that is no reason.
+    ``leased`` ones have nodes in another worker's hands.
+    """
+
+    until: float
+    times: int
+    version: int | None = None
+    leased: bool = False
+
+
+class Parking:
+    """The sessions that have unfinished nodes, and nothing to be done about them for a while."""
+
+    def __init__(self) -> None:
+        self._parked: dict[str, Parked] = {}
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def __contains__(self, session: str) -> bool:
+        return session in self._parked
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._parked))
+
+    @property
+    def leased(self) -> bool:
+        """Say whether any of them waits for another worker."""
+        return any(parked.leased for parked in self._parked.values())
+
+    def get(self, session: str) -> Parked | None:
+        """Give how a session is parked, or None."""
+        return self._parked.get(session)
+
+    def put(
+        self,
+        session: str,
+        now: float,
+        *,
+        version: int | None = None,
+        leased: bool = False,
+        first: float = _FIRST,
+        most: float = LONGEST,
+    ) -> None:
+        """Leave a session alone for a while, longer each time; times are in seconds."""
+        before = self._parked.get(session)
+        times = before.times + 1 if before else 1
+        pause = back_off(times, first=first, most=min(most, LEASED) if leased else most)
+        self._parked[session] = Parked(now + pause, times, version, leased)
+
+    def drop(self, session: str) -> None:
+        """Let a session go; the next time it is parked counts as the first."""
+        self._parked.pop(session, None)
 
 
 def spread(worker: str, session: str) -> int:

@@ -17,7 +17,6 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
@@ -25,7 +24,7 @@ from hiermem.core import arguments
 from hiermem.core.batch import BatchReport, WorkerState, WorkerStatus, add_report
 from hiermem.core.plan import UpdateReport
 from hiermem.core.prompt import PromptTemplate
-from hiermem.core.schedule import SessionQueue, back_off
+from hiermem.core.schedule import LONGEST, Parking, SessionQueue, back_off
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.crew import Crew, Stint
 from hiermem.engine.handle import Handle
@@ -46,27 +45,12 @@ _SWEEP: Final = 60.0
 _GROWTH: Final = 1_000_000
 #: Calls after which a session makes room where others wait: of a remote and of a local model.
 _QUANTUM: Final = (24, 256)
-#: Seconds that a session is left alone for which nothing could be done: at first, and at most.
-_FIRST_PARK: Final = 1.0
-_LONGEST_PARK: Final = 30.0
-#: The same where another worker is at it, who may be done with the node at any moment.
-_LEASED_PARK: Final = 4.0
 #: Seconds that something is left alone which only a raised cap or a repair will change.
 _LONG_PARK: Final = 300.0
 #: Turns without result after which a session is not taken for another worker's any more.
 _SURE: Final = 6
 #: Seconds between two looks at whether a worker is done.
 _LOOK: Final = 0.02
-
-
-@dataclass(slots=True)
-class _Park:
-    """A session that is left alone until then, or until its record changes where that may help."""
-
-    until: float
-    times: int
-    version: int | None = None
-    leased: bool = False
 
 
 class AsyncWorker:
@@ -113,7 +97,7 @@ class AsyncWorker:
         self._quantum = _QUANTUM[0 if llm.remote else 1]
         self._queue = SessionQueue(name or uuid.uuid4().hex)
         self._stints: dict[str, Stint] = {}
-        self._parked: dict[str, _Park] = {}
+        self._parking = Parking()
         self._grown: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
@@ -139,7 +123,7 @@ class AsyncWorker:
             state=self._state,
             active=len(self._stints),
             waiting=len(self._queue),
-            resting=len(self._parked),
+            resting=len(self._parking),
             in_flight=self._crew.hands.in_use,
             turns=self._turns,
             made=total.made,
@@ -196,12 +180,11 @@ class AsyncWorker:
             idle = not self._stints and (not len(self._queue) or self._halted() is not None)
             if idle and self._halted() is not None:
                 return False
-            leased = any(park.leased for park in self._parked.values())
             if idle and self._looked <= self._news:
                 # What the turns since the last look left undone, that look did not see.
                 if not self._failures:
                     self.wake()
-            elif idle and not leased:
+            elif idle and not self._parking.leased:
                 return not await self._store.backlog(limit=1)
             await asyncio.sleep(_LOOK)
         return False
@@ -282,7 +265,7 @@ class AsyncWorker:
             self._failures += 1
             self._note_error(error)
             self._next_look = self._clock() + back_off(
-                self._failures, first=self._poll, most=_LONGEST_PARK
+                self._failures, first=self._poll, most=LONGEST
             )
             return
         self._failures = 0
@@ -297,37 +280,38 @@ class AsyncWorker:
             seen.add(session_id)
             if session_id in self._stints or session_id in self._queue:
                 continue
-            park = self._parked.get(session_id)
-            if park is None or await self._is_over(park, session_id):
+            if await self._is_due(session_id):
                 await self._consider(session_id)
                 self._fill()
         if self._clock() >= self._next_sweep:
             await self._sweep()
             self._next_sweep = self._clock() + _SWEEP
-        for session_id in self._parked.keys() - seen:
-            del self._parked[session_id]
-            self._rests.forget(session_id)
+        for session_id in self._parking:
+            if session_id not in seen:
+                self._parking.drop(session_id)
+                self._rests.forget(session_id)
         self._looked = number
 
     async def _sweep(self) -> None:
         """Put in the queue the sessions whose provisional texts may be out of date."""
         for record in await self._store.sessions():
             known = record.id in self._stints or record.id in self._queue
-            if known or record.id in self._parked or self._grown.get(record.id) == record.version:
+            if known or record.id in self._parking or self._grown.get(record.id) == record.version:
                 continue
             if grows(record):
                 self._queue.put(record.id, _GROWTH)
 
-    async def _is_over(self, park: _Park, session_id: str) -> bool:
-        """Say whether a parked session is to be looked at again."""
-        if self._clock() >= park.until:
+    async def _is_due(self, session_id: str) -> bool:
+        """Say whether a session is to be looked at: not where it is parked, unless it changed."""
+        parked = self._parking.get(session_id)
+        if parked is None or self._clock() >= parked.until:
             return True
-        if park.version is None:
+        if parked.version is None:
             return False
         record = await self._store.session(session_id)
-        if record is not None and record.version == park.version:
+        if record is not None and record.version == parked.version:
             return False
-        del self._parked[session_id]
+        self._parking.drop(session_id)
         return True
 
     async def _consider(self, session_id: str) -> None:
@@ -337,11 +321,8 @@ class AsyncWorker:
             self._queue.put(session_id, found.level, contested=found.leased)
             return
         record = await self._store.session(session_id)
-        self._park(
-            session_id,
-            version=record.version if record else None,
-            leased=found.leased,
-        )
+        version = record.version if record else None
+        self._parking.put(session_id, self._clock(), version=version, leased=found.leased)
 
     def _fill(self) -> None:
         """Give the free places to those first in line, and ask for one where it is due."""
@@ -372,7 +353,9 @@ class AsyncWorker:
             self._forget(stint.session_id)
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
             self._note_error(error)
-            self._park(stint.session_id, first=_LONG_PARK / 10, most=_LONG_PARK)
+            self._parking.put(
+                stint.session_id, self._clock(), first=_LONG_PARK / 10, most=_LONG_PARK
+            )
         else:
             self._note(stint, report)
         finally:
@@ -393,35 +376,20 @@ class AsyncWorker:
         elif stopped in ("tenant_calls", "tenant_tokens"):
             self._capped, self._capped_until = stopped, self._clock() + _LONG_PARK
         elif stopped in ("session_calls", "session_tokens"):
-            self._park(session_id, first=_LONG_PARK, most=_LONG_PARK)
+            self._parking.put(session_id, self._clock(), first=_LONG_PARK, most=_LONG_PARK)
         elif report.by_level:
-            self._parked.pop(session_id, None)
+            self._parking.drop(session_id)
         elif stopped is None:
             # Most likely another worker was faster; the next look will tell.
-            times = self._parked[session_id].times if session_id in self._parked else 0
+            before = self._parking.get(session_id)
+            leased = before is None or before.times < _SURE
             version = stint.record.version if stint.record else None
-            self._park(session_id, version=version, leased=times < _SURE)
-
-    def _park(
-        self,
-        session_id: str,
-        *,
-        version: int | None = None,
-        leased: bool = False,
-        first: float = _FIRST_PARK,
-        most: float = _LONGEST_PARK,
-    ) -> None:
-        """Leave a session alone for a while, longer each time."""
-        before = self._parked.get(session_id)
-        times = before.times + 1 if before else 1
-        most = min(most, _LEASED_PARK) if leased else most
-        until = self._clock() + back_off(times, first=first, most=most)
-        self._parked[session_id] = _Park(until, times, version, leased)
+            self._parking.put(session_id, self._clock(), version=version, leased=leased)
 
     def _forget(self, session_id: str) -> None:
         """Drop all that is remembered of a session that is gone."""
         self._queue.drop(session_id)
-        self._parked.pop(session_id, None)
+        self._parking.drop(session_id)
         self._grown.pop(session_id, None)
         self._rests.forget(session_id)
 
