@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter, defaultdict
 from datetime import timedelta
@@ -17,6 +18,7 @@ from hiermem.engine.worker import AsyncWorker
 from hiermem.errors import StoreBusyError, UsageError
 from hiermem.models.extractive import ExtractiveLLM
 from hiermem.stores.memory import MemoryStore
+from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
 
@@ -484,3 +486,37 @@ async def test_many_sessions_are_worked_off_by_the_stand_in_alone():
     async with office.worker(ExtractiveLLM()) as worker:
         assert await worker.drain(60)
     assert worker.status.made + worker.status.reused == 120
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_faults_of_the_store_cost_time_and_nothing_else(seed):
+    """Everything is made once; only a call whose end could not be written is made again."""
+    draw, inner = random.Random(seed), MemoryStore()
+    office = Office(inner)
+    for n in range(4):
+        await office.say(f"s{n}", 50)
+    plan = FaultPlan({draw.randrange(400): draw.choice(["fail", "busy"]) for _ in range(25)})
+    faulty = FaultyStore(inner, plan)
+    handle = Handle(
+        faulty.tenant("t"), COUNTER, LEVELS, update_policy=office.policy, clock=office.now
+    )
+    llm = ScriptedLLM(remote=True)
+    # Its clock runs fast, so that what it leaves alone for a while is soon tried again.
+    async with office.worker(
+        llm, handle=handle, clock=lambda: 40 * time.monotonic(), sleep=lambda _: asyncio.sleep(0)
+    ) as worker:
+        for _ in range(50):
+            if await worker.drain(400) and not await office.left():
+                break
+            await asyncio.sleep(0.05)
+    assert plan.hits
+    assert not await office.left()
+    nodes = [node for n in range(4) for node in await office.nodes(f"s{n}")]
+    assert {(node.status, node.revision) for node in nodes} == {("active", 1)}
+    attempts = await office.tenant.attempts()
+    # What was paid for was committed; only a call whose end could not be written may be unknown.
+    repeated = len(attempts) - len({(a.session_id, a.node_id) for a in attempts})
+    assert repeated <= sum(a.outcome != "ok" for a in attempts)
+    assert llm.calls == sum(a.outcome == "ok" for a in attempts) + sum(
+        a.outcome in ("unknown", "started") for a in attempts
+    )

@@ -47,6 +47,8 @@ _GROWTH: Final = 1_000_000
 _QUANTUM: Final = (24, 256)
 #: Seconds that something is left alone which only a raised cap or a repair will change.
 _LONG_PARK: Final = 300.0
+#: Seconds that a session is left alone after an error, at first; doubled at each further one.
+_TROUBLE: Final = 2.0
 #: Turns without result after which a session is not taken for another worker's any more.
 _SURE: Final = 6
 #: Seconds between two looks at whether a worker is done.
@@ -353,9 +355,7 @@ class AsyncWorker:
             self._forget(stint.session_id)
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
             self._note_error(error)
-            self._parking.put(
-                stint.session_id, self._clock(), first=_LONG_PARK / 10, most=_LONG_PARK
-            )
+            self._parking.put(stint.session_id, self._clock(), first=_TROUBLE, most=_LONG_PARK)
         else:
             self._note(stint, report)
         finally:
