@@ -8,6 +8,7 @@ import sqlite3
 
 import pytest
 
+from hiermem.effects import Block, Rewrite
 from hiermem.errors import (
     HiermemError,
     NotFoundError,
@@ -19,7 +20,7 @@ from hiermem.errors import (
 from hiermem.stores.sqlite import SQLiteStore, files
 from hiermem.stores.sqlite.schema import VERSION, Schema, current, shape
 from hiermem.stores.sqlite.tree_reads import COVERING, NEXT_WAITING, UNFINISHED
-from hiermem.testing.samples import contents, node, remade, write
+from hiermem.testing.samples import contents, node, remade, stored, write
 from hiermem.types import Message
 
 
@@ -180,6 +181,11 @@ async def test_hostile_rows_give_a_typed_error(tmp_path):
     """Rows that hiermem would not write become StoreCorruptError, never a wrong value."""
     path = tmp_path / "x.db"
     await _make(path, count=1)
+    store = await SQLiteStore.open(path)
+    edited = (Rewrite(stored(Message.user("new")), "edit"),)
+    await write(store.tenant("t"), "s", rewrites=edited)
+    assert await store.tenant("t").put_blocks("s", [Block("index", 0, 1, b"x")], epoch=0)
+    await store.close()
     values = (
         "x'00ff'", "CAST(x'ff' AS TEXT)", "1.5", "'[}'", "'[1]'", "'{\"parts\": [[]]}'",
         "'{\"parts\":[[\"json\", 1]]}'", f"'{'[' * 100_000}'", "9223372036854775807",
@@ -192,6 +198,8 @@ async def test_hostile_rows_give_a_typed_error(tmp_path):
     others = (
         ("nodes", "children"), ("nodes", "first_at"), ("nodes", "status"),
         ("revisions", "anchors"), ("revisions", "extras"), ("sessions", "participants"),
+        ("nodes", "unit"), ("nodes", "since"), ("versions", "rest"), ("versions", "state"),
+        ("heads", "epoch"), ("heads", "tree"), ("blocks", "data"), ("sessions", "forked_at"),
     )  # fmt: skip
     cases += [(table, column, value) for table, column in others for value in values]
     told = []
@@ -211,6 +219,8 @@ async def test_hostile_rows_give_a_typed_error(tmp_path):
             told.append(str(error))
         finally:
             await store.close()
+        # No connection outlives its store for the sake of an error.
+        assert sorted(found.name for found in tmp_path.iterdir()) == ["before.db", "x.db"]
         before.replace(path)
     assert len(told) > len(cases) / 2
     assert not any("text 0" in message for message in told)

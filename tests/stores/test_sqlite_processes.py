@@ -63,7 +63,7 @@ async def _examined(path):
             return set()
         count = kept["record"].messages
         assert [one["index"] for one in kept["messages"]] == list(range(count))
-        assert kept["levels"] == {1: count // 2}
+        assert kept["serving"]["levels"] == {1: count // 2}
         assert kept["record"].version == count // 2
         assert len(kept["keys"]) == count // 2
         return set(kept["keys"])

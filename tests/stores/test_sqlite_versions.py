@@ -97,6 +97,7 @@ async def test_an_older_file_loses_nothing(tmp_path, schema):
     if schema.version < 2:
         for one in before:
             one[-1] = []
+            one[0]["session s"]["derived"][1] = []
     old = tmp_path / "old.db"
     _take_back(tmp_path / "new.db", old, schema)
     store = await SQLiteStore.open(old)

@@ -7,6 +7,7 @@ StoreCorruptError. It knows no table.
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeVar
@@ -59,9 +60,13 @@ def decode(rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], T], wh
 
     Raises StoreCorruptError where a row is not one that hiermem writes.
     """
-    # All rows first: a statement left half-way by an error would hold its connection to the state
-    # that it saw.
-    complete = list(rows)
+    # All rows first, and the cursor let go whatever happens: a statement left half-way by an error
+    # would hold its connection to the state that it saw, even when that is closed.
+    try:
+        complete = list(rows)
+    finally:
+        if isinstance(rows, sqlite3.Cursor):
+            rows.close()
     try:
         return [read(row) for row in complete]
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import fields
 from typing import Any, Final
 
 from hiermem.effects import NodeTally
@@ -151,12 +153,11 @@ def covering(
         at = place(connection, tenant, session_id, tree)
         if at is None:
             return []
-        cursor = connection.execute(COVERING, (*at, thread, index))
-        for start, *row in cursor:
-            if start > index:
-                break
-            found.append(row)
-        cursor.close()
+        with closing(connection.execute(COVERING, (*at, thread, index))) as cursor:
+            for start, *row in cursor:
+                if start > index:
+                    break
+                found.append(row)
     return sorted(decode(found, tree_rows.read_node, "nodes"), key=lambda node: node.ordinal)
 
 
@@ -242,8 +243,10 @@ def tally(
 
 def _read_tally(row: Sequence[Any]) -> NodeTally:
     check(row, _TALLY_SHAPE)
-    values = (*row[:-1], read_optional_time(row[-1]))
-    return NodeTally(*values)
+    level, status, *sums, since = row
+    names = [one.name for one in fields(NodeTally)][2:-1]
+    counted = dict(zip(names, sums, strict=True))
+    return NodeTally(level, status, **counted, since=read_optional_time(since))
 
 
 def revisions(

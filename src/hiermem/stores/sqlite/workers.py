@@ -172,7 +172,11 @@ class _Worker:
                 raise MemoryClosedError("the store is closed; open it again")
             self._queue.put(job)
             self._hire()
-        return await job.future
+        try:
+            return await job.future
+        finally:
+            # An error's traceback holds this frame; without it the two would be a cycle.
+            del job
 
     def _hire(self) -> None:
         """Make sure that there is a thread for the job just queued."""

@@ -1,0 +1,100 @@
+"""What must cost what it returns does: the steps of SQLite's machine are counted, not the time."""
+
+from contextlib import closing
+
+import pytest
+
+from hiermem.effects import Block, Rewrite
+from hiermem.stores.sqlite import SQLiteStore, files, reads, tree_reads
+from hiermem.testing.samples import node, stored, write
+from hiermem.types import Message
+
+
+def steps_of(path, work):
+    """Count the steps, in tens, that ``work`` takes on a connection to the file."""
+    counted = 0
+
+    def count():
+        nonlocal counted
+        counted += 1
+        return 0
+
+    with closing(files.connect(path, busy_timeout=1)) as connection:
+        work(connection)  # the schema is read once
+        connection.set_progress_handler(count, 10)
+        work(connection)
+    return counted
+
+
+async def long_session(path, count):
+    """Make a session of so many windows, all but two of them made, and a few blocks."""
+    store = await SQLiteStore.open(path)
+    tenant = store.tenant("t")
+    nodes = tuple(node(n, status="active" if n > 1 else "pending") for n in range(count))
+    await write(tenant, "s", [Message.user(str(n)) for n in range(count)], nodes=nodes)
+    await write(tenant, "fork", record={"forked_from": "s"})
+    for n in range(count // 10):
+        await write(tenant, f"other-{n}")
+    return store
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda c: tree_reads.covering(c, "t", "s", "main", 15, tree=None),
+        lambda c: tree_reads.covering(c, "t", "s", "main", 995, tree=None),
+        lambda c: tree_reads.unfinished(c, "t", "s", 1, after=-1, limit=9, tree=None),
+        lambda c: tree_reads.backlog(c, "t", after=None, limit=9),
+        lambda c: reads.forks(c, "t", "s"),
+        lambda c: reads.versions(c, "t", "s", 5),
+    ],
+    ids=["covering", "covering the end", "unfinished", "backlog", "forks", "versions"],
+)
+async def test_a_read_costs_what_it_returns(tmp_path, work):
+    """Twenty times the session: not one and a half times the steps."""
+    counts = []
+    for size in (100, 2_000):
+        store = await long_session(tmp_path / f"{size}.db", size)
+        await store.close()
+        counts.append(steps_of(tmp_path / f"{size}.db", work))
+    assert counts[1] <= 1.5 * counts[0] + 2
+
+
+async def test_a_backlog_costs_what_it_returns_among_many(tmp_path):
+    """Neither another tenant's work nor a session's many nodes make it dearer."""
+    counts = []
+    for size in (10, 300):
+        path = tmp_path / f"{size}.db"
+        store = await SQLiteStore.open(path)
+        for name in ("a", "t", "z"):
+            for n in range(size if name != "t" else 10):
+                await write(store.tenant(name), f"s{n}", nodes=tuple(map(node, range(size))))
+        found = await store.tenant("t").backlog(limit=5)
+        assert found == [f"s{n}" for n in range(5)]
+        await store.close()
+        counts.append(steps_of(path, lambda c: tree_reads.backlog(c, "t", after="s2", limit=5)))
+    assert counts[1] <= 1.5 * counts[0] + 2
+
+
+async def test_a_rewrite_costs_the_same_in_a_long_session(tmp_path):
+    """Editing a message touches its own row, whatever the session holds."""
+    counts = []
+    for size in (100, 2_000):
+        store = await long_session(tmp_path / f"{size}.db", size)
+        tenant = store.tenant("t")
+        await tenant.put_blocks("s", [Block("index", 0, 50, b"x")], epoch=0)
+        counted = 0
+
+        def count():
+            nonlocal counted
+            counted += 1
+            return 0
+
+        said = (Rewrite(stored(Message.user("new")), "edit"),)
+        await write(tenant, "s", rewrites=said)
+        await store.write(lambda t, count=count: t.connection.set_progress_handler(count, 10))
+        await write(tenant, "s", rewrites=said)
+        await store.write(lambda t: t.connection.set_progress_handler(None, 10))
+        await store.close()
+        counts.append(counted)
+    assert counts[1] <= 1.5 * counts[0] + 2
