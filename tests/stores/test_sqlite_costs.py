@@ -42,7 +42,7 @@ async def long_session(path, count):
     "work",
     [
         lambda c: tree_reads.covering(c, "t", "s", "main", 15, tree=None),
-        lambda c: tree_reads.covering(c, "t", "s", "main", 995, tree=None),
+        lambda c: tree_reads.covering(c, "t", "s", "main", 985, tree=None),
         lambda c: tree_reads.unfinished(c, "t", "s", 1, after=-1, limit=9, tree=None),
         lambda c: tree_reads.backlog(c, "t", after=None, limit=9),
         lambda c: reads.forks(c, "t", "s"),
