@@ -51,13 +51,22 @@ class Editor:
             self.changes += 1
             if self.luck.random() < self.updates:
                 await session.update()
-            await self.change(handle, record, self.luck.randrange(record.messages))
+            await self.change(handle, session, record, self.luck.randrange(record.messages))
         for id_, node in (await tree_of(handle.store, "s")).items():
+            tree = (await handle.store.session("s")).tree
             if node.level == 1:
-                assert self.windows.setdefault(id_, rigid(node)) == rigid(node), "P5"
+                assert self.windows.setdefault((tree, id_), rigid(node)) == rigid(node), "P5"
 
-    async def change(self, handle, record, index):
+    async def change(self, handle, session, record, index):
         kind = self.luck.choice(self.kinds)
+        if kind == "repack":
+            # Without calls a re-pack is folded and stays unmade; with them it swaps.
+            await session.update(strategy="full", max_calls=self.luck.choice([0, 1, None, None]))
+            return
+        if kind == "reconfigure":
+            if not record.closed:
+                await session.reconfigure(CONFIGS[self.luck.choice(["tokens", "chars", "grow"])])
+            return
         if kind != "edit":
             await getattr(change, kind)(handle, "s", [index])
             return

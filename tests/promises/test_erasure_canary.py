@@ -114,7 +114,8 @@ class Living:
             for other in self.names:
                 if index < len(self.marks[other]) and marks & self.marks[other][index]:
                     stored = (await self.memory.session(other).messages(index, index + 1))[0]
-                    assert stored.state == "erased" and stored.content == ""
+                    assert stored.state == "erased"
+                    assert stored.content == ""
                     self.gone |= self.marks[other][index]
         return receipt
 
@@ -200,6 +201,7 @@ async def test_a_session_that_is_erased_leaves_no_byte_behind(forks, tmp_path):
     assert found_in(tmp_path, {"zqowncanary"})
     assert (await memory.session("f").messages())[12].content == "Own zqowncanary."
     receipt = await memory.erase_tenant()
-    assert receipt.scrubbed and receipt.removed["sessions"] == 1
+    assert receipt.scrubbed
+    assert receipt.removed["sessions"] == 1
     assert not found_in(tmp_path, shared | own | {"zqowncanary"})
     await memory.close()
