@@ -116,6 +116,8 @@ async def test_a_run_is_told_item_by_item():
     told = await whole.run(report.run_id)
     assert told.record in await session.runs()
     assert told.kind == "update"
+    sealed = sum((await session.status()).nodes.values())
+    assert (told.queue, told.dirty_share) == (sealed, 0.0)
     assert told.calls == report.calls
     assert {item.id for item in told.items} <= {s.id for s in await session.summaries(1)}
     assert any(item.attempts == 2 and item.reasons for item in told.items)
@@ -133,3 +135,20 @@ async def test_the_status_tells_the_last_error_and_no_age_where_nothing_is_dirty
     status = await session.status()
     assert status.last_error is not None
     assert status.last_error.startswith("L1.")
+
+
+async def test_a_run_notes_what_was_out_of_date_when_it_began():
+    whole = memory()
+    session = whole.session("s")
+    await session.append(messages())
+    await session.update()
+    await session.edit(3, "The ferry is cancelled.", on_edit="rebuild")
+    status = await session.status()
+    assert status.oldest_dirty_age is not None
+    assert timedelta() <= status.oldest_dirty_age < timedelta(minutes=1)
+    figures = await session.metrics()
+    told = await whole.run((await session.update()).run_id)
+    assert told.dirty_share == figures.dirty_share > 0
+    assert told.queue >= 1
+    assert (await session.metrics()).dirty_share == 0.0
+    assert (await session.status()).oldest_dirty_age is None

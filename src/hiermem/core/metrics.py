@@ -16,7 +16,10 @@ from hiermem.effects import NodeTally, Spent
 from hiermem.errors import UsageError
 from hiermem.types import Status
 
-__all__ = ["Feedback", "LevelMetrics", "Metrics", "Prices", "Served", "level_metrics", "measure"]
+__all__ = [
+    "Feedback", "LevelMetrics", "Metrics", "Prices", "Served", "dirty_share", "level_metrics",
+    "measure", "waiting",
+]  # fmt: skip
 
 #: Prices are quoted for this many tokens.
 PER: Final = 1_000_000
@@ -149,13 +152,29 @@ class Metrics:
     @property
     def dirty_share(self) -> float:
         """Give the share of the summaries whose text is out of date: dirty or stale."""
-        worst = sum(min(level.nodes, level.dirty + level.stale) for level in self.levels)
-        return worst / self.nodes if self.nodes else 0.0
+        return dirty_share(self.levels)
 
     @property
     def prefix_reuse(self) -> float | None:
         """Give the share of the contexts' tokens that were already in the one before."""
         return self.served.shared / self.served.tokens if self.served.tokens else None
+
+
+def waiting(tally: NodeTally) -> int:
+    """Give how many of these an update would make."""
+    if tally.status != "active":
+        return tally.count
+    return min(tally.count, tally.degraded + tally.dirty)
+
+
+def dirty_share(sums: Iterable[NodeTally | LevelMetrics]) -> float:
+    """Give the share of the summaries whose text is out of date: dirty or stale."""
+    counted = [
+        (each.nodes if isinstance(each, LevelMetrics) else each.count, each.dirty + each.stale)
+        for each in sums
+    ]
+    nodes = sum(count for count, _ in counted)
+    return sum(min(count, marked) for count, marked in counted) / nodes if nodes else 0.0
 
 
 def level_metrics(tallies: Iterable[NodeTally]) -> tuple[LevelMetrics, ...]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from hiermem.core.metrics import dirty_share, waiting
 from hiermem.core.plan import UpdateReport
 from hiermem.engine.workshop import Workshop
 from hiermem.errors import StoreError
@@ -24,6 +25,8 @@ _log = logging.getLogger("hiermem.update")
 _BEATS: Final = 3
 #: How many of the newest runs are looked at for one that was cut off.
 _LOOKED_AT: Final = 20
+#: A session of more summaries than this is not added up for each run.
+_ADDED_UP: Final = 20_000
 
 
 async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: datetime) -> None:
@@ -46,6 +49,7 @@ class Run:
             id=shop.run_id, kind="update", subject=shop.session_id, started_at=shop.now()
         )
         self._begun = False
+        self._found: dict[str, Any] = {}
 
     async def note_cut_off(self) -> None:
         """Mark runs of this session that stopped beating without an end as interrupted."""
@@ -55,8 +59,23 @@ class Run:
     async def begin(self) -> None:
         """Journal, once, that the run has work to do."""
         if not self._begun:
+            self._found = await self._look()
             await self._put(self._record)
             self._begun = True
+
+    async def _look(self) -> dict[str, Any]:
+        """Say how much waits to be made, and which share of the summaries is out of date.
+
+        Adding them up costs what the session holds; of a very long one it is not noted.
+        """
+        store, session_id = self._shop.store, self._shop.session_id
+        if sum((await store.levels(session_id)).values()) > _ADDED_UP:
+            return {}
+        tallies = await store.tally(session_id)
+        return {
+            "queue": sum(waiting(tally) for tally in tallies),
+            "dirty_share": dirty_share(tallies),
+        }
 
     async def beat(self) -> None:
         """Renew the leases and the run's own sign of life until cancelled."""
@@ -96,6 +115,7 @@ class Run:
             ended_at=self._shop.now(),
             detail={
                 "model": self._shop.llm.name,
+                **self._found,
                 "made": report.made,
                 "reused": report.reused,
                 "failed": report.failed,
@@ -114,5 +134,8 @@ class Run:
     async def _put(self, record: RunRecord) -> None:
         alive = (self._shop.now() + self._lease).isoformat()
         await self._shop.store.put_run(
-            replace(record, detail={"model": self._shop.llm.name, "alive_until": alive})
+            replace(
+                record,
+                detail={"model": self._shop.llm.name, **self._found, "alive_until": alive},
+            )
         )

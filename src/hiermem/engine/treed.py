@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from hiermem.effects import NodeTally
 from hiermem.protocols import Attempt, NodeWrite, TenantStore
 from hiermem.types import Node, Revision
 
@@ -55,6 +56,9 @@ class _Treed:
 
     async def levels(self, session_id: str) -> dict[int, int]:
         return await self._store.levels(session_id, tree=self._tree)
+
+    async def tally(self, session_id: str) -> list[NodeTally]:
+        return await self._store.tally(session_id, tree=self._tree)
 
     async def covering(self, session_id: str, thread: str, index: int) -> list[Node]:
         return await self._store.covering(session_id, thread, index, tree=self._tree)
