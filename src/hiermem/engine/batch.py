@@ -153,7 +153,8 @@ class _Batch:
         on_progress: BatchWatcher | None,
     ) -> None:
         self._crew, self._sessions, self._begin = crew, sessions, begin
-        self._strategy, self._purpose, self._on_progress = strategy, purpose, on_progress
+        self._strategy: Strategy = strategy
+        self._purpose, self._on_progress = purpose, on_progress
         self._next = begin
         self._through = begin
         self._done: set[int] = set()
