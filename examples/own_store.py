@@ -22,10 +22,14 @@ from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import StoreConformance
 
 READS = (
-    "secret", "session", "sessions", "messages", "events", "nodes", "level", "levels",
-    "provisional", "unfinished", "revisions", "reusable", "runs", "attempts", "view", "records",
+    "secret", "session", "sessions", "forks", "messages", "versions", "events", "nodes", "level",
+    "levels", "covering", "provisional", "unfinished", "outdated", "backlog", "tally", "revisions",
+    "reusable", "run", "runs", "attempts", "spent", "view", "records", "blocks",
 )  # fmt: skip
-WRITES = ("mutate", "write_nodes", "put_run", "put_view", "put_records")
+WRITES = (
+    "mutate", "transact", "erase_all", "scrub", "write_nodes", "put_run", "put_view",
+    "put_records", "put_blocks", "drop_blocks",
+)  # fmt: skip
 
 
 class AuditStore:
@@ -68,23 +72,25 @@ def _read(name: str) -> Callable[..., Awaitable[Any]]:
 
 
 def _write(name: str) -> Callable[..., Awaitable[Any]]:
-    async def operation(self: AuditTenant, first: Any, *args: Any, **kwargs: Any) -> Any:
-        result = await getattr(self._inner, name)(first, *args, **kwargs)
+    async def operation(self: AuditTenant, *args: Any, **kwargs: Any) -> Any:
+        result = await getattr(self._inner, name)(*args, **kwargs)
         # The note comes after the commit: what is noted took effect.
-        self._note(self._inner.tenant, name, _subject(first))
+        self._note(self._inner.tenant, name, _subject(*args[:1]))
         return result
 
     return operation
 
 
-def _subject(first: str | RunRecord | ViewRecord | Sequence[RecordWrite]) -> str:
+def _subject(first: object = None) -> str:
+    """Say what a write was about; of a decision about several sessions the store knows nothing."""
     if isinstance(first, str):
         return first
     if isinstance(first, RunRecord):
         return first.subject
     if isinstance(first, ViewRecord):
         return first.session_id
-    return ", ".join(sorted({write.scope for write in first}))
+    writes = first if isinstance(first, Sequence) else ()
+    return ", ".join(sorted({one.scope for one in writes if isinstance(one, RecordWrite)}))
 
 
 for _name in READS:

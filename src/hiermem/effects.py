@@ -93,9 +93,9 @@ class Changes(Generic[T]):
     revisions of one tree. ``drop`` removes nodes and their revisions; ``forget`` removes all
     revisions of nodes, which stay. ``nodes`` are inserted, or replace the node of the same id.
     ``parents`` sets the parent of nodes by id and raises their version. ``drop``, ``forget``,
-    ``nodes`` and ``parents`` speak of the tree numbered ``tree``, None being the one that the
-    record names. ``drop_views`` are names of views, ``drop_records`` the (kind, key) of records
-    whose scope is the session.
+    ``nodes`` and ``parents``, and the texts of ``copy``, are of the tree numbered ``tree``, None
+    being the one that ``session`` names. ``drop_views`` are names of views, ``drop_records`` the
+    (kind, key) of records whose scope is the session.
 
     Where ``session`` is None nothing is written at all. A store refuses changes that contradict
     what it holds (an index or version that is not the next, a key that is taken, a flag, rewrite or
@@ -241,7 +241,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class NodeTally:
-    """The sealed nodes of one level and status, added up; tokens are those of serving revisions."""
+    """The sealed nodes of one level and status, added up.
+
+    ``made`` are those with a serving revision; ``made_input_tokens`` is what they were made from,
+    and what follows it sums their serving revisions, ``fidelity`` too. ``since`` is the earliest.
+    """
 
     level: int
     status: Status
@@ -264,7 +268,10 @@ class NodeTally:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What journalled attempts have cost together, those whose outcome is unknown included."""
+    """What journalled attempts have cost together, those whose outcome is unknown included.
+
+    ``unknown`` counts those, with the ones that have started and not ended.
+    """
 
     calls: int = 0
     tokens_in: int = 0

@@ -307,7 +307,8 @@ class TenantStore(Protocol):
     ) -> list[Node]:
         """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
 
-        It costs what it returns, not what the session holds.
+        It costs what it returns, not what the session holds. The spans of a thread's windows may be
+        relied on to follow one another; none lies within an earlier one.
         """
         ...
 
@@ -337,7 +338,8 @@ class TenantStore(Protocol):
         """Give up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal.
 
         These are the ones with ``ordinal > after`` whose serving revision's ``strategy`` is not
-        among ``strategies``. It may cost what the level holds.
+        among ``strategies``; one that says nothing yet is not outdated. It may cost what the level
+        holds.
         """
         ...
 
@@ -345,7 +347,8 @@ class TenantStore(Protocol):
         """Give up to ``limit`` ids of sessions with unfinished nodes in the tree that serves.
 
         They come in the order of the sessions' creation, those after the session ``after`` where it
-        is given. It costs what it returns, not what the tenant holds.
+        is given, from the first again where that one is gone. It costs what it returns, not what
+        the tenant holds.
         """
         ...
 
