@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from desk import START, Desk, messages
-from logbook import CONFIGS, drawn, logs, messages_of
+from logbook import CONFIGS, bounds, drawn, logs, messages_of
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.build import Build
 from hiermem.effects import ViewRecord
 from hiermem.engine import append as appending
 from hiermem.engine import change as changing
+from hiermem.engine.forking import replayed
 from hiermem.errors import (
     MessageWithdrawnError,
     NotFoundError,
@@ -468,6 +469,11 @@ def test_what_is_changed_during_a_re_pack_is_changed_in_the_tree_that_then_serve
         for node, _ in tree.values():
             assert (node.status, node.dirty, node.stale) == ("active", False, False), node.id
         assert await desk.untrue() == [], "some say what is not so any more"
+        whole = await replayed(desk.handle, "s")
+        assert whole.state.to_json() == (await desk.tenant.session("s")).state
+        assert {id_: bounds(node) for id_, node in whole.nodes.items()} == {
+            id_: bounds(node) for id_, (node, _) in tree.items()
+        }
         covered = sorted(
             n
             for node, _ in tree.values()

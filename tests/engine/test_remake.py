@@ -19,6 +19,7 @@ from logbook import CONFIGS, drawn, logs, messages_of
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine import append as appending
 from hiermem.engine import change as changing
+from hiermem.engine.forking import fork, replayed
 from hiermem.engine.remake import recompress, reconfigure
 from hiermem.errors import (
     NotFoundError,
@@ -336,6 +337,8 @@ def test_p4_p5_a_reconfigured_log_is_one_log_however_it_is_played(log, cut, befo
             await _in_batches(desk, said[cut_:], size)
             now = {node.id: node.span for node in await desk.nodes()}
             assert sealed.items() <= now.items()
+            whole = await replayed(desk.handle, "s")
+            assert whole.state.to_json() == (await desk.tenant.session("s")).state
             await desk.update(config=CONFIGS[after], policy=FOLLOW)
             images.append(await desk.image())
             assert all(node.status == "active" for node in await desk.nodes())
@@ -369,6 +372,21 @@ def test_a_session_that_sealed_nothing_begins_to(words):
         )
 
     asyncio.run(check())
+
+
+async def test_a_fork_before_a_new_configuration_has_the_one_of_its_windows():
+    """Broken, a fork's windows are not the ones that it shares, and are paid for again."""
+    desk = await told(35)
+    await reconfigure(desk.handle, "s", SIXES)
+    await desk.say(messages(20, start=35))
+    await fork(desk.handle, "s", "before", at=30)
+    await fork(desk.handle, "s", "after", at=50)
+    before, after = [await desk.tenant.session(name) for name in ("before", "after")]
+    assert before.config == desk.config.to_json()
+    assert after.config == SIXES.to_json()
+    llm = ScriptedLLM()
+    assert (await desk.update(llm, "before")).calls == 0
+    assert await desk.tenant.levels("before") == {1: 3}
 
 
 async def test_what_stood_for_the_open_under_the_old_configuration_goes():

@@ -16,9 +16,10 @@ from typing import Final, TypeAlias
 
 from hiermem.core import units
 from hiermem.core.fence import read as read_fences
-from hiermem.core.hashes import input_hash, output_hash
+from hiermem.core.hashes import output_hash
 from hiermem.core.inputs import Inputs
 from hiermem.core.measure import body, fingerprint, message_hash
+from hiermem.core.plan import made_hash
 from hiermem.core.state import SessionState
 from hiermem.core.view import View
 from hiermem.effects import KeyEntry, ViewRecord
@@ -350,13 +351,7 @@ def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken:
     same = [
         inputs
         for inputs in found
-        if revision.input_hash
-        == input_hash(
-            level=node.level,
-            strategy=revision.strategy,
-            outputs=inputs.outputs,
-            overlap=inputs.overlap,
-        )
+        if revision.input_hash == made_hash(node.level, revision.strategy, inputs)
     ]
     if not same:
         what = "its inputs are not what it was made from, and it is not marked"

@@ -117,9 +117,12 @@ def _with_texts(
 
 
 def _alike(node: Node, other: Node) -> bool:
-    """Say whether two nodes of one name cover the same, so that one text serves both."""
-    return (node.span, node.thread, node.windows, node.children, node.messages) == (
-        other.span, other.thread, other.windows, other.children, other.messages,
+    """Say whether two nodes of one name cover the same at the same length: one text serves both."""
+    return all(
+        getattr(node, name) == getattr(other, name)
+        for name in (
+            "span", "thread", "windows", "children", "messages", "verbatim", "allotted_tokens",
+        )
     )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "is_clean",
     "lengths",
     "level_plan",
+    "made_hash",
     "may_reuse",
     "node_hash",
     "room_for_inputs",
@@ -159,10 +160,13 @@ def level_plan(
 ) -> LevelPlan:
     """Work out how nodes of ``level`` are made.
 
-    The lengths of all levels below count too: they decide what is allotted here.
+    The lengths of all levels below count too: they decide what is allotted here. So does, for level
+    1, how much of the window before is shown.
     """
     settings = config.level(level)
     measures: list[object] = [config.unit, config.verbatim_tokens, config.ratio_only]
+    if level == 1:
+        measures.append(config.overlap)
     for number in range(1, level + 1):
         each = config.level(number)
         measures += [each.target_ratio, each.floor, each.cap]
@@ -185,12 +189,16 @@ def level_plan(
 
 def node_hash(node: Node, inputs: Inputs, strategy: str) -> str:
     """Give the present input hash of ``node`` when it is made by ``strategy``."""
-    return input_hash(
-        level=node.level,
-        strategy=VERBATIM if node.verbatim else strategy,
-        outputs=inputs.outputs,
-        overlap=inputs.overlap,
-    )
+    return made_hash(node.level, VERBATIM if node.verbatim else strategy, inputs)
+
+
+def made_hash(level: int, strategy: str, inputs: Inputs) -> str:
+    """Give the hash of being made of ``inputs`` by ``strategy``.
+
+    What is kept word for word has no use for an overlap, and so does not depend on it.
+    """
+    overlap = "" if strategy == VERBATIM else inputs.overlap
+    return input_hash(level=level, strategy=strategy, outputs=inputs.outputs, overlap=overlap)
 
 
 def is_clean(node: Node, inputs: Inputs, serving: Revision, *, follow: Sequence[str] = ()) -> bool:
@@ -201,12 +209,7 @@ def is_clean(node: Node, inputs: Inputs, serving: Revision, *, follow: Sequence[
     """
     if follow and serving.strategy not in follow:
         return False
-    present = input_hash(
-        level=node.level,
-        strategy=serving.strategy,
-        outputs=inputs.outputs,
-        overlap=inputs.overlap,
-    )
+    present = made_hash(node.level, serving.strategy, inputs)
     return present == serving.input_hash and not serving.degraded
 
 

@@ -33,7 +33,7 @@ from hiermem.effects import LogEvent
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Span, StoredMessage
 
-__all__ = ["Replay", "prefix"]
+__all__ = ["Replay", "config_at", "prefix"]
 
 T = TypeVar("T")
 #: Events that take place in the fold itself.
@@ -57,6 +57,17 @@ def prefix(events: Sequence[LogEvent], stop: int) -> tuple[LogEvent, ...]:
             kept.append(replace(now, at=min(event.at, stop)))
         count.append(len(kept))
     return tuple(kept)
+
+
+def config_at(events: Sequence[LogEvent], stop: int, now: HierarchyConfig) -> HierarchyConfig:
+    """Give the configuration that the session had before message ``stop``; it has ``now`` today.
+
+    A later re-pack counts as if it had come right then, as in ``prefix``.
+    """
+    for event in events[_last_repack(events) + 1 :]:
+        if event.kind == "reconfigure" and event.at > stop:
+            return configs_of(event)[0]
+    return now
 
 
 def _before(event: LogEvent, stop: int, count: Sequence[int]) -> LogEvent | None:

@@ -11,7 +11,7 @@ from functools import partial
 
 from hiermem.core import arguments, forking
 from hiermem.core.forking import Prepared
-from hiermem.core.replay import Replay, prefix
+from hiermem.core.replay import Replay, config_at, prefix
 from hiermem.core.shifts import Scales
 from hiermem.core.text import check_name
 from hiermem.engine.handle import Handle, config_from
@@ -62,8 +62,10 @@ async def _prepare(
         )
     if await handle.store.session(new_id) is not None:
         raise SessionExistsError(new_id)
-    events = prefix(await handle.store.events(source_id), stop)
-    replay = Replay.of(events, config_from(source.config), Scales(handle.counter))
+    log = await handle.store.events(source_id)
+    events = prefix(log, stop)
+    config = config_at(log, stop, config_from(source.config))
+    replay = Replay.of(events, config, Scales(handle.counter))
     flagged = await _run(handle, source_id, replay, stop)
     return forking.prepare(
         source,

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from hiermem.core import anchors, plan, status, units
 from hiermem.core.assess import MOST_ANCHORS, Draft
-from hiermem.core.hashes import VERBATIM, input_hash, output_hash
+from hiermem.core.hashes import VERBATIM, output_hash
 from hiermem.core.inputs import Inputs, Verbatim, rebase, word_for_word
 from hiermem.core.plan import LevelPlan
 from hiermem.engine.ask import ClaimLostError, Making
@@ -74,9 +74,7 @@ def verbatim_revision(
         number=node.revision + 1,
         text=kept.text,
         tokens=kept.tokens,
-        input_hash=input_hash(
-            level=node.level, strategy=VERBATIM, outputs=inputs.outputs, overlap=inputs.overlap
-        ),
+        input_hash=plan.made_hash(node.level, VERBATIM, inputs),
         output_hash=output_hash(text=kept.text, anchors=found),
         strategy=VERBATIM,
         style=level_plan.style,
