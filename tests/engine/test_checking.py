@@ -319,3 +319,37 @@ async def test_a_check_writes_nothing(sound):
     before = (await handle.session("s"), await handle.level("s", 1, 0), await handle.runs())
     await found(sound)
     assert before == (await handle.session("s"), await handle.level("s", 1, 0), await handle.runs())
+
+
+async def test_a_session_that_is_being_changed_is_not_accused():
+    """Appends, edits, erasures and updates go on while it is read; none of that is damage."""
+    import asyncio
+
+    memory = AsyncMemory(store=MemoryStore(), config=CONFIGS["tokens"], token_counter=Words())
+    session = memory.session("s")
+    await session.append(conversation())
+    busy = True
+
+    async def change():
+        turn = 0
+        while busy:
+            turn += 1
+            await session.append(Message.user(text(1000 + turn, 20)))
+            await session.edit(turn % COUNT, text(2000 + turn, 20), on_edit="rebuild")
+            if turn % 5 == 0:
+                await session.update()
+            if turn == 7:
+                await session.erase([COUNT])
+            if turn % 11 == 0:
+                await session.update(strategy="full")
+            await asyncio.sleep(0)
+
+    changing = asyncio.ensure_future(change())
+    try:
+        for _ in range(4):
+            report = await memory.check()
+            assert report.ok, report.findings
+    finally:
+        busy = False
+        await changing
+    assert (await memory.check()).ok

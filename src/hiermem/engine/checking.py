@@ -85,9 +85,15 @@ async def check(handle: Handle) -> CheckReport:
 
 @dataclass(slots=True)
 class _Found:
-    """What one reading of a session gave."""
+    """What one reading of a session gave.
+
+    ``whole`` are findings for which several reads had to belong together; they mean nothing where
+    the session ``moved`` meanwhile.
+    """
 
     findings: list[Finding] = field(default_factory=list[Finding])
+    whole: list[Finding] = field(default_factory=list[Finding])
+    moved: bool = False
     skipped: list[str] = field(default_factory=list[str])
     messages: int = 0
     nodes: int = 0
@@ -95,18 +101,36 @@ class _Found:
 
 async def _settled(handle: Handle, session_id: str) -> _Found | None:
     """Check a session; tell of it only what several readings agree on. None where it is gone."""
-    found = await _session(handle, session_id)
-    for _ in range(_AGAIN if found and found.findings else 0):
-        again = await _session(handle, session_id)
-        if again is None:
+    readings: list[_Found] = []
+    while len(readings) <= _AGAIN:
+        found = await _session(handle, session_id)
+        if found is None:
             return None
-        same = set(found.findings) & set(again.findings) if found else set[Finding]()
-        steady = found is not None and set(found.findings) == set(again.findings)
-        again.findings = sorted(same)
-        found = again
-        if steady or not same:
+        if not found.findings and not found.whole:
+            return found
+        readings.append(found)
+        if len(readings) > 1 and not found.moved and _same(readings[-2], found):
             break
-    return found
+    last = readings[-1]
+    still = [each for each in readings if not each.moved]
+    told = _agreed([each.findings for each in readings])
+    if len(still) > 1:
+        told |= _agreed([each.whole for each in still])
+    elif any(each.whole for each in readings):
+        last.skipped.append(
+            f"session {session_id!r} was written to all the time: its shape was not compared"
+        )
+    last.findings = sorted(told)
+    return last
+
+
+def _same(before: _Found, found: _Found) -> bool:
+    return (before.findings, before.whole, before.moved) == (found.findings, found.whole, False)
+
+
+def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
+    """Give what all of them hold."""
+    return set[Finding].intersection(*map(set, lists))
 
 
 async def _session(handle: Handle, session_id: str) -> _Found | None:
@@ -119,6 +143,8 @@ async def _session(handle: Handle, session_id: str) -> _Found | None:
     except StoreCorruptError as error:
         # The error names what is damaged and never quotes it.
         reading.tell(iter([("P1", "the session", f"it cannot be read: {error}")]))
+    after = await handle.store.session(session_id)
+    reading.found.moved = after != record
     return reading.found
 
 
@@ -139,13 +165,13 @@ class _Reading:
                 f"session {record.id!r} is counted by {record.counter!r}: no tokens were counted"
             )
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Told, *, whole: bool = False) -> None:
         """Keep what a check said, up to a bound."""
-        room = _MOST - len(self.found.findings)
+        kept = self.found.whole if whole else self.found.findings
         name = self._record.id
-        self.found.findings += (
+        kept += (
             Finding(promise, name, where, what)
-            for promise, where, what in islice(told, max(room, 0))
+            for promise, where, what in islice(told, max(_MOST - len(kept), 0))
         )
 
     async def run(self) -> None:
@@ -155,10 +181,10 @@ class _Reading:
         Build.from_json(record.build)
         if state.closed != record.closed:
             what = f"it is {'' if record.closed else 'not '}closed, and its state says otherwise"
-            self.tell(iter([("P1", "the session", what)]))
+            self.tell(iter([("P1", "the session", what)]), whole=True)
         if state.next_index != record.messages:
             what = f"its state is at message {state.next_index} of {record.messages}"
-            self.tell(iter([("P1", "the session", what)]))
+            self.tell(iter([("P1", "the session", what)]), whole=True)
         self._events = await self._store.events(record.id)
         self._edited = {index for event in self._events for index in _edited(event)}
         await self._messages()
@@ -179,7 +205,7 @@ class _Reading:
             if len(page) != wanted:
                 what = f"{len(page)} messages are there, not {wanted}"
                 where = f"messages {start} to {start + wanted}"
-                self.tell(iter([("P1", where, what)]))
+                self.tell(iter([("P1", where, what)]), whole=True)
             counted = await asyncio.to_thread(self._counted, page)
             for place, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
                 # Where some are missing, the others are still checked, each for itself.
@@ -229,18 +255,18 @@ class _Reading:
                 nodes += await self._store.level(self._record.id, level, start, start + _PAGE)
             known = {node.id: node for node in nodes}
             # A child may be of any lower level; those are all read by now.
-            self.tell(
-                checking.of_level(level, nodes, self._nodes | known, state.next_ordinal(level))
-            )
+            count = state.next_ordinal(level)
+            told = checking.of_level(level, nodes, self._nodes | known, count)
+            self.tell(told, whole=True)
             self._nodes |= known
             windows = windows or nodes
         self.found.nodes = len(self._nodes)
-        self.tell(checking.of_threads(windows, self._threads, state))
-        self.tell(checking.of_parents(self._nodes))
-        self.tell(checking.of_roots(self._nodes, state))
+        self.tell(checking.of_threads(windows, self._threads, state), whole=True)
+        self.tell(checking.of_parents(self._nodes), whole=True)
+        self.tell(checking.of_roots(self._nodes, state), whole=True)
         if any(_waits(node) for node in self._nodes.values()) and not await self._is_behind():
             what = "it has summaries to be made and is not among the sessions that have"
-            self.tell(iter([("P12", "the session", what)]))
+            self.tell(iter([("P12", "the session", what)]), whole=True)
 
     async def _is_behind(self) -> bool:
         """Say whether the store lists the session among those with something to make."""
@@ -260,10 +286,10 @@ class _Reading:
         except (HiermemError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             # Whatever a damaged log makes the fold say: it explains no tree.
             what = f"it cannot be replayed ({type(error).__name__})"
-            self.tell(iter([("P5", "the log", what)]))
+            self.tell(iter([("P5", "the log", what)]), whole=True)
             return
         same = replay.state.to_json() == state.to_json()
-        self.tell(checking.of_log(self._nodes, replay.nodes, same=same))
+        self.tell(checking.of_log(self._nodes, replay.nodes, same=same), whole=True)
 
     # -- texts
 
@@ -292,7 +318,7 @@ class _Reading:
                     taken = not node.children and any(
                         index in self._gone for index in range(node.span.start, node.span.stop)
                     )
-                    self.tell(checking.of_inputs(node, revision, inputs, taken=taken))
+                    self.tell(checking.of_inputs(node, revision, inputs, taken=taken), whole=True)
                 # Above, only its hash and size are asked for, and whether it says anything.
                 said[node.id] = replace(
                     revision, text=revision.text[:1], provenance="", anchors=(), extras={}
@@ -342,7 +368,8 @@ class _Reading:
         for view in await self._store.transact(ask):
             if not view.name.endswith(SEEN):
                 windows = state.next_ordinal(1)
-                self.tell(checking.of_view(view, self._nodes, key=key, windows=windows))
+                told = checking.of_view(view, self._nodes, key=key, windows=windows)
+                self.tell(told, whole=True)
 
 
 def _waits(node: Node) -> bool:
