@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -63,6 +63,7 @@ class Life(RuleBasedStateMachine):
         self.plain: dict[str, Plain] = {}
         self.number = 0
         self.gone: set[str] = set()
+        self.touched: set[str] = set()
         self.memory: AsyncMemory | None = None
 
     # -- the ground
@@ -92,6 +93,7 @@ class Life(RuleBasedStateMachine):
     def session(self, pick):
         names = sorted(self.plain)
         name = names[pick % len(names)]
+        self.touched = {name}
         return name, self.plain[name], self.memory.session(name)
 
     def family(self, name, index):
@@ -135,6 +137,7 @@ class Life(RuleBasedStateMachine):
                 self.run(session.append(messages))
             return
         self.run(session.append(messages))
+        self.touched = {name}
         self.plain.setdefault(name, Plain()).entries += [(m.content, "live") for m in messages]
 
     @precondition(lambda self: self.plain)
@@ -165,6 +168,7 @@ class Life(RuleBasedStateMachine):
         assert receipt.scrubbed or receipt.scrub_reason
         for index in indices:
             reached = self.family(name, index) if forks == "all" else {name}
+            self.touched |= reached
             for one in reached:
                 content, _ = self.plain[one].entries[index]
                 self.plain[one].entries[index] = ("", "erased")
@@ -177,6 +181,7 @@ class Life(RuleBasedStateMachine):
         name, plain, session = self.session(pick)
         index = at % len(plain.entries)
         self.run(session.quarantine([index]))
+        self.touched |= self.family(name, index)
         for one in self.family(name, index):
             content, state = self.plain[one].entries[index]
             if state == "live":
@@ -186,13 +191,10 @@ class Life(RuleBasedStateMachine):
     @rule(pick=_PICK, at=_PICK)
     def fork(self, pick, at):
         name, plain, session = self.session(pick)
-        place = at % (len(plain.entries) + 1)
+        place = 1 + at % len(plain.entries)
         new = f"f{len(self.plain)}"
         self.run(session.fork(new, at=place))
         self.plain[new] = Plain(list(plain.entries[:place]), name, place)
-        if not place:
-            # A fork of nothing shares nothing; it exists all the same.
-            assert self.run(self.memory.session(new).messages()) == []
 
     @precondition(lambda self: self.plain)
     @rule(pick=_PICK, kind=st.sampled_from(["flush", "flush", "close", "reopen"]))
@@ -277,17 +279,15 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def reads_as_the_model(self):
-        for name, plain in self.plain.items():
-            if not plain.entries:
-                continue
+        for name in sorted(self.touched):
+            plain = self.plain[name]
             stored = self.run(self.memory.session(name).messages())
             assert [(m.content, m.state) for m in stored] == plain.entries
 
     @invariant()
     def covers_exactly_and_shows_nothing_that_was_taken_back(self):
-        for name, plain in self.plain.items():
-            if not plain.entries:
-                continue
+        for name in sorted(self.touched):
+            plain = self.plain[name]
             try:
                 context = self.run(self.memory.session(name).context(max_tokens=3_000))
             except BudgetTooSmallError:
@@ -342,7 +342,13 @@ class Life(RuleBasedStateMachine):
                 False,
                 False,
             )
-        assert {s.id: _says(s) for s in found} == await _from_scratch(store, name, self.config)
+        scratch = await _from_scratch(store, name, self.config)
+        odd = {
+            summary.id: (_says(summary), scratch.get(summary.id))
+            for summary in found
+            if _says(summary) != scratch.get(summary.id)
+        }
+        assert not odd
 
 
 def _says(summary):
@@ -402,4 +408,8 @@ class LifeInAFile(Life):
 @pytest.mark.parametrize("machine", [Life, LifeInAFile], ids=["memory", "sqlite"])
 def test_whatever_happens_the_tree_ends_true(machine):
     """Broken, an edit, erasure, fork, re-pack or kill leaves a tree that lies about the log."""
-    run_state_machine_as_test(machine, settings=settings(drawn(25), stateful_step_count=25))
+    # Without shrinking: it would live hundreds of lives again before it says what went wrong.
+    examples = drawn(30 if machine is Life else 12)
+    run_state_machine_as_test(
+        machine, settings=settings(examples, stateful_step_count=25, phases=[Phase.generate])
+    )
