@@ -139,6 +139,8 @@ def _newest(
     while begin > 0:
         end, begin = begin, max(0, begin - _STRIDE)
         nodes = yield from needs.level(level, begin, end)
+        # A part of a group that was split has a late ordinal and stands among early windows.
+        nodes.sort(key=lambda node: node.windows)
         candidates = [node for node in reversed(nodes) if node.revision and wanted(node)]
         read = yield from needs.revisions([(node.id, node.revision) for node in candidates])
         texts = {revision.node_id: revision for revision in read}
