@@ -115,10 +115,7 @@ class Purse:
         return min((each for each in left if each is not None), default=None)
 
     def is_over(self) -> str | None:
-        """Name what ends the run now, a deadline that has passed included; None where it goes on.
-
-        A deadline counts from when it is noticed: asking is what notices it.
-        """
+        """Name what ends the run now, None where it goes on; a deadline that has passed ends it."""
         left = self.time_left()
         if self.stopped is None and left is not None and left <= 0:
             self._stopped = "deadline"

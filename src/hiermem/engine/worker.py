@@ -39,8 +39,10 @@ __all__ = ["AsyncWorker"]
 _log = logging.getLogger("hiermem.worker")
 #: Of the time, at most this part is spent looking for work.
 _LOOKING: Final = 0.1
-#: Seconds between two looks for sessions whose open windows or groups have grown.
+#: Seconds between two looks for sessions whose open windows or groups have grown, and the most of
+#: the time that these take: they read every session's record.
 _SWEEP: Final = 60.0
+_SWEEPING: Final = 0.01
 #: Provisional texts are made after all others.
 _GROWTH: Final = 1_000_000
 #: Calls after which a session makes room where others wait: of a remote and of a local model.
@@ -104,7 +106,8 @@ class AsyncWorker:
         self._wake = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._next_look = self._next_sweep = 0.0
-        self._looks_begun = self._looked = self._news = self._failures = self._turns = 0
+        self._looks_begun = self._looked = self._news = self._left = 0
+        self._failures = self._turns = 0
         self._capped: str | None = None
         self._capped_until = 0.0
         self._total = BatchReport("")
@@ -175,6 +178,7 @@ class AsyncWorker:
         if timeout is not None:
             arguments.seconds(timeout, "timeout")
         begun, self._news = self._clock(), self._looks_begun
+        self._next_sweep = 0.0
         self.wake()
         while timeout is None or self._clock() - begun < timeout:
             if self._state != "running" or self._serving is None or self._serving.done():
@@ -187,7 +191,7 @@ class AsyncWorker:
                 if not self._failures:
                     self.wake()
             elif idle and not self._parking.leased:
-                return not await self._store.backlog(limit=1)
+                return not self._left
             await asyncio.sleep(_LOOK)
         return False
 
@@ -286,13 +290,15 @@ class AsyncWorker:
                 await self._consider(session_id)
                 self._fill()
         if self._clock() >= self._next_sweep:
+            begun = self._clock()
             await self._sweep()
-            self._next_sweep = self._clock() + _SWEEP
+            now = self._clock()
+            self._next_sweep = now + max(_SWEEP, (now - begun) / _SWEEPING)
         for session_id in self._parking:
             if session_id not in seen:
                 self._parking.drop(session_id)
                 self._rests.forget(session_id)
-        self._looked = number
+        self._looked, self._left = number, len(seen)
 
     async def _sweep(self) -> None:
         """Put in the queue the sessions whose provisional texts may be out of date."""
