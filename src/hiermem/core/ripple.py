@@ -55,8 +55,8 @@ class Rippled:
 
     ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are provisional nodes
     that are out of date. ``stale``, ``dirty`` and ``gone`` name the made nodes on the way that are
-    marked so now or whose text was taken away; ``split`` the parts of groups that were split. ``windows`` are the
-    ordinals of the windows that were touched.
+    marked so now or whose text was taken away; ``split`` the parts of groups that were split.
+    ``windows`` are the ordinals of the windows that were touched.
     """
 
     state: SessionState
