@@ -520,9 +520,11 @@ class SessionRecord:
     ``config`` is the canonical JSON of its HierarchyConfig, ``state`` that of the fold
     (``hiermem.core.state``), both opaque to the store. ``version`` counts the writes, ``epoch``
     those that took content back or changed it: what was read in an earlier epoch may be kept
-    nowhere. ``tree`` is the number of the tree that serves; ``build``, opaque too, says where a
-    re-pack into another tree stands, "" while there is none. A fork names the session it was
-    ``forked_from`` and shares its first ``forked_at`` messages.
+    nowhere. ``tree`` is the number of the tree that serves. Both begin with the time of creation,
+    in microseconds: a session made anew under an id that was erased repeats neither, and who still
+    works on the erased one writes nowhere. ``build``, opaque too, says where a re-pack into another
+    tree stands, "" while there is none. A fork names the session it was ``forked_from`` and shares
+    its first ``forked_at`` messages.
     """
 
     id: str

@@ -17,6 +17,7 @@ from hiermem.core.fold import reopen
 from hiermem.core.needs import NeedEvents, NeedSession
 from hiermem.core.replay import Replay, prefix
 from hiermem.core.stored import config_from
+from hiermem.core.windows import micros
 from hiermem.effects import Batch, Changes, Copy, Deciding, LogEvent, Rewrite
 from hiermem.errors import SessionExistsError
 from hiermem.types import Node, SessionRecord, StoredMessage
@@ -71,6 +72,8 @@ def prepare(
         messages=at,
         state=state.to_json(),
         version=1,
+        epoch=micros(now),
+        tree=micros(now),
         forked_from=source.id,
         forked_at=at,
     )

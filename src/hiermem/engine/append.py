@@ -19,6 +19,7 @@ from hiermem.core.fold import Folded
 from hiermem.core.state import SessionState
 from hiermem.core.text import clean_message
 from hiermem.core.turns import Arrival, Slice, call_mark
+from hiermem.core.windows import micros
 from hiermem.engine.handle import Handle, config_from, state_from
 from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClosedError
 from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot
@@ -328,13 +329,17 @@ class _Append:
         return seen[1] if seen and seen[0] == record.state else state_from(record.state)
 
     def _new_record(self) -> SessionRecord:
+        now = self.handle.clock()
+        born = micros(now)
         return SessionRecord(
             id=self.about.id,
             title=self.about.title,
             participants=self.about.participants,
             config=self.config.to_json(),
             counter=self.handle.counter.name,
-            created_at=self.handle.clock(),
+            created_at=now,
+            epoch=born,
+            tree=born,
         )
 
     def _place(
