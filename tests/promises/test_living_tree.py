@@ -318,6 +318,8 @@ class Life(RuleBasedStateMachine):
                 for name, plain in self.plain.items():
                     if plain.entries:
                         self.run(self._ends_true(name))
+                report = self.run(self.memory.check())
+                assert report.ok, report
                 self.run(self.memory.close())
         finally:
             self.runner.close()
