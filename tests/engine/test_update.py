@@ -199,8 +199,13 @@ async def test_p9_a_dry_run_says_exactly_what_the_run_calls_and_writes_nothing(
     assert (await desk.image(), llm.calls) == (before, 0)
     assert not await desk.tenant.runs()
     report = await desk.update(llm)
-    assert (plan.calls, plan.by_level, plan.reused) == (llm.calls, report.by_level, report.reused)
-    assert plan.calls == report.calls <= plan.calls_max
+    assert (plan.by_level, plan.reused) == (report.by_level, report.reused)
+    assert report.calls == llm.calls <= plan.calls_max
+    if window is None:
+        assert plan.calls == report.calls
+    else:
+        # In how many parts summaries are read depends on how long they come out.
+        assert abs(plan.calls - report.calls) <= len(await desk.nodes())
 
 
 async def test_p9_a_dry_run_in_the_middle_says_what_is_left():

@@ -69,7 +69,8 @@ class UpdatePlan:
 
     ``calls`` is what it takes if every answer is fit, ``calls_max`` the most that escalations and
     retries can make of it. ``by_level`` counts the nodes that get a text, ``reused`` those of them
-    that need no call because the same inputs were summarised before. ``tokens_in`` and
+    that need no call because the same inputs were summarised before. Above level 1, the number of
+    parts that a small model's window makes of a node's inputs is an estimate. ``tokens_in`` and
     ``tokens_out`` are estimates for ``calls``; ``seconds`` assumes ordinary answering times and
     keeps to the limits a minute.
     """
