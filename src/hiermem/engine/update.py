@@ -116,22 +116,13 @@ async def update(
     Raises NotFoundError for an unknown session, UsageError for a cap below zero or a level of a
     full re-pack, and what the store raises; what was committed until then stays.
     """
-    if strategy not in ("incremental", "full"):
-        raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
-    if strategy == "full" and level is not None:
-        raise UsageError(f"level is {level}; a full re-pack makes all levels")
+    _check_strategy(strategy, level)
     _check(max_calls=max_calls, max_tokens=max_tokens, level=level, deadline=deadline)
     record = await store.session(session_id)
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
     shared = charged(shared or Shared(), store, session_id, policy)
-    purse = Purse(
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        deadline=None if deadline is None else shared.clock() + deadline,
-        clock=shared.clock,
-        above=shared.above,
-    )
+    purse = _purse(shared, max_calls, max_tokens, deadline)
     opening = partial(
         Workshop,
         record=record,
@@ -153,6 +144,19 @@ async def update(
         return await repack(store, record, config.to_json(), opening, on_progress)
     shop = opening(treed(store, record.tree))
     return await _incremental(shop, level, on_progress, dry_run=dry_run)
+
+
+def _purse(
+    shared: Shared, max_calls: int | None, max_tokens: int | None, deadline: float | None
+) -> Purse:
+    """Open the purse of one run, inside those that it shares with others."""
+    return Purse(
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        deadline=None if deadline is None else shared.clock() + deadline,
+        clock=shared.clock,
+        above=shared.above,
+    )
 
 
 async def _incremental(
@@ -177,6 +181,14 @@ async def _incremental(
         return rounds.pop() if rounds else None
 
     return await Work(shop, once, level, on_progress).run()
+
+
+def _check_strategy(strategy: str, level: int | None) -> None:
+    """Refuse a strategy that there is not, and a level of a full re-pack."""
+    if strategy not in ("incremental", "full"):
+        raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
+    if strategy == "full" and level is not None:
+        raise UsageError(f"level is {level}; a full re-pack makes all levels")
 
 
 def _check(**numbers: float | None) -> None:
