@@ -171,12 +171,16 @@ def test_every_error_of_a_model_has_its_reason_and_keeps_its_words_to_itself():
 
 
 def test_a_step_of_the_reduction_is_known_by_its_texts():
-    key = plan.join_key(["a", "b"], strategy="s", target=9)
-    others = [plan.join_key(["b", "a"], strategy="s", target=9),
-              plan.join_key(["ab"], strategy="s", target=9),
-              plan.join_key(["a", "b"], strategy="t", target=9),
-              plan.join_key(["a", "b"], strategy="s", target=8)]  # fmt: skip
-    assert len({key, *others}) == 5
+    template = load_named("extract.reduce")
+
+    def key_of(texts, *, strategy="s", template=template, target=9):
+        return plan.join_key(texts, strategy=strategy, template=template, target=target)
+
+    key = key_of(["a", "b"])
+    others = [key_of(["b", "a"]), key_of(["ab"]), key_of(["a", "b"], strategy="t"),
+              key_of(["a", "b"], target=8),
+              key_of(["a", "b"], template=load_named("extract.map"))]  # fmt: skip
+    assert len({key, *others}) == 6
 
 
 def test_a_records_detail_is_json():

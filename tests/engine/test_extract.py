@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from hiermem.config import ExtractionOptions
 from hiermem.core import extract_prompt
 from hiermem.errors import (
     ConfigError,
+    InvalidTextError,
     ModelOverflowError,
     ModelTimeoutError,
     NotFoundError,
@@ -19,6 +21,7 @@ from hiermem.errors import (
     StoreCorruptError,
     StoreError,
     TransientModelError,
+    UsageError,
 )
 from hiermem.extractor import SemanticGraphExtractor
 from hiermem.prompts import load_named
@@ -1066,6 +1069,61 @@ async def test_the_offline_model_extracts_without_a_key(store):
     assert (report.live, report.model.startswith("extractive-")) == (False, True)
     assert any("store.py" in e.name for e in report.tri_vector.entities)
     assert (await offline.extract()).calls == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"session_id": each} for each in (5, None, "", "a\0", "n" * 513)),
+        *({"options": each} for each in ({}, "x", 3)),
+        {"on_progress": 3},
+        *({"max_calls": each} for each in ("2", -1, 1.5, True)),
+        *({"max_tokens": each} for each in ("2", -1, 1.5, True)),
+        *({"deadline": each} for each in ("x", -1, float("nan"), True)),
+    ],
+    ids=repr,
+)
+async def test_a_wrong_argument_is_refused_before_anything(wrong):
+    """The extractor is a public face of its own; nothing is written, no model is called."""
+    store, llm = MemoryStore(), scripted()
+    await said(store, llm, talk(1))
+    extractor = SemanticGraphExtractor(store, llm, token_counter=COUNTER)
+    with pytest.raises((UsageError, InvalidTextError)):
+        await extractor.execute_tri_vector_extraction(**({"session_id": "s"} | wrong))
+    assert llm.calls == 0
+    assert await store.tenant("default").runs() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"store": 3}, {"store": None}, {"llm": 3}, {"tenant": ""}, {"prompts": 3},
+     {"prompts": {"extract.map": "no template"}}, {"prompts": {"other": "x"}},
+     {"token_counter": len}, {"clock": 5}],
+    ids=repr,
+)  # fmt: skip
+def test_an_extractor_of_wrong_parts_is_refused(wrong):
+    with pytest.raises((UsageError, InvalidTextError, ConfigError)):
+        SemanticGraphExtractor(**({"store": MemoryStore()} | wrong))
+
+
+async def test_prompts_are_replaced_and_make_other_answers(store):
+    """Both prompts may be the caller's own, also through a memory; what they make is made anew."""
+    llm = scripted()
+    session = await said(store, llm, talk(12))
+    first = await session.extract(options(150))
+    assert first.reduce.calls > 0
+    own = {
+        name: replace(load_named(name), version="2", system=f"My own {name}. Answer in JSON.")
+        for name in ("extract.map", "extract.reduce")
+    }
+    joined = memory(store, llm, prompts={"extract.reduce": own["extract.reduce"]}).session("s")
+    second = await joined.extract(options(150))
+    assert (second.map.calls, second.reduce.calls) == (0, first.reduce.calls)
+    assert llm.requests[-1].messages[0].content == "My own extract.reduce. Answer in JSON."
+    both = memory(store, llm, prompts=own).session("s")
+    third = await both.extract(options())
+    assert third.map.calls == 1
+    assert llm.requests[-1].messages[0].content == "My own extract.map. Answer in JSON."
 
 
 async def test_a_plain_function_is_a_model(store):

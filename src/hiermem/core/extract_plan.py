@@ -316,9 +316,10 @@ def strategy_of(
     )
 
 
-def join_key(texts: Sequence[str], *, strategy: str, target: int) -> str:
+def join_key(texts: Sequence[str], *, strategy: str, template: PromptTemplate, target: int) -> str:
     """Name one step of the summaries' reduction by what goes into it."""
-    return hashes.input_hash(level=1, strategy=f"{strategy}/{target}", outputs=texts)
+    made = f"{strategy}/{template.identity}/{target}"
+    return hashes.input_hash(level=1, strategy=made, outputs=texts)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from hiermem.engine.extract_report import report_of, with_summary
 from hiermem.engine.handle import Handle
 from hiermem.engine.spending import Pace, Purse
 from hiermem.engine.steady import steady
-from hiermem.errors import SpendLimitError, StoreError, UsageError
+from hiermem.errors import SpendLimitError, StoreError
 from hiermem.protocols import LLM
 from hiermem.trivector import TriVector
 
@@ -70,9 +70,6 @@ async def extract(
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for a limit that is
     impossible, and what the store raises: an extraction whose record cannot be written fails.
     """
-    for name, value in (("max_calls", max_calls), ("max_tokens", max_tokens)):
-        if value is not None and value < 0:
-            raise UsageError(f"{name} is {value}; it must not be below 0")
     purse = Purse(
         max_calls=max_calls,
         max_tokens=max_tokens,

@@ -116,7 +116,12 @@ async def _join(
     """Get one summary in place of several: as it is, made before, or asked for."""
     if len(texts) == 1:
         return texts[0]
-    key = join_key(texts, strategy=shop.strategy, target=shop.policy.summary_tokens)
+    key = join_key(
+        texts,
+        strategy=shop.strategy,
+        template=shop.templates[prompts_key(join=True)],
+        target=shop.policy.summary_tokens,
+    )
     keys.append(key)
     before = await shop.ledger.joined(key)
     if before is not None:
