@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 import pytest
 from typer.testing import CliRunner
 
-from hiermem import ChunkReport, ExtractionReport, Memory, TriVector
+from hiermem import ChunkReport, ExtractionReport, Failure, Memory, TriVector
 from hiermem.cli.app import app
-from hiermem.cli.extract import print_table
+from hiermem.cli.extract import print_failures, print_table
 from hiermem.trivector import Delta, Provenance, Strategy
 
 runner = CliRunner()
@@ -105,6 +105,20 @@ def test_what_is_refused_is_called_by_its_flag(db):
     failed = _run("extract", "--db", db, "--limit", 3250, "--answer", 1000, code=1)
     assert "oversized" in failed.stderr
     assert "--oversized slice" in failed.stderr
+
+
+def test_many_failures_do_not_flood_the_terminal(db, capsys):
+    with Memory.open(db) as memory:
+        report = memory.session("talk").extract()
+    failures = tuple(Failure(f"talk:chunk:{n}", "map", "timeout", 1) for n in range(500))
+    print_failures(replace(report, failures=failures))
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "failed: talk:chunk:0: timeout after 1 call"
+    assert told[-1] == "failed: 480 more; --format json lists all of them"
+    assert len(told) == 21
+    missing = tuple(each.id for each in failures)
+    print_table(replace(report, tri_vector=TriVector(summary="", missing=missing)), most=2)
+    assert "Missing: 500: talk:chunk:0, talk:chunk:1, …" in capsys.readouterr().out
 
 
 def test_a_graph_as_json_is_refused(db):

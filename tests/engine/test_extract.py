@@ -310,6 +310,8 @@ async def test_threads_and_tool_groups_are_covered_once(store):
     session = await said(store, llm, messages)
     report = await session.extract(options(80))
     assert report.outcome == "ok"
+    told = [n for c in report.chunks for s in c.spans for n in range(s.start, s.stop)]
+    assert sorted(told) == list(range(24)), "the report's spans do not tile the session"
     seen = [s.index for r in llm.requests if r.task == "extract" for s in r.inputs]
     assert sorted(seen) == sorted(set(seen)) == list(range(24))
     for request in llm.requests:

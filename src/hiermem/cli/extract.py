@@ -32,6 +32,8 @@ from hiermem.cli.screen import clean, one_line, out, plural
 
 __all__ = ["as_graph", "as_json", "extracted", "named_by_flags", "print_failures", "print_table"]
 
+#: The most failures that are told one by one.
+_FAILURES: Final = 20
 #: What the library calls its options, and what they are called on the command line.
 _FLAGS: Final = (
     ("safe_processing_tokens", "--limit"),
@@ -81,12 +83,17 @@ def extracted(
 def print_failures(report: ExtractionReport) -> None:
     """Tell on standard error which chunks failed and why, and what ended the run."""
     console = out(error=True)
-    for failure in report.failures:
+    for failure in report.failures[:_FAILURES]:
+        why = f": {_by_flags(clean(failure.detail))}" if failure.detail else ""
         console.print(
             f"failed: {clean(failure.id)}: {failure.reason} after "
-            f"{plural(failure.attempts, 'call')} {_by_flags(clean(failure.detail))}".rstrip(),
+            f"{plural(failure.attempts, 'call')}{why}",
             style="red",
             soft_wrap=True,
+        )
+    if (more := len(report.failures) - _FAILURES) > 0:
+        console.print(
+            f"failed: {more:,} more; --format json lists all of them", style="red", soft_wrap=True
         )
     if report.tri_vector is not None and not report.kept:
         console.print(
@@ -148,7 +155,9 @@ def print_table(report: ExtractionReport, *, most: int) -> None:
     lines = [f"{each.kind}: {clean(each.text)}" for each in reversed(vector.strategy)]
     parts += _listed("Strategy", lines, most)
     if vector.missing:
-        parts.append(Text(f"Missing: {', '.join(map(clean, vector.missing))}", style="yellow"))
+        named = ", ".join(map(clean, vector.missing[:most]))
+        more = ", …" if len(vector.missing) > most else ""
+        parts.append(Text(f"Missing: {len(vector.missing):,}: {named}{more}", style="yellow"))
     console.print(Group(*parts))
 
 

@@ -85,9 +85,10 @@ class ChunkReport:
     """What became of one chunk.
 
     ``made`` was asked for in this run, ``reused`` in an earlier one; ``pending`` was not tried,
-    because the run ended before. ``tokens`` are those of its record; ``request_tokens`` of the
-    whole request, prompt and schema included; both as the memory's counter counts. ``tokens_in``
-    and ``tokens_out`` are what the provider reported for the calls of this run.
+    because the run ended before. ``span`` is the hull of its messages and ``spans`` the messages
+    themselves, which differ where threads interleave. ``tokens`` are those of its record;
+    ``request_tokens`` of the whole request, prompt and schema included; both as the memory's
+    counter counts. ``tokens_in`` and ``tokens_out`` are what the provider reported in this run.
     """
 
     id: str
@@ -105,6 +106,7 @@ class ChunkReport:
     tokens_in: int = 0
     tokens_out: int = 0
     seconds: float = 0.0
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,8 +201,9 @@ class _Extraction:
             by_id[id_].input_hash for id_, each in agenda.reuse.items() if shop.way not in each.ways
         }:
             await shop.ledger.adopt(others, shop.way)
+        if agenda.fail:
+            await shop.ledger.fail(*agenda.fail)
         for failure in agenda.fail:
-            await shop.ledger.fail(failure)
             self.failures.append(failure)
             self.made[failure.id] = Made(by_id[failure.id], failure=failure)
         return agenda

@@ -226,9 +226,9 @@ class ExtractionBooks:
         )
         await self._put_run(self._alive())
 
-    async def fail(self, failure: Failure) -> None:
-        """Record a failure in the run, at once: whatever else fails, this one is known."""
-        self._failures.append(failure)
+    async def fail(self, *failures: Failure) -> None:
+        """Record failures in the run, at once: whatever else fails, these are known."""
+        self._failures += failures
         await self._put_run(self._alive())
 
     async def note(self, detail: Mapping[str, Any]) -> None:

@@ -92,6 +92,7 @@ def _chunk(chunk: Chunk, made: Made | None, overhead: int) -> ChunkReport:
         tokens_in=made.tokens_in if made else 0,
         tokens_out=made.tokens_out if made else 0,
         seconds=made.seconds if made else 0.0,
+        spans=chunk.spans,
     )
 
 
