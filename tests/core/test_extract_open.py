@@ -294,3 +294,29 @@ def test_a_passive_report_is_known_by_what_stands_before_it() -> None:
 def test_marks_of_layout_are_no_part_of_what_is_said() -> None:
     rows = (("Ana", "> *Next.* I'll send the *signed* letter to the printer.\n> 2 * 3 * 4 is 24."),)
     assert opened(*rows) == [("promise", "I'll send the signed letter to the printer.")]
+
+
+FAR = (
+    ("I need to implement a circuit breaker to halt live trading after five order failures.",
+     "I implemented the logging of live trading."),
+    ("I'm getting an error when I try to write trades of the Flask backend to the database.",
+     "I've already set up my live trading API using the Flask backend."),
+    ("I'm getting an error when I run the unit test of the model in pytest.",
+     "I've added unit tests of the alerts in pytest, but I'm having trouble to run them."),
+    ("I need to ensure that all simulated trades are logged with timestamps for the regulator.",
+     "Here's my current logging setup."),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("held", "report"), FAR)
+def test_work_on_the_same_things_closes_nothing_by_itself(held: str, report: str) -> None:
+    assert settled(("User", held), ("Assistant", "Try this."), ("User", report)) == []
+
+
+def test_trouble_is_closed_by_a_report_that_names_most_of_it() -> None:
+    rows = (
+        ("User", "I'm getting an error when caching alerts in the browser with a short expiry."),
+        ("Assistant", "Try this."),
+        ("User", "I've implemented caching alerts in the browser with a short expiry."),
+    )
+    assert settled(*rows) == [(0, 2)]

@@ -39,7 +39,8 @@ class Open:
     """One open end, or a statement that settles one (``open`` False).
 
     ``report`` marks such a statement while it has settled nothing; a ``slight`` one is worth
-    nothing beside what it settles. ``labels`` are the numbers by which the thing is known.
+    nothing beside what it settles, a ``hedged`` one tells of trouble too. ``labels`` are the
+    numbers by which the thing is known.
     """
 
     kind: DeltaKind
@@ -50,6 +51,7 @@ class Open:
     labels: frozenset[str] = frozenset()
     report: bool = False
     slight: bool = False
+    hedged: bool = False
 
 
 def stems(text: str) -> frozenset[str]:

@@ -27,6 +27,11 @@ __all__ = ["open_ends"]
 _REACH: Final = 4
 #: The newest open ends that hold a word are looked at for the one that a report is about.
 _HELD: Final = 40
+#: A report is about an open end of which it has so many words, and this share of them: more of what
+#: is unresolved, for two people can have done much with the same things.
+_LEAST, _SHARE, _SHARE_OF_TROUBLE = 2, 0.35, 0.5
+#: The one telling word of a report is enough for an open end that has no more than so many.
+_FEW: Final = 3
 _Read: TypeAlias = tuple[Open, bool]
 _DOING: Final = stems(
     "done did fixed finished completed shipped merged deployed sent closed resolved sorted tested"
@@ -61,7 +66,7 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[Open]:
         ticked = any(match["tick"] != " " for match in boxes)
         for match in boxes:
             text = match["rest"].strip()
-            if advice and not ticked and not signs.DATED.search(text):
+            if advice and not ticked and not signs.DAY.search(text):
                 continue
             done = match["tick"] != " "
             yield Open(
@@ -167,6 +172,7 @@ def _report(one: Said, kept: str, told: str, *, slight: bool) -> Open:
         labels=labels(told),
         report=True,
         slight=slight,
+        hedged=any(sign.search(one.text) for sign in (signs.TROUBLE, signs.LISTED, signs.TRYING)),
     )
 
 
@@ -286,16 +292,20 @@ def _closed_by(
     settled = []
     for place, number in shared.items():
         held = result[place]
-        if held is None or number < max(2, 0.5 * min(len(held.words), len(item.words))):
+        if held is None:
             continue
+        duty = held.kind in ("task", "promise")
+        share = _SHARE if duty else _SHARE_OF_TROUBLE
+        enough = number >= max(_LEAST, share * len(held.words)) and (duty or not item.hedged)
         # Who only may report something done has to name it, not just to speak of it alike.
-        if held.words & meant or not item.slight:
+        if enough and (held.words & meant or not item.slight):
             settled.append(place)
     if settled:
         return settled
     only = live(holders.get(next(iter(meant)), ())) if len(meant) == 1 else []
     held = result[only[0]] if len(only) == 1 else None
-    return only if held is not None and held.kind in ("task", "promise") else []
+    duty = held is not None and held.kind in ("task", "promise")
+    return only if held and duty and len(telling(held.words) - _DOING) <= _FEW else []
 
 
 def _just_before(item: Open, at: int, result: Sequence[Open | None]) -> list[int]:

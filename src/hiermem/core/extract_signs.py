@@ -18,6 +18,7 @@ __all__ = [
     "CLAUSE",
     "CLOSES",
     "DATED",
+    "DAY",
     "DECIDED",
     "DONE",
     "DOUBT",
@@ -44,6 +45,7 @@ __all__ = [
     "SUPPOSED",
     "TASK",
     "TROUBLE",
+    "TRYING",
     "UNKNOWN",
     "VOW",
     "WILL_CHECK",
@@ -170,6 +172,10 @@ DOUBT: Final = re.compile(
     r"\b(?:not sure|unsure|unclear|no idea|figure|trouble|hard time|stuck|struggling|find)\b",
     re.IGNORECASE,
 )
+#: What somebody only tries, or fears for, is not settled yet.
+TRYING: Final = re.compile(
+    r"\b(?:trying|try) to\b|\b(?:concerned|worried|not sure)\b", re.IGNORECASE
+)
 #: What is only supposed is neither trouble nor done.
 SUPPOSED: Final = re.compile(
     r"\b(?:if|when|whenever|in case|unless|could|couldn['\u2019]t|would)\b",
@@ -205,9 +211,7 @@ _DID: Final = (
 #: What may say that something is done, where something like it was open.
 SETTLES: Final = re.compile(
     rf"^\W*(?:and |ok(?:ay)?,? |so |finally,? )?(?P<first>(?:{_DID}|closing|pushing|sending"
-    rf"|attaching"
-    r"|uploading|answered|pushed|wrote|made|called|asked|attached|here(?:['\u2019]s| is| are))\b"
-    r"(?! (?:you|to)\b))"
+    r"|attaching|uploading|answered|pushed|wrote|made|called|asked|attached)\b(?! (?:you|to)\b))"
     rf"|\b(?P<by>(?:i|we)(?:['\u2019]ve| have)?(?: (?:just|already|finally|now|also|even))?"
     rf" (?:{_DID}|wrote|made|ran|set up|created|called|asked|talked|told|checked|pushed|attached"
     r"|changed|moved|read))\b"
@@ -221,7 +225,8 @@ SETTLES: Final = re.compile(
 ENDED: Final = re.compile(rf"[:,] (?:{_DID})\W*$", re.IGNORECASE)
 #: Nothing but the report that what was just spoken of is done.
 BARE_DONE: Final = re.compile(
-    r"^\W*(?:(?:ok|okay|yes|yep|and|all|now|it|that|this|both|everything|s|m|is|are|was|['\u2019]s"
+    r"^\W*(?:(?:ok|okay|yes|yep|and|all|now|it|that|this|both|everything|s|m|is|are|was"
+    r"|['\u2019]s"
     r"|i['\u2019]m)\W+"
     rf"){{0,4}}(?:{_DID})(?: (?:it|that|them))?(?:\W+(?:now|too|as well|already|today|just now"
     rf"|thanks"
@@ -272,6 +277,16 @@ DATED: Final = re.compile(
     r"\d{1,2}(?:st|nd|rd|th)?\b|\b(?:january|february|march|april|june|july|august|september"
     r"|october|november|december|monday|tuesday|wednesday|thursday|friday|next (?:week|month"
     r"|year))\b",
+    re.IGNORECASE,
+)
+#: The day by which a point of a plan is due.
+DAY: Final = re.compile(
+    r"\b(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?) \d|\b\d{1,2}(?:st|nd|rd|th)?\.? (?:jan|feb|mar"
+    r"|apr|may"
+    r"|jun|jul|aug|sep|oct|nov|dec)|\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b"
+    r"|\b\d{4}-\d\d-\d\d\b",
     re.IGNORECASE,
 )
 #: A report, by whoever did it, that a thing is changed now.
