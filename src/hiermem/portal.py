@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from hiermem.errors import MemoryClosedError, UsageError
 
@@ -16,16 +16,20 @@ __all__ = ["Portal"]
 
 T = TypeVar("T")
 
+#: Seconds that an interrupted call may take to put away what it had in hand.
+_CLEAN_UP: Final = 30.0
+
 
 class _Call(Generic[T]):
     """A coroutine on its way through the portal, and what came of it."""
 
-    __slots__ = ("done", "error", "result", "task", "work")
+    __slots__ = ("done", "error", "over", "result", "task", "work")
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self.work = work
         self.done = threading.Lock()
         self.done.acquire()
+        self.over = False
         self.task: asyncio.Task[None] | None = None
         self.result: T
         self.error: BaseException | None = None
@@ -35,9 +39,17 @@ class _Call(Generic[T]):
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
-        """Give up; runs in the loop."""
+        """Give up; runs in the loop, once the task's first step has run.
+
+        A task that is cancelled before it began would say nothing to who waits.
+        """
         if self.task is not None:
-            self.task.cancel()
+            asyncio.get_running_loop().call_soon(self.task.cancel)
+
+    def wait_until_over(self) -> None:
+        """Wait, for a while, until a cancelled call has put away what it had in hand."""
+        if not self.over:
+            self.done.acquire(timeout=_CLEAN_UP)
 
     async def _run(self) -> None:
         # Who waits is woken from in here: a callback of the task would cost one more turn of the
@@ -47,6 +59,7 @@ class _Call(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
             self.error = error
         finally:
+            self.over = True
             self.done.release()
 
 
@@ -88,7 +101,8 @@ class Portal:
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` on the loop and wait for its result; an interrupt cancels it.
 
-        Raises UsageError on the loop's own thread.
+        The interrupt is raised when the call has cleaned up, so that nobody closes the store under
+        it; a second interrupt does not wait. Raises UsageError on the loop's own thread.
         """
         try:
             self.check_thread()
@@ -105,6 +119,7 @@ class Portal:
             call.done.acquire()
         except BaseException:
             self._loop.call_soon_threadsafe(call.cancel)
+            call.wait_until_over()
             raise
         if call.error is None:
             return call.result

@@ -279,8 +279,8 @@ class Stats(_Given):
     ``merged`` counts entities that were met again in another chunk. ``dropped`` counts items of
     answers that could not be used, because they named nothing or an answer held too many of them;
     ``dangling`` relations dropped because an end was defined nowhere, ``loops`` those whose ends
-    turned out to be one entity, and ``capped`` items of any kind left out to keep the result within
-    its limits.
+    turned out to be one entity, ``capped`` items of any kind left out to keep the result within its
+    limits, and ``idle`` statements left out that settle something which was never open.
     """
 
     chunks: int = 0
@@ -289,6 +289,7 @@ class Stats(_Given):
     dangling: int = 0
     loops: int = 0
     capped: int = 0
+    idle: int = 0
 
 
 class TriVector(_Given):

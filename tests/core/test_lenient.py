@@ -119,7 +119,8 @@ def test_a_line_that_says_nothing_is_dropped_and_counted(nothing: Any) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"entities": [ENTITY, ENTITY | {"type": "thing"}]},
+        {"entities": [ENTITY, *[ENTITY | {"type": "thing"}] * 2]},
+        {"entities": [ENTITY, OTHER, OTHER | {"type": 3}]},
         {"entities": [ENTITY, {"label": "Bea"}]},
         {"entities": [ENTITY | {"name": ""}]},
         {"entities": [ENTITY, *[ENTITY | {"name": " "}] * 2, *[ENTITY | {"name": None}] * 9]},
@@ -140,6 +141,16 @@ def test_what_could_mean_two_things_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidAnswerError) as caught:
         read(**fields)
     assert caught.value.problem == "schema"
+
+
+def test_an_unknown_type_is_the_widest_one_and_relations_follow() -> None:
+    """Broken once: one "library" among forty entities cost the whole chunk, and a repair."""
+    lib = ENTITY | {"type": "library", "name": "httpx"}
+    uses = RELATION | {"target": {"type": "Library ", "name": "httpx"}}
+    found = read(entities=[ENTITY, OTHER, lib], relations=[uses])
+    assert [each.type for each in found.answer.entities] == ["person", "person", "concept"]
+    assert found.answer.relations[0].target.type == "concept"
+    assert found.dropped == 0
 
 
 def test_a_text_that_shows_nothing_is_blank() -> None:

@@ -133,7 +133,7 @@ def test_what_is_wrong_is_named(text: str, problem: str) -> None:
 
 def test_the_place_of_a_wrong_value_is_named_by_its_path() -> None:
     with pytest.raises(InvalidAnswerError) as caught:
-        parse(_with(entities=[GOOD["entities"][0], GOOD["entities"][1] | {"type": "thing"}]))
+        parse(_with(entities=[GOOD["entities"][0], GOOD["entities"][1] | {"type": 3}]))
     assert caught.value.where == "entities.1.type"
 
 

@@ -296,7 +296,29 @@ def test_a_later_statement_in_other_words_closes_an_open_end_and_is_not_listed_b
                     open=False),)), one(1, deltas=(
         AnswerDelta(kind="unresolved", text="The login page still redirects twice"),))]),
         summary="")  # fmt: skip
-    assert [d.open for d in backwards.deltas] == [False, True]
+    assert [d.open for d in backwards.deltas] == [True]
+    assert backwards.stats.idle == 1, "what settled nothing is counted, and not listed"
+
+
+def test_what_is_closed_and_was_never_open_is_left_out_and_counted() -> None:
+    """Broken once: open ends were listed beside every "done" of the session that settled none."""
+
+    def closed(text: str, *messages: int) -> AnswerDelta:
+        return AnswerDelta(kind="task", text=text, open=False, messages=messages)
+
+    parts = [
+        one(0, deltas=(
+            closed("asked and done in one chunk", 0, 3), closed("asked, then done", 1, 2),
+            closed("only done", 2), closed("said of no message"),
+            AnswerDelta(kind="task", text="Done later", messages=(1,)),
+        )),
+        one(1, deltas=(closed("Done later.", 6),)),
+    ]  # fmt: skip
+    found = finish(reduce(parts), summary="")
+    assert [(d.text, d.open) for d in found.deltas] == [
+        ("asked and done in one chunk", False), ("Done later", False), ("asked, then done", False),
+    ]  # fmt: skip
+    assert found.stats.idle == 2
 
 
 def test_ties_go_to_the_earlier_chunk() -> None:
@@ -390,4 +412,4 @@ def test_of_too_many_lines_the_newest_stay_and_of_open_ends_those_that_are_open(
     found = finish(reduce(parts), summary="", limits=Limits(strategy=2, deltas=2))
     assert [each.text for each in found.strategy] == ["d3", "d4"]
     assert [each.text for each in found.deltas] == ["t2", "t3"]
-    assert found.stats.capped == 6
+    assert (found.stats.capped, found.stats.idle) == (5, 1)

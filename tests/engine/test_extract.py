@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +12,8 @@ import pytest
 from hiermem import AsyncMemory, Message, ToolCall
 from hiermem.config import ExtractionOptions, UpdatePolicy
 from hiermem.core import extract_prompt
+from hiermem.core.extract_kept import Claim, write_claim
+from hiermem.engine.extract_books import ExtractionBooks, Step
 from hiermem.errors import (
     ConfigError,
     InvalidTextError,
@@ -338,6 +341,9 @@ async def test_an_oversized_turn_fails_as_such_before_anything_is_paid(store):
     assert report.tri_vector is None
     (failure,) = report.failures
     assert (failure.reason, failure.attempts, failure.phase) == ("oversized", 0, "map")
+    # The limit itself would mislead: what a record may have of it is much less.
+    assert "over the room of 150 that the limit leaves for a record" in failure.detail
+    assert "output_tokens than the 300 that are kept for the answer" in failure.detail
     (chunk,) = [c for c in report.chunks if c.oversized]
     assert (chunk.id, chunk.status, chunk.reason) == (failure.id, "failed", "oversized")
     assert llm.calls == 0
@@ -989,7 +995,7 @@ async def test_a_failed_reduction_is_a_failure(store):
     """Abort: no result. Partial: the summary is put together without the model, and it says so."""
 
     def script(request):
-        return None if request.task == "extract" else "  "
+        return None if request.task == "extract" else PermanentModelError("x")
 
     llm = scripted(script=script)
     session = await said(store, llm, talk(30))
@@ -1002,6 +1008,208 @@ async def test_a_failed_reduction_is_a_failure(store):
     assert again.degraded
     assert again.tri_vector.summary
     assert again.tri_vector.missing == ()
+
+
+def joins(*llms):
+    return [r for llm in llms for r in llm.requests if r.task == "summarise"]
+
+
+class Slow:
+    """A model that takes its time over summaries of summaries, and tells when one begins."""
+
+    def __init__(self, seconds=0.3):
+        self.inner, self.seconds, self.begun = scripted(remote=True), seconds, asyncio.Event()
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    async def complete(self, request):
+        if request.task == "summarise":
+            self.begun.set()
+            await asyncio.sleep(self.seconds)
+        return await self.inner.complete(request)
+
+
+async def test_two_runs_at_once_ask_for_each_step_of_the_reduction_once(store):
+    """Broken once: joins took no lease, and both runs paid for the same summary."""
+    llms = [Slow() for _ in range(2)]
+    session = await said(store, llms[0], talk(12))
+    other = memory(store, llms[1]).session("s")
+    first, second = await asyncio.gather(session.extract(options(150)), other.extract(options(150)))
+    assert first.tri_vector == second.tri_vector is not None
+    asked = joins(*llms)
+    assert asked
+    assert (
+        len(asked) == len({r.messages for r in asked}) == first.reduce.calls + second.reduce.calls
+    )
+    assert first.chunked_tokens == second.chunked_tokens, "a reused step is counted too"
+    bodies = [r.body for r in await store.tenant("default").records("join", scope="s")]
+    assert bodies
+    assert all('"answer"' in body for body in bodies), "a claim is left"
+
+
+async def test_a_summary_whose_writing_is_cancelled_is_not_paid_for_twice(store, monkeypatch):
+    """Broken once: cancelled between the answer and its commit, the answer was asked for again."""
+    writing, commit = asyncio.Event(), ExtractionBooks.commit
+
+    async def slowly(self, piece, kept, attempts):
+        if isinstance(piece, Step):
+            writing.set()
+            await asyncio.sleep(0.1)
+        return await commit(self, piece, kept, attempts)
+
+    monkeypatch.setattr(ExtractionBooks, "commit", slowly)
+    llm = scripted(remote=True)
+    session = await said(store, llm, talk(12))
+    task = asyncio.create_task(session.extract(options(150)))
+    await writing.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (run,) = await session.runs()
+    assert run.outcome == "interrupted"
+    assert run.detail["reduce"]["calls"] >= 1
+    again = await session.extract(options(150))
+    assert again.outcome == "ok"
+    asked = joins(llm)
+    assert len(asked) == len({r.messages for r in asked})
+
+
+async def test_a_cancelled_reduction_leaves_no_claim(store):
+    """The steps that were being asked for are free at once for the next run."""
+    llm = Slow(5.0)
+    session = await said(store, llm, talk(12))
+    task = asyncio.create_task(session.extract(options(150)))
+    await llm.begun.wait()
+    assert await store.tenant("default").records("join", scope="s"), "the step is leased"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.tenant("default").records("join", scope="s") == []
+    quick = scripted(remote=True)
+    report = await memory(store, quick).session("s").extract(options(150), deadline=10)
+    assert (report.outcome, report.map.calls) == ("ok", 0)
+    (attempt,) = [
+        a for a in await store.tenant("default").attempts(limit=100) if a.outcome == "unknown"
+    ]
+    assert ":reduce:" in attempt.node_id
+
+
+async def test_a_deadline_ends_the_wait_for_another_runs_lease(store):
+    """Broken once: the run waited for the lease, however long, and looked at no cap."""
+    slow, quick = scripted(remote=True, latency=3), scripted(remote=True)
+    session = await said(store, slow, talk(2))
+    first = asyncio.create_task(session.extract(options()))
+    await asyncio.sleep(0.3)
+    assert await store.tenant("default").records("chunk", scope="s"), "the chunk is not leased"
+    begun, seen = time.monotonic(), []
+    report = (
+        await memory(store, quick)
+        .session("s")
+        .extract(options(), deadline=0.4, on_progress=seen.append)
+    )
+    assert time.monotonic() - begun < 2
+    assert (report.outcome, report.stopped, quick.calls) == ("error", "deadline", 0)
+    assert [chunk.status for chunk in report.chunks] == ["pending"]
+    assert max(state.waiting for state in seen) == 1, "the waiting is told"
+    assert (await first).outcome == "ok"
+
+
+async def test_a_failure_ends_the_wait_for_another_runs_lease(store):
+    """After a failure nothing is begun any more, so there is nothing to wait for."""
+    llm = scripted(script=_at("topic5", PermanentModelError("x")), remote=True)
+    session = await said(store, llm, talk(12))
+    (first, *_) = (await session.extract(options(150), max_calls=0)).chunks
+    claim = write_claim(Claim("other", datetime.now(UTC) + timedelta(seconds=60)))
+    await store.tenant("default").put_records([RecordWrite("chunk", "s", first.input_hash, claim)])
+    report = await asyncio.wait_for(session.extract(options(150)), 10)
+    assert report.outcome == "error"
+    assert report.chunks[0].status == "pending"
+    assert [f.phase for f in report.failures] == ["map"]
+
+
+@pytest.mark.parametrize("policy", ["abort", "partial"])
+async def test_a_summary_that_is_never_fit_does_not_cost_the_result(store, policy):
+    """Broken once: one unfit summary of summaries threw the chunks' result away at every run."""
+    llm = scripted(script=lambda r: None if r.task == "extract" else "word " * 500, remote=True)
+    session = await said(store, llm, talk(12))
+    report = await session.extract(options(150, on_chunk_failure=policy))
+    assert (report.outcome, report.degraded, report.kept) == ("partial", True, True)
+    assert report.tri_vector.missing == ()
+    assert report.tri_vector.summary
+    assert [e.name for e in report.tri_vector.entities][:2] == ["SQLite", "Ada"]
+    (failure,) = report.failures
+    assert (failure.phase, failure.attempts) == ("reduce", 2)
+    first, second = joins(llm)[:2]
+    assert second.messages[-1].content.startswith(first.messages[-1].content)
+    assert "could not be used" in second.messages[-1].content
+    prompt = extract_prompt.request_tokens(second.messages, COUNTER.count)
+    assert prompt + second.max_tokens <= report.threshold
+    # A model that does better takes its place.
+    better = await memory(store, scripted(remote=True)).session("s").extract(options(150))
+    assert (better.outcome, better.degraded, better.kept) == ("ok", False, True)
+    assert better.map.calls == 0
+
+
+async def test_a_repaired_summary_is_a_summary(store):
+    bad = []
+
+    def once(request):
+        if request.task == "extract" or "could not be used" in request.messages[-1].content:
+            return None
+        bad.append(request)
+        return "I'm sorry, I can't help with that."
+
+    llm = scripted(script=once, remote=True)
+    session = await said(store, llm, talk(12))
+    report = await session.extract(options(150))
+    assert (report.outcome, report.degraded, report.failures) == ("ok", False, ())
+    assert len(bad) * 2 == report.reduce.calls > 0
+
+
+async def test_a_summary_that_hit_its_length_is_not_repaired(store):
+    """What is missing was never written: nothing is gained by the same question again."""
+
+    def cut(request):
+        if request.task == "extract":
+            return None
+        return LLMResponse("- a", Usage(1, 1), finish_reason="length")
+
+    llm = scripted(script=cut, remote=True)
+    session = await said(store, llm, talk(12))
+    report = await session.extract(options(150, concurrency=1, repairs=3))
+    assert (report.outcome, report.degraded, len(joins(llm))) == ("partial", True, 1)
+    assert report.failures[0].reason == "truncated"
+
+
+async def test_a_cap_at_the_summary_gives_the_partial_result_where_one_is_wanted(store):
+    """All chunks are there; only under "abort" is nothing better than a summary without a model."""
+    llm = scripted(remote=True)
+    session = await said(store, llm, talk(12))
+    calls = len((await session.extract(options(150), max_calls=0)).chunks)
+    none = await session.extract(options(150), max_calls=calls)
+    assert (none.outcome, none.stopped, none.tri_vector) == ("error", "max_calls", None)
+    some = await session.extract(options(150, on_chunk_failure="partial"), max_calls=0)
+    assert (some.outcome, some.stopped, some.degraded) == ("partial", "max_calls", True)
+    assert some.tri_vector.missing == ()
+    assert some.tri_vector.summary
+    assert (some.failures, some.reduce.state, some.kept) == ((), "partial", True)
+    whole = await session.extract(options(150))
+    assert (whole.outcome, whole.kept, whole.map.calls) == ("ok", True, 0)
+
+
+async def test_the_report_counts_all_of_it(store):
+    """Broken once: the seconds were the map's alone, and the reduction cost no tokens."""
+    session = await said(store, Slow(0.2), talk(12))
+    report = await session.extract(options(150))
+    assert report.reduce.calls > 0
+    assert report.reduce.seconds >= 0.2
+    assert report.seconds >= report.map.seconds + report.reduce.seconds
+    requests = sum(chunk.request_tokens for chunk in report.chunks)
+    assert report.chunked_tokens > requests
+    again = await session.extract(options(150))
+    assert (again.calls, again.chunked_tokens) == (0, report.chunked_tokens)
+    assert (await run_of(store, report)).detail["chunked_tokens"] == report.chunked_tokens
 
 
 # -- the graph

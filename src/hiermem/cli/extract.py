@@ -70,10 +70,14 @@ def extracted(
         tasks: dict[str, TaskID] = {}
 
         def draw(state: ExtractionProgress) -> None:
+            name = "chunks" if state.phase == "map" else "reduce"
             if state.phase not in tasks:
-                name = "chunks" if state.phase == "map" else "reduce"
                 tasks[state.phase] = progress.add_task(name, total=state.total)
-            progress.update(tasks[state.phase], completed=state.done, total=state.total)
+            if state.waiting:
+                name += f" ({state.waiting:,} being made by another run)"
+            progress.update(
+                tasks[state.phase], description=name, completed=state.done, total=state.total
+            )
 
         return session.extract(
             options, on_progress=draw, max_calls=max_calls, max_tokens=max_tokens

@@ -24,10 +24,14 @@ __all__ = ["Claim", "Kept", "read_kept", "settled", "way_of", "write_claim", "wr
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A chunk that a run is asking for; nobody else does before ``until``."""
+    """What a run is asking for; nobody else does before ``until``.
+
+    ``piece`` is the id of the chunk, or of the step of the reduction, in that run.
+    """
 
     run_id: str
     until: datetime
+    piece: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ def settled(kept: Kept, *, way: str, used: bool) -> Kept | None:
 
 def write_claim(claim: Claim) -> str:
     """Write a claim as a record's body."""
-    return json.dumps({"run": claim.run_id, "until": claim.until.isoformat()})
+    value = {"run": claim.run_id, "until": claim.until.isoformat(), "piece": claim.piece}
+    return json.dumps(value)
 
 
 def write_kept(kept: Kept) -> str:
@@ -97,7 +102,8 @@ def read_kept(body: str) -> Kept | Claim | None:
         found = json.loads(body)
         if "answer" in found:
             return _kept(found)
-        return Claim(str(found["run"]), datetime.fromisoformat(found["until"]))
+        until = datetime.fromisoformat(found["until"])
+        return Claim(str(found["run"]), until, str(found.get("piece", "")))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 

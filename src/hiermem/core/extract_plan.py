@@ -122,12 +122,17 @@ class PhaseReport:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionProgress:
-    """How far an extraction is; ``failed`` of the ``done`` items gave nothing."""
+    """How far an extraction is; ``failed`` of the ``done`` items gave nothing.
+
+    ``waiting`` are chunks, or steps of the reduction, that another run is asking for: this one
+    waits for the answers, or until that run's lease is over.
+    """
 
     phase: Literal["map", "reduce"]
     done: int
     total: int
     failed: int = 0
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +142,13 @@ class ExtractionReport:
     ``tri_vector`` is None where the outcome is "error". ``chunked`` says whether the session was
     parted, ``chunking`` why or why not; ``estimate`` is what a single request would take, prompt
     and output reserve included, and ``threshold`` the most that one may (None: no limit is known).
-    ``chunked_tokens`` are those of all chunks' requests, reused ones included: what chunking costs
-    against ``single_pass_tokens``. ``model`` made the answers; ``live`` is False where it is no
-    remote model, so that its figures say nothing about one. ``unknown`` counts calls of cut-off
-    runs of which nobody knows whether they were charged; ``stopped`` names the cap that ended the
-    run. ``degraded``: the summary was put together without the model. ``kept``: the result became
-    the session's own on record; where a better one of the same messages stands, that one stays.
+    ``chunked_tokens`` are those of all requests, the chunks' and the reduction's, reused ones
+    included: what chunking costs against ``single_pass_tokens``. ``model`` made the answers;
+    ``live`` is False where it is no remote model, so that its figures say nothing about one.
+    ``unknown`` counts calls of cut-off runs of which nobody knows whether they were charged;
+    ``stopped`` names the cap that ended the run. ``degraded``: the summary was put together without
+    the model. ``kept``: the result became the session's own on record; where a better one of the
+    same messages stands, that one stays. ``seconds`` are those of the whole run.
     """
 
     session_id: str
@@ -337,8 +343,17 @@ class Agenda:
     fail: tuple[Failure, ...] = ()
 
 
-def agenda(chunks: Sequence[Chunk], kept: Mapping[str, Kept], options: ExtractionOptions) -> Agenda:
+def agenda(
+    chunks: Sequence[Chunk],
+    kept: Mapping[str, Kept],
+    options: ExtractionOptions,
+    *,
+    room: int | None = None,
+    answer: int = 0,
+) -> Agenda:
     """Say which chunks to make, given what is kept by input hash.
+
+    ``room`` is the tokens that a record may have, ``answer`` those kept for the answer.
 
     A turn that is over the limit alone fails without a call, unless the caller had it sliced. Where
     one failure ends the run, nothing is asked for that could not be used.
@@ -349,7 +364,7 @@ def agenda(chunks: Sequence[Chunk], kept: Mapping[str, Kept], options: Extractio
             "map",
             "oversized",
             0,
-            f"one turn of {chunk.tokens} tokens is over the limit; use oversized='slice'",
+            _too_large(chunk, room=room, answer=answer),
         )
         for chunk in chunks
         if chunk.oversized and options.oversized == "fail"
@@ -364,6 +379,16 @@ def agenda(chunks: Sequence[Chunk], kept: Mapping[str, Kept], options: Extractio
     if failures and options.on_chunk_failure == "abort":
         make = ()
     return Agenda(make, reuse, failures)
+
+
+def _too_large(chunk: Chunk, *, room: int | None, answer: int) -> str:
+    """Say by how much a turn is too large, and what may be done about it."""
+    beside = "" if room is None else f" of {room:,} that the limit leaves for a record"
+    return (
+        f"one turn has {chunk.tokens:,} tokens, over the room{beside}; use oversized='slice', a "
+        f"larger safe_processing_tokens, or fewer output_tokens than the {answer:,} that are kept "
+        "for the answer"
+    )
 
 
 def outcome_of(

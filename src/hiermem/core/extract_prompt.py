@@ -17,9 +17,10 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from hiermem.core.measure import canonical_json
-from hiermem.core.prompt import Facts, Length, PromptTemplate, fill, marked, told
+from hiermem.core.prompt import Facts, Length, PromptTemplate, fill, marked, stricter, told
 from hiermem.core.prompt import render as render_summary
 from hiermem.core.units import split
+from hiermem.core.validate import Problem
 from hiermem.errors import ConfigError, InvalidAnswerError
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.trivector import answer_schema
@@ -37,6 +38,7 @@ __all__ = [
     "lines_of",
     "render",
     "repair",
+    "repair_join",
     "request",
     "request_tokens",
     "room",
@@ -200,6 +202,20 @@ def repair(
     return tuple(messages)
 
 
+def repair_join(
+    messages: Sequence[ChatMessage], problems: Sequence[Problem], *, count: Count, limit: int
+) -> tuple[ChatMessage, ...]:
+    """Ask again for one summary of several, saying what was wrong, in ``limit`` tokens at most.
+
+    Of several problems the last ones are left out first; where nothing fits, the request stays.
+    """
+    for told_of in range(len(problems), 0, -1):
+        repaired = stricter(messages, problems[:told_of])
+        if request_tokens(repaired, count) <= limit:
+            return repaired
+    return tuple(messages)
+
+
 def join_request(
     template: PromptTemplate,
     summaries: Sequence[str],
@@ -245,7 +261,7 @@ def join_room(
         template, (), facts=most, counter=counter, target=target, max_tokens=max_tokens
     )
     prompt = request_tokens(empty.messages, counter.count)
-    return max(1, limit - prompt - _facts_room(template) - _SLACK - max_tokens)
+    return max(1, limit - prompt - _facts_room(template) - _SLACK - REPAIR_ROOM - max_tokens)
 
 
 def lines_of(summary: str, part: int) -> Iterator[Unit]:

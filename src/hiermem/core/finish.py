@@ -2,7 +2,8 @@
 
 What needs all chunks to be in happens here, once and in fixed order: relations are pointed at
 entities, and those with an end that nobody defined are dropped and counted; open ends that a later
-statement settles are closed; everything is put in order and kept to its limits.
+statement settles are closed, and statements that settled nothing are dropped and counted;
+everything is put in order and kept to its limits.
 
 The one rule: the same graph gives the same result, and nothing is left out without being counted.
 Merging is ``core.reduce``; making one summary of many is the engine's, in the groups given here.
@@ -11,7 +12,7 @@ Merging is ``core.reduce``; making one summary of many is the engine's, in the g
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
@@ -28,6 +29,8 @@ _Item = TypeVar("_Item", Relation, Delta, Strategy)
 _WORD: Final = re.compile(r"\w(?:[\w./-]*\w)?")
 #: An open end is settled by a later statement that has this share of its words, of three at least.
 _SETTLES: Final = 0.7
+#: Messages of an exchange: what is asked, and what answers it.
+_EXCHANGE: Final = 2
 #: Words that stand in more open ends than this tell none of them from another.
 _COMMON: Final = 64
 _EMPTY: Final = words(
@@ -67,7 +70,9 @@ def finish(
     failed. Entities that more messages speak of come first, then surer ones, then earlier ones.
     """
     relations, dangling, loops = _pointed(graph)
-    deltas = _settled(graph.deltas)
+    whole = {order(place) for place in graph.places}
+    settled = _settled(graph.deltas)
+    deltas = [delta for delta in settled if not _idle(delta, whole)]
     mentions = _mentions(graph)
     entities = sorted(graph.entities, key=lambda e: (-mentions(e), -e.confidence))
     kept = entities[: limits.entities]
@@ -113,6 +118,7 @@ def finish(
             dangling=dangling,
             loops=loops,
             capped=left_out,
+            idle=len(settled) - len(deltas),
         ),
     )
 
@@ -207,6 +213,20 @@ def _settled(deltas: Sequence[Delta]) -> list[Delta]:
         if settled:
             result[at] = None
     return [delta for delta in result if delta is not None]
+
+
+def _idle(delta: Delta, whole: Collection[tuple[int, int, int, str]]) -> bool:
+    """Say whether a delta is closed and was never open: a statement that settled nothing.
+
+    What was open before it was settled has an earlier message too. A place as wide as its chunk is
+    mostly that of a statement whose message is not told; in a chunk of two it may be both.
+    """
+    if delta.open or delta.closed_by is None:
+        return False
+    if any(order(place) < order(delta.closed_by) for place in delta.provenance):
+        return False
+    size = delta.closed_by.stop - delta.closed_by.start
+    return size == 1 or (size > _EXCHANGE and order(delta.closed_by) in whole)
 
 
 def _words(text: str) -> frozenset[str]:

@@ -1,9 +1,10 @@
 """Decides which departures of an answer from its schema can mean one thing only, and mends them.
 
 Models write ``null`` for what is not there, "Person" for "person", one alias where a list is due,
-thirty message numbers where sixteen are allowed. Asking again for such an answer costs as much as
-the answer did, and a second one may be worse. So lists are cut to their bound, prose at a word,
-and an item that names nothing is dropped and counted.
+thirty message numbers where sixteen are allowed, "library" for "technology". Asking again for such
+an answer costs as much as the answer did, and a second one may be worse. So lists are cut to their
+bound, prose at a word, an item that names nothing is dropped and counted, and a type that the
+schema does not have is "concept", the widest one, unless most of an answer's types are such.
 
 The one rule: nothing is guessed. What could mean two things is left as it is, for the schema to
 refuse; so is a list of which more than half could not be used. Only what is there is changed, in
@@ -40,6 +41,7 @@ __all__ = ["blank", "mend"]
 #: A message's number as the record shows it.
 _NUMBER: Final = re.compile(r"#?([0-9]{1,15})")
 _TYPES: Final = {name: name for name in ENTITY_TYPES} | {"organization": "organisation"}
+_WIDEST: Final = "concept"
 _DELTAS: Final = {name: name for name in get_args(DeltaKind)}
 _STRATEGIES: Final = {name: name for name in get_args(StrategyKind)}
 
@@ -59,6 +61,7 @@ def mend(answer: dict[str, Any]) -> int:
         answer["summary"] = ""
     _prose(answer, "summary", MOST_IN_SUMMARY)
     _words(answer, "features", MOST_FEATURES, longest=MOST_IN_TAG)
+    _types(answer)
     return sum(
         _items(answer, name, most, usable=usable)
         for name, most, usable in (
@@ -68,6 +71,38 @@ def mend(answer: dict[str, Any]) -> int:
             ("strategy", MOST_STRATEGY, _strategy),
         )
     )
+
+
+def _types(answer: dict[str, Any]) -> None:
+    """Read types in any case; take one that the schema does not have for the widest one.
+
+    Where more than half of the entities have no known type, it is hardly an answer: they stay.
+    Relations follow, so that an entity and what points at it are still of one type.
+    """
+    items = answer.get("entities")
+    entities = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+    items = answer.get("relations")
+    relations = (
+        [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+    )
+    ends = [
+        end
+        for each in relations
+        for name in ("source", "target")
+        if isinstance(end := each.get(name), dict)
+    ]
+    for each in (*entities, *ends):
+        _choice(each, "type", _TYPES)
+    unknown = [each for each in entities if _strange(each)]
+    if 2 * len(unknown) <= len(entities):
+        for each in (*unknown, *filter(_strange, ends)):
+            each["type"] = _WIDEST
+
+
+def _strange(item: dict[str, Any]) -> bool:
+    """Say whether an item's type is a word that the schema does not have."""
+    value = item.get("type")
+    return isinstance(value, str) and value not in ENTITY_TYPES and not _useless(value, MOST_IN_TAG)
 
 
 def _items(
@@ -86,7 +121,6 @@ def _items(
 
 
 def _entity(item: dict[str, Any]) -> bool:
-    _choice(item, "type", _TYPES)
     _words(item, "aliases", MOST_ALIASES, longest=MOST_IN_NAME)
     _words(item, "tags", MOST_TAGS, longest=MOST_IN_TAG)
     _given(item, "description")
@@ -99,8 +133,6 @@ def _relation(item: dict[str, Any]) -> bool:
     _prose(item, "justification", MOST_IN_LINE)
     _messages(item)
     ends = [end for name in ("source", "target") if isinstance(end := item.get(name), dict)]
-    for end in ends:
-        _choice(end, "type", _TYPES)
     return (
         all(_names(end, "name", MOST_IN_NAME) for end in ends)
         and _names(item, "relation", MOST_IN_TAG)

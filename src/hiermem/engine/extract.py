@@ -30,6 +30,7 @@ from hiermem.core.pacing import Limits
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.reduce import Graph, ground, reduce
 from hiermem.engine.allowance import Allowances
+from hiermem.engine.ask import ClaimLostError
 from hiermem.engine.extract_books import ExtractionBooks
 from hiermem.engine.extract_map import Made, Shop, extract_chunk, prompts_key
 from hiermem.engine.extract_parts import Parts, parted
@@ -168,10 +169,12 @@ class _Extraction:
     tasks: set[asyncio.Task[Made]] = field(default_factory=set["asyncio.Task[Made]"])
     begun: float = field(default_factory=time.monotonic)
     mapped: float = 0.0
+    summary: Summary | None = None
 
     async def run(self) -> ExtractionReport:
         """Map, reduce, keep and record."""
         books = self.shop.ledger
+        self.shop.tell = self._tell
         await books.begin_run()
         beat = asyncio.create_task(books.beat())
         try:
@@ -189,6 +192,7 @@ class _Extraction:
             report = replace(report, unknown=books.unknown)
             # Recorded before it is told: an extraction that is not on record did not succeed.
             await books.end_run(report.outcome, plan.detail(report))
+            report = replace(report, seconds=time.monotonic() - self.begun)
         except BaseException as error:
             beat.cancel()
             # Shielded: a second cancellation must not keep the claims from being released.
@@ -206,7 +210,9 @@ class _Extraction:
     async def _agenda(self) -> Agenda:
         shop = self.shop
         kept = await shop.ledger.kept()
-        agenda = plan.agenda(self.parts.chunks, kept, shop.policy)
+        agenda = plan.agenda(
+            self.parts.chunks, kept, shop.policy, room=shop.room, answer=shop.answer
+        )
         by_id = {chunk.id: chunk for chunk in self.parts.chunks}
         for id_, each in agenda.reuse.items():
             self.made[id_] = Made(by_id[id_], each, reused=True)
@@ -230,9 +236,8 @@ class _Extraction:
         hands = shop.policy.concurrency if shop.llm.remote else min(2, shop.policy.concurrency)
         self._tell()
         while waiting or self.tasks:
-            stop = shop.purse.stopped is not None or (
-                bool(self.failures) and shop.policy.on_chunk_failure == "abort"
-            )
+            shop.halted = bool(self.failures) and shop.policy.on_chunk_failure == "abort"
+            stop = shop.halted or shop.purse.stopped is not None
             while waiting and len(self.tasks) < hands and not stop:
                 self.tasks.add(asyncio.create_task(extract_chunk(shop, waiting.pop())))
             if not self.tasks:
@@ -253,12 +258,18 @@ class _Extraction:
             self.made[made.chunk.id] = made
             if made.failure is not None:
                 self.failures.append(made.failure)
-        return None if isinstance(error, SpendLimitError) else error
+        return None if isinstance(error, (SpendLimitError, ClaimLostError)) else error
 
-    def _tell(self) -> None:
-        if self.on_progress is not None:
-            done, total = len(self.made), len(self.parts.chunks)
-            self.on_progress(ExtractionProgress("map", done, total, len(self.failures)))
+    def _tell(self, *, done: bool = False) -> None:
+        """Tell how far the run is; ``done``: all of it is."""
+        if self.on_progress is None:
+            return
+        held = len(self.shop.held)
+        if self.summary is not None:
+            self.on_progress(ExtractionProgress("reduce", int(done), 1, waiting=held))
+            return
+        made, total = len(self.made), len(self.parts.chunks)
+        self.on_progress(ExtractionProgress("map", made, total, len(self.failures), held))
 
     # -- reduce
 
@@ -269,30 +280,32 @@ class _Extraction:
             return report
         answered = [made for made in self.made.values() if made.kept is not None]
         graph = await asyncio.to_thread(_graph, answered)
-        if self.on_progress is not None:
-            self.on_progress(ExtractionProgress("reduce", 0, 1))
+        self.summary = summary = Summary()
+        self._tell()
         whole = report.outcome == "ok"
         try:
-            texts = [text for _, text in graph.summaries]
-            summary = await summarise(shop, texts, whole=whole)
+            await summarise(shop, summary, [text for _, text in graph.summaries], whole=whole)
         except SpendLimitError:
-            state = replace(report.reduce, state="failed", seconds=time.monotonic() - begun)
+            report = with_summary(report, summary, seconds=time.monotonic() - begun)
+            state = replace(report.reduce, state="failed")
             return replace(report, outcome="error", stopped=shop.purse.stopped, reduce=state)
         report = with_summary(report, summary, seconds=time.monotonic() - begun)
-        if summary.failure is not None and shop.policy.on_chunk_failure == "abort":
+        report = replace(report, stopped=shop.purse.stopped)
+        # A summary that no model makes fit would else cost the result in every run again.
+        lost = summary.failure is not None and not summary.unfit
+        if lost and shop.policy.on_chunk_failure == "abort":
             return replace(report, outcome="error")
         vector, kept = await self._kept(report, graph, summary, answered)
         if whole:
             hashes = {chunk.input_hash for chunk in self.parts.chunks}
             await shop.ledger.prune(hashes, way=shop.way, strategy=shop.strategy)
-        if self.on_progress is not None:
-            self.on_progress(ExtractionProgress("reduce", 1, 1))
+        self._tell(done=True)
         state = replace(
             report.reduce,
-            state="partial" if summary.failure else "ok",
+            state="partial" if summary.broken else "ok",
             seconds=time.monotonic() - begun,
         )
-        outcome: Literal["ok", "partial"] = "partial" if summary.failure or not whole else "ok"
+        outcome: Literal["ok", "partial"] = "partial" if summary.broken or not whole else "ok"
         return replace(report, tri_vector=vector, outcome=outcome, kept=kept, reduce=state)
 
     async def _kept(
@@ -355,6 +368,8 @@ class _Extraction:
             )
         try:
             report = replace(self._report("error"), unknown=shop.ledger.unknown)
+            if self.summary is not None:
+                report = with_summary(report, self.summary, seconds=0.0)
             await shop.ledger.break_off(error, plan.detail(report))
         except StoreError as failure:
             _log.warning(

@@ -42,9 +42,10 @@ _log = logging.getLogger("hiermem.extract")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the summaries' reduction, as calls are made for it."""
+    """One step of the summaries' reduction; ``key`` names what goes into it."""
 
     id: str
+    key: str
 
 
 Piece: TypeAlias = Chunk | Step
@@ -90,46 +91,48 @@ class ExtractionBooks:
         return found
 
     def claimed(self, id_: str) -> bool:
-        """Say whether this run holds the lease, as far as it knows; a step needs none."""
-        return id_ in self._claims or id_.startswith(f"{self._session_id}:reduce:")
+        """Say whether this run holds the lease, as far as it knows."""
+        return id_ in self._claims
 
-    async def claim(self, chunk: Piece) -> Piece | None:
-        """Take the chunk's lease, durably; None where its answer is there, or being made.
+    async def claim(self, piece: Piece) -> Piece | None:
+        """Take the lease of a chunk or step, durably; None where it is made, or being made.
 
         Where the lease of a cut-off run had ended, its unfinished attempts become ``unknown``.
         """
-        if not isinstance(chunk, Chunk):
-            return chunk
         async with self._lock:
-            before, found = await self._look(chunk)
+            slot = _slot(piece)
+            if any((held.kind, held.key) == slot for held in self._claims.values()):
+                # Two steps of the same texts: one of them waits for the other.
+                return None
+            before, found = await self._look(piece)
             now = self._now()
             if isinstance(found, Kept):
                 return None
             if isinstance(found, Claim):
                 if found.run_id != self._run_id and found.until > now:
                     return None
-                await self._cut_off(found.run_id, chunk.id)
-            body = write_claim(Claim(self._run_id, now + self._lease))
-            record = await self._put(chunk.input_hash, body, before.version if before else 0)
+                await self._cut_off(found.run_id, {piece.id, found.piece})
+            body = write_claim(Claim(self._run_id, now + self._lease, piece.id))
+            record = await self._put(slot, body, before.version if before else 0)
             if record is None:
                 return None
-            self._claims[chunk.id] = record
-            return chunk
+            self._claims[piece.id] = record
+            return piece
 
-    async def standing(self, chunk: Chunk) -> Kept | Claim | None:
-        """Give the answer to the chunk, or who is asking for it; None where it is free."""
-        _, found = await self._look(chunk)
+    async def standing(self, piece: Piece) -> Kept | Claim | None:
+        """Give the answer to a chunk or step, or who is asking for it; None where it is free."""
+        _, found = await self._look(piece)
         return None if isinstance(found, Claim) and found.until <= self._now() else found
 
-    async def commit(self, chunk: Chunk, kept: Kept, attempts: Sequence[Attempt]) -> Kept:
+    async def commit(self, piece: Piece, kept: Kept, attempts: Sequence[Attempt]) -> Kept:
         """Write an answer; give the one that stands, which another run may have written first."""
         async with self._lock:
-            claim = self._claims.pop(chunk.id, None)
+            claim = self._claims.pop(piece.id, None)
             version = claim.version if claim else 0
             for _ in range(TRIES):
-                if await self._put(chunk.input_hash, write_kept(kept), version) is not None:
+                if await self._put(_slot(piece), write_kept(kept), version) is not None:
                     break
-                record, found = await self._look(chunk)
+                record, found = await self._look(piece)
                 if isinstance(found, Kept):
                     kept = found
                     break
@@ -138,20 +141,20 @@ class ExtractionBooks:
         await self._journal(attempts)
         return kept
 
-    async def give_up(self, chunk: Piece, attempts: Sequence[Attempt]) -> None:
+    async def give_up(self, piece: Piece, attempts: Sequence[Attempt]) -> None:
         """Release one claim that came to nothing, and journal its calls."""
         async with self._lock:
-            held = self._claims.pop(chunk.id, None)
+            held = self._claims.pop(piece.id, None)
             if held is not None:
                 await self._drop([held])
         await self._journal(attempts)
 
     async def renew(self) -> None:
-        """Lengthen the leases of all claimed chunks; forget those that were given away."""
+        """Lengthen the leases of all that is claimed; forget those that were given away."""
         async with self._lock:
-            body = write_claim(Claim(self._run_id, self._now() + self._lease))
             for id_, held in list(self._claims.items()):
-                record = await self._put(held.key, body, held.version)
+                body = write_claim(Claim(self._run_id, self._now() + self._lease, id_))
+                record = await self._put((held.kind, held.key), body, held.version)
                 if record is None:
                     del self._claims[id_]
                 else:
@@ -171,21 +174,6 @@ class ExtractionBooks:
         await self._settle(CHUNK, _for_use(hashes, way=way, strategy=strategy))
 
     # -- summaries
-
-    async def joined(self, key: str) -> Kept | None:
-        """Give the summary that was made of the same texts before, or None."""
-        for record in await self._steady(
-            lambda: self._store.records(JOIN, scope=self._session_id, key=key)
-        ):
-            found = read_kept(record.body)
-            return found if isinstance(found, Kept) else None
-        return None
-
-    async def keep_joined(self, key: str, kept: Kept, attempts: Sequence[Attempt]) -> None:
-        """Write a summary made of several."""
-        write = RecordWrite(JOIN, self._session_id, key, write_kept(kept))
-        await self._guarded([write])
-        await self._journal(attempts)
 
     async def prune_joined(self, keys: Collection[str], *, way: str, strategy: str) -> None:
         """Delete summaries made in the same way that this run had no use for."""
@@ -303,26 +291,31 @@ class ExtractionBooks:
             lambda: self._store.records(kind, scope=self._session_id, limit=_ALL)
         )
 
-    async def _look(self, chunk: Chunk) -> tuple[Record | None, Kept | Claim | None]:
+    async def _look(self, piece: Piece) -> tuple[Record | None, Kept | Claim | None]:
+        kind, key = _slot(piece)
         found = await self._steady(
-            lambda: self._store.records(CHUNK, scope=self._session_id, key=chunk.input_hash)
+            lambda: self._store.records(kind, scope=self._session_id, key=key)
         )
         if not found:
             return None, None
         body = read_kept(found[0].body)
         # An answer whose record was damaged is none: it is asked for again and written over.
-        return found[0], None if isinstance(body, Kept) and body.value() is None else body
+        damaged = isinstance(body, Kept) and not (
+            body.value() if kind == CHUNK else body.answer.strip()
+        )
+        return found[0], None if damaged else body
 
-    async def _put(self, key: str, body: str, version: int) -> Record | None:
-        """Write a chunk's record over ``version``; None where another one is stored."""
-        write = RecordWrite(CHUNK, self._session_id, key, body, version)
+    async def _put(self, slot: tuple[str, str], body: str, version: int) -> Record | None:
+        """Write the record of a chunk or step over ``version``; None where another is stored."""
+        kind, key = slot
+        write = RecordWrite(kind, self._session_id, key, body, version)
         if await self._guarded([write]):
-            return Record(CHUNK, self._session_id, key, body, version + 1)
+            return Record(kind, self._session_id, key, body, version + 1)
         # A try that the store reported as failed may have taken effect.
         found = await self._steady(
-            lambda: self._store.records(CHUNK, scope=self._session_id, key=key)
+            lambda: self._store.records(kind, scope=self._session_id, key=key)
         )
-        mine = Record(CHUNK, self._session_id, key, body, version + 1)
+        mine = Record(kind, self._session_id, key, body, version + 1)
         return mine if found == [mine] else None
 
     async def _guarded(self, writes: Sequence[RecordWrite]) -> bool:
@@ -342,7 +335,7 @@ class ExtractionBooks:
     async def _drop(self, held: Sequence[Record]) -> None:
         for record in held:
             # One by one: a lease that was given away must not keep the others from being released.
-            writes = [RecordWrite(CHUNK, record.scope, record.key, None, record.version)]
+            writes = [RecordWrite(record.kind, record.scope, record.key, None, record.version)]
             await self._steady(partial(self._store.put_records, writes))
 
     async def _journal(self, attempts: Sequence[Attempt]) -> None:
@@ -356,15 +349,18 @@ class ExtractionBooks:
             if attempt.outcome != "started":
                 self._begun.pop(attempt.id, None)
 
-    async def _cut_off(self, run_id: str, chunk_id: str) -> None:
-        """Report the unfinished calls of a cut-off run for this chunk as ``unknown``."""
+    async def _cut_off(self, run_id: str, ids: Collection[str]) -> None:
+        """Report the unfinished calls of a cut-off run for this piece as ``unknown``.
+
+        Its id may be another one than it had in that run, which may have parted otherwise.
+        """
         if run_id == self._run_id:
             return
         journal = await self._steady(lambda: self._store.attempts(run_id=run_id, limit=_ALL))
         cut_off = [
             self._as_unknown(attempt)
             for attempt in journal
-            if attempt.node_id == chunk_id and attempt.outcome == "started"
+            if attempt.node_id in ids and attempt.outcome == "started"
         ]
         self.unknown += len(cut_off)
         await self._journal(cut_off)
@@ -374,6 +370,11 @@ class ExtractionBooks:
 
     async def _steady(self, call: Callable[[], Awaitable[T]]) -> T:
         return await steady(call, sleep=self._sleep)
+
+
+def _slot(piece: Piece) -> tuple[str, str]:
+    """Give kind and key of the record where the answer to a chunk or step stands."""
+    return (CHUNK, piece.input_hash) if isinstance(piece, Chunk) else (JOIN, piece.key)
 
 
 def _for_use(

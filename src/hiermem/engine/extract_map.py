@@ -7,6 +7,7 @@ What a chunk is, what a request says and what an error means is decided in ``cor
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,12 +32,22 @@ from hiermem.protocols import LLM, LLMRequest, LLMResponse, TenantStore, TokenCo
 from hiermem.trivector import Answer
 from hiermem.types import SessionRecord, StoredMessage
 
-__all__ = ["PAGE", "Made", "Shop", "extract_chunk", "limit_without_answer", "prompts_key"]
+__all__ = [
+    "PAGE",
+    "Made",
+    "Shop",
+    "extract_chunk",
+    "finished",
+    "limit_without_answer",
+    "made_elsewhere",
+    "prompts_key",
+]
 
 #: Messages read at once.
 PAGE: Final = 1000
 #: Seconds between two looks at a chunk that another run is asking for.
 _LOOK: Final = 0.25
+_log = logging.getLogger("hiermem.extract")
 
 
 @dataclass(slots=True)
@@ -44,7 +55,8 @@ class Shop:
     """One extraction's tools; what ``engine.ask`` needs of a run.
 
     ``room`` is the tokens that one record may have, None where nothing limits it; ``answer`` those
-    kept for one answer; ``slots`` are the calls that may be in flight.
+    kept for one answer; ``slots`` are the calls that may be in flight. ``held`` are the ids of what
+    other runs are asking for, which ``tell`` tells; ``halted``: nothing is begun any more.
     """
 
     store: TenantStore
@@ -65,6 +77,9 @@ class Shop:
     ledger: ExtractionBooks
     slots: Slots = field(init=False)
     waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
+    held: set[str] = field(default_factory=set[str])
+    tell: Callable[[], object] = field(default=lambda: None)
+    halted: bool = False
     _told: tuple[str | None, tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -148,7 +163,8 @@ def limit_without_answer(shop: Shop) -> int | None:
 async def extract_chunk(shop: Shop, chunk: Chunk) -> Made:
     """Get the answer to one chunk, asking for it or waiting for who already does.
 
-    Raises SpendLimitError where a cap forbids the call, and what the store raises.
+    Raises SpendLimitError where a cap forbids the call or ends the waiting, ClaimLostError where
+    the run was halted meanwhile, and what the store raises.
     """
     begun = time.monotonic()
     making: Making[Piece] = Making(chunk, chunk.tokens)
@@ -157,13 +173,38 @@ async def extract_chunk(shop: Shop, chunk: Chunk) -> Made:
             made = await _ask_for(shop, chunk, making)
             return replace(made, seconds=time.monotonic() - begun)
         except ClaimLostError:
-            found = await shop.ledger.standing(chunk)
-            while isinstance(found, Claim):
-                with shop.idle():
-                    await shop.sleep(_LOOK)
-                found = await shop.ledger.standing(chunk)
+            found = await made_elsewhere(shop, chunk)
             if found is not None:
                 return Made(chunk, found, reused=True, seconds=time.monotonic() - begun)
+
+
+async def made_elsewhere(shop: Shop, piece: Piece) -> Kept | None:
+    """Wait while another run is asking for it; give the answer, None where it is free again.
+
+    Raises SpendLimitError where the run is over before, ClaimLostError where it was halted.
+    """
+    found = await shop.ledger.standing(piece)
+    if isinstance(found, Claim) and found.run_id != shop.run_id:
+        _log.info(
+            "run %s: %s is being asked for by run %s; waiting for it, or until %s",
+            shop.run_id, piece.id, found.run_id, found.until.isoformat(timespec="seconds"),
+        )  # fmt: skip
+        shop.held.add(piece.id)
+        shop.tell()
+    try:
+        while isinstance(found, Claim):
+            if shop.halted:
+                raise ClaimLostError
+            over = shop.purse.is_over()
+            if over is not None:
+                shop.purse.refuse(over)
+            left = shop.purse.time_left()
+            with shop.idle():
+                await shop.sleep(_LOOK if left is None else min(_LOOK, max(0.0, left)))
+            found = await shop.ledger.standing(piece)
+    finally:
+        shop.held.discard(piece.id)
+    return found
 
 
 async def _ask_for(shop: Shop, chunk: Chunk, making: Making[Piece]) -> Made:
@@ -251,7 +292,7 @@ async def _messages_of(shop: Shop, chunk: Chunk) -> AsyncIterator[StoredMessage]
 
 async def _commit(shop: Shop, chunk: Chunk, making: Making[Piece], kept: Kept) -> Made:
     """Put the answer on record. Shielded: what is paid for is not lost to a cancellation."""
-    standing = await _finished(shop.ledger.commit(chunk, kept, tuple(making.ended)))
+    standing = await finished(shop.ledger.commit(chunk, kept, tuple(making.ended)))
     return Made(
         chunk,
         standing,
@@ -275,7 +316,7 @@ async def _failed(shop: Shop, chunk: Chunk, making: Making[Piece], cause: tuple[
     )
 
 
-async def _finished(work: Awaitable[Kept]) -> Kept:
+async def finished(work: Awaitable[Kept]) -> Kept:
     """Wait for ``work`` to its end even where the waiting is cancelled, then be cancelled."""
     task = asyncio.ensure_future(work)
     try:

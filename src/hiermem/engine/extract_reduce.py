@@ -1,7 +1,8 @@
 """Makes one result of the chunks' answers: the graph, the summary in rounds, the kept records.
 
 The one rule: the graph is the core's and needs no model; only the summary asks one, and each step
-of it is on record as soon as it is made, so that a second run makes no call for it.
+of it is leased, asked for and kept as a chunk is, so that no second run pays for it again. What the
+chunks cost is not lost to a summary that cannot be had: one is put together without a model.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from hiermem.core.extract_kept import Kept, way_of
 from hiermem.core.extract_plan import Cause, Failure, cause_of, finish_cause, join_key
 from hiermem.core.finish import join_groups
 from hiermem.core.graph import MadeOf, graph_records, replaces, write_kept_vector
-from hiermem.engine.ask import Making, ask, end_with
+from hiermem.core.validate import Problem
+from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
 from hiermem.engine.extract_books import Piece, Step
-from hiermem.engine.extract_map import Shop, prompts_key
-from hiermem.errors import ModelError, ModelOverflowError, StoreError
+from hiermem.engine.extract_map import Shop, finished, made_elsewhere, prompts_key
+from hiermem.errors import ModelError, ModelOverflowError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest, LLMResponse, RecordWrite
 from hiermem.trivector import TriVector
 
@@ -38,24 +40,36 @@ _TRIES: Final = 5
 
 @dataclass(slots=True)
 class Summary:
-    """The session's summary in the making, and what it took."""
+    """The session's summary in the making, and what it took.
+
+    ``asked`` are the tokens of all its requests, those that were answered before included.
+    ``unfit``: the model answered, but with nothing that may be kept; ``capped``: a cap came first.
+    """
 
     text: str = ""
     rounds: int = 0
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    asked: int = 0
     failure: Failure | None = None
+    unfit: bool = False
+    capped: bool = False
     degraded: bool = False
 
+    @property
+    def broken(self) -> bool:
+        """Say whether the model makes no more of it."""
+        return self.capped or self.failure is not None
 
-async def summarise(shop: Shop, texts: Sequence[str], *, whole: bool) -> Summary:
+
+async def summarise(shop: Shop, summary: Summary, texts: Sequence[str], *, whole: bool) -> None:
     """Make one summary of the chunks', in rounds of neighbours; ``whole``: no chunk is missing.
 
     Where a step fails, the failure is recorded, and the rest is put together without the model:
-    ``degraded``. Raises SpendLimitError and what the store raises.
+    ``degraded``; so it is where a cap forbids a step and a partial result is wanted. Raises
+    SpendLimitError where none is, and what the store raises.
     """
-    summary = Summary()
     count = shop.counter.count
     target = shop.policy.summary_tokens
     left = list(texts)
@@ -68,16 +82,19 @@ async def summarise(shop: Shop, texts: Sequence[str], *, whole: bool) -> Summary
             break
         groups = join_groups([each + _FRAME for each in tokens], _room(shop))
         summary.rounds += 1
-        if summary.failure is None:
+        try:
             left = await _round(shop, summary, left, groups=groups, keys=keys)
-        if summary.failure is not None:
+        except SpendLimitError:
+            if shop.policy.on_chunk_failure != "partial":
+                raise
+            summary.capped = True
+        if summary.broken:
             summary.degraded = True
             left = [await asyncio.to_thread(_selected, shop, left)]
-    if whole and summary.failure is None:
+    if whole and not summary.broken:
         # Without it steps were not reached that are paid for and wanted again; they stay.
         await shop.ledger.prune_joined(keys, way=_way(shop), strategy=shop.strategy)
     summary.text = left[0] if left else ""
-    return summary
 
 
 async def _round(
@@ -92,77 +109,112 @@ async def _round(
     hands = asyncio.Semaphore(shop.policy.concurrency)
 
     async def one(place: int, group: Sequence[str]) -> str | Failure:
+        if len(group) == 1:
+            return group[0]
+        key = join_key(
+            group,
+            strategy=shop.strategy,
+            template=shop.templates[prompts_key(join=True)],
+            target=shop.policy.summary_tokens,
+        )
+        keys.append(key)
         async with hands:
             if summary.failure is not None:
                 return summary.failure
-            step = Step(f"{shop.session_id}:reduce:{summary.rounds}:{place}")
-            return await _join(shop, summary, step, group, keys=keys)
+            step = Step(f"{shop.session_id}:reduce:{summary.rounds}:{place}", key)
+            try:
+                return await _join(shop, summary, step, group)
+            except ClaimLostError:
+                # Halted by another step's failure while a third run was asking for this one.
+                if summary.failure is None:
+                    raise
+                return summary.failure
 
     made = await asyncio.gather(
         *(one(place, texts[start:stop]) for place, (start, stop) in enumerate(groups)),
         return_exceptions=True,
     )
-    for each in made:
-        # All of them first: what one step got is on record before another one's error is told.
-        if isinstance(each, BaseException):
-            raise each
+    # All of them first: what one step got is on record before another one's error is told; and a
+    # cap, which may be no error, is told last.
+    errors = [each for each in made if isinstance(each, BaseException)]
+    for error in sorted(errors, key=lambda each: isinstance(each, SpendLimitError)):
+        raise error
     said = [each for each in made if isinstance(each, str)]
     return said if len(said) == len(made) else list(texts)
 
 
-async def _join(
-    shop: Shop, summary: Summary, step: Step, texts: Sequence[str], *, keys: list[str]
-) -> str | Failure:
-    """Get one summary in place of several: as it is, made before, or asked for."""
-    if len(texts) == 1:
-        return texts[0]
-    key = join_key(
-        texts,
-        strategy=shop.strategy,
-        template=shop.templates[prompts_key(join=True)],
-        target=shop.policy.summary_tokens,
-    )
-    keys.append(key)
-    before = await shop.ledger.joined(key)
-    if before is not None:
-        return before.answer
-    making: Making[Piece] = Making(step, sum(map(shop.counter.count, texts)))
-    request = _request(shop, texts)
-    most = shop.limit.tokens
+async def _join(shop: Shop, summary: Summary, step: Step, texts: Sequence[str]) -> str | Failure:
+    """Get one summary in place of several: made before, being made by another run, or asked for."""
+    request = await asyncio.to_thread(_request, shop, texts)
     prompt = extract_prompt.request_tokens(request.messages, shop.counter.count)
+    summary.asked += prompt
+    making: Making[Piece] = Making(step, sum(map(shop.counter.count, texts)))
+    found = await shop.ledger.standing(step)
     try:
-        if most is not None and prompt + request.max_tokens > most:
-            raise ModelOverflowError("over the limit, not sent", charged=False)
-        response = await ask(shop, making, request)
-    except ModelError as error:
-        cause = cause_of(error)
-    else:
-        found = finish_cause(response) or _wrong_with(response, request, making.input_tokens)
-        if found is None:
+        while not isinstance(found, Kept):
+            try:
+                return await _asked(shop, summary, step, making, request, prompt=prompt)
+            except ClaimLostError:
+                found = await made_elsewhere(shop, step)
+        return found.answer
+    finally:
+        summary.calls += making.calls
+        summary.tokens_in += making.tokens_in
+        summary.tokens_out += making.tokens_out
+
+
+async def _asked(
+    shop: Shop,
+    summary: Summary,
+    step: Step,
+    making: Making[Piece],
+    request: LLMRequest,
+    *,
+    prompt: int,
+) -> str | Failure:
+    """Ask, and once more for each repair that is left. Raises ClaimLostError, SpendLimitError."""
+    most, first, count = shop.limit.tokens, request.messages, shop.counter.count
+    if most is not None and prompt + request.max_tokens > most:
+        too_much = ModelOverflowError("over the limit, not sent", charged=False)
+        return await _failed(shop, summary, making, cause_of(too_much))
+    for repairs_left in range(shop.policy.repairs, -1, -1):
+        try:
+            response = await ask(shop, making, request)
+        except ModelError as error:
+            return await _failed(shop, summary, making, cause_of(error))
+        cause = finish_cause(response)
+        wrong = () if cause else _wrong_with(response, request, making.input_tokens)
+        if cause is None and not wrong:
             kept = Kept(
                 response.text.strip(), shop.strategy, response.model or shop.llm.name,
                 making.calls, making.tokens_in, making.tokens_out, (_way(shop),),
             )  # fmt: skip
-            await shop.ledger.keep_joined(key, kept, tuple(making.ended))
-            _count(summary, making)
-            return kept.answer
-        cause = found
+            # Shielded: what is paid for is not lost to a cancellation.
+            return (await finished(shop.ledger.commit(step, kept, tuple(making.ended)))).answer
+        cause = cause or ("provider", ",".join(each.kind for each in wrong))
         end_with(making, cause[1])
-    _count(summary, making)
-    summary.failure = Failure(step.id, "reduce", cause[0], making.calls, cause[1])
-    await shop.ledger.fail(summary.failure)
-    await shop.ledger.give_up(step, tuple(making.ended))
-    return summary.failure
+        if not wrong or not repairs_left:
+            summary.unfit = True
+            return await _failed(shop, summary, making, cause)
+        room = prompt + extract_prompt.REPAIR_ROOM if most is None else most - request.max_tokens
+        asked = extract_prompt.repair_join(first, wrong, count=count, limit=room)
+        request = replace(request, messages=asked)
+    raise AssertionError("the last try returns")
+
+
+async def _failed(
+    shop: Shop, summary: Summary, making: Making[Piece], cause: tuple[Cause, str]
+) -> Failure:
+    """Record the failure in the run, then let go of the claim; no other step is begun."""
+    failure = Failure(making.node.id, "reduce", cause[0], making.calls, cause[1])
+    summary.failure, shop.halted = failure, True
+    await shop.ledger.fail(failure)
+    await shop.ledger.give_up(making.node, tuple(making.ended))
+    return failure
 
 
 def _way(shop: Shop) -> str:
     return way_of(shop.room, oversized=shop.policy.oversized, summary=shop.policy.summary_tokens)
-
-
-def _count(summary: Summary, making: Making[Piece]) -> None:
-    summary.calls += making.calls
-    summary.tokens_in += making.tokens_in
-    summary.tokens_out += making.tokens_out
 
 
 def _request(shop: Shop, texts: Sequence[str]) -> LLMRequest:
@@ -183,13 +235,10 @@ def _request(shop: Shop, texts: Sequence[str]) -> LLMRequest:
     return replace(request, temperature=shop.policy.temperature)
 
 
-def _wrong_with(
-    response: LLMResponse, request: LLMRequest, tokens: int
-) -> tuple[Cause, str] | None:
-    """Say what is hard wrong with a summary of summaries, as a cause; None where it is fit."""
+def _wrong_with(response: LLMResponse, request: LLMRequest, tokens: int) -> tuple[Problem, ...]:
+    """Give what is hard wrong with a summary of summaries; () where it is fit."""
     problems = validate.check(response, request=request, input_tokens=tokens)
-    hard = [problem.kind for problem in problems if problem.hard]
-    return ("provider", ",".join(hard)) if hard else None
+    return tuple(problem for problem in problems if problem.hard)
 
 
 def _room(shop: Shop) -> int:

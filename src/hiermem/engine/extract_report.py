@@ -97,10 +97,11 @@ def _chunk(chunk: Chunk, made: Made | None, overhead: int) -> ChunkReport:
 
 
 def with_summary(report: ExtractionReport, summary: Summary, *, seconds: float) -> ExtractionReport:
-    """Add what the summary's reduction took, and its failure."""
+    """Add what the summary's reduction took until now, and its failure."""
     failed = summary.failure is not None
     return replace(
         report,
+        chunked_tokens=report.chunked_tokens + summary.asked,
         failures=report.failures + ((summary.failure,) if summary.failure else ()),
         rounds=summary.rounds,
         degraded=summary.degraded,
