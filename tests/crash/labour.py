@@ -8,12 +8,21 @@ killed process costs milliseconds, not an interpreter's start.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from hiermem import AsyncMemory, HierarchyConfig, LevelConfig, Message, ToolCall, UpdatePolicy
+from hiermem import (
+    AsyncMemory,
+    ExtractionOptions,
+    HierarchyConfig,
+    LevelConfig,
+    Message,
+    ToolCall,
+    UpdatePolicy,
+)
 from hiermem.testing.llms import ScriptedLLM
 
 COUNT = 360
@@ -108,14 +117,27 @@ async def work(path: str, seed: int) -> None:
 class Telling(ScriptedLLM):
     """A slow remote model that tells when a call begins."""
 
-    def __init__(self, latency: float):
-        super().__init__(name="slow", remote=True, latency=latency)
+    def __init__(self, latency: float, script=None):
+        super().__init__(name="slow", remote=True, latency=latency, script=script)
 
     async def complete(self, request):
         tell(f"call {self.calls}")
         response = await super().complete(request)
         tell(f"answered {self.calls}")
         return response
+
+
+def found(request) -> str | None:
+    """Answer a chunk with something of each of its messages, and a join as the model likes."""
+    if request.task != "extract":
+        return "- " + " ".join(source.text.split()[0] for source in request.inputs)
+    things = [
+        {"type": "event", "name": f"message {source.index}", "confidence": 1.0,
+         "messages": [source.index]}
+        for source in request.inputs
+    ]  # fmt: skip
+    said = " ".join(f"m{source.index}" for source in request.inputs)
+    return json.dumps({"summary": f"{said} " * 5, "entities": things})
 
 
 def remote_policy() -> UpdatePolicy:
@@ -133,8 +155,25 @@ async def pay(path: str, seed: int) -> None:
         tell("finished")
 
 
+def extraction() -> ExtractionOptions:
+    return ExtractionOptions(
+        safe_processing_tokens=1430, output_tokens=256, summary_tokens=60, oversized="slice",
+        batch_delay=0, concurrency=3, lease=LEASE,
+    )  # fmt: skip
+
+
+async def extract(path: str, seed: int) -> None:
+    """Extract the conversation with a slow remote model."""
+    async with open_memory(path, llm=Telling(0.15, found)) as memory:
+        session = memory.session("s")
+        await session.append(conversation(seed, 60))
+        tell("stored 60")
+        await session.extract(extraction())
+        tell("finished")
+
+
 def main() -> None:
-    jobs = {"work": work, "pay": pay}
+    jobs = {"work": work, "pay": pay, "extract": extract}
     for line in sys.stdin:
         job, path, seed = line.rstrip("\n").split("\t")
         child = os.fork()

@@ -22,7 +22,16 @@ from hiermem import NotFoundError
 from hiermem.testing.llms import ScriptedLLM
 
 sys.path.insert(0, str(Path(__file__).parent))
-from labour import COUNT, LEASE, START, conversation, open_memory, remote_policy
+from labour import (
+    COUNT,
+    LEASE,
+    START,
+    conversation,
+    extraction,
+    found,
+    open_memory,
+    remote_policy,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -200,9 +209,9 @@ class Clock:
         return self.now
 
 
-def cut_off(nursery, path: Path, answered: int) -> int:
+def cut_off(nursery, path: Path, answered: int, job: str = "pay") -> int:
     """Kill a paying process while calls are in flight; give how many were."""
-    child = nursery.begin("pay", path, 7)
+    child = nursery.begin(job, path, 7)
     told = []
     while sum(line.startswith("answered") for line in told) < answered or not in_flight(told):
         line = nursery.line(30)
@@ -305,3 +314,41 @@ def test_a_lease_is_waited_out(nursery, tmp_path):
             return await portrait(memory)
 
     assert killed == asyncio.run(whole())
+
+
+@pytest.mark.parametrize("answered", [0, 2, 5, 8])
+def test_an_extraction_that_was_killed_is_gone_on_with_once_its_lease_is_over(
+    nursery, tmp_path, answered
+):
+    """The next run says that it waits, pays only for what was in flight, and gets the same."""
+    path = tmp_path / "extracted.db"
+    flying = cut_off(nursery, path, answered, "extract")
+
+    async def result(path: Path):
+        llm, seen = ScriptedLLM(name="slow", remote=True, script=found), []
+        async with open_memory(path, llm=llm) as memory:
+            session = memory.session("s")
+            if not path.name.startswith("extracted"):
+                await session.append(conversation(7, 60))
+            report = await session.extract(extraction(), on_progress=seen.append)
+            again = await session.extract(extraction())
+            journal = Counter(a.outcome for a in await memory._handle.store.attempts(limit=999))
+            runs = [run.outcome for run in await session.runs()]
+        assert (report.outcome, again.calls) == ("ok", 0)
+        assert again.tri_vector == report.tri_vector
+        assert llm.calls == report.calls
+        assert len({request.messages for request in llm.requests}) == llm.calls
+        return report, journal, runs, max(state.waiting for state in seen)
+
+    report, journal, runs, waited = asyncio.run(result(path))
+    whole, calls, _, _ = asyncio.run(result(tmp_path / "whole.db"))
+    assert len(whole.chunks) >= 5
+    assert whole.reduce.calls >= 1
+    assert report.tri_vector == whole.tri_vector
+    assert runs == ["ok", "ok", "interrupted"]
+    assert waited >= 1, "the wait for the dead run's lease was not told"
+    assert not journal["started"]
+    # A call may have been journalled and not begun, or answered and not committed.
+    assert flying <= journal["unknown"] == report.unknown <= flying + 3
+    assert journal["ok"] <= calls["ok"]
+    assert report.calls <= calls["ok"] - answered + 3
