@@ -320,3 +320,46 @@ def test_trouble_is_closed_by_a_report_that_names_most_of_it() -> None:
         ("User", "I've implemented caching alerts in the browser with a short expiry."),
     )
     assert settled(*rows) == [(0, 2)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "I do not know.",
+        "Sorry, I cannot answer that.",
+        "I could not find that out yet.",
+        "I was not able to find that.",
+        "I haven't found out yet.",
+        "I don't have that information.",
+        "That is still unknown.",
+        "No answer so far.",
+    ],
+)
+@pytest.mark.parametrize("asked", ["What does connect_db() return?", "Which port?"])
+@pytest.mark.parametrize("who", ["Assistant", "Bob"])
+def test_a_reply_that_does_not_know_leaves_a_short_question_open(
+    asked: str, reply: str, who: str
+) -> None:
+    assert opened(("User", asked), (who, reply)) == [("question", asked)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "I'm not sure, but it is a connection.",
+        "I do not know what I would do without you!",
+        "A connection.",
+    ],
+)
+def test_a_reply_that_answers_all_the_same_leaves_nothing_open(reply: str) -> None:
+    assert opened(("User", "What does connect_db() return?"), ("Bob", reply)) == []
+
+
+def test_a_short_question_is_closed_by_what_holds_all_its_words() -> None:
+    rows = (("User", "Which port?"), ("Assistant", "I do not know."))
+    assert opened(*rows, ("User", "I still do not know the port.")) == [("question", "Which port?")]
+    assert settled(*rows, ("User", "I found it: the port is 8080.")) == [(0, 1, 2)]
+
+
+def test_which_one_asks_for_nothing_that_could_stay_open() -> None:
+    assert opened(("Ann", "Which one?"), ("Bob", "I don't know.")) == []

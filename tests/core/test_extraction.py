@@ -406,6 +406,10 @@ def test_the_example_of_the_documentation_holds_a_promise_of_the_assistant() -> 
     assert [(each.kind, each.text) for each in answer.deltas] == [
         ("promise", "I will add it tomorrow.")
     ]
+    assert [(each.kind, each.text) for each in answer.strategy] == [
+        ("decision", "We decided to keep SQLite: it is one file.")
+    ]
+    assert ("src/store.py", "uses", "SQLite") in related(answer)
 
 
 def test_reports_of_things_done_do_not_crowd_out_what_is_open() -> None:
@@ -426,3 +430,66 @@ def test_a_name_is_one_however_its_letters_are_spelt() -> None:
     assert met[composed] == (0, 1, 2)
     assert met["SQLite"] == (0, 1)
     assert parted not in met
+
+
+@pytest.mark.parametrize("who", ["User", "Assistant", "Ada"])
+def test_what_we_decided_is_a_decision_whoever_says_so(who: str) -> None:
+    answer = read(("User", "Where do the rows go?"), (who, "We decided to keep SQLite."))
+    assert [(each.kind, each.text, each.messages) for each in answer.strategy] == [
+        ("decision", "We decided to keep SQLite.", (1,))
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Here is a draft: "We decided to move to Berlin with all of it."',
+        "You decided to move to Berlin with all of it.",
+        "Have we decided to move to Berlin with all of it?",
+        "You could say so once we have decided on it, if you like Berlin better.",
+        "We have not decided on Berlin with all of it.",
+        "I went to Berlin and I picked up a few recipes there.",
+    ],
+)
+def test_drafts_offers_and_what_others_decided_are_no_decision_of_an_assistant(text: str) -> None:
+    assert read(("User", "Where to?"), ("Assistant", text)).strategy == ()
+
+
+def test_the_summary_holds_no_bare_headings() -> None:
+    points = (
+        "### Explanation\n\n**Key Points**\n\n1. **Form Validation**:\n- SEO\n- Content Strategy"
+        " Development\nHere is what to do:\nThe form checks the budget of $500 before it is sent."
+        "\nIt answers with status 422 where that fails.\n"
+    )
+    summary = read(("User", "How does the form check the budget?"), ("Assistant", points)).summary
+    for bare in ("Explanation", "Key Points", "Form Validation", "SEO", "Strategy", "what to do"):
+        assert bare not in summary
+    assert "The form checks the budget of $500" in summary
+
+
+def test_an_answer_of_a_word_and_a_message_of_headings_stay_in_the_summary() -> None:
+    assert "8080" in read(("User", "Which port does it use?"), ("Assistant", "8080")).summary
+    assert "Budget 2024" in read(("User", "# Budget 2024")).summary
+
+
+def test_what_somebody_does_is_no_concept() -> None:
+    doing = (
+        ("Ann", "I am expressing myself in the garden."),
+        ("Bob", "I believe in expressing our love, and in reducing paper use."),
+        ("Ann", "For expressing, and for reducing paper use, the garden is best."),
+        ("Bob", "With expressing my thanks for reducing paper use, I left the hiring managers."),
+        ("Ann", "It is about expressing the painting. I like the hiring managers."),
+        ("Bob", "Of expressing and of the painting, I take the painting from the hiring managers."),
+        ("Ann", "The joy of the painting, and of expressing it in the garden, is mine."),
+        ("Bob", "I show the hiring managers the painting. My painting is in the garden."),
+    )
+    found = named(read(*doing))
+    assert not [name for name in found if name.startswith(("expressing", "reducing"))]
+    assert "hiring managers" in found
+    assert "painting" in found
+
+
+def test_an_order_is_no_part_of_the_name_behind_it() -> None:
+    found = named(read(("User", "Replace Flask with Django."), ("User", "Flask is slow.")))
+    assert found["Flask"] == "technology"
+    assert "Replace Flask" not in found

@@ -14,10 +14,10 @@ from typing import Final
 
 from hiermem.core import extract_signs as signs
 from hiermem.core.extract_words import FUNCTION_WORDS, GENERIC
-from hiermem.core.lexicon import stem
+from hiermem.core.lexicon import stem, words
 from hiermem.trivector import DeltaKind
 
-__all__ = ["CAP", "Open", "around", "clause", "labels", "stems", "telling"]
+__all__ = ["CAP", "Open", "around", "clause", "instructs", "labels", "stems", "telling"]
 
 #: The longest item, in code points.
 CAP: Final = 240
@@ -30,6 +30,51 @@ _LABEL: Final = re.compile(
 #: A list of numbers in brackets, where a list of points is spoken of: "closing (1) and (2)".
 _LISTED: Final = re.compile(r"\b(?:clos\w+|open|list|points?|todo)\b", re.IGNORECASE)
 _BRACKETED: Final = re.compile(r"\((\d{1,3})\)")
+#: Verbs that tell somebody to do something where they open a clause.
+_ORDERS: Final = words(
+    """
+    add adjust apply avoid build change choose combine configure connect consider convert copy
+    create define delete deploy develop disable discuss do don't download edit emphasize enable
+    ensure evaluate execute explore export extend follow generate get give go handle highlight
+    identify implement import include incorporate install integrate investigate keep leave let's
+    maintain make merge migrate modify never optimise optimize organise organize pass perform
+    prepare provide put reduce refactor remove rename replace restart rewrite run save
+    schedule seek select send share specify start stop submit swap switch take tell try turn
+    update upgrade upload use utilise utilize validate verify visit write always
+    """
+)
+#: Those that are as often the name of something: an order where a thing in particular follows.
+_ORDERS_OR_NAMES: Final = words(
+    """
+    call check format list load log monitor move open pair place plan practice practise pull push
+    read review set show store test track wrap
+    """
+)
+_PARTICULAR: Final = (
+    r"(?: (?:the|an?|all|any|each|both|every|my|your|our|its?|this|that|these|those|if|whether|for"
+    r"|up|with)\b| [`\"\u201c]| \S*[A-Z./_]\S*)"
+)
+_ORDER: Final = re.compile(
+    rf"(?:^[\W\d]*|[:;.,)] |\band |\bor |\bbut )(?:(?:please|then|now|first|next|finally|also|so"
+    rf"|instead|carefully|simply|just),? )*(?:(?:{'|'.join(sorted(_ORDERS))})\b(?!['\u2019:-])"
+    rf"|(?:{'|'.join(sorted(_ORDERS_OR_NAMES))})(?={_PARTICULAR}))"
+    r"|\b(?:please|let us|let['\u2019]s|(?<!to )(?:make|be) sure|recommended|recommend|suggest)\b"
+    r"|\byou(?:['\u2019]ll| will)? (?:can|could|should|might|may|must|ought|need|have to|want to)\b"
+    r"|\bhow (?:you can|to)\b|\b(?:can|could|would|will) you\b",
+    re.IGNORECASE,
+)
+#: Where somebody goes on about what is so with themself.
+_TOLD: Final = re.compile(
+    r"\b(?:I['\u2019](?:m|ve)|I (?:am|was|have|had|use|used)|we['\u2019](?:re|ve)|we (?:are|have"
+    r"|had|use|used)|(?:I|we)(?: just| already| also)? (?:decided|chose|switched|built|wrote|added"
+    r"|deployed|implemented|moved|migrated))\b"
+)
+#: A question tells nothing; a statement with a request behind it does.
+_ASKS: Final = re.compile(
+    r"\W*(?:(?:so|and|but|also|hmm),? )*(?:can|could|would|will|do|does|did|should|shall|is|are|was"
+    r"|were|has|have|what|which|who|where|when|why|how)\b",
+    re.IGNORECASE,
+)
 #: How far around a report of something done its words stand for what was done.
 _NEAR: Final = 70
 
@@ -94,6 +139,18 @@ def clause(text: str, at: int = 0) -> str:
     # The name of a file or a function stays as it is written.
     plain = cut.partition(" ")[0].rstrip(",;:.!?\u2019'").isalpha()
     return cut[:1].upper() + cut[1:] if plain else cut
+
+
+def instructs(text: str, at: int, *, asks: bool) -> bool:
+    """Say whether what stands at character ``at`` is told to be done, or asked, not told to be so.
+
+    An order, a request, advice, a question: "replace Flask with Quart" does not say that anybody
+    did. What somebody goes on to say of themself is told again.
+    """
+    told = max((match.end() for match in _TOLD.finditer(text, 0, max(0, at))), default=0)
+    if asks and told == 0 and (_ASKS.match(text) or not signs.ASIDE.search(text)):
+        return True
+    return _ORDER.search(text, told, max(0, at)) is not None
 
 
 def around(text: str, start: int, stop: int, *, before: bool) -> str:

@@ -1,9 +1,11 @@
 """Decides how the things of a conversation stand to each other.
 
 The one rule: each relation rests on one sentence, or on one definition in code, that is its
-justification. What two names have between them tells the relation; where it tells none, two things
-that share sentences often enough are ``related_to`` each other, with little weight. At most a fixed
-number of neighbours is looked at in each sentence, so the cost is linear.
+justification; on two where the second one goes on about the thing of the first ("It uses ...").
+What somebody is told to do, or asked, is nothing that is so, and relates nothing. What two names
+have between them tells the relation; where it tells none, two things that share sentences often
+enough are ``related_to`` each other, with little weight. At most a fixed number of neighbours is
+looked at in each sentence, so the cost is linear.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+from hiermem.core.extract_clause import instructs
+from hiermem.core.extract_speaker import of_themself
 from hiermem.core.extract_text import Definition
 from hiermem.core.extract_things import Sentence
 from hiermem.core.extract_worth import Thing
@@ -28,6 +32,8 @@ _NEIGHBOURS: Final = 10
 _SURE: Final = 0.8
 #: So many messages in which two things share a sentence make them related.
 _TOGETHER: Final = 2
+#: What an order tells all the same: by when something is due.
+_TOLD: Final = ("due_on", "dated", "measures")
 _MOST_TOGETHER: Final = 60
 
 _Kinds: TypeAlias = frozenset[EntityType]
@@ -38,18 +44,25 @@ _DATED: Final[_Kinds] = frozenset({"concept", "event", "file", "person", "organi
 _CODE: Final[_Kinds] = frozenset({"file", "function", "class", "identifier"})
 _WHO: Final[_Kinds] = frozenset({"person", "organisation", "place"})
 _ANY: Final[_Kinds] = _THING | _WHO
+_SOMEBODY: Final[_Kinds] = frozenset({"person", "organisation"})
+#: What stands between the one who does something and the verb for it.
+_HAS: Final = (
+    r"(?:['’]s|,? (?:who|and|then|has|had|have|is|was|also|just|now|already|still|currently|first"  # noqa: RUF001
+    r"|recently|finally|later)\b)*"
+)
+_MADE: Final[_Kinds] = _THING - {"concept", "event", "url"}
+
+_DEPENDS: Final = re.compile(
+    r"\b(?:depends on|relies on|requires|needs|built (?:on|with)|based on|powered by)\b",
+    re.IGNORECASE,
+)
 
 _Rows: TypeAlias = tuple[tuple[str, _Kinds, _Kinds, str], ...]
 #: What stands between two names, which kinds it may join, and what it says of them. In order.
 _ROWS: Final[_Rows] = (
     (r"^(?: instead of| rather than| in place of| over) $", _THING, _THING, "replaces"),
     (r"\b(?:replaces|replaced|supersedes)\b", _THING, _THING, "replaces"),
-    (
-        r"\b(?:depends on|relies on|requires|needs|built (?:on|with)|based on|powered by)\b",
-        _THING,
-        _THING,
-        "depends_on",
-    ),
+    (_DEPENDS.pattern, _THING, _THING, "depends_on"),
     (r"^(?: \w+){0,3} (?:extends|inherits from|subclass of) ", _CODE, _CODE, "extends"),
     (
         r"^(?: \w+){0,2} (?:calls|invokes|imports|reads|writes(?: to)?) (?:the )?$",
@@ -77,10 +90,36 @@ _ROWS: Final[_Rows] = (
         "used_for",
     ),
     (
-        r"\b(?:works?|worked|working) (?:at|for|with)\b",
+        rf"^{_HAS} (?:works?|worked|working|employed) (?:at|for|by) (?:the )?$",
+        frozenset({"person"}),
+        frozenset({"organisation"}),
+        "works_at",
+    ),
+    (
+        r"\b(?:works?|worked|working) (?:for|with)\b",
         frozenset({"person"}),
         frozenset({"organisation", "person"}),
         "works_with",
+    ),
+    (
+        (
+            rf"^{_HAS} (?:wrote|writes|writing|written|built|builds|building|created|creates|made"
+            r"|implemented|added|designed|developed|develops|defined|maintains|maintained"
+            r"|maintaining|owns|works on|worked on|working on|rewrote|refactored|started|finished)"
+            r" (?:the |a |an |our |my |their |her |his )?$"
+        ),
+        _SOMEBODY,
+        _MADE,
+        "works_on",
+    ),
+    (
+        (
+            rf"^{_HAS} (?:uses|used|using|runs|switched to|moved to|migrated to|installed"
+            r"|works with) (?:the |a |an |our )?$"
+        ),
+        _SOMEBODY,
+        _MADE,
+        "uses",
     ),
     (
         r"^(?:[\w' ,-]{0,30}) (?:in|to|from|at|near) $",
@@ -94,28 +133,32 @@ _ROWS: Final[_Rows] = (
 _BETWEEN: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), left, right, name) for pattern, left, right, name in _ROWS
 )
+#: Who made a thing, told behind it.
+_MADE_BY: Final = re.compile(
+    r"^(?:,? \w+){0,3} (?:written|built|created|made|implemented|designed|developed|maintained"
+    r"|owned) by $",
+    re.IGNORECASE,
+)
+#: What uses what, told the other way around: "we use SQLite in src/store.py".
+_USED_IN: Final = re.compile(r"\b(?:uses?|used|using) (?:the )?$", re.IGNORECASE)
+_IN: Final = re.compile(r"^ (?:in|inside|within|for) (?:the |our |my )?$", re.IGNORECASE)
+#: A sentence that goes on about the one thing that the sentence before it names.
+_IT: Final = re.compile(
+    r"^It(?: (?:also|only|now|just|currently|mainly|still))*"
+    r" (?:(?P<uses>uses|calls|imports|invokes|runs on|talks to)"
+    r"|(?P<needs>needs|requires|depends on|relies on|is (?:built|based) (?:on|with)|builds on)"
+    r"|(?P<old>replaces|replaced|supersedes))(?: the| a| an| only)? $"
+)
+#: What is only supposed is nothing that is so.
+_SUPPOSED: Final = re.compile(
+    r"\b(?:if|maybe|perhaps|unless|whether|suppose|imagine|wish)\b[^,]{0,40}$", re.IGNORECASE
+)
 #: From one thing to another, across a sentence: "switched from A to B".
 _SWITCH: Final = re.compile(
     r"\b(?:switch(?:ed|ing)?|migrat(?:ed|ing|e)|mov(?:ed|ing|e)"
     r"|chang(?:ed|ing|e)) (?:\w+ ){0,3}?from $",
     re.IGNORECASE,
 )
-#: What a speaker says of themself, up to the thing it is about.
-_FIRST_PERSON: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
-    (re.compile(rf"\b(?:i|we)(?:['’](?:ve|m|re|ll|d))?(?: \w+ly| just| also| have| am| are| had| was| finally| recently| really| been)* (?:{verbs})\b(?: (?!(?:for|after|about|while|and|or|it|how|that|which|who|because|of|as)\b)[\w'’+-]+){{0,4}} $", re.IGNORECASE), name)  # noqa: E501, RUF001
-    for verbs, name in (
-        (r"decided|chose|chosen|picked|opted|settled|went with|going with", "decided_for"),
-        (r"us(?:e|ed|ing)|set up|configured|installed|upgraded|integrated|switched", "uses"),
-        (r"need|want|plan|planning|hope|hoping|trying|looking|going to|thinking of", "plans"),
-        ((r"built|made|created|wrote|implemented|developed|completed|finished|painted|building|making"
-         r"|working on|designed|defined|started|cooked|baked|planted"), "works_on"),
-        ((r"went|visited|attended|joined|travel(?:l)?ed|took|saw|ran|signed up|volunteered|met|been"
-         r"|going|hiked|watched|played|participated"), "took_part_in"),
-        (r"love|loved|like|liked|enjoy|enjoyed|prefer|adore|into", "likes"),
-        (r"(?:got|bought|own|adopted|received)(?: (?:a|an|my|our|another|some|this|two))", "has"),
-        (r"read|reading|learn(?:ed|ing)|stud(?:y|ied|ying)|research(?:ed|ing)", "studies"),
-    )
-)  # fmt: skip
 _SWAP: Final = re.compile(
     r"\b(?:replac(?:e|ed|ing)|swapp?(?:ed|ing)?) (?:the |our |my )?$", re.IGNORECASE
 )
@@ -190,19 +233,25 @@ def _from_code(defined: Sequence[Definition], things: Sequence[Thing]) -> Iterat
 
 def _from_speech(sentences: Sequence[Sentence], people: Mapping[str, Thing]) -> Iterator[Link]:
     """Yield what sentences say of the things in them, in order."""
-    for sentence in sentences:
+    for number, sentence in enumerate(sentences):
         said, text = sentence.said, sentence.said.text
         places = sentence.things[:_NEIGHBOURS]
+        if number:
+            yield from _of_the_same(sentences[number - 1], sentence)
         for (start, stop, left), (begin, _, right) in pairwise(places):
             if left is right or begin - stop > _GAP:
                 continue
             gap = text[stop:begin]
-            if (read := _read_gap(left, right, gap, before=text[:start])) is not None:
+            read = _read_gap(left, right, gap, before=text[:start])
+            told = read is not None and read[1] in _TOLD
+            supposed = _SUPPOSED.search(text[:start]) or instructs(text, begin, asks=said.asks)
+            if read is not None and (told or not supposed):
                 source, relation, target, weight = read
                 yield Link(source, relation, target, weight, text, {said.index: None})
         speaker = people.get(said.speaker)
         if speaker is not None:
-            yield from _of_speaker(speaker, sentence)
+            for relation, thing, weight in of_themself(speaker, sentence):
+                yield Link(speaker, relation, thing, weight, text, {said.index: None})
 
 
 def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
@@ -225,10 +274,16 @@ def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
             return None
         due = _DUE.search(gap) or _DUE.search(before[-40:])
         return other, "due_on" if due else "dated", day, 0.6 if due else 0.5
-    if left.type == right.type == "technology" and _SIDE_BY_SIDE.search(gap):
+    by_side = _SIDE_BY_SIDE.search(gap) and not _DEPENDS.search(gap)
+    if left.type == right.type == "technology" and by_side:
         # Which of two products uses the other is not said by "with".
         first, second = sorted((left, right), key=lambda thing: thing.name.lower())
         return first, "used_with", second, 0.7
+    if left.type in _MADE and right.type in _SOMEBODY and _MADE_BY.search(gap):
+        return right, "works_on", left, _SURE
+    used = left.type == "technology" and right.type in _CODE and _IN.match(gap)
+    if used and _USED_IN.search(before):
+        return right, "uses", left, _SURE
     if _REPLACED_BY.search(gap) and left.type in _THING and right.type in _THING:
         return right, "replaces", left, 0.85
     for pattern, kinds, targets, relation in _BETWEEN:
@@ -237,21 +292,26 @@ def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
     return None
 
 
-def _of_speaker(speaker: Thing, sentence: Sentence) -> Iterator[Link]:
-    """Yield what a speaker with a name says of themself and the things in a sentence."""
-    said = sentence.said
-    if said.text.rstrip().endswith("?"):
+def _of_the_same(before: Sentence, sentence: Sentence) -> Iterator[Link]:
+    """Yield what a sentence says of "it", where the one before names one thing that it can be."""
+    said, first = sentence.said, before.said
+    if (first.index, first.speaker) != (said.index, said.speaker) or first.asks or said.asks:
         return
-    for start, _, thing in sentence.things[:4]:
-        if thing is speaker or thing.type in ("number", "date"):
-            continue
-        before = said.text[max(0, start - 110) : start]
-        for pattern, relation in _FIRST_PERSON:
-            if pattern.search(before):
-                if relation == "plans" and thing.type in ("technology", "file", "identifier"):
-                    relation = "works_with"  # noqa: PLW2901
-                yield Link(speaker, relation, thing, 0.65, said.text, {said.index: None})
-                break
+    if not sentence.things or len(meant := _subjects(before)) != 1:
+        return
+    start, _, other = sentence.things[0]
+    found = _IT.match(said.text[:start])
+    if found is None or other is meant[0] or other.type not in _THING:
+        return
+    relation = {"uses": "uses", "needs": "depends_on", "old": "replaces"}[found.lastgroup or "uses"]
+    why = f"{first.text} {said.text}"
+    yield Link(meant[0], relation, other, _SURE, why, {said.index: None})
+
+
+def _subjects(sentence: Sentence) -> list[Thing]:
+    """Give the things of a sentence that "it" may be."""
+    found = {id(thing): thing for _, _, thing in sentence.things if thing.type in _THING}
+    return list(found.values())
 
 
 def _together(sentences: Sequence[Sentence], joined: set[frozenset[int]]) -> list[Link]:

@@ -51,6 +51,18 @@ _VERB_AFTER: Final = words(
     doesn't can't won't shouldn't
     """
 )
+#: Forms in -ing that are as good as prepositions or verbs wherever they stand.
+_NEVER: Final = words(
+    "using including regarding following considering concerning happening feeling getting keeping"
+    " making going coming being having doing giving taking keep moving becoming"
+)
+#: What follows a form in -ing that has an object.
+_OBJECTS: Final = words(
+    "a an the my our your his her their its this that these those it them me us you him myself"
+    " yourself ourselves themselves how what that"
+)
+#: A form in -ing that so often has an object is a verb.
+_DOING: Final = 0.15
 #: So sure that a word means something done has to be before its form in -s counts for that too.
 _MOSTLY_VERB: Final = 0.5
 _WEAK: Final = re.compile(r".*(?:ly|ful|ous|able|ible|ish|less)$")
@@ -76,6 +88,7 @@ def phrases(
     met: dict[str, _Phrase] = {}
     words_met: Counter[str] = Counter()
     as_verb: Counter[str] = Counter()
+    doing: Counter[str] = Counter()
     files: set[str] = set()
     for one, found in zip(said, mentions, strict=True):
         taken = [(m.start, m.stop) for m in found if m.sure > 0.3]
@@ -88,6 +101,8 @@ def phrases(
         for at, token in enumerate(tokens):
             words_met[token] += 1
             as_verb[token] += before in _VERB_BEFORE
+            if token.endswith("ing"):
+                doing[token] += tokens[at + 1 : at + 2] != [] and tokens[at + 1] in _OBJECTS
             for size in (1, 2, 3):
                 gram = tokens[at : at + size]
                 if at + size < len(tokens) and _is_phrase(gram):
@@ -111,13 +126,15 @@ def phrases(
         for word, number in as_verb.items()
         if number >= _MOSTLY_VERB * words_met[word] and number > as_verb[f"{word}s"]
     }
+    # "Expressing my", "reducing the": what somebody does to a thing is no thing.
+    gerunds = {word for word, number in doing.items() if number >= _DOING * words_met[word]}
     names = {
         word
         for word in files & met.keys()
         # What files are called after and hardly ever has an article is a name: of a project, say.
         if 8 * met[word].behind_article <= met[word].often and met[word].as_noun > 1
     }
-    return _chosen(met, verbs, names, total)
+    return _chosen(met, verbs, names, total, gerunds)
 
 
 def _parts(path: str) -> list[str]:
@@ -131,6 +148,8 @@ def _is_phrase(gram: Sequence[str]) -> bool:
         return False
     if any(word in FUNCTION_WORDS or word in CALENDAR or word.endswith("'s") for word in gram):
         return False
+    if gram[0] in _NEVER or gram[-1] in _NEVER:
+        return False
     if _WEAK.match(gram[-1]) or any(word.endswith("ly") for word in gram):
         return False
     if len(gram) == 1:
@@ -141,8 +160,19 @@ def _is_phrase(gram: Sequence[str]) -> bool:
     ) - 2 + (gram[-1] not in GENERIC and len(gram) == 2)
 
 
+def _is_doing(name: str, phrase: _Phrase, gerunds: set[str]) -> bool:
+    """Say whether a phrase is what somebody does: "expressing", "reducing paper use".
+
+    "A signing bonus" is a thing: it stands behind an article.
+    """
+    first, _, rest = name.partition(" ")
+    if not first.endswith("ing") or rest.rpartition(" ")[2] in _HEADS:
+        return False
+    return first in gerunds or (rest != "" and 8 * phrase.behind_article < phrase.often)
+
+
 def _chosen(
-    met: dict[str, _Phrase], verbs: set[str], names: set[str], total: int
+    met: dict[str, _Phrase], verbs: set[str], names: set[str], total: int, gerunds: set[str]
 ) -> dict[str, tuple[list[int], list[int], str]]:
     """Take the phrases that recur, the longer one where it says as much as the shorter."""
     scored: list[tuple[float, str]] = []
@@ -152,6 +182,8 @@ def _chosen(
         if spread < (4 if size == 1 else 3) or own < (3 if size == 1 else 1):
             continue
         if spread > max(24, total // 2) or any(word in verbs for word in name.split()[:1]):
+            continue
+        if _is_doing(name, phrase, gerunds):
             continue
         least = 0.6 if size == 1 and name.endswith("ing") else 0.4
         as_noun = name in names or phrase.as_noun >= least * phrase.often

@@ -3,12 +3,13 @@
 The one rule: whoever replies has answered, unless the reply says that it does not know, or asks for
 what it lacks; sharing no word with the question is no sign of that, for most answers share none
 ("Which port?" "8080."). So a question is open where nobody replies, where the next reply comes on
-another day and is about something else, or where it was put off; and a later statement that is
-about the same closes one that was put off.
+another day and is about something else, or where it was put off, however short it is; and a later
+statement that is about the same closes one that was put off.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -28,6 +29,11 @@ _OPENING: Final = 3
 _WATCHED: Final = 40
 #: A later statement answers a question by so many of its telling words, or by this share of them.
 _ANSWERS, _SHARE = 3, 0.6
+#: A name of code, or a figure, makes a question one of substance by itself.
+_NAMED: Final = re.compile(r"\w\(\)|[A-Za-z]_[A-Za-z]|[a-z][A-Z]|\w[./]\w|`|\d")
+
+#: "Which one?" asks for nothing that could be told apart later.
+_EMPTY: Final = stems("one ones thing things time stuff else mean say think like know")
 
 
 @dataclass(slots=True)
@@ -52,10 +58,13 @@ def questions(said: Sequence[Said]) -> Iterator[Open]:
             if not _is_asking(one, last=number == len(turns) - 1):
                 continue
             asked = stems(one.text) - stems(one.speaker)
-            if len(telling(asked)) < 2:
+            if not asked - _EMPTY:
                 continue
             reply = _reply(said, turns, number)
             put_off = reply is not None and _puts_off(said, reply)
+            # Who says that they do not know took it for a question of substance.
+            if not put_off and len(telling(asked)) < (1 if _NAMED.search(one.text) else 2):
+                continue
             if reply is not None and not put_off and not _passes(said, one, reply, asked):
                 continue
             text = one.text[-CAP:] if len(one.text) > CAP else one.text
@@ -101,11 +110,17 @@ def _puts_off(said: Sequence[Said], reply: _Turn) -> bool:
     opening = [one.text for one in said[reply.begin : min(reply.end, reply.begin + _OPENING)]]
     if not reply.answers:
         first = next((text for text in opening if not is_back_channel(text)), "")
-        return any(sign.search(first) for sign in (signs.UNKNOWN, signs.WILL_CHECK))
+        return _is_unknown(first) or signs.WILL_CHECK.search(first) is not None
     # An assistant says so at once; what it says further down is about something else.
     short = reply.end - reply.begin <= 2
-    unknown = any(signs.UNKNOWN.search(text) for text in opening[: 2 if short else 1])
+    unknown = any(_is_unknown(text) for text in opening[: 2 if short else 1])
     return unknown or any(signs.ASKS_BACK.search(text) for text in opening)
+
+
+def _is_unknown(text: str) -> bool:
+    """Say whether a sentence does not know, and does not go on to answer all the same."""
+    found = signs.UNKNOWN.search(text)
+    return found is not None and signs.BUT.search(text, found.end()) is None
 
 
 def _passes(said: Sequence[Said], one: Said, reply: _Turn, asked: frozenset[str]) -> bool:
@@ -130,8 +145,11 @@ def _answered_late(said: Sequence[Said], late: Sequence[tuple[int, Open]]) -> It
         if not waiting or said[at].asks:
             continue
         told = stems(said[at].text)
+        knows = not any(s.search(said[at].text) for s in (signs.UNKNOWN, signs.WILL_CHECK))
         for key, (found, meant) in list(waiting.items()):
-            if len(meant & told) >= max(_ANSWERS, _SHARE * len(meant)):
+            # A question of few words is answered by what holds all of them.
+            short = len(meant) < _ANSWERS and knows and found.words <= told
+            if short or len(meant & told) >= max(_ANSWERS, _SHARE * len(meant)):
                 messages = (*found.messages, said[at].index)
                 yield replace(found, open=False, messages=messages)
                 del waiting[key]

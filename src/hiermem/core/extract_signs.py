@@ -15,6 +15,7 @@ __all__ = [
     "ASKS_BACK",
     "BARE_DONE",
     "BOX",
+    "BUT",
     "CLAUSE",
     "CLOSES",
     "DATED",
@@ -48,6 +49,7 @@ __all__ = [
     "TRYING",
     "UNKNOWN",
     "VOW",
+    "WE_DECIDED",
     "WILL_CHECK",
 ]
 
@@ -77,11 +79,27 @@ PHATIC: Final = re.compile(
 #: A reply that does not know.
 UNKNOWN: Final = re.compile(
     r"\b(?:(?:i['\u2019]m |i am |we['\u2019]re |we are )?not (?:sure|certain|decided)(?: yet)?"
-    r"|(?:i |we )?don['\u2019]t (?:know|remember|recall)(?! (?:about you|how you|if you))"
+    r"|(?:i |we )?do(?:n['\u2019]t| not) (?:know|remember|recall)(?! (?:about you|how you|if you"
+    r"|what i(?:['\u2019]d| would)))|no answer (?:yet|so far)|not (?:yet )?known"
+    r"|(?:i|we) do(?:n['\u2019]t| not) have (?:\w+ ){0,3}(?:information|info|data|details"
+    r"|answers?|access)"
+    r"|(?:can(?:not|['\u2019]t)|could(?: not|n['\u2019]t)|(?:am|['\u2019]m|was|were)"
+    r" (?:not able|unable) to|did(?: not|n['\u2019]t)|have(?: not|n['\u2019]t)) (?:yet )?(?:find"
+    r"|found|figured?|work(?:ed)?) (?:that|this|it|out|any(?:thing)?)\b(?! out of)"
+    r"|(?:can(?:not|['\u2019]t)|could(?: not|n['\u2019]t)|(?:am|['\u2019]m|are)"
+    r" (?:not able|unable) to) (?:answer|determine|verify)\b"
+    r"|(?:is|are)(?: still)? (?:unknown|unclear)(?: to me)?"
     r"|no (?:idea|clue)|still (?:figuring|deciding|thinking|undecided|open)|undecided"
-    r"|haven['\u2019]t (?:decided|figured|checked|heard|made up|thought|looked|asked)"
+    r"|have(?:n['\u2019]t| not) (?:yet )?(?:decided|figured|checked|heard|made up|thought"
+    r"|looked|asked)"
     r"|to be (?:decided|confirmed|determined)|TB[CD]|we['\u2019]ll see"
-    r"|(?:hard|too early) to (?:say|tell)|can(?:not|['\u2019]t) (?:say|tell|know)(?: yet)?)\b",
+    r"|(?:hard|too early) to (?:say|tell)|can(?:not|['\u2019]t) (?:say|tell|know)(?: yet)?"
+    r"(?! you (?:how|what)))\b",
+    re.IGNORECASE,
+)
+#: What makes an answer of a doubt: "I am not sure, but it is 8080".
+BUT: Final = re.compile(
+    r"\b(?:but|though|however)\b(?!.*\b(?:check|ask|find out|look into|let you know|get back)\b)",
     re.IGNORECASE,
 )
 #: A reply that puts a question off.
@@ -239,10 +257,17 @@ DECIDED: Final = re.compile(
     r"|client)"
     r" (?:unanimously )?(?:decides?|decided|agreed|approved)\b|"
     r"\b(?:(?:i|we)(?:['\u2019]ve| have)?(?: (?:just|already|finally|now|also))? (?:decided"
-    r"|chosen|chose|opted|picked|settled on|agreed|switched|migrated|moved (?:from \S+ to"
+    r"|chosen|chose|opted|picked(?! up)|settled on|agreed|switched|migrated|moved (?:from \S+ to"
     r"|over to)|went with|going with|committed to)|(?:i|we)(?:['\u2019]ll| will| am|['\u2019]m"
     r"|['\u2019]re) (?:going to go with|go with|going with|stick (?:to|with)"
     r"|switch(?:ing)? to)|(?:decided|agreed) (?:to|on|that|against)|decision (?:is|was) to)\b",
+    re.IGNORECASE,
+)
+#: What whoever speaks settled, alone or with others; not what others did or may do.
+WE_DECIDED: Final = re.compile(
+    r"^(?:decision(?: \d+)?|decided|agreed) ?:|\b(?:i|we)(?:['\u2019]ve| have)?(?: (?:just|already"
+    r"|finally|now|also|all|both))?(?: (?:decided|chose|chosen|opted|settled on|agreed (?:to|on"
+    r"|that)|picked(?! up)|switched to|migrated to|went with|committed to)\b)",
     re.IGNORECASE,
 )
 #: What somebody wants to hold from now on.

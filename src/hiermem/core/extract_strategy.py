@@ -1,7 +1,8 @@
 """Decides what people state about where the work is going: decisions, constraints and the like.
 
-The one rule: a line is one clause that somebody said. What an assistant advises decides nothing; a
-thing it reports to have changed has an effect. The signs (``extract_signs``) are English.
+The one rule: a line is one clause that somebody said. What an assistant advises decides nothing;
+what it says that it or "we" decided does, and a thing it reports to have changed has an effect. The
+signs (``extract_signs``) are English.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from hiermem.core import extract_signs as signs
 from hiermem.core.extract_clause import clause, stems
@@ -17,6 +19,9 @@ from hiermem.core.lexicon import is_back_channel
 from hiermem.trivector import StrategyKind
 
 __all__ = ["Line", "strategy"]
+
+#: What stands before the words of a draft, and not before one's own.
+_QUOTED: Final = re.compile(r"[\"\u201c\u2018:]\s*$|(?:^|\s)'$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,9 @@ def _direction(one: Said) -> tuple[StrategyKind, int] | None:  # noqa: PLR0911 -
     text = one.text
     if not one.own or one.agent:
         # What an assistant did itself has an effect; what it advises has none yet.
+        decided = None if one.asks or signs.OFFER.search(text) else signs.WE_DECIDED.search(text)
+        if decided and not _QUOTED.search(text[: decided.start()]):
+            return "decision", decided.start()
         fixed = signs.FIXED.search(text)
         effect = fixed and (one.agent or re.search(r"\d", text))
         return ("impact", fixed.start()) if fixed and effect else None

@@ -26,6 +26,7 @@ __all__ = [
     "calls",
     "composed",
     "definitions",
+    "headless",
     "paths",
     "sentences",
 ]
@@ -45,6 +46,10 @@ ROLE_LABELS: Final = frozenset({"User", "Assistant", "System", "Tool", "Summary"
 
 _HEADING: Final = re.compile(
     r"[ \t]*(?:#{1,6}[ \t].*|\*\*[^*]{1,120}\*\*:?[ \t]*|\|.*|[-=*_ \t]{3,})$"
+)
+#: A point of a list that is nothing but what the points under it are called by.
+_HEAD_OF_POINTS: Final = re.compile(
+    r"[ \t]*(?:[-*•+]|\d{1,3}[.)])[ \t]+(?:\*\*[^*]{1,120}\*\*:?|\*\*[^*]{1,120}:\*\*)[ \t]*$"
 )
 _QUOTED: Final = re.compile(r"^[ \t]*(?:>[ \t]?)+")
 _EMPHASIS: Final = re.compile(r"(?<![\w*])\*([^*\s][^*\n]{0,80})\*(?![\w*])")
@@ -145,6 +150,24 @@ def sentences(sources: Sequence[SourceText]) -> Iterator[Said]:
         for unit in spoken:
             last = unit is spoken[-1]
             yield Said(index, source.role, source.speaker, source.date, unit.text, last, agent)
+
+
+def headless(source: SourceText) -> SourceText:
+    """Give a source without headings and tables, which say nothing by themselves.
+
+    One that holds nothing else, or that came with its units, stays as it is.
+    """
+    if source.units:
+        return source
+    parts = source.text.split(_FENCE)
+    for at in range(0, len(parts), 2):
+        parts[at] = "\n".join(
+            line
+            for line in parts[at].splitlines()
+            if not (_HEADING.match(line[:_LINE]) or _HEAD_OF_POINTS.match(line[:_LINE]))
+        )
+    text = _FENCE.join(f"\n{part}\n" if at else part for at, part in enumerate(parts))
+    return replace(source, text=text) if text.strip("`\n ") else source
 
 
 def _speech(text: str) -> str:

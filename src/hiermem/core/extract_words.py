@@ -136,7 +136,9 @@ NO_NAME: Final = FUNCTION_WORDS | words(
     getting looking working thinking talking can't i'm buddy dude bro man guys folks sir madam
     bye woohoo woah whoa yay omg ugh phew cheers any currently recently lately similarly
     specifically alternatively simply it's been isn they've either please seems until whenever
-    without within
+    without within replace delete remove rename move upgrade deploy integrate migrate switch verify
+    validate modify enable disable generate convert download upload optimize utilize include
+    provide adjust apply submit share always never change copy avoid
     """
 )
 CALENDAR: Final = words(

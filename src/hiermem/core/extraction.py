@@ -21,7 +21,15 @@ from hiermem.core.extract_clause import Open, clause
 from hiermem.core.extract_links import Link, links
 from hiermem.core.extract_open import open_ends
 from hiermem.core.extract_strategy import Line, strategy
-from hiermem.core.extract_text import Said, composed, definitions, paths, sentences
+from hiermem.core.extract_text import (
+    ROLE_LABELS,
+    Said,
+    composed,
+    definitions,
+    headless,
+    paths,
+    sentences,
+)
 from hiermem.core.extract_things import collect
 from hiermem.core.extract_words import GIVEN_NAMES
 from hiermem.core.extract_worth import Thing
@@ -41,6 +49,7 @@ from hiermem.trivector import (
     AnswerRelation,
     AnswerStrategy,
 )
+from hiermem.types import Unit
 
 __all__ = ["SUMMARY_TOKENS", "extract", "write"]
 
@@ -56,6 +65,8 @@ _DESCRIPTION: Final = 220
 #: How often an answer that is too long is made smaller before nothing is left of it.
 _TRIES: Final = 17
 
+#: A lead to what follows, or a point of a list, has so many words at most.
+_LEAD, _POINT = 12, 5
 _INTRODUCED: Final = re.compile(
     r"\b(?:I['\u2019]m|I am|[Mm]y name is|[Nn]ame['\u2019]s) ([A-Z][a-z]{1,30})\b"
 )
@@ -122,10 +133,29 @@ def _summary(sources: Sequence[SourceText], budget: int, count: Callable[[str], 
         unit
         for source in sources
         if source.role not in ("system", "tool")
-        for unit in units.of_source(source)
-        if not unit.code
+        for unit in _told(source)
     ]
     return salience.select(pool, budget, count).text[:MOST_IN_SUMMARY]
+
+
+def _told(source: SourceText) -> list[Unit]:
+    """Give the units of one message that tell something: no code, headings, or mere points."""
+    said = [unit for unit in units.of_source(headless(source)) if not unit.code]
+    if source.role != "assistant" or source.speaker not in ROLE_LABELS or len(said) < 3:
+        return said
+    # An answer of many points is full of what only leads to the next one: "Key points:", "SEO".
+    return [unit for unit in said if not _is_bare(unit.text)] or said
+
+
+def _is_bare(text: str) -> bool:
+    """Say whether a piece of an answer only leads to the next one, or names a point of a list."""
+    bare = text.strip(" *_").lstrip("-*•+0123456789.) ")
+    words = bare.split()
+    if bare.endswith(":"):
+        return len(words) <= _LEAD
+    sentence = bare.endswith((".", "!", "?", "…", ";", '"'))
+    figures = any(sign.isdigit() for sign in bare)
+    return len(words) <= _POINT and not sentence and not figures
 
 
 def _rank_open(found: Sequence[Open]) -> list[Open]:
