@@ -77,6 +77,8 @@ def test_it_is_not_guessed_at(rows: list[tuple[str, str]]) -> None:
         "Please start nginx with Docker.",
         "You should use Docker with nginx.",
         "To deploy, run Docker with nginx.",
+        "To integrate nginx with Docker, a file is needed.",
+        "Customize Docker to work with nginx.",
         "Never use MySQL with Django.",
         "Let's set up Docker with nginx.",
         "Can you show me how Docker works with nginx?",

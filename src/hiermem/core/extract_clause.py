@@ -33,14 +33,15 @@ _BRACKETED: Final = re.compile(r"\((\d{1,3})\)")
 #: Verbs that tell somebody to do something where they open a clause.
 _ORDERS: Final = words(
     """
-    add adjust apply avoid build change choose combine configure connect consider convert copy
-    create define delete deploy develop disable discuss do don't download edit emphasize enable
+    adapt add adjust align apply ask avoid build change choose collaborate combine configure connect
+    consider convert copy customise customize discuss
+    create define delete deploy develop disable do don't download edit emphasize enable
     ensure evaluate execute explore export extend follow generate get give go handle highlight
     identify implement import include incorporate install integrate investigate keep leave let's
     maintain make merge migrate modify never optimise optimize organise organize pass perform
     prepare provide put reduce refactor remove rename replace restart rewrite run save
     schedule seek select send share specify start stop submit swap switch take tell try turn
-    update upgrade upload use utilise utilize validate verify visit write always
+    tailor update upgrade upload use utilise utilize validate verify visit write always
     """
 )
 #: Those that are as often the name of something: an order where a thing in particular follows.
@@ -55,8 +56,8 @@ _PARTICULAR: Final = (
     r"|up|with)\b| [`\"\u201c]| \S*[A-Z./_]\S*)"
 )
 _ORDER: Final = re.compile(
-    rf"(?:^[\W\d]*|[:;.,)] |\band |\bor |\bbut )(?:(?:please|then|now|first|next|finally|also|so"
-    rf"|instead|carefully|simply|just),? )*(?:(?:{'|'.join(sorted(_ORDERS))})\b(?!['\u2019:-])"
+    rf"^\W*to [a-z]+\b|(?:^[\W\d]*|[:;.,)] |\band |\bor |\bbut )(?:(?:please|then|now|first|next"
+    rf"|finally|also|so|instead|carefully|simply|just),? )*(?:(?:{'|'.join(sorted(_ORDERS))})\b(?!['\u2019:-])"
     rf"|(?:{'|'.join(sorted(_ORDERS_OR_NAMES))})(?={_PARTICULAR}))"
     r"|\b(?:please|let us|let['\u2019]s|(?<!to )(?:make|be) sure|recommended|recommend|suggest)\b"
     r"|\byou(?:['\u2019]ll| will)? (?:can|could|should|might|may|must|ought|need|have to|want to)\b"
