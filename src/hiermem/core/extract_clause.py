@@ -57,7 +57,8 @@ _PARTICULAR: Final = (
 )
 _ORDER: Final = re.compile(
     rf"^\W*to [a-z]+\b|(?:^[\W\d]*|[:;.,)] |\band |\bor |\bbut )(?:(?:please|then|now|first|next"
-    rf"|finally|also|so|instead|carefully|simply|just),? )*(?:(?:{'|'.join(sorted(_ORDERS))})\b(?!['\u2019:-])"
+    rf"|finally|also|so|instead|carefully|simply|just),? )*"
+    rf"(?:(?:{'|'.join(sorted(_ORDERS))})\b(?!['\u2019:-])"
     rf"|(?:{'|'.join(sorted(_ORDERS_OR_NAMES))})(?={_PARTICULAR}))"
     r"|\b(?:please|let us|let['\u2019]s|(?<!to )(?:make|be) sure|recommended|recommend|suggest)\b"
     r"|\byou(?:['\u2019]ll| will)? (?:can|could|should|might|may|must|ought|need|have to|want to)\b"
