@@ -1128,6 +1128,27 @@ async def test_a_failure_ends_the_wait_for_another_runs_lease(store):
     assert [f.phase for f in report.failures] == ["map"]
 
 
+async def test_the_chunks_of_a_dead_run_do_not_keep_the_others_waiting(store):
+    """Broken once: three leases of a killed run took all three hands until they were over."""
+    llm = scripted(remote=True)
+    session = await said(store, llm, talk(12))
+    chunks = (await session.extract(options(150), max_calls=0)).chunks
+    assert len(chunks) > 3
+    claim = write_claim(Claim("dead", datetime.now(UTC) + timedelta(seconds=60)))
+    await store.tenant("default").put_records(
+        [RecordWrite("chunk", "s", chunk.input_hash, claim) for chunk in chunks[:3]]
+    )
+    seen = []
+    report = await session.extract(
+        options(150, concurrency=3), deadline=2.0, on_progress=seen.append
+    )
+    assert report.stopped == "deadline"
+    assert [chunk.status for chunk in report.chunks[:3]] == ["pending"] * 3
+    assert {chunk.status for chunk in report.chunks[3:]} == {"made"}
+    assert max(state.waiting for state in seen) == 3
+    assert llm.peak <= 3
+
+
 @pytest.mark.parametrize("policy", ["abort", "partial"])
 async def test_a_summary_that_is_never_fit_does_not_cost_the_result(store, policy):
     """Broken once: one unfit summary of summaries threw the chunks' result away at every run."""

@@ -50,6 +50,8 @@ Progress: TypeAlias = Callable[[ExtractionProgress], object]
 _log = logging.getLogger("hiermem.extract")
 #: Seconds between two looks at tasks that are being drained, and how long answers are waited for.
 _DRAIN_STEP: Final = 0.01
+#: Seconds after which it is looked whether a chunk has come to wait for another run.
+_LOOK: Final = 0.1
 _DRAIN: Final = 30.0
 
 
@@ -238,16 +240,20 @@ class _Extraction:
         while waiting or self.tasks:
             shop.halted = bool(self.failures) and shop.policy.on_chunk_failure == "abort"
             stop = shop.halted or shop.purse.stopped is not None
-            while waiting and len(self.tasks) < hands and not stop:
+            # A chunk that another run is asking for takes no hand while it is waited for.
+            while waiting and len(self.tasks) - len(shop.held) < hands and not stop:
                 self.tasks.add(asyncio.create_task(extract_chunk(shop, waiting.pop())))
             if not self.tasks:
                 break
-            done, _ = await asyncio.wait(self.tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                self.tasks, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED
+            )
             self.tasks -= done
             # What is finished is noted before the error of another task ends the run.
             for error in [error for task in done if (error := self._note(task)) is not None]:
                 raise error
-            self._tell()
+            if done:
+                self._tell()
         self.mapped = time.monotonic() - self.begun
 
     def _note(self, task: asyncio.Task[Made]) -> BaseException | None:
