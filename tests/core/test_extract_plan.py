@@ -7,6 +7,7 @@ import pytest
 
 from hiermem.config import ExtractionOptions
 from hiermem.core import extract_plan as plan
+from hiermem.core import extract_record
 from hiermem.core.chunks import Measured, turns
 from hiermem.core.chunks import plan as parted
 from hiermem.core.extract_kept import (
@@ -194,7 +195,7 @@ def test_a_records_detail_is_json():
         PhaseReport("failed", 2, 3, 4, 0.5), PhaseReport(), chunked=False,
         chunking="unknown_window", estimate=9, threshold=None, model="m", live=False,
     )  # fmt: skip
-    detail = json.loads(json.dumps(plan.detail(report)))
+    detail = json.loads(json.dumps(extract_record.detail(report)))
     assert detail["chunks"][0] | {"reason": "timeout", "span": [0, 2]} == detail["chunks"][0]
     assert detail["calls"] == 2
     assert (report.tokens, report.reused) == (7, 0)

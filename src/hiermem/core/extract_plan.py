@@ -2,7 +2,7 @@
 
 The one rule: the engine reads, calls and writes; every choice it makes on the way is a function
 here, of values that were read before. Nothing here holds a text of the conversation but the result
-itself, so what is journalled from here can go into any log.
+itself; what of it is journalled is decided in ``core.extract_record``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from hiermem.config import ExtractionOptions
 from hiermem.core import hashes
@@ -42,7 +42,6 @@ __all__ = [
     "agenda",
     "answer_tokens",
     "cause_of",
-    "detail",
     "finish_cause",
     "join_key",
     "outcome_of",
@@ -199,63 +198,6 @@ class ExtractionReport:
     def reused(self) -> int:
         """Give how many chunks needed no call, because an earlier run had made them."""
         return sum(chunk.status == "reused" for chunk in self.chunks)
-
-
-def detail(report: ExtractionReport) -> dict[str, Any]:
-    """Give what the run's record says: ids, counts and reasons, no text."""
-    return {
-        "model": report.model,
-        "live": report.live,
-        "chunked": report.chunked,
-        "chunking": report.chunking,
-        "estimate": report.estimate,
-        "threshold": report.threshold,
-        "single_pass_tokens": report.single_pass_tokens,
-        "chunked_tokens": report.chunked_tokens,
-        "chunks": [
-            {
-                "id": chunk.id,
-                "span": [chunk.span.start, chunk.span.stop],
-                "status": chunk.status,
-                "calls": chunk.calls,
-                "tokens_in": chunk.tokens_in,
-                "tokens_out": chunk.tokens_out,
-                "ms": round(chunk.seconds * 1000),
-                **({"reason": chunk.reason, "detail": chunk.detail} if chunk.reason else {}),
-            }
-            for chunk in report.chunks
-        ],
-        "failures": [failure_detail(failure) for failure in report.failures],
-        "map": _phase(report.map),
-        "reduce": _phase(report.reduce) | {"rounds": report.rounds, "degraded": report.degraded},
-        "calls": report.calls,
-        "tokens_in": report.tokens_in,
-        "tokens_out": report.tokens_out,
-        "unknown": report.unknown,
-        "stopped": report.stopped,
-        "kept": report.kept,
-    }
-
-
-def failure_detail(failure: Failure) -> dict[str, Any]:
-    """Give a failure as the run's record holds it."""
-    return {
-        "id": failure.id,
-        "phase": failure.phase,
-        "reason": failure.reason,
-        "attempts": failure.attempts,
-        "detail": failure.detail,
-    }
-
-
-def _phase(phase: PhaseReport) -> dict[str, Any]:
-    return {
-        "state": phase.state,
-        "calls": phase.calls,
-        "tokens_in": phase.tokens_in,
-        "tokens_out": phase.tokens_out,
-        "ms": round(phase.seconds * 1000),
-    }
 
 
 # ---------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from hiermem.config import ExtractionOptions
 from hiermem.core import extract_plan as plan
 from hiermem.core import extract_prompt
 from hiermem.core.extract_plan import Agenda, ExtractionProgress, ExtractionReport, Failure
+from hiermem.core.extract_record import detail
 from hiermem.core.finish import finish
 from hiermem.core.graph import MadeOf
 from hiermem.core.pacing import Limits
@@ -193,7 +194,7 @@ class _Extraction:
             await books.release()
             report = replace(report, unknown=books.unknown)
             # Recorded before it is told: an extraction that is not on record did not succeed.
-            await books.end_run(report.outcome, plan.detail(report))
+            await books.end_run(report.outcome, detail(report))
             report = replace(report, seconds=time.monotonic() - self.begun)
         except BaseException as error:
             beat.cancel()
@@ -322,7 +323,7 @@ class _Extraction:
         missing = [chunk.id for chunk in self.parts.chunks if chunk.id not in there]
         vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
         # What is kept has its run on record: where that cannot be written, nothing is kept.
-        await shop.ledger.note(plan.detail(report))
+        await shop.ledger.note(detail(report))
         made_of = MadeOf(
             messages=shop.record.messages,
             input=self.parts.input,
@@ -376,7 +377,7 @@ class _Extraction:
             report = replace(self._report("error"), unknown=shop.ledger.unknown)
             if self.summary is not None:
                 report = with_summary(report, self.summary, seconds=0.0)
-            await shop.ledger.break_off(error, plan.detail(report))
+            await shop.ledger.break_off(error, detail(report))
         except StoreError as failure:
             _log.warning(
                 "run %s: its end was not recorded: %s", shop.run_id, type(failure).__name__

@@ -19,7 +19,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from hiermem.core.chunks import Chunk
 from hiermem.core.extract_kept import Claim, Kept, read_kept, settled, write_claim, write_kept
-from hiermem.core.extract_plan import Failure, failure_detail
+from hiermem.core.extract_plan import Failure
+from hiermem.core.extract_record import failure_detail
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.runs import note_cut_off
 from hiermem.engine.steady import TRIES, steady
