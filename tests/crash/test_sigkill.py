@@ -347,7 +347,8 @@ def test_an_extraction_that_was_killed_is_gone_on_with_once_its_lease_is_over(
     assert report.tri_vector == whole.tri_vector
     assert runs == ["ok", "ok", "interrupted"]
     assert waited >= 1, "the wait for the dead run's lease was not told"
-    assert not journal["started"]
+    # An answer is on record before its call's end is: killed in between, the call stays open.
+    assert journal["started"] <= 3
     # A call may have been journalled and not begun, or answered and not committed.
     assert flying <= journal["unknown"] == report.unknown <= flying + 3
     assert journal["ok"] <= calls["ok"]
