@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import pytest
 from arborist import check_tree, tree_of
-from desk import Desk, messages, text
+from desk import COUNTER, Desk, messages, text
 from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, bounds, drawn, logs, opened, place, play, ways
 from test_edit import Editor
 
+from hiermem.config import HierarchyConfig
 from hiermem.core.status import standing
 from hiermem.engine import append as ingest
 from hiermem.engine import change
 from hiermem.engine.forking import fork, replayed
 from hiermem.errors import NotFoundError, SessionExistsError, UsageError
 from hiermem.models.function import FunctionLLM
-from hiermem.types import Message, ToolCall
+from hiermem.types import ImagePart, Message, ToolCall
 
 _KINDS = st.sampled_from(
     [
@@ -147,6 +148,30 @@ async def test_an_exchange_group_that_is_open_at_the_fork_can_still_get_its_resu
     found = await desk.tenant.messages("f", 0, 3)
     assert [stored.flags for stored in found] == [(), (), ()]
     assert (await desk.tenant.messages("s", 1, 2))[0].flags == ("missing_result",)
+
+
+@pytest.mark.parametrize("then", ["nothing", "edit", "quarantine", "full"])
+async def test_what_is_over_the_limit_and_cannot_be_cut_is_one_slice_in_a_replay_too(then):
+    """Broken, an image under a small limit makes a fork impossible, or the check accuse."""
+    desk = Desk(config=HierarchyConfig.by_tokens(target=100, max_messages=None))
+    image = Message.user([ImagePart("u" * 400)], created_at=START)
+    await desk.say(messages(2, words=8))
+    await desk.say([image, *messages(9, start=2, words=8), image])
+    (stored,) = await desk.tenant.messages("s", 2, 3)
+    assert stored.size > desk.config.hard_limit
+    assert not stored.slices
+    await desk.update()
+    if then == "edit":
+        await change.edit(desk.handle, "s", 2, "Short.")
+    elif then == "quarantine":
+        await change.quarantine(desk.handle, "s", [2])
+    elif then == "full":
+        assert (await desk.update(strategy="full")).swapped
+    whole = await replayed(desk.handle, "s")
+    assert whole.state.to_json() == (await desk.tenant.session("s")).state
+    assert shape(whole.nodes) == shape(await tree_of(desk.tenant, "s"))
+    await fork(desk.handle, "s", "f", at=8)
+    await check_tree(desk.tenant, "f", COUNTER)
 
 
 async def test_a_fork_of_a_closed_session_is_open():
