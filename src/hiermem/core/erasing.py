@@ -11,12 +11,13 @@ been otherwise once.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.core.change import known_session, message_at
+from hiermem.core.extract_kept import made_from
 from hiermem.core.lineage import Family
 from hiermem.core.measure import speaker
 from hiermem.core.needs import Need, NeedEvents, NeedRecords, NeedViews, inside
@@ -39,8 +40,10 @@ from hiermem.types import Message, SessionRecord, StoredMessage
 
 __all__ = ["DERIVED", "Forks", "erase", "erase_session", "tombstone"]
 
-#: The kinds of record that are made from messages.
-DERIVED: Final = ("chunk", "entity", "feedback", "join", "trivector")
+#: The kind of record that says which messages it was made from: a chunk's answer.
+CHUNK: Final = "chunk"
+#: The kinds of record that are made from messages. The others are made of all of a session.
+DERIVED: Final = (CHUNK, "entity", "feedback", "join", "trivector")
 #: The hash of every message that was erased.
 ERASED: Final = "erased"
 #: Whether the sessions that share a message are reached too, or keep it and are named.
@@ -214,10 +217,11 @@ class _Withdrawal:
             rippled = yield from inside(record.id, trunk.shake("forget", self.now))
             struck.append((trunk, rippled))
         views: Sequence[ViewRecord] = yield record.id, NeedViews()
+        struck_at = {stored.index for stored in live}
         derived: list[tuple[str, str]] = []
         for kind in DERIVED:
             found: Sequence[Record] = yield record.id, NeedRecords(kind)
-            derived += [(kind, each.key) for each in found]
+            derived += [(kind, each.key) for each in found if _made_from(each, struck_at)]
         event = LogEvent(self.kind, record.messages, self.now, told(reached).to_json())
         after, changes = changes_of(
             record,
@@ -268,6 +272,11 @@ class _Withdrawal:
     def _count(self, what: str, number: int) -> None:
         if number:
             self.removed[what] = self.removed.get(what, 0) + number
+
+
+def _made_from(record: Record, indices: Collection[int]) -> bool:
+    """Say whether a derived record goes with these messages; only a chunk's may stay."""
+    return record.kind != CHUNK or made_from(record.body, indices)
 
 
 @dataclass(frozen=True, slots=True)
