@@ -50,6 +50,22 @@ def test_runs_are_listed_and_told_item_by_item(db):
     assert "there is no run 'nothing'" in run("runs", "nothing", "--db", db, code=1).stderr
 
 
+def test_a_full_re_pack_is_told_to_be_one_and_whether_its_tree_serves(db):
+    """Broken, nobody can see which of two full runs changed the tree."""
+    with Memory.open(db) as memory:
+        memory.session("talk").update(strategy="full", deadline=0.0)
+        memory.session("talk").update(strategy="full")
+        memory.session("talk").update()
+    told = run("runs", "--db", db, "-s", "talk", "--format", "json").stdout
+    found = json.loads(told)
+    details = [each["detail"] for each in found]
+    assert [detail.get("swapped") for detail in details] == [None, True, False, None]
+    assert [detail.get("strategy") for detail in details] == [None, "full", "full", None]
+    told = [run("runs", each["id"], "--db", db).stdout for each in found]
+    assert ["the new tree serves" in each for each in told] == [False, True, False, False]
+    assert ["the old tree serves still" in each for each in told] == [False, False, True, False]
+
+
 def test_metrics_are_printed_with_and_without_prices(db):
     told = run("metrics", "--db", db, "-s", "talk").stdout
     assert "61 messages" in told

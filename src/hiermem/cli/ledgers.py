@@ -64,6 +64,8 @@ def _told(run: RunRecord) -> str:
     told += [
         str(run.detail[n]) for n in ("stopped", "reason") if isinstance(run.detail.get(n), str)
     ]
+    if isinstance(swapped := run.detail.get("swapped"), bool):
+        told.append("the new tree serves" if swapped else "the old tree serves still")
     return ", ".join(told)
 
 

@@ -40,10 +40,10 @@ async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: date
 
 
 class Run:
-    """The journal's record of one update."""
+    """The journal's record of one update; ``repack`` says that it is a full one."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
+    def __init__(self, shop: Workshop, *, repack: bool = False) -> None:
+        self._shop, self._repack = shop, repack
         self._lease = timedelta(seconds=shop.policy.lease)
         self._record = RunRecord(
             id=shop.run_id, kind="update", subject=shop.session_id, started_at=shop.now()
@@ -126,6 +126,7 @@ class Run:
                 "tokens_out": report.tokens_out,
                 "unknown": report.unknown,
                 "stopped": report.stopped,
+                **({"strategy": "full", "swapped": report.swapped} if self._repack else {}),
                 **more,
             },
         )

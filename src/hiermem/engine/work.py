@@ -46,17 +46,24 @@ class Work:
     """One run of an update: the nodes in hand, and what became of those that were.
 
     It goes in ``rounds``, one for an ordinary update; each works off the nodes that exist then.
-    ``growing`` says whether what is open gets provisional texts.
+    ``growing`` says whether what is open gets provisional texts, ``repack`` that the run is a full
+    one, for the journal.
     """
 
     def __init__(
-        self, shop: Workshop, rounds: Rounds, level: int | None, on_progress: Progress | None
+        self,
+        shop: Workshop,
+        rounds: Rounds,
+        level: int | None,
+        on_progress: Progress | None,
+        *,
+        repack: bool = False,
     ) -> None:
         self.growing = True
         self.swapped = False
         self._shop, self._level, self._on_progress = shop, level, on_progress
         self._rounds = rounds
-        self._run = Run(shop)
+        self._run = Run(shop, repack=repack)
         self._beat: asyncio.Task[None] | None = None
         self._tried: set[str] = set()
         self._agenda = Agenda({})
