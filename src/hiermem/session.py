@@ -398,7 +398,8 @@ class AsyncSession:
     ) -> None:
         """Say how good a summary is, from 0 to 1; the mean is in the metrics.
 
-        ``target`` is a summary, a message or an id. Raises NotFoundError where there is no such.
+        ``target`` is a summary, a message or an id. Raises NotFoundError where there is no such, and
+        for a summary of a tree that a re-pack has replaced, where its id means another one now.
         """
         await feedback.give(self._handle, self._about.id, target, score=score, note=note)
 
