@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from hiermem.core.agenda import PAGE
 from hiermem.core.plan import UpdateReport
 from hiermem.engine.handle import state_from
 from hiermem.engine.workshop import Workshop
@@ -26,7 +27,7 @@ _BEATS: Final = 3
 #: How many of the newest runs are looked at for one that was cut off.
 _LOOKED_AT: Final = 20
 #: So many waiting summaries of a level are counted when a run begins; there may be more.
-_COUNTED: Final = 1_000
+_COUNTED: Final = 4 * PAGE
 
 
 async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: datetime) -> None:
@@ -73,9 +74,15 @@ class Run:
         counts = state_from(shop.record.state).ordinals
         queue = dirty = 0
         for level in range(1, len(counts) + 1):
-            due = await shop.store.unfinished(shop.session_id, level, -1, _COUNTED)
-            queue += len(due)
-            dirty += sum(node.dirty for node in due)
+            after, counted = -1, 0
+            while counted < _COUNTED:
+                due = await shop.store.unfinished(shop.session_id, level, after, PAGE)
+                counted += len(due)
+                dirty += sum(node.dirty for node in due)
+                if len(due) < PAGE:
+                    break
+                after = due[-1].ordinal
+            queue += counted
         return {"queue": queue, "dirty_share": dirty / sum(counts) if queue else 0.0}
 
     async def beat(self) -> None:
