@@ -40,7 +40,8 @@ CHECKED: Final[Mapping[str, str]] = {
     "P5": "windows and groups are those that the log explains",
     "P7": "what serves is a text: not empty, counted, and the one that its hash names",
     "P8": "no summary is larger than what it was made from",
-    "P11": "nothing is left of what was erased, or made from what was erased or quarantined",
+    "P11": "tombstones are empty and have no earlier version; no summary that serves and is not "
+    "marked was made from what was erased or quarantined",
     "P12": "everything read through this tenant's handle belongs to a session of this tenant",
     "P13": "stored views stand on the tree that serves, and their fences verify",
     "dirt": "each text that is not marked was made from what its inputs say now",

@@ -384,13 +384,20 @@ def _edited(event: LogEvent) -> Iterator[int]:
 
 
 async def _strangers(handle: Handle) -> list[Finding]:
-    """Find what is kept for sessions that there are not (any more)."""
+    """Find what is kept for sessions that there are not (any more).
+
+    The journal may speak of one that was erased: a call that was in flight then was paid for all
+    the same, and its record holds no content.
+    """
     findings: list[Finding] = []
     attempts = await handle.store.attempts(limit=_MANY)
-    scopes: dict[str, str] = {attempt.session_id: "a journalled call" for attempt in attempts}
-    for run in await handle.store.runs(limit=_MANY):
+    runs = await handle.store.runs(limit=_MANY)
+    erased = {run.subject for run in runs if run.kind == "erasure"}
+    scopes = {tried.session_id: "a journalled call" for tried in attempts}
+    for run in runs:
         if run.kind in ("update", "extraction", "embedding") and run.subject != BATCH_SUBJECT:
             scopes.setdefault(run.subject, "a journalled run")
+    scopes = {scope: what for scope, what in scopes.items() if scope not in erased}
     for kind in _SCOPED:
         for record in await handle.store.records(kind, limit=_MANY):
             scopes.setdefault(record.scope, f"a record of kind {kind}")
