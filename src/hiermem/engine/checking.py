@@ -392,7 +392,7 @@ async def _strangers(handle: Handle) -> list[Finding]:
     findings: list[Finding] = []
     attempts = await handle.store.attempts(limit=_MANY)
     runs = await handle.store.runs(limit=_MANY)
-    erased = {run.subject for run in runs if run.kind == "erasure"}
+    erased = {run.subject for run in runs if run.detail.get("kind") == "erase_session"}
     scopes = {tried.session_id: "a journalled call" for tried in attempts}
     for run in runs:
         if run.kind in ("update", "extraction", "embedding") and run.subject != BATCH_SUBJECT:
