@@ -1,8 +1,8 @@
 """Keeps what an application says of a session's summaries: a score from 0 to 1, and a note.
 
 The one rule: feedback is about what was judged. A summary's id means another one after a re-pack,
-and another stretch after its group was split, so what is kept names the tree and the windows too. It
-counts in the session's mean whichever tree serves, and goes when a message of the session is erased.
+and another stretch after its group was split, so what is kept names the tree and the windows too.
+It counts in the session's mean whichever tree serves, and goes when a message of it is erased.
 """
 
 from __future__ import annotations

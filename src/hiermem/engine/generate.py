@@ -45,9 +45,11 @@ async def make(shop: Workshop, node: Node) -> Outcome:
         return Outcome("moved", node)
     serving = await read_serving(shop, node)
     clean = serving is not None and shop.is_clean(node, inputs, serving)
+    stale = node.stale and await _is_flagged_below(shop, node)
     if node.dirty and node.status == "active" and clean and not node.forced:
         # A provisional node is only looked at as if dirty; nothing about it has to be written.
-        return Outcome("clean", node, after=status.clean(node) if node.sealed else None)
+        after = status.clean(node, stale=stale) if node.sealed else None
+        return Outcome("clean", node, after=after)
     length = plan.lengths(
         node,
         inputs.tokens,
@@ -55,12 +57,24 @@ async def make(shop: Workshop, node: Node) -> Outcome:
         config=shop.config,
     )
     task = Task(
-        shop, Making(node, inputs.tokens), inputs, shop.plan(node.level), length, serving, clean
+        shop,
+        Making(node, inputs.tokens),
+        inputs,
+        shop.plan(node.level),
+        length,
+        serving,
+        clean=clean,
+        stale=stale,
     )
     if node.verbatim or not inputs.sources:
         revision = verbatim_revision(node, inputs, shop.plan(node.level), count=shop.counter.count)
         return _give(task, "made", replace(revision, created_at=shop.now()))
     return await _once_for_all(task)
+
+
+async def _is_flagged_below(shop: Workshop, node: Node) -> bool:
+    """Say whether a child's text is of what is there no more, so that this one's is too."""
+    return any(child.stale for child in await shop.store.nodes(shop.session_id, node.children))
 
 
 def verbatim_revision(
@@ -175,7 +189,7 @@ async def _after_failure(task: Task, unfit: UnfitError) -> Outcome:
         return Outcome("kept", node, after, attempts=tuple(task.making.ended))
     failed = status.fail(working, error=unfit.error, attempts=spent)
     if stand_in_due and task.clean and node.forced:
-        after = status.relent(working, error=unfit.error)
+        after = status.relent(working, error=unfit.error, stale=task.stale)
         return Outcome("failed", node, after, attempts=tuple(task.making.ended))
     if stand_in_due:
         draft = await _stand_in(task)
@@ -209,7 +223,7 @@ def _give(task: Task, kind: OutcomeKind, revision: Revision) -> Outcome:
     return Outcome(
         kind,
         task.node,
-        status.succeed(_working(task), revision),
+        status.succeed(_working(task), revision, stale=task.stale),
         revision,
         inputs=task.inputs.serving,
         attempts=tuple(task.making.ended),

@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 from hiermem.core.agenda import PAGE, Agenda
 from hiermem.core.plan import UpdateProgress, UpdateReport
 from hiermem.core.status import standing
-from hiermem.engine.freshening import freshen
 from hiermem.engine.generate import make
 from hiermem.engine.growing import grown, keep_growing
 from hiermem.engine.ledger import Outcome
@@ -218,8 +217,7 @@ class Work:
             if outcome.revision is not None:
                 self._shop.making.pop(outcome.revision.input_hash, None)
             await self._note(outcome, held=held)
-        kept = [outcome for outcome, held in zip(outcomes, holds, strict=True) if held]
-        for node in [*soiled, *await freshen(self._shop, kept)]:
+        for node in soiled:
             if self._agenda.soil(node) and node.level in self._totals:
                 self._totals[node.level] += 1
         self._tell()
