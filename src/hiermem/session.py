@@ -202,7 +202,7 @@ class AsyncSession:
             now=handle.clock,
             level=level,
             strategy=strategy,
-            shared=Shared(allowances=parts.allowances),
+            shared=Shared(allowances=parts.allowances, in_hand=handle.in_hand),
             **settings,
         )
 

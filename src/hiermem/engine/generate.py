@@ -22,8 +22,10 @@ from hiermem.core.assess import MOST_ANCHORS, Draft
 from hiermem.core.hashes import VERBATIM, output_hash
 from hiermem.core.inputs import Inputs, Verbatim, rebase, word_for_word
 from hiermem.core.plan import LevelPlan
+from hiermem.core.shown import noted
 from hiermem.engine.ask import ClaimLostError, Making
 from hiermem.engine.draft import Task, UnfitError, assess_answer, compose, request_for
+from hiermem.engine.inhand import Awaited
 from hiermem.engine.ledger import Outcome, OutcomeKind
 from hiermem.engine.workshop import Workshop, read_inputs, read_serving
 from hiermem.errors import SpendLimitError
@@ -109,28 +111,31 @@ async def _once_for_all(task: Task) -> Outcome:
     shop, wanted = task.shop, plan.node_hash(task.node, task.inputs, task.plan.strategy)
     if task.node.forced:
         return await _compose_or_stand_in(task, wanted)
-    while (others := shop.making.get(wanted)) is not None:
-        await asyncio.wait([others])
-        found = others.result()
+    unfit: Awaited | None = None
+    while (others := shop.shared.in_hand.get(wanted)) is not None and others is not unfit:
+        with shop.idle():
+            await asyncio.wait([others], timeout=shop.purse.time_left())
+        found = others.result() if others.done() else None
         if found is not None and plan.may_reuse(found, task.length):
             return _reuse(task, found)
-        if shop.making.get(wanted) is others:
-            break
-    before = await shop.store.reusable(wanted)
-    if before is not None and plan.may_reuse(before, task.length):
-        return _reuse(task, before)
-    mine: asyncio.Future[Revision | None] = asyncio.get_running_loop().create_future()
-    shop.making[wanted] = mine
+        unfit = others
+    # Begun before the store is asked: else two that find nothing there would both ask the model.
+    mine = shop.begin_text(wanted)
     made: Revision | None = None
+    in_hand = False
     try:
+        before = await shop.store.reusable(wanted)
+        if before is not None and plan.may_reuse(before, task.length):
+            made = before
+            return _reuse(task, before)
         outcome = await _compose_or_stand_in(task, wanted)
         if outcome.kind == "made":
-            made = outcome.revision
+            made, in_hand = outcome.revision, True
         return outcome
     finally:
         mine.set_result(made)
-        if made is None and shop.making.get(wanted) is mine:
-            del shop.making[wanted]
+        if not in_hand and shop.making.get(wanted) is mine:
+            shop.drop_text(wanted)
 
 
 def _reuse(task: Task, found: Revision) -> Outcome:
@@ -220,6 +225,13 @@ def _working(task: Task) -> Node:
 def _give(task: Task, kind: OutcomeKind, revision: Revision) -> Outcome:
     """Give the outcome that makes ``revision`` serve."""
     serving = task.serving
+    revision = noted(
+        revision,
+        task.inputs,
+        size=task.shop.config.overlap,
+        verbatim=revision.strategy == VERBATIM,
+        before=serving,
+    )
     return Outcome(
         kind,
         task.node,

@@ -25,6 +25,7 @@ from hiermem.core.needs import (
 )
 from hiermem.core.state import SessionState
 from hiermem.core.stored import config_from
+from hiermem.engine.inhand import InHand
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
@@ -52,6 +53,8 @@ class Handle:
     clock: Callable[[], datetime] = utc_now
     #: Whether ``config`` was asked for, or is only what a new session gets where none was.
     configured: bool = True
+    #: The texts that runs of this handle are making.
+    in_hand: InHand = field(default_factory=InHand)
     _key: bytes | None = None
     _warned: set[str] = field(default_factory=set)
 

@@ -114,6 +114,8 @@ class Work:
         finally:
             if self._beat is not None:
                 self._beat.cancel()
+            for wanted in list(self._shop.making):
+                self._shop.drop_text(wanted)
         return report
 
     async def _work_off(self, counts: Mapping[int, int]) -> None:
@@ -215,7 +217,7 @@ class Work:
             raise
         for outcome, held in zip(outcomes, holds, strict=True):
             if outcome.revision is not None:
-                self._shop.making.pop(outcome.revision.input_hash, None)
+                self._shop.drop_text(outcome.revision.input_hash)
             await self._note(outcome, held=held)
         for node in soiled:
             if self._agenda.soil(node) and node.level in self._totals:
