@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hiermem.core.state import OpenWindow
     from hiermem.core.trigger import CompressionTrigger
     from hiermem.core.turns import Arrival, Slice
-    from hiermem.effects import LogEvent, Spent
+    from hiermem.effects import LogEvent, Scrubbed, Spent
     from hiermem.engine.context import ContextWindowManager
     from hiermem.engine.graph import AsyncGraph
     from hiermem.engine.tree import SessionStatus, Tree
@@ -128,7 +128,7 @@ _HOMES = {
     "hiermem.core.state": ("OpenWindow",),
     "hiermem.core.trigger": ("CompressionTrigger",),
     "hiermem.core.turns": ("Arrival", "Slice"),
-    "hiermem.effects": ("LogEvent", "Spent"),
+    "hiermem.effects": ("LogEvent", "Scrubbed", "Spent"),
     "hiermem.engine.context": ("ContextWindowManager",),
     "hiermem.engine.graph": ("AsyncGraph",),
     "hiermem.engine.tree": ("SessionStatus", "Tree"),
@@ -265,6 +265,7 @@ __all__ = [
     "RunItem",
     "RunRecord",
     "RunReport",
+    "Scrubbed",
     "SemanticGraphExtractor",
     "Served",
     "Session",

@@ -77,8 +77,10 @@ class UpdatePolicy(_Policy):
     all that use one remote model object. ``session_calls``, ``session_tokens``, ``tenant_calls``
     and ``tenant_tokens`` cap what the journal of one session, or of the tenant, ever shows. With
     ``follow_strategy`` what was made in another way than the present one (another model, prompt or
-    ratio) is made anew.
+    ratio) is made anew. Numbers are numbers and switches True or False: nothing is converted.
     """
+
+    model_config = ConfigDict(strict=True)
 
     concurrency: int = Field(default=3, ge=1, le=256)
     batch_delay: float = Field(default=1.5, ge=0)

@@ -52,6 +52,7 @@ class SemanticGraphExtractor:
             store=arguments.store_of(store).tenant(check_name(tenant, what="tenant")),
             counter=arguments.counter_of(token_counter, default_counter),
             config=HierarchyConfig.by_tokens(),
+            configured=False,
             clock=arguments.function(clock, "clock"),
         )
 

@@ -24,6 +24,7 @@ from hiermem.core.plan import UpdatePlan
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.receipts import Receipt
 from hiermem.core.text import MAX_NAME, check, check_name
+from hiermem.effects import Scrubbed
 from hiermem.engine import change, journal
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.append import About
@@ -263,6 +264,7 @@ class AsyncMemory:
             max_tokens=max_tokens,
             deadline=deadline,
             poll=arguments.seconds(poll, "poll"),
+            opened=parts.opened,
         )
         parts.workers.add(worker)
         return worker
@@ -280,6 +282,14 @@ class AsyncMemory:
     async def erase_tenant(self) -> Receipt:
         """Erase everything that is kept for this tenant, its journal too; say what went."""
         return await change.erase_tenant(self._parts.opened())
+
+    async def scrub(self) -> Scrubbed:
+        """Take what was removed out of the store's bytes, where an erasure could not do it.
+
+        ``done`` says whether they are clean now, ``reason`` why not: nothing is raised because
+        somebody else has the store open. Every erasure does this by itself.
+        """
+        return await self._parts.opened().store.scrub()
 
     async def check(self) -> CheckReport:
         """Read everything that is kept for this tenant and verify the promises that it can show.

@@ -39,7 +39,7 @@ from hiermem.extractor import SemanticGraphExtractor
 from hiermem.parts import Parts
 from hiermem.protocols import RunRecord
 from hiermem.trivector import TriVector
-from hiermem.types import Content, StoredMessage, Summary
+from hiermem.types import Content, Span, StoredMessage, Summary
 
 __all__ = ["AsyncSession"]
 
@@ -202,7 +202,7 @@ class AsyncSession:
             now=handle.clock,
             level=level,
             strategy=strategy,
-            shared=Shared(allowances=parts.allowances),
+            shared=Shared(allowances=parts.allowances, in_hand=handle.in_hand),
             **settings,
         )
 
@@ -341,11 +341,14 @@ class AsyncSession:
         await forking.fork(self._handle, self._about.id, about.id, at=at, title=about.title)
         return AsyncSession(self._parts, about)
 
-    async def recompress(self, level: int, span: tuple[int, int] | None = None) -> tuple[str, ...]:
+    async def recompress(
+        self, level: int, span: tuple[int, int] | Span | None = None
+    ) -> tuple[str, ...]:
         """Ask for new texts of a level's summaries; give the ids of those that are marked.
 
-        ``span`` is a range of message indices, (start, stop): those that cover any of it; None
-        means all. The next update makes them; until then the texts that they have serve.
+        ``span`` is a range of message indices, (start, stop), or a Span: those that cover any of
+        it; None means all, an empty one none. The next update makes them; until then the texts
+        that they have serve.
         """
         arguments.whole(level, "level", least=1)
         given = None if span is None else arguments.stretch(span, "span")
@@ -398,7 +401,8 @@ class AsyncSession:
     ) -> None:
         """Say how good a summary is, from 0 to 1; the mean is in the metrics.
 
-        ``target`` is a summary, a message or an id. Raises NotFoundError where there is no such.
+        ``target`` is a summary, a message or an id. Raises NotFoundError where there is no such,
+        and for a summary of a tree that a re-pack has replaced, where its id means another now.
         """
         await feedback.give(self._handle, self._about.id, target, score=score, note=note)
 

@@ -19,6 +19,7 @@ from hiermem.core.graph import GraphEntity, Mention, Neighbour
 from hiermem.core.journal import RunReport
 from hiermem.core.plan import UpdatePlan
 from hiermem.core.receipts import Receipt
+from hiermem.effects import Scrubbed
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.graph import AsyncGraph
 from hiermem.engine.update import Strategy as UpdateStrategy
@@ -219,6 +220,10 @@ class Memory:
     def erase_tenant(self) -> Receipt:
         """Erase everything that is kept for this tenant, its journal too; say what went."""
         return self._portal.call(self._memory.erase_tenant())
+
+    def scrub(self) -> Scrubbed:
+        """Take what was removed out of the store's bytes, where an erasure could not do it."""
+        return self._portal.call(self._memory.scrub())
 
     def check(self) -> CheckReport:
         """Read everything that is kept for this tenant and verify the promises it can show."""

@@ -27,7 +27,7 @@ from hiermem.portal import Portal
 from hiermem.protocols import RunRecord
 from hiermem.session import AsyncSession
 from hiermem.trivector import TriVector
-from hiermem.types import Content, StoredMessage, Summary
+from hiermem.types import Content, Span, StoredMessage, Summary
 
 __all__ = ["Session"]
 
@@ -196,7 +196,7 @@ class Session:
         inner = self._portal.call(self._session.fork(new_id, at=at, title=title))
         return Session(self._portal, inner)
 
-    def recompress(self, level: int, span: tuple[int, int] | None = None) -> tuple[str, ...]:
+    def recompress(self, level: int, span: tuple[int, int] | Span | None = None) -> tuple[str, ...]:
         """Ask for new texts of a level's summaries; give the ids of those that are marked."""
         return self._portal.call(self._session.recompress(level, span))
 

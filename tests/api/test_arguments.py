@@ -28,6 +28,8 @@ from hiermem import (
     Memory,
     Message,
     NotFoundError,
+    Span,
+    UpdatePolicy,
     UsageError,
 )
 from hiermem.stores.memory import MemoryStore
@@ -45,11 +47,11 @@ SESSION_CALLS = {
     },
     "versions": {"index": (*NOT_A_COUNT, None, 10**30)},
     "erase": {
-        "indices": (5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30]),
+        "indices": (5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30], range(10**12)),
         "forks": ("bogus", 5, None, ["all"]),
     },
     "quarantine": {
-        "indices": (5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30]),
+        "indices": (5, None, "0", b"0", [-1], [1.5], [True], ["0"], [10**30], range(10**12)),
         "forks": ("bogus", 5, None, ["all"]),
     },
     "fork": {
@@ -59,7 +61,23 @@ SESSION_CALLS = {
     },
     "recompress": {
         "level": ("x", 0, -1, 1.5, True, None),
-        "span": (5, "01", (1,), (1, 2, 3), (2, 1), (-1, 2), ("0", "1"), (0.0, 1.0), {0: 1}),
+        "span": (
+            5,
+            "01",
+            (1,),
+            (1, 2, 3),
+            (2, 1),
+            (-1, 2),
+            ("0", "1"),
+            (0.0, 1.0),
+            {0: 1},
+            range(2),
+            bytearray(b"01"),
+            {0, 1},
+            iter((0, 1)),
+            Span(-1, 2),
+            Span(2, 1),
+        ),
     },
     "reconfigure": {"config": (5, None, {}, "tokens")},
     "update": {
@@ -247,6 +265,27 @@ async def test_what_is_no_path_is_refused(path):
         await asyncio.to_thread(Memory.open, path)
     with pytest.raises(UsageError):
         await asyncio.to_thread(lambda: Memory.open(":memory:", create="no"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in UpdatePolicy.model_fields for value in ("1", "yes", [])),
+        *((name, True) for name in UpdatePolicy.model_fields if name != "follow_strategy"),
+        ("concurrency", 2.0),
+        ("tenant_calls", 10.0),
+        ("follow_strategy", 1),
+    ],
+)
+def test_a_policy_converts_nothing(name, value):
+    """What is taken for something else is a cap that is not the one that was meant."""
+    with pytest.raises(ConfigError, match=name):
+        UpdatePolicy(**{name: value})
+
+
+def test_a_policy_takes_whole_seconds():
+    policy = UpdatePolicy(batch_delay=0, lease=5, tenant_calls=None, follow_strategy=True)
+    assert (policy.batch_delay, policy.lease) == (0, 5)
 
 
 async def test_a_worker_refuses_a_time_that_is_none():

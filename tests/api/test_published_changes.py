@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from hiermem import (
@@ -14,7 +17,9 @@ from hiermem import (
     MessageWithdrawnError,
     NotFoundError,
     Prices,
+    Scrubbed,
     SessionExistsError,
+    Span,
     UpdatePlan,
     UsageError,
 )
@@ -159,7 +164,10 @@ async def test_a_memory_that_is_closed_stops_its_workers():
     assert (worker.status.state, idle.status.state) == ("stopped", "stopped")
     with pytest.raises(MemoryClosedError):
         memory.worker()
-    for call in (memory.update_all, memory.check, memory.erase_tenant):
+    for outlived in (idle, worker):
+        with pytest.raises(MemoryClosedError):
+            await outlived.start()
+    for call in (memory.update_all, memory.check, memory.erase_tenant, memory.scrub):
         with pytest.raises(MemoryClosedError):
             await call()
 
@@ -169,6 +177,51 @@ def test_a_worker_outlived_by_nothing_is_left_quietly():
     memory = Memory(store=MemoryStore())
     with memory.worker():
         memory.close()
+
+
+def test_a_scrub_that_somebody_was_in_the_way_of_is_made_up_for(tmp_path):
+    """Broken, what an erasure could not clean stays in the file until the next erasure."""
+    path = tmp_path / "chat.db"
+    with Memory.open(path) as memory:
+        session = memory.session("s")
+        session.append(talk(12), Message.user("the code is zebra-4711"))
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("BEGIN")
+            assert other.execute("SELECT count(*) FROM messages").fetchone() == (13,)
+            assert not memory.scrub().done
+            assert "reading the file" in memory.scrub().reason
+        session.erase([12])
+        assert memory.scrub() == Scrubbed(done=True)
+        files = b"".join(each.read_bytes() for each in tmp_path.iterdir())
+        assert b"zebra-4711" not in files
+
+
+def test_a_span_is_taken_for_one():
+    with Memory(store=MemoryStore()) as memory:
+        session = memory.session("s")
+        session.append(talk(60))
+        session.update()
+        assert session.recompress(1, Span(25, 30, 3)) == ("L1.2",)
+        assert session.recompress(1, [25, 30]) == ("L1.2",)
+        assert session.recompress(1, (25, 25)) == ()
+
+
+def test_only_who_gave_a_configuration_is_told_that_another_is_in_force(caplog, tmp_path):
+    path = tmp_path / "chat.db"
+    wide = HierarchyConfig.by_tokens(target=1_000)
+    with Memory.open(path, config=wide) as memory:
+        memory.session("s").append(talk(3))
+        memory.session("s").reconfigure(HierarchyConfig.by_tokens(target=3_000))
+        assert memory.session("s").status().messages == 3
+    with Memory.open(path) as memory:
+        assert memory.session("s").status().messages == 3
+        memory.session("s").context()
+    assert not caplog.records, "nobody asked for another one, or whoever asked knows"
+    with Memory.open(path, config=wide) as memory:
+        memory.session("s").status()
+        memory.session("s").messages()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "the configuration stored with it" in told
 
 
 async def test_the_async_twin_forks_and_erases(tmp_path):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from hiermem import Memory, Message
+from hiermem import HierarchyConfig, Memory, Message
 from hiermem.cli.app import app
 
 runner = CliRunner()
@@ -50,10 +54,119 @@ def test_runs_are_listed_and_told_item_by_item(db):
     assert "there is no run 'nothing'" in run("runs", "nothing", "--db", db, code=1).stderr
 
 
+def test_an_id_is_never_broken_and_its_beginning_will_do(db, monkeypatch):
+    """An id that is cut in two by the table can be copied by nobody."""
+    with Memory.open(db) as memory:
+        memory.session("a long name of a session, " * 10).append(Message.user("Hello."))
+        memory.session("a long name of a session, " * 10).erase([0])
+        runs = memory.runs()
+    told = run("runs", "--db", db).stdout.splitlines()
+    assert [line.split()[0] for line in told[1:]] == [each.id for each in runs]
+    for columns in ("40", "80"):
+        monkeypatch.setattr("hiermem.cli.upkeep.out", _terminal(int(columns)))
+        told = run("runs", "--db", db).stdout
+        for each in runs:
+            assert each.id[:12] in told
+    monkeypatch.undo()
+    whole = run("runs", runs[0].id, "--db", db).stdout
+    assert run("runs", runs[0].id[:9], "--db", db).stdout == whole
+    monkeypatch.setattr("hiermem.engine.change.uuid.uuid4", lambda: _Named(runs[0].id[:9] + "0"))
+    run("erase", "3", "--db", db, "-s", "talk", "--yes")
+    assert "2 runs begin with" in run("runs", runs[0].id[:9], "--db", db, code=1).stderr
+
+
+class _Named:
+    def __init__(self, name):
+        self.hex = name
+
+
+def _terminal(columns):
+    def out(*, error=False, whole=False):
+        stream = sys.stderr if error else sys.stdout
+        return Console(file=stream, width=columns, force_terminal=True, color_system=None)
+
+    return out
+
+
+def test_what_came_of_an_erasure_can_be_read(db):
+    run("erase", "60", "3-5", "--db", db, "-s", "talk", "--yes")
+    told = run("runs", "--db", db, "-s", "talk").stdout
+    assert "erase, 8 messages, " in told
+    assert "summaries" in told
+    (newest, *_) = json.loads(run("runs", "--db", db, "--format", "json").stdout)
+    told = run("runs", newest["id"], "--db", db).stdout
+    assert "talk: messages 3-5, 60\n" in told
+    assert "branch: messages 3-5, 60\n" in told
+    told = run("erase", "--whole", "-s", "talk", "--db", db, "--yes").stdout
+    assert "removed: 1 session, 118 messages, " in told
+    assert "erase session, 1 session, 118 messages, " in run("runs", "--db", db).stdout
+
+
+def test_the_runs_of_a_session_that_is_not_there_are_not_none(db):
+    assert "there is no session 'tlak'" in run("runs", "-s", "tlak", "--db", db, code=1).stderr
+    run("erase", "--whole", "-s", "branch", "--db", db, "--yes")
+    assert "erase session" in run("runs", "-s", "branch", "--db", db).stdout
+
+
+def test_nothing_is_said_of_a_configuration_that_nobody_gave(tmp_path):
+    path = tmp_path / "chars.db"
+    with Memory.open(path, config=HierarchyConfig.by_chars()) as memory:
+        memory.session("s").append(Message.user("Hello."))
+    for words in (["show"], ["metrics"], ["update"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "hiermem.cli", *words, "--db", path],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "configuration" not in ran.stderr
+
+
+def test_the_file_can_be_scrubbed_again(db):
+    """Broken, whoever met a busy file has to erase something else to try again."""
+    with closing(sqlite3.connect(db)) as other:
+        other.execute("BEGIN")
+        assert other.execute("SELECT count(*) FROM messages").fetchone()[0]
+        told = run("erase", "60", "--db", db, "-s", "talk", "--yes").stdout
+        assert "hiermem erase --scrub" in told
+        told = run("erase", "--scrub", "--db", db, code=1).stdout
+        assert "may still hold" in told
+    told = run("erase", "--scrub", "--db", db).stdout
+    assert "holds nothing any more" in told
+    assert SECRET.encode() not in _bytes(db)
+    assert "leave --session out" in run("erase", "--scrub", "-s", "talk", "--db", db, code=1).stderr
+
+
+def test_a_full_re_pack_is_told_to_be_one_and_whether_its_tree_serves(db):
+    """Broken, nobody can see which of two full runs changed the tree."""
+    with Memory.open(db) as memory:
+        memory.session("talk").update(strategy="full", deadline=0.0)
+        memory.session("talk").update(strategy="full")
+        memory.session("talk").update()
+    told = run("runs", "--db", db, "-s", "talk", "--format", "json").stdout
+    found = json.loads(told)
+    details = [each["detail"] for each in found]
+    assert [detail.get("swapped") for detail in details] == [None, True, False, None]
+    assert [detail.get("strategy") for detail in details] == [None, "full", "full", None]
+    told = [run("runs", each["id"], "--db", db).stdout for each in found]
+    assert ["the new tree serves" in each for each in told] == [False, True, False, False]
+    assert ["the old tree serves still" in each for each in told] == [False, False, True, False]
+
+
 def test_metrics_are_printed_with_and_without_prices(db):
     told = run("metrics", "--db", db, "-s", "talk").stdout
     assert "61 messages" in told
+    assert "tokens not sealed yet" in told
     assert "spent" not in told
+    with Memory.open(db) as memory:
+        session = memory.session("talk")
+        for score in (0.5, 1.0):
+            session.feedback("L1.0" if score < 1 else "L1.1", score=score)
+        session.context()
+        session.context()
+    told = run("metrics", "--db", db, "-s", "talk").stdout
+    assert "feedback: mean 0.75 of 2 given" in told
+    assert "of the tokens of a context stood at the front of the one before" in told
     told = run("metrics", "--db", db, "-s", "talk", "--input-price", "2.5").stdout
     assert "a request" in told
     data = json.loads(run("metrics", "--db", db, "-s", "talk", "--format", "json").stdout)
@@ -78,7 +191,16 @@ def test_nothing_is_erased_without_leave(db):
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["3", "--whole"], ["--whole", "--everything"], ["x"], ["9-3"], ["3-"], ["-s", "talk"]],
+    [
+        [],
+        ["3", "--scrub"],
+        ["3", "--whole"],
+        ["--whole", "--everything"],
+        ["x"],
+        ["9-3"],
+        ["3-"],
+        ["-s", "talk"],
+    ],
 )
 def test_what_names_no_messages_is_refused(db, words):
     result = run("erase", *words, "--db", db, "--yes", code=1)

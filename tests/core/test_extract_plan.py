@@ -13,6 +13,7 @@ from hiermem.core.chunks import plan as parted
 from hiermem.core.extract_kept import (
     Claim,
     Kept,
+    made_from,
     read_kept,
     settled,
     way_of,
@@ -88,6 +89,8 @@ def test_what_is_kept_comes_back_and_what_is_damaged_is_none():
     kept = Kept(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3)
     assert read_kept(write_kept(kept)) == kept
     assert kept.value() == Answer(summary="x")
+    spread = Kept("{}", "s", "m", spans=((0, 3), (5, 6)))
+    assert read_kept(write_kept(spread)) == spread
     claim = Claim("run", NOW)
     assert read_kept(write_claim(claim)) == claim
     used = Kept(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3, ("a", "b"), 4)
@@ -96,6 +99,16 @@ def test_what_is_kept_comes_back_and_what_is_damaged_is_none():
                  '{"answer":"x","strategy":"s","model":"m","calls":"many"}'):  # fmt: skip
         assert read_kept(body) is None
     assert Kept('{"summary": 1}', "s", "m").value() is None
+
+
+def test_an_answer_goes_with_each_message_that_it_was_made_from_and_with_no_other():
+    """Broken, an erased message lives on in an answer, or an erasure costs the whole session."""
+    body = write_kept(Kept("{}", "s", "m", spans=((0, 3), (5, 6))))
+    assert [index for index in range(8) if made_from(body, {index})] == [0, 1, 2, 5]
+    assert made_from(body, {4, 5})
+    assert not made_from(body, {3, 4, 6})
+    for unknown in (write_kept(Kept("{}", "s", "m")), write_claim(Claim("run", NOW)), "", "{}"):
+        assert made_from(unknown, {7})
 
 
 def test_an_answer_stays_while_one_way_of_parting_has_use_for_it():

@@ -9,10 +9,12 @@ from datetime import timedelta
 import pytest
 from desk import COUNTER, START, messages
 
+from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.plan import UpdatePlan
 from hiermem.engine.append import About, append
 from hiermem.engine.batch import update_all
+from hiermem.engine.forking import fork
 from hiermem.engine.handle import Handle
 from hiermem.errors import PermanentModelError, StoreBusyError
 from hiermem.models.extractive import ExtractiveLLM
@@ -132,9 +134,9 @@ async def test_one_that_was_killed_is_seen_to_be_by_the_next():
     task = asyncio.create_task(archive.update_all(llm))
     while llm.calls < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.002)
-    # Killed: nothing of it is tidied up.
+    # Killed: nothing of it is tidied up, and the next is another process.
     archive.now += timedelta(seconds=120)
-    report = await archive.update_all()
+    report = await archive.update_all(config=archive.handle.config)
     assert report.stopped is None
     outcomes = [run.outcome for run in await archive.tenant.runs(subject="")]
     assert outcomes == ["ok", "interrupted"]
@@ -231,3 +233,82 @@ async def test_a_store_that_fails_ends_it_with_its_error_on_record():
     archive.tenant.write_nodes = real
     assert (await archive.update_all()).stopped is None
     assert not await archive.tenant.backlog()
+
+
+async def alike(archive, names="fgh"):
+    """Give an archive of one session and its forks, none of which has a text yet."""
+    await archive.fill()
+    for name in names:
+        await fork(archive.handle, "s0", name)
+    return archive
+
+
+async def test_what_several_sessions_ask_alike_is_asked_once():
+    """Broken, equal requests are in flight at the same time and each of them is paid for (P8)."""
+    archive, llm = await alike(Archive(1)), ScriptedLLM(remote=True, latency=0.005)
+    plan = await archive.update_all(llm, dry_run=True)
+    assert (plan.calls, plan.reused, plan.by_level) == (6, 18, {1: 20, 2: 4})
+    report = await archive.update_all(llm)
+    assert (report.calls, llm.calls) == (6, 6)
+    assert (report.made, report.reused, report.failed) == (6, 18, 0)
+    assert not archive.handle.in_hand
+    archive.names = ["s0", "f", "g", "h"]
+    texts = await archive.texts()
+    assert len(texts) == 24
+    assert all(text == texts["s0", node_id] for (_, node_id), text in texts.items())
+
+
+@pytest.mark.parametrize("remote", [True, False])
+async def test_updates_of_two_sessions_of_one_memory_ask_once(remote):
+    llm = ScriptedLLM(remote=remote, latency=0.005)
+    memory = AsyncMemory(
+        store=MemoryStore(),
+        llm=llm,
+        token_counter=COUNTER,
+        update_policy=UpdatePolicy(batch_delay=0),
+    )
+    await memory.session("s").append(list(messages(50)))
+    await memory.session("s").fork("f")
+    reports = await asyncio.gather(*(memory.session(name).update() for name in "sf"))
+    assert llm.calls == 6
+    assert sum(report.made for report in reports) == 6
+    assert sum(report.reused for report in reports) == 6
+    await memory.close()
+
+
+async def test_a_session_asks_for_itself_where_nothing_came_of_anothers_request():
+    """Broken, one that waits for an answer gets none, or fails with the one that asked."""
+    archive = await alike(Archive(1, retries=0))
+    llm = FaultyLLM(ScriptedLLM(remote=True, latency=0.005), ["empty"] * 3)
+    report = await archive.update_all(llm)
+    assert report.failed <= 3
+    await archive.update_all(llm)
+    assert llm.calls - sum(llm.failed.values()) == 6
+    assert not archive.handle.in_hand
+
+
+async def test_a_cancelled_run_leaves_nothing_that_others_wait_for():
+    archive, llm = await alike(Archive(1)), ScriptedLLM(remote=True, latency=0.05)
+    task = asyncio.create_task(archive.update_all(llm))
+    while llm.in_flight < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not archive.handle.in_hand
+    report = await archive.update_all(ScriptedLLM(remote=True))
+    assert (report.failed, report.made + report.reused) == (0, 24)
+
+
+async def test_one_that_waits_for_anothers_request_keeps_to_its_deadline():
+    archive = await alike(Archive(1), names="f")
+    never = asyncio.create_task(
+        archive.update_all(FaultyLLM(ScriptedLLM(remote=True), ["never"] * 3))
+    )
+    while len(archive.handle.in_hand) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+    report = await archive.update_all(ScriptedLLM(remote=True), deadline=0.1)
+    assert report.stopped == "deadline"
+    never.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await never

@@ -578,6 +578,32 @@ async def test_appending_asks_again_for_the_last_chunk_alone(store):
     assert {r.key for r in records} == {c.input_hash for c in second.chunks}
 
 
+@pytest.mark.parametrize("how", ["erase", "quarantine", "edit"])
+async def test_a_changed_message_costs_its_own_chunk_and_no_other(store, how):
+    """Broken, one erasure makes the next extraction pay for the whole session again."""
+    llm = scripted()
+    session = await said(store, llm, talk(12))
+    first = await session.extract(options(180))
+    assert len(first.chunks) == 6
+    (theirs,) = [c for c in first.chunks if c.span.start <= 9 < c.span.stop]
+    if how == "edit":
+        await session.edit(9, "@person/Bob " + "other " * 29)
+    else:
+        receipt = await getattr(session, how)([9])
+        records = await store.tenant("default").records("chunk", scope="s")
+        left = {c.input_hash for c in first.chunks} - {theirs.input_hash}
+        assert {r.key for r in records} == left
+        assert not any("w4x3 " in r.body for r in records)
+        assert receipt.removed["records"] > 1, "what was made of all of them went too"
+    before = len(llm.requests)
+    second = await session.extract(options(180))
+    asked = [r for r in llm.requests[before:] if r.task == "extract"]
+    assert len(asked) == 1
+    assert {source.index for source in asked[0].inputs} <= set(range(8, 12))
+    assert [c.status for c in second.chunks].count("reused") == 5
+    assert await session.tri_vector() == second.tri_vector
+
+
 async def test_another_model_or_prompt_is_another_answer(store):
     session = await said(store, scripted(), talk(3))
     assert (await session.extract(options())).calls == 1

@@ -17,8 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Place, drawn, happen, logs, opened
 
+from hiermem.config import ExtractionOptions
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Message, TextPart, ToolCall
+
+#: Parts a session for its extraction, so that some chunks hold what is erased and others do not.
+SMALL = ExtractionOptions(safe_processing_tokens=2_100, output_tokens=256, oversized="slice")
 
 
 class Living:
@@ -95,7 +99,7 @@ class Living:
             # Half of a re-pack stays beside the tree that serves.
             await session.update(strategy="full", max_calls=self.luck.choice([0, 2, None]))
         elif what == "extract" and self.luck.random() < 0.3:
-            await session.extract()
+            await session.extract(self.luck.choice([None, SMALL]))
 
     async def erase(self):
         """Take messages back everywhere; their canaries must be nowhere then."""

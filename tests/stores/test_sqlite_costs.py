@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 
+from hiermem import AsyncMemory
 from hiermem.effects import Block, Rewrite
 from hiermem.stores.sqlite import SQLiteStore, files, reads, tree_reads
 from hiermem.testing.samples import node, stored, write
@@ -98,3 +99,41 @@ async def test_a_rewrite_costs_the_same_in_a_long_session(tmp_path):
         await store.close()
         counts.append(counted)
     assert counts[1] <= 1.5 * counts[0] + 2
+
+
+async def test_an_edit_its_update_and_a_recompress_cost_what_they_touch(tmp_path, monkeypatch):
+    """P6: eight times the session, and SQLite does not twice the work for one changed message."""
+    counted = 0
+
+    def count():
+        nonlocal counted
+        counted += 1
+        return 0
+
+    def watched(*args, **settings):
+        connection = connect(*args, **settings)
+        connection.set_progress_handler(count, 50)
+        return connection
+
+    connect = files.connect
+    monkeypatch.setattr(files, "connect", watched)
+    found = []
+    for size in (500, 4_000):
+        memory = await AsyncMemory.open(tmp_path / f"{size}.db")
+        session = memory.session("s")
+        said = [Message("assistant" if n % 2 else "user", f"Word {n}.") for n in range(size)]
+        await session.append(said)
+        await session.update()
+        works = []
+        for work in (
+            lambda s=session, n=size // 2: s.edit(n, "Another.", on_edit="rebuild"),
+            session.update,
+            lambda s=session: s.recompress(1, (0, 2)),
+        ):
+            counted = 0
+            await work()
+            works.append(counted)
+        found.append(works)
+        await memory.close()
+    small, large = found
+    assert all(most <= 2 * least + 20 for least, most in zip(small, large, strict=True)), found

@@ -7,6 +7,7 @@ is in ASCII, so that nothing in it can move a cursor.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -15,12 +16,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hiermem import CheckReport, Metrics, Receipt, RunRecord, RunReport
+from hiermem import CheckReport, Metrics, Receipt, RunRecord, RunReport, Scrubbed
 from hiermem.cli.screen import clean, out, plural, share
 
 __all__ = [
     "all_runs", "as_json", "metrics_data", "metrics_table", "one_run", "print_check",
-    "print_receipt",
+    "print_receipt", "print_scrubbed", "short",
 ]  # fmt: skip
 
 #: What a receipt counts, one and many.
@@ -35,16 +36,20 @@ _FORMS = {
 }
 #: More findings than this are left to the JSON.
 _FINDINGS = 50
+#: So much of a run's id is shown in a terminal, or more where it takes more to tell them apart.
+_SHORT = 12
 
 
-def all_runs(found: list[RunRecord]) -> Table:
-    """Draw runs as a table, one a row."""
+def all_runs(found: list[RunRecord], *, ids: int | None = None) -> Table:
+    """Draw runs as a table, one a row; an id is never broken, so that it can be used."""
     table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for name in ("run", "kind", "of", "began", "outcome", "what came of it"):
+    longest = max((len(each.id[:ids]) for each in found), default=0)
+    table.add_column("run", no_wrap=True, min_width=longest)
+    for name in ("kind", "of", "began", "outcome", "what came of it"):
         table.add_column(name, overflow="fold")
     for each in found:
         table.add_row(
-            each.id,
+            clean(each.id[:ids]),
             each.kind,
             clean(each.subject),
             _moment(each.started_at),
@@ -54,8 +59,18 @@ def all_runs(found: list[RunRecord]) -> Table:
     return table
 
 
+def short(found: list[RunRecord]) -> int:
+    """Give how much of an id tells these runs apart, and is easily typed."""
+    length = _SHORT
+    while len({each.id[:length] for each in found}) < len(found):
+        length += 1
+    return length
+
+
 def _told(run: RunRecord) -> str:
     """Say in a few words what a run's record holds."""
+    if run.kind == "erasure":
+        return ", ".join([_deed(run), *_counts(run.detail.get("removed"))])
     words = ("made", "reused", "degraded", "failed", "calls", "unknown")
     told = [f"{run.detail[word]:,} {word}" for word in words if _counted(run.detail.get(word))]
     tokens = [run.detail.get(name, 0) for name in ("tokens_in", "tokens_out")]
@@ -64,7 +79,50 @@ def _told(run: RunRecord) -> str:
     told += [
         str(run.detail[n]) for n in ("stopped", "reason") if isinstance(run.detail.get(n), str)
     ]
+    if isinstance(swapped := run.detail.get("swapped"), bool):
+        told.append("the new tree serves" if swapped else "the old tree serves still")
     return ", ".join(told)
+
+
+def _deed(run: RunRecord) -> str:
+    deed = run.detail.get("kind")
+    return str(deed).replace("_", " ") if isinstance(deed, str) else run.kind
+
+
+def _counts(removed: Any) -> list[str]:
+    """Write what an erasure removed: each count with its noun."""
+    if not isinstance(removed, Mapping):
+        return []
+    found: Mapping[Any, Any] = removed
+    return [
+        plural(found[name], *_FORMS.get(name, (str(name),)))
+        for name in dict.fromkeys((*_FORMS, *found))
+        if _counted(found.get(name))
+    ]
+
+
+def _places(run: RunRecord) -> list[str]:
+    """Say of an erasure which messages of which sessions went."""
+    sessions = run.detail.get("sessions")
+    if run.kind != "erasure" or not isinstance(sessions, Mapping):
+        return []
+    found: Mapping[Any, Any] = sessions
+    return [
+        f"{name}: {'messages' if len(at) > 1 else 'message'} {_stretches(at)}"
+        for name, at in found.items()
+        if isinstance(at, list) and at and all(_whole(index) for index in at)
+    ]
+
+
+def _stretches(indices: list[int]) -> str:
+    """Write indices as one would name them: ``3-5, 60``."""
+    found: list[list[int]] = []
+    for index in sorted(indices):
+        if found and index == found[-1][1] + 1:
+            found[-1][1] = index
+        else:
+            found.append([index, index])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in found)
 
 
 def one_run(report: RunReport) -> RenderableType:
@@ -77,6 +135,7 @@ def one_run(report: RunReport) -> RenderableType:
     ]
     if told := _told(record):
         lines.append(clean(told))
+    lines += map(clean, _places(record))
     if report.queue is not None:
         dirty = "" if report.dirty_share is None else f", {report.dirty_share:.0%} out of date"
         lines.append(f"{report.queue:,} waited when it began{dirty}")
@@ -86,7 +145,11 @@ def one_run(report: RunReport) -> RenderableType:
         return Text("\n".join(lines))
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     for name in ("item", "state", "calls", "in", "out", "s", "why again"):
-        table.add_column(name, justify="right" if name in ("calls", "in", "out", "s") else "left")
+        table.add_column(
+            name,
+            justify="right" if name in ("calls", "in", "out", "s") else "left",
+            no_wrap=name == "item",
+        )
     for item in report.items:
         table.add_row(
             clean(item.id),
@@ -136,7 +199,7 @@ def metrics_table(found: Metrics) -> RenderableType:
     fewer = f"{found.tokens_saved:,} fewer ({_percent(found.compression)})"
     calls = f"{plural(spent.calls, 'call')}, {spent.tokens_in:,} tokens in"
     lines = [
-        f"{size}; {found.open_tokens:,} of them not sealed yet",
+        f"{size}; {plural(found.open_tokens, 'token')} not sealed yet",
         f"summaries stand for the rest in {found.cover_tokens:,} tokens, {fewer}",
         f"{calls}, {spent.tokens_out:,} out{unknown}",
     ]
@@ -145,9 +208,11 @@ def metrics_table(found: Metrics) -> RenderableType:
     if found.summary_quality_score is not None:
         lines.append(f"anchors kept {_percent(found.summary_quality_score)}")
     if found.feedback.mean is not None:
-        lines.append(f"feedback {found.feedback.mean:.2f} of {found.feedback.count:,}")
+        given = f"of {found.feedback.count:,} given"
+        lines.append(f"feedback: mean {found.feedback.mean:.2f} {given}")
     if found.prefix_reuse is not None:
-        lines.append(f"{_percent(found.prefix_reuse)} of the contexts stood in the one before")
+        reused = _percent(found.prefix_reuse)
+        lines.append(f"{reused} of the tokens of a context stood at the front of the one before it")
     if found.queue or found.dirty_share:
         lines.append(f"{found.queue:,} to be made, {found.dirty_share:.0%} out of date")
     return Group(Text("\n".join(lines)), Text(), table)
@@ -164,12 +229,7 @@ def print_receipt(receipt: Receipt) -> None:
     lines = [f"{done}: {what}"]
     if receipt.already:
         lines.append(f"{plural(len(receipt.already), 'message')} had gone before")
-    gone = [
-        plural(count, *_FORMS.get(name, (name,)))
-        for name, count in receipt.removed.items()
-        if count
-    ]
-    if gone:
+    if gone := _counts(receipt.removed):
         lines.append(f"removed: {', '.join(gone)}")
     for title, names in (
         ("reached the forks", receipt.forks_reached),
@@ -185,8 +245,20 @@ def print_receipt(receipt: Receipt) -> None:
         lines.append("the file holds none of it any more")
     elif receipt.scrub_reason:
         lines.append(f"the file may still hold bytes of it: {clean(receipt.scrub_reason)}")
+        if receipt.kind != "quarantine":
+            lines.append("hiermem erase --scrub does the same")
     if receipt.run_id:
         lines.append(f"run {receipt.run_id}")
+    out().print("\n".join(lines), soft_wrap=True)
+
+
+def print_scrubbed(found: Scrubbed) -> None:
+    """Print whether the file's bytes are clean, and why not."""
+    lines = ["the file holds nothing any more of what was erased"]
+    if not found.done:
+        lines = [f"the file may still hold bytes of what was erased: {clean(found.reason)}"]
+    if found.removed:
+        lines.append(f"removed: {plural(len(found.removed), 'backup')}")
     out().print("\n".join(lines), soft_wrap=True)
 
 

@@ -30,6 +30,8 @@ __all__ = [
     "trouble",
 ]
 
+#: Columns of a line that is never to be wrapped.
+_ENDLESS = 10_000
 _BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 
 
@@ -91,12 +93,15 @@ def share(part: float, whole: float) -> str:
     return f"{percent} %"
 
 
-def out(*, error: bool = False) -> Console:
-    """Make a console for standard output or error as it is now; 100 columns where it is a file."""
+def out(*, error: bool = False, whole: bool = False) -> Console:
+    """Make a console for standard output or error as it is now; 100 columns where it is a file.
+
+    ``whole`` gives a file lines as long as they come, for a program to take apart.
+    """
     stream = sys.stderr if error else sys.stdout
     return Console(
         file=stream,
-        width=None if stream.isatty() else 100,
+        width=None if stream.isatty() else _ENDLESS if whole else 100,
         highlight=False,
         markup=False,
         emoji=False,

@@ -14,7 +14,15 @@ from typing import Annotated
 
 import typer
 
-from hiermem import CheckReport, Memory, Prices, UsageError
+from hiermem import (
+    CheckReport,
+    Memory,
+    NotFoundError,
+    Prices,
+    RunRecord,
+    RunReport,
+    UsageError,
+)
 from hiermem.cli.ledgers import (
     all_runs,
     as_json,
@@ -23,6 +31,8 @@ from hiermem.cli.ledgers import (
     one_run,
     print_check,
     print_receipt,
+    print_scrubbed,
+    short,
 )
 from hiermem.cli.opening import DB, Db, SessionId, Tenant, chosen, existing
 from hiermem.cli.screen import clean, out, plural, trouble
@@ -51,6 +61,8 @@ Form = Annotated[Shape, typer.Option("--format", help="For a reader, or all of i
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 #: More messages than this are not named one by one.
 _MOST = 1_000_000
+#: All the runs there are.
+_ALL = 2**31 - 1
 
 
 # ---------------------------------------------------------------------------------------------
@@ -59,7 +71,9 @@ _MOST = 1_000_000
 
 @app.command()
 def runs(
-    run: Annotated[str | None, typer.Argument(help="Show this run item by item.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(help="Show this run item by item; the start of its id will do.")
+    ] = None,
     *,
     db: Db = DB,
     session: Annotated[
@@ -72,19 +86,43 @@ def runs(
     """List what was done: updates, extractions, erasures; or show one of them item by item."""
     with trouble(), existing(db, tenant) as memory:
         if run is not None:
-            report = memory.run(run)
+            report = _run_of(memory, run)
             if form is Shape.json:
                 typer.echo(as_json(report))
             else:
-                out().print(one_run(report))
+                out(whole=True).print(one_run(report))
             return
-        found = memory.session(session).runs(limit=limit) if session else memory.runs(limit=limit)
+        found = _runs_of(memory, session, limit)
         if form is Shape.json:
             typer.echo(as_json([asdict(each) for each in found]))
         elif found:
-            out().print(all_runs(found))
+            console = out(whole=True)
+            console.print(all_runs(found, ids=short(found) if console.is_terminal else None))
         else:
             out().print("no runs yet")
+
+
+def _runs_of(memory: Memory, session: str | None, limit: int) -> list[RunRecord]:
+    """List runs; where there are none of a session that does not exist, it is a wrong name."""
+    if session is None:
+        return memory.runs(limit=limit)
+    found = memory.session(session).runs(limit=limit)
+    if not found and all(record.id != session for record in memory.sessions()):
+        raise NotFoundError(f"there is no session {session!r}")
+    return found
+
+
+def _run_of(memory: Memory, name: str) -> RunReport:
+    """Give the run of that id, or the only one whose id begins so."""
+    try:
+        return memory.run(name)
+    except NotFoundError:
+        fitting = [each.id for each in memory.runs(limit=_ALL) if each.id.startswith(name)]
+        if not fitting:
+            raise
+    if len(fitting) > 1:
+        raise UsageError(f"{len(fitting):,} runs begin with {name!r}; give more of the id")
+    return memory.run(fitting[0])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -145,12 +183,21 @@ def erase(
     quarantine: Annotated[
         bool, typer.Option("--quarantine", help="Keep the messages, make everything without them.")
     ] = False,
+    scrub: Annotated[
+        bool,
+        typer.Option("--scrub", help="Only clean the file's bytes of what was erased before."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Take messages back, out of everything that was made from them. There is no way back."""
     with trouble(), existing(db, tenant) as memory:
-        if sum((bool(messages), whole, everything)) != 1:
-            raise UsageError("name the messages, or say --whole or --everything; one of the three")
+        if sum((bool(messages), whole, everything, scrub)) != 1:
+            raise UsageError(
+                "name the messages, or say --whole, --everything or --scrub; one of them"
+            )
+        if scrub:
+            _scrub(memory, session)
+            return
         if quarantine and not messages:
             raise UsageError("--quarantine goes with messages")
         if everything:
@@ -171,6 +218,16 @@ def erase(
         _ask(f"{word} {plural(len(indices), 'message')} of session {name!r}?", yes=yes)
         act = target.quarantine if quarantine else target.erase
         print_receipt(act(indices, forks=forks.value))
+
+
+def _scrub(memory: Memory, session: str | None) -> None:
+    """Clean the file's bytes; exit code 1 where that could not be done."""
+    if session is not None:
+        raise UsageError("--scrub is of the whole file; leave --session out")
+    found = memory.scrub()
+    print_scrubbed(found)
+    if not found.done:
+        raise typer.Exit(1)
 
 
 def _indices(words: list[str]) -> list[int]:

@@ -8,9 +8,9 @@ no slices; all else is weighed and cut by the rules of an append.
 from __future__ import annotations
 
 from hiermem.config import HierarchyConfig
-from hiermem.core import measure
+from hiermem.core.oversize import cut
 from hiermem.core.shifts import Scales
-from hiermem.core.turns import Arrival, Slice, call_mark
+from hiermem.core.turns import Arrival, call_mark
 from hiermem.types import StoredMessage
 
 __all__ = ["arrival"]
@@ -20,26 +20,15 @@ def arrival(
     stored: StoredMessage, config: HierarchyConfig, scales: Scales
 ) -> tuple[Arrival, tuple[int, ...]]:
     """Give what the fold of a re-pack looks at, and the offsets at which the message is cut."""
-    message, unit = stored.message, config.unit
+    message = stored.message
     (whole,) = scales.weigh(stored)
-    points: tuple[int, ...] = ()
-    slices: tuple[Slice, ...] = ()
-    if stored.state == "live" and config.enabled and whole.size(unit) > config.hard_limit:
-        points = measure.slice_points(
-            message, unit=unit, target=config.target, counter=scales.counter, echoes=stored.echoes
-        )
-        sizes = measure.slice_sizes(
-            message, points, unit=unit, counter=scales.counter, echoes=stored.echoes
-        )
-        slices = tuple(
-            Slice(begin, end, size, tokens)
-            for begin, end, (size, tokens) in zip((0, *points), (*points, None), sizes, strict=True)
-        )
+    size = whole.size(config.unit)
+    points, slices = cut(message, size, config, counter=scales.counter, echoes=stored.echoes)
     arrived = Arrival(
         index=stored.index,
         thread=message.thread,
         role=message.role,
-        size=whole.size(unit),
+        size=size,
         tokens=whole.tokens,
         at=stored.created_at,
         calls=tuple(call_mark(call.id) for call in message.tool_calls),

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from hiermem.core.text import MAX_CONTENT, check, check_json, check_name
 from hiermem.errors import UsageError
 from hiermem.protocols import Store, TokenCounter
+from hiermem.types import Span
 
 __all__ = [
     "caps",
@@ -69,13 +70,17 @@ def share(value: Any, what: str) -> float:
 
 
 def stretch(value: Any, what: str) -> tuple[int, int]:
-    """Give a half-open range of whole numbers, (start, stop)."""
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        raise UsageError(f"{what} is {type(value).__name__}; it must be (start, stop)")
-    if len(value) != 2:
-        raise UsageError(f"{what} has {len(value)} numbers; it must be (start, stop)")
-    start = whole(value[0], f"the start of {what}")
-    return start, whole(value[1], f"the stop of {what}", least=start)
+    """Give a half-open range of message indices, (start, stop), from a pair of them or a Span."""
+    if isinstance(value, Span):
+        value = (value.start, value.stop)
+    # Not any sequence: range(3, 9) is one of six numbers, and a pair where it has two.
+    if not isinstance(value, (tuple, list)):
+        raise UsageError(f"{what} is {type(value).__name__}; it must be (start, stop), or a Span")
+    pair: Sequence[Any] = value
+    if len(pair) != 2:
+        raise UsageError(f"{what} has {len(pair)} numbers; it must be (start, stop)")
+    start = whole(pair[0], f"the start of {what}")
+    return start, whole(pair[1], f"the stop of {what}", least=start)
 
 
 def caps(*, max_calls: Any, max_tokens: Any, deadline: Any) -> None:

@@ -28,8 +28,8 @@ from hiermem.types import Node, Position, Revision, StoredMessage
 
 __all__ = [
     "CHECKED", "NOT_SHOWN", "CheckReport", "Finding", "Told", "of_inputs", "of_key", "of_level",
-    "of_log", "of_message", "of_parents", "of_revision", "of_roots", "of_threads", "of_versions",
-    "of_view",
+    "of_log", "of_message", "of_parents", "of_revision", "of_roots", "of_text", "of_threads",
+    "of_versions", "of_view",
 ]  # fmt: skip
 
 #: The promises that a check verifies, with what it looks at.
@@ -40,7 +40,8 @@ CHECKED: Final[Mapping[str, str]] = {
     "P5": "windows and groups are those that the log explains",
     "P7": "what serves is a text: not empty, counted, and the one that its hash names",
     "P8": "no summary is larger than what it was made from",
-    "P11": "nothing is left of what was erased, or made from what was erased or quarantined",
+    "P11": "tombstones are empty and have no earlier version; no summary that serves and is not "
+    "marked was made from what was erased or quarantined",
     "P12": "everything read through this tenant's handle belongs to a session of this tenant",
     "P13": "stored views stand on the tree that serves, and their fences verify",
     "dirt": "each text that is not marked was made from what its inputs say now",
@@ -308,18 +309,23 @@ def of_log(nodes: Mapping[str, Node], explained: Mapping[str, Node], *, same: bo
 # Texts
 
 
-def of_revision(
-    node: Node, revision: Revision | None, *, count: Count | None, gone: Callable[[int], bool]
-) -> Told:
-    """Check what a node says; ``gone`` tells what was erased or quarantined."""
+def of_revision(node: Node, revision: Revision | None) -> Told:
+    """Check that what serves is there, and that the node is marked as its text is."""
     if revision is None:
         if node.revision:
             yield "P7", node.id, f"its revision {node.revision} is missing"
         elif node.status == "active":
             yield "P7", node.id, "it is active and says nothing"
         return
+    if revision.degraded != node.degraded:
+        yield "P7", node.id, "it is not marked as its text is: degraded"
+
+
+def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bool]) -> Told:
+    """Check what a node says by itself; ``gone`` tells what was erased or quarantined."""
+    where = revision.node_id
     if count is not None and revision.tokens != count(revision.text):
-        yield "P7", node.id, "its text has another number of tokens than is on record"
+        yield "P7", where, "its text has another number of tokens than is on record"
     made = output_hash(
         text=revision.text,
         anchors=revision.anchors,
@@ -327,16 +333,14 @@ def of_revision(
         entities=revision.entities,
     )
     if revision.output_hash != made:
-        yield "P7", node.id, "its text is not the one that its hash names"
-    if revision.degraded != node.degraded:
-        yield "P7", node.id, "it is not marked as its text is: degraded"
+        yield "P7", where, "its text is not the one that its hash names"
     try:
         kept = units.unpack(revision.provenance, revision.text)
     except StoreCorruptError:
-        yield "P7", node.id, "its provenance does not belong to its text"
+        yield "P7", where, "its provenance does not belong to its text"
         return
     if any(unit.index is not None and gone(unit.index) for unit in kept):
-        yield "P11", node.id, "it quotes a message that was erased or quarantined"
+        yield "P11", where, "it quotes a message that was erased or quarantined"
 
 
 def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken: bool) -> Told:

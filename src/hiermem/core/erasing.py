@@ -11,15 +11,16 @@ been otherwise once.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.core.change import known_session, message_at
+from hiermem.core.extract_kept import made_from
 from hiermem.core.lineage import Family
 from hiermem.core.measure import speaker
-from hiermem.core.needs import Need, NeedEvents, NeedRecords, NeedViews, inside
+from hiermem.core.needs import Need, NeedEvents, NeedLevel, NeedRecords, NeedViews, inside
 from hiermem.core.places import said
 from hiermem.core.receipts import Receipt
 from hiermem.core.ripple import Rippled
@@ -35,17 +36,21 @@ from hiermem.effects import (
     RunRecord,
     ViewRecord,
 )
-from hiermem.types import Message, SessionRecord, StoredMessage
+from hiermem.types import Message, Node, SessionRecord, StoredMessage
 
 __all__ = ["DERIVED", "Forks", "erase", "erase_session", "tombstone"]
 
-#: The kinds of record that are made from messages.
-DERIVED: Final = ("chunk", "entity", "feedback", "join", "trivector")
+#: The kind of record that says which messages it was made from: a chunk's answer.
+CHUNK: Final = "chunk"
+#: The kinds of record that are made from messages. The others are made of all of a session.
+DERIVED: Final = (CHUNK, "entity", "feedback", "join", "trivector")
 #: The hash of every message that was erased.
 ERASED: Final = "erased"
 #: Whether the sessions that share a message are reached too, or keep it and are named.
 Forks: TypeAlias = Literal["all", "keep"]
 Kind: TypeAlias = Literal["erase", "quarantine"]
+#: Summaries counted together.
+_PAGE: Final = 512
 Step: TypeAlias = Generator[tuple[str, Need], Any, SessionRecord]
 
 
@@ -139,16 +144,13 @@ def erase_session(
     kept = tuple(one for one in family.reach if one != session_id) if forks == "keep" else ()
     if record.forked_from is not None and record.forked_at:
         kept = (record.forked_from, *kept)
-    removed = dict(work.receipt().removed)
-    removed["sessions"] = 1
-    removed["messages"] = removed.get("messages", 0) + record.messages
+    yield from work.count_all(record)
     receipt = replace(
         work.receipt(),
         kind="erase_session",
         session_id=session_id,
         forks_reached=tuple(work.done),
         kept_in=kept,
-        removed=removed,
         run_id=run_id,
     )
     run = _run(run_id, session_id, now, "erase_session", work)
@@ -214,10 +216,11 @@ class _Withdrawal:
             rippled = yield from inside(record.id, trunk.shake("forget", self.now))
             struck.append((trunk, rippled))
         views: Sequence[ViewRecord] = yield record.id, NeedViews()
+        struck_at = {stored.index for stored in live}
         derived: list[tuple[str, str]] = []
         for kind in DERIVED:
             found: Sequence[Record] = yield record.id, NeedRecords(kind)
-            derived += [(kind, each.key) for each in found]
+            derived += [(kind, each.key) for each in found if _made_from(each, struck_at)]
         event = LogEvent(self.kind, record.messages, self.now, told(reached).to_json())
         after, changes = changes_of(
             record,
@@ -231,7 +234,9 @@ class _Withdrawal:
         self.changes += [(record.id, each) for each in changes]
         done = tuple(stored.index for stored in live)
         self.done[record.id] = done
-        self.remake[record.id] = struck[0][1].gone
+        # Also those that had no text yet: they wait for one, and so does all that is above.
+        if struck[0][1].forget:
+            self.remake[record.id] = struck[0][1].forget
         versions = sum(before.edits.get(index, 0) for index in done)
         self._count("messages", len(done))
         self._count("versions", versions if self.kind == "erase" else 0)
@@ -239,14 +244,32 @@ class _Withdrawal:
         self._count("views", len(views))
         self._count("records", len(derived))
 
+    def count_all(self, record: SessionRecord) -> Generator[tuple[str, Need], Any, None]:
+        """Count all that is kept of a session, which goes as a whole."""
+        self._count("sessions", 1)
+        self._count("messages", record.messages)
+        events: Sequence[LogEvent] = yield record.id, NeedEvents()
+        for index, edits in _Before.of(events).edits.items():
+            stored = yield from message_at(record, index)
+            self._count("versions", edits if stored.state != "erased" else 0)
+        for trunk in trunks(record):
+            for level in range(1, len(trunk.state.ordinals) + 1):
+                count = trunk.state.next_ordinal(level)
+                for first in range(0, count, _PAGE):
+                    stop = min(count, first + _PAGE)
+                    page: list[Node] = yield record.id, NeedLevel(level, first, stop, trunk.tree)
+                    self._count("summaries", sum(node.revision > 0 for node in page))
+        views: Sequence[ViewRecord] = yield record.id, NeedViews()
+        self._count("views", len(views))
+        for kind in DERIVED:
+            found: Sequence[Record] = yield record.id, NeedRecords(kind)
+            self._count("records", len(found))
+
     def _strike(
         self, record: SessionRecord, trunk: Trunk, stored: StoredMessage, before: _Before
     ) -> Generator[tuple[str, Need], Any, None]:
         """Let a message weigh nothing in one tree; its slices keep their windows."""
-        overlap = max(trunk.config.overlap, before.overlap)
-        place = yield from inside(
-            record.id, trunk.look(stored, overlap=overlap, least=before.least)
-        )
+        place = yield from inside(record.id, trunk.look(stored, ever=True))
         calls, result_of = marks_of(stored.message) if self.kind == "erase" else ((), None)
         scales = self.scales
         weigh = scales.weigh if record.counter == scales.counter.name else scales.rough
@@ -268,6 +291,11 @@ class _Withdrawal:
     def _count(self, what: str, number: int) -> None:
         if number:
             self.removed[what] = self.removed.get(what, 0) + number
+
+
+def _made_from(record: Record, indices: Collection[int]) -> bool:
+    """Say whether a derived record goes with these messages; only a chunk's may stay."""
+    return record.kind != CHUNK or made_from(record.body, indices)
 
 
 @dataclass(frozen=True, slots=True)

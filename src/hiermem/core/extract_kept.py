@@ -2,7 +2,8 @@
 
 An answer is kept under the hash of what it was made from. How a session is parted is no part of
 that hash: a chunk that two ways of parting share is paid for once. So each answer names the ways
-that use it, and is deleted when the last one has no use for it any more.
+that use it, and is deleted when the last one has no use for it any more. It names the messages that
+it was made from too, so that an erasure of one of them takes it and leaves the others.
 
 The one rule: what reads back is what was written, or nothing; a damaged record is an answer that
 was never given. Reading and writing the store is the engine's.
@@ -11,6 +12,7 @@ was never given. Reading and writing the store is the engine's.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -19,7 +21,9 @@ from pydantic import ValidationError
 
 from hiermem.trivector import Answer
 
-__all__ = ["Claim", "Kept", "read_kept", "settled", "way_of", "write_claim", "write_kept"]
+__all__ = [
+    "Claim", "Kept", "made_from", "read_kept", "settled", "way_of", "write_claim", "write_kept",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class Kept:
 
     ``answer`` is an Answer's JSON, or the text of a summary made of several; ``ways`` are the ways
     of parting that use it; ``dropped`` counts items of the model's text that could not be used.
+    ``spans`` are the half-open ranges of messages that a chunk's answer was made from; () where
+    that is not known, as of a summary made of several.
     """
 
     answer: str
@@ -50,6 +56,7 @@ class Kept:
     tokens_out: int = 0
     ways: tuple[str, ...] = ()
     dropped: int = 0
+    spans: tuple[tuple[int, int], ...] = ()
 
     def value(self) -> Answer | None:
         """Read the answer; None where the record was damaged."""
@@ -82,6 +89,17 @@ def settled(kept: Kept, *, way: str, used: bool) -> Kept | None:
         return kept
     others = tuple(each for each in kept.ways if each != way)
     return replace(kept, ways=others) if others else None
+
+
+def made_from(body: str, indices: Collection[int]) -> bool:
+    """Say whether a record's answer may have been made from one of the messages.
+
+    What does not say what it was made from (a claim, a damaged record) may have been.
+    """
+    found = read_kept(body)
+    if not isinstance(found, Kept) or not found.spans:
+        return True
+    return any(start <= index < stop for start, stop in found.spans for index in indices)
 
 
 def write_claim(claim: Claim) -> str:
@@ -118,4 +136,5 @@ def _kept(found: dict[str, Any]) -> Kept:
         int(found["tokens_out"]),
         tuple(map(str, found["ways"])),
         int(found["dropped"]),
+        tuple((int(start), int(stop)) for start, stop in found["spans"]),
     )

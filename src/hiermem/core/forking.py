@@ -1,9 +1,10 @@
 """Decides a fork: a session that shares another one's first messages, its windows and its texts.
 
 Its log is the other's as far as it concerns those messages, its tree what replaying that log gives.
-Texts of nodes that come out equal, and say what their inputs say now, are taken along, so that
-nothing sealed before the fork is paid for again. The one rule: what was prepared from the log is
-compared, inside the transaction, with the log as it is then; where they differ, nothing is written.
+Texts of nodes that come out equal are taken along, with the mark where they say something old, so
+that nothing sealed before the fork is paid for again. The one rule: what was prepared from the log
+is compared, inside the transaction, with the log as it is then; where they differ, nothing is
+written.
 """
 
 from __future__ import annotations
@@ -92,20 +93,25 @@ def prepare(
 def _with_texts(
     nodes: Iterable[Node], theirs: Mapping[str, Node]
 ) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
-    """Give the nodes as they are in the fork, and the revisions to take along."""
+    """Give the nodes as they are in the fork, and the revisions to take along.
+
+    What waits to be made anew, or only says something old, does so in the fork as well; a text that
+    was asked for once more, for its own sake, was not asked for there. A parent says what its
+    children's texts said, so it is taken along only where all of those are.
+    """
     found: list[Node] = []
-    revisions: list[tuple[str, int]] = []
-    alike: set[str] = set()
+    taken: dict[str, int] = {}
     for node in sorted(nodes, key=lambda node: (node.level, node.ordinal)):
         other = theirs.get(node.id)
-        if other is None or not _alike(node, other) or not alike.issuperset(node.children):
+        if (
+            other is None
+            or not other.revision
+            or not _alike(node, other)
+            or not taken.keys() >= set(node.children)
+        ):
             found.append(node)
             continue
-        alike.add(node.id)
-        if not other.revision or other.dirty or other.stale:
-            found.append(node)
-            continue
-        revisions.append((node.id, other.revision))
+        taken[node.id] = other.revision
         found.append(
             replace(
                 node,
@@ -114,9 +120,12 @@ def _with_texts(
                 attempts=other.attempts,
                 error=other.error,
                 degraded=other.degraded,
+                dirty=other.dirty,
+                stale=other.stale,
+                since=other.since,
             )
         )
-    return tuple(found), tuple(revisions)
+    return tuple(found), tuple(taken.items())
 
 
 def _alike(node: Node, other: Node) -> bool:

@@ -97,7 +97,7 @@ class RunReport:
 
     @property
     def dirty_share(self) -> float | None:
-        """Give the share of the summaries that were out of date then, or None where not noted."""
+        """Give the share of the summaries that were due to be made anew then, or None."""
         value = self.record.detail.get("dirty_share")
         return float(value) if isinstance(value, (int, float)) else None
 

@@ -42,11 +42,12 @@ class Receipt:
     them that were so before. ``forks_reached`` are the other sessions in which the shared messages
     went too; ``kept_in`` those that hold them still. ``removed`` counts what is gone: ``sessions``,
     ``messages``, ``versions``, ``summaries``, ``views``, ``records``, ``backups``. ``to_remake``
-    gives by session the ids of the summaries that the next update makes from what is left.
+    gives by session the ids of the summaries over the messages, which the next update makes from
+    what is left.
 
     ``unproven`` lists what could not be shown to be clean. ``scrubbed`` says whether the store's
-    bytes are clean too, ``scrub_reason`` why not yet. ``run_id`` is the run's, "" where nothing had
-    to be done.
+    bytes are clean too, ``scrub_reason`` why not yet; ``memory.scrub()`` tries again. ``run_id`` is
+    the run's, "" where nothing had to be done.
     """
 
     kind: ReceiptKind

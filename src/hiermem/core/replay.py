@@ -24,6 +24,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.core import fold
 from hiermem.core.fold import Folded
 from hiermem.core.needs import Need, NeedCovering, NeedNodes, Reading
+from hiermem.core.oversize import is_oversize, slices_at
 from hiermem.core.places import place_of
 from hiermem.core.ripple import Blow, ripple
 from hiermem.core.shifts import Mid, Scales, Shift, Told, Weight, configs_of, marks_of, tree_of
@@ -225,11 +226,9 @@ class Replay:
         slices: tuple[Slice, ...] = ()
         if stored.slices:
             self._points[index] = stored.slices
-            ends = (*range(1, len(weights)), None)
-            slices = tuple(
-                Slice(number, end, weight.size(unit), weight.tokens)
-                for number, (end, weight) in enumerate(zip(ends, weights, strict=True))
-            )
+        if stored.slices or is_oversize(weights[0].size(unit), self.config):
+            sizes = [(weight.size(unit), weight.tokens) for weight in weights]
+            slices = slices_at(range(1, len(weights)), sizes)
         calls, result_of = self._calls.get(index) or marks_of(message)
         return Arrival(
             index,

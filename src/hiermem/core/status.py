@@ -102,8 +102,8 @@ def expire(node: Node) -> Node:
     return _move(node, "pending")
 
 
-def succeed(node: Node, revision: Revision) -> Node:
-    """Make ``revision`` the one that serves."""
+def succeed(node: Node, revision: Revision, *, stale: bool = False) -> Node:
+    """Make ``revision`` the one that serves; ``stale`` where a child's text is flagged still."""
     return replace(
         _move(node, "active"),
         revision=revision.number,
@@ -111,7 +111,7 @@ def succeed(node: Node, revision: Revision) -> Node:
         error=node.error if revision.degraded else None,
         degraded=revision.degraded,
         dirty=False,
-        stale=False,
+        stale=stale,
         forced=False,
         since=None,
     )
@@ -129,19 +129,22 @@ def keep(node: Node, *, error: str | None) -> Node:
     return replace(_move(node, "active"), error=error)
 
 
-def clean(node: Node) -> Node:
-    """Take the dirt off an active node whose inputs turned out to be what they were."""
+def clean(node: Node, *, stale: bool = False) -> Node:
+    """Take the dirt off an active node whose inputs turned out to be what they were.
+
+    ``stale`` says that a child's text is flagged still; the flag goes where none is.
+    """
     if node.status != "active":
         raise IllegalTransitionError(f"summary {node.id} is {node.status}; it is not made")
-    return replace(node, dirty=False, stale=False, forced=False, since=None)
+    return replace(node, dirty=False, stale=stale, forced=False, since=None)
 
 
-def relent(node: Node, *, error: str | None) -> Node:
+def relent(node: Node, *, error: str | None, stale: bool = False) -> Node:
     """Go on with a good text that was to be made anew for its own sake, and was not to be had.
 
     Nothing that it was made from changed, so it is no less true than before (P7).
     """
-    return replace(clean(keep(node, error=error)), attempts=0)
+    return replace(clean(keep(node, error=error), stale=stale), attempts=0)
 
 
 def soil(node: Node, *, now: datetime | None = None) -> Node:

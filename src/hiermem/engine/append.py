@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from hiermem.config import HierarchyConfig
 from hiermem.core import fence, fold, measure
 from hiermem.core.fold import Folded
+from hiermem.core.oversize import cut
 from hiermem.core.state import SessionState
 from hiermem.core.text import clean_message
 from hiermem.core.turns import Arrival, Slice, call_mark
@@ -221,13 +222,7 @@ class _Preparer:
         size = heard
         if unit != "tokens":
             size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
-        points: tuple[int, ...] = ()
-        slices: tuple[Slice, ...] = ()
-        if size > self.config.hard_limit and self.config.enabled:
-            points = measure.slice_points(
-                message, unit=unit, target=self.config.target, counter=counter, echoes=echoes
-            )
-            slices = _slices(message, points, unit, echoes, handle=self.handle)
+        points, slices = cut(message, size, self.config, counter=counter, echoes=echoes)
         return _Prepared(
             message=message,
             tokens=tokens,
@@ -253,24 +248,6 @@ def _stamped(message: Message, now: datetime) -> Message:
         tool_calls=message.tool_calls,
         tool_call_id=message.tool_call_id,
         metadata=message.metadata,
-    )
-
-
-def _slices(
-    message: Message,
-    points: tuple[int, ...],
-    unit: Literal["tokens", "chars"],
-    echoes: tuple[tuple[int, int], ...],
-    *,
-    handle: Handle,
-) -> tuple[Slice, ...]:
-    counter = handle.counter
-    sizes = measure.slice_sizes(message, points, unit=unit, counter=counter, echoes=echoes)
-    begins = (0, *points)
-    ends: tuple[int | None, ...] = (*points, None)
-    return tuple(
-        Slice(begin, end, size, tokens)
-        for begin, end, (size, tokens) in zip(begins, ends, sizes, strict=True)
     )
 
 

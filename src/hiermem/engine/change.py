@@ -19,9 +19,9 @@ from hiermem.core.receipts import EditReport, Receipt
 from hiermem.core.shifts import Scales
 from hiermem.core.text import OnBad, clean_message
 from hiermem.engine.handle import Handle, config_from
-from hiermem.errors import UsageError
+from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import TokenCounter
-from hiermem.types import Content, SizeUnit, StoredMessage
+from hiermem.types import Content, SessionRecord, SizeUnit, StoredMessage
 
 __all__ = ["edit", "erase", "erase_session", "erase_tenant", "quarantine"]
 
@@ -29,6 +29,8 @@ _ON_EDIT = ("flag", "rebuild")
 _FORKS = ("all", "keep")
 #: Why nothing is scrubbed after a quarantine.
 _STAYS = "a quarantined message stays for the record"
+#: What can be done where the bytes could not be cleaned.
+_AGAIN = "memory.scrub() tries again"
 
 
 async def edit(
@@ -131,9 +133,10 @@ async def quarantine(
 async def _withdraw(
     handle: Handle, session_id: str, indices: Iterable[int], kind: Kind, forks: Forks
 ) -> Receipt:
-    wanted = _indices(indices)
+    _check_many(indices)
     arguments.one_of(forks, "forks", _FORKS)
-    await handle.record(session_id)
+    record = await handle.record(session_id)
+    wanted = _indices(indices, record)
     scales, run_id = Scales(handle.counter), uuid.uuid4().hex
     receipt = await handle.store.transact(
         lambda: erasing.erase(
@@ -151,11 +154,29 @@ async def _withdraw(
     return await _scrubbed(handle, receipt)
 
 
-def _indices(indices: Any) -> tuple[int, ...]:
-    """Check the indices of an erasure. Raises UsageError."""
+def _check_many(indices: Any) -> None:
+    """Refuse what gives no indices. Raises UsageError."""
     if isinstance(indices, (str, bytes)) or not isinstance(indices, Iterable):
         raise UsageError(f"indices is {type(indices).__name__}; give message indices, like [3, 4]")
-    return tuple(arguments.whole(index, "an index of indices") for index in indices)
+
+
+def _indices(indices: Iterable[Any], record: SessionRecord) -> tuple[int, ...]:
+    """Take the indices of an erasure, of which a session cannot have more than it has messages.
+
+    Whatever gives them may have no end: the first that cannot be is the last that is looked at.
+    Raises UsageError, and NotFoundError where the session has no such message.
+    """
+    wanted: list[int] = []
+    for given in indices:
+        index = arguments.whole(given, "an index of indices")
+        if index >= record.messages:
+            raise NotFoundError(
+                f"session {record.id!r} has no message {index}; it has {record.messages}"
+            )
+        if len(wanted) == record.messages:
+            raise UsageError(f"indices gives more than the {record.messages} messages there are")
+        wanted.append(index)
+    return tuple(wanted)
 
 
 async def erase_session(handle: Handle, session_id: str, *, forks: Forks = "all") -> Receipt:
@@ -175,10 +196,10 @@ async def erase_session(handle: Handle, session_id: str, *, forks: Forks = "all"
 
 async def erase_tenant(handle: Handle) -> Receipt:
     """Erase everything that is kept for the tenant, its journal too."""
-    sessions = await handle.store.erase_all()
-    return await _scrubbed(
-        handle, Receipt("erase_tenant", None, removed={"sessions": sessions} if sessions else {})
-    )
+    messages = sum(record.messages for record in await handle.store.sessions())
+    removed = {"sessions": await handle.store.erase_all(), "messages": messages}
+    gone = {what: count for what, count in removed.items() if count}
+    return await _scrubbed(handle, Receipt("erase_tenant", None, removed=gone))
 
 
 async def _scrubbed(handle: Handle, receipt: Receipt) -> Receipt:
@@ -187,4 +208,5 @@ async def _scrubbed(handle: Handle, receipt: Receipt) -> Receipt:
     removed = dict(receipt.removed)
     if found.removed:
         removed["backups"] = len(found.removed)
-    return replace(receipt, removed=removed, scrubbed=found.done, scrub_reason=found.reason)
+    reason = "" if found.done else f"{found.reason or 'it was not done'}; {_AGAIN}"
+    return replace(receipt, removed=removed, scrubbed=found.done, scrub_reason=reason)

@@ -88,7 +88,8 @@ class _Found:
     """What one reading of a session gave.
 
     ``whole`` are findings for which several reads had to belong together; they mean nothing where
-    the session ``moved`` meanwhile.
+    the session ``moved`` meanwhile. The others can be told from one row, or from a row and what was
+    read of messages before it, which nothing takes back.
     """
 
     findings: list[Finding] = field(default_factory=list[Finding])
@@ -305,14 +306,14 @@ class _Reading:
             texts = {revision.node_id: revision for revision in read}
             for node in page:
                 revision = texts.get(node.id)
-                self.tell(
-                    checking.of_revision(node, revision, count=count, gone=self._gone.__contains__)
-                )
+                self.tell(checking.of_revision(node, revision), whole=True)
                 if revision is None:
                     continue
+                told = checking.of_text(revision, count=count, gone=self._gone.__contains__)
+                self.tell(told)
                 if not revision.degraded and not await self._store.reusable(revision.input_hash):
                     what = "its text is not found again by what it was made from"
-                    self.tell(iter([("P12", node.id, what)]))
+                    self.tell(iter([("P12", node.id, what)]), whole=True)
                 inputs = await self._inputs(node, said, overlaps)
                 if inputs is not None:
                     taken = not node.children and any(
@@ -383,13 +384,20 @@ def _edited(event: LogEvent) -> Iterator[int]:
 
 
 async def _strangers(handle: Handle) -> list[Finding]:
-    """Find what is kept for sessions that there are not (any more)."""
+    """Find what is kept for sessions that there are not (any more).
+
+    The journal may speak of one that was erased: a call that was in flight then was paid for all
+    the same, and its record holds no content.
+    """
     findings: list[Finding] = []
     attempts = await handle.store.attempts(limit=_MANY)
-    scopes: dict[str, str] = {attempt.session_id: "a journalled call" for attempt in attempts}
-    for run in await handle.store.runs(limit=_MANY):
+    runs = await handle.store.runs(limit=_MANY)
+    erased = {run.subject for run in runs if run.detail.get("kind") == "erase_session"}
+    scopes = {tried.session_id: "a journalled call" for tried in attempts}
+    for run in runs:
         if run.kind in ("update", "extraction", "embedding") and run.subject != BATCH_SUBJECT:
             scopes.setdefault(run.subject, "a journalled run")
+    scopes = {scope: what for scope, what in scopes.items() if scope not in erased}
     for kind in _SCOPED:
         for record in await handle.store.records(kind, limit=_MANY):
             scopes.setdefault(record.scope, f"a record of kind {kind}")

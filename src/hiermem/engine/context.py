@@ -70,6 +70,7 @@ class ContextWindowManager:
             store=arguments.store_of(store).tenant(check_name(tenant, what="tenant")),
             counter=arguments.counter_of(token_counter, default_counter),
             config=arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens),
+            configured=config is not None,
         )
 
     @classmethod

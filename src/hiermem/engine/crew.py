@@ -46,7 +46,7 @@ class Crew:
     """What updates of several sessions have in common.
 
     ``purse`` holds them all together to their caps. A ``patient`` crew waits for nodes that another
-    process holds.
+    process holds. ``foreseen`` are the requests that its dry runs have counted, each of them once.
     """
 
     handle: Handle
@@ -61,6 +61,7 @@ class Crew:
     patient: bool = True
     hands: Hands = field(init=False)
     pace: Pace = field(init=False)
+    foreseen: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
         policy = self.handle.update_policy
@@ -113,6 +114,8 @@ class Crew:
                     allowances=self.allowances,
                     rests=self.rests,
                     patient=self.patient,
+                    in_hand=handle.in_hand,
+                    foreseen=self.foreseen,
                     clock=self.clock,
                 ),
                 **settings,

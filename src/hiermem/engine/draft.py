@@ -51,7 +51,10 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One node in hand: what it is made from and how; ``clean``: its text is made from that now."""
+    """One node in hand: what it is made from and how.
+
+    ``clean``: its text is made from that now. ``stale``: a child's text is flagged as out of date.
+    """
 
     shop: Workshop
     making: Making
@@ -60,6 +63,7 @@ class Task:
     length: Lengths
     serving: Revision | None
     clean: bool = False
+    stale: bool = False
 
     @property
     def node(self) -> Node:

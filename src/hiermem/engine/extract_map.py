@@ -212,7 +212,8 @@ async def _ask_for(shop: Shop, chunk: Chunk, making: Making[Piece]) -> Made:
     request = await _request(shop, chunk)
     if request is None:
         empty = Answer(summary="").model_dump_json()
-        return await _commit(shop, chunk, making, _kept(shop, making, empty, model=shop.llm.name))
+        kept = _kept(shop, chunk, making, empty, model=shop.llm.name)
+        return await _commit(shop, chunk, making, kept)
     most = limit_without_answer(shop)
     count = shop.counter.count
     if most is not None and extract_prompt.request_tokens(request.messages, count) > most:
@@ -239,7 +240,8 @@ async def _ask_for(shop: Shop, chunk: Chunk, making: Making[Piece]) -> Made:
             )
             request = replace(request, messages=repaired)
             continue
-        kept = _kept(shop, making, read.answer.model_dump_json(), model=_name_of(shop, response))
+        text, model = read.answer.model_dump_json(), _name_of(shop, response)
+        kept = _kept(shop, chunk, making, text, model=model)
         return await _commit(shop, chunk, making, replace(kept, dropped=read.dropped))
     raise AssertionError("the last try returns")
 
@@ -248,9 +250,17 @@ def _name_of(shop: Shop, response: LLMResponse) -> str:
     return response.model or shop.llm.name
 
 
-def _kept(shop: Shop, making: Making[Piece], answer: str, *, model: str) -> Kept:
-    calls, ways = making.calls, (shop.way,)
-    return Kept(answer, shop.strategy, model, calls, making.tokens_in, making.tokens_out, ways)
+def _kept(shop: Shop, chunk: Chunk, making: Making[Piece], answer: str, *, model: str) -> Kept:
+    return Kept(
+        answer,
+        shop.strategy,
+        model,
+        making.calls,
+        making.tokens_in,
+        making.tokens_out,
+        (shop.way,),
+        spans=tuple((span.start, span.stop) for span in chunk.spans),
+    )
 
 
 async def _request(shop: Shop, chunk: Chunk) -> LLMRequest | None:

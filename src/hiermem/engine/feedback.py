@@ -1,7 +1,8 @@
 """Keeps what an application says of a session's summaries: a score from 0 to 1, and a note.
 
-The one rule: feedback is about what stands at a place; it is kept as a record of the session and
-goes with what it was about when that is erased.
+The one rule: feedback is about what was judged. A summary's id means another one after a re-pack,
+and another stretch after its group was split, so what is kept names the tree and the windows too.
+It counts in the session's mean whichever tree serves, and goes when a message of it is erased.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hiermem.core.text import check, check_name
 from hiermem.engine.handle import Handle
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.protocols import RecordWrite
-from hiermem.types import SessionRecord
+from hiermem.types import Node, SessionRecord
 
 __all__ = ["FEEDBACK", "give", "total"]
 
@@ -61,13 +62,15 @@ async def total(handle: Handle, session_id: str) -> Feedback:
 
 
 async def _key(handle: Handle, record: SessionRecord, target: object) -> str:
-    """Name what the feedback is about: the id of a summary, or a message's place."""
+    """Name what the feedback is about: a summary in its tree, or a message's place."""
     name = target if isinstance(target, str) else getattr(target, "id", None)
     if isinstance(name, str):
         check_name(name, what="summary id")
-        if not await handle.store.nodes(record.id, [name]):
-            raise NotFoundError(f"session {record.id!r} has no summary {name!r}")
-        return name
+        found = await handle.store.nodes(record.id, [name], tree=record.tree)
+        if not found or not _is_that(found[0], target):
+            raise NotFoundError(f"session {record.id!r} has no summary {name!r}, or not this one")
+        first, last = found[0].windows
+        return f"{record.tree}/{name}/{first}-{last}"
     index = getattr(target, "index", None)
     if not isinstance(index, int) or isinstance(index, bool) or isinstance(target, (list, tuple)):
         raise UsageError(
@@ -76,6 +79,15 @@ async def _key(handle: Handle, record: SessionRecord, target: object) -> str:
     if not 0 <= index < record.messages:
         raise NotFoundError(f"session {record.id!r} has no message {index}")
     return f"message/{index}"
+
+
+def _is_that(node: Node, target: object) -> bool:
+    """Say whether a node covers what the summary did that the caller has in hand.
+
+    An id alone is taken at its word, and so is what is open and grows.
+    """
+    span = getattr(target, "span", node.span)
+    return not node.sealed or span == node.span
 
 
 def _read(body: str) -> dict[str, Any]:

@@ -49,6 +49,7 @@ async def foresee(
             await sight.look(node)
     for node in loose:
         await sight.look(node)
+    shop.shared.foreseen.update(sight.asked)
     return sight.tally.plan()
 
 
@@ -60,7 +61,7 @@ class _Sight:
         self._says: dict[str, str] = {}
         self._small: dict[str, Revision] = {}
         self._tokens: dict[str, int] = {}
-        self._asked: set[str] = set()
+        self.asked: set[str] = set()
         self._soiled: dict[int, dict[str, Node]] = {}
         self.tally = plan.Tally(policy=shop.policy, remote=shop.llm.remote, steady=shop.steady)
 
@@ -200,11 +201,12 @@ class _Sight:
             self._small[node.id] = said
 
     def _ask(self, node: Node, wanted: str, *, parts: int) -> str:
-        """Count a call, or the reuse of one that the same run makes for an equal node."""
-        if wanted in self._asked and not node.forced:
+        """Count a call, or the reuse of one that is made for an equal node, of any session."""
+        counted = wanted in self.asked or wanted in self._shop.shared.foreseen
+        if counted and not node.forced:
             self.tally.reused(node)
         else:
-            self._asked.add(wanted)
+            self.asked.add(wanted)
             self.tally.called(node, parts=max(1, parts))
         return f"answer to {wanted}"
 

@@ -22,8 +22,10 @@ from hiermem.core.assess import MOST_ANCHORS, Draft
 from hiermem.core.hashes import VERBATIM, output_hash
 from hiermem.core.inputs import Inputs, Verbatim, rebase, word_for_word
 from hiermem.core.plan import LevelPlan
+from hiermem.core.shown import noted
 from hiermem.engine.ask import ClaimLostError, Making
 from hiermem.engine.draft import Task, UnfitError, assess_answer, compose, request_for
+from hiermem.engine.inhand import Awaited
 from hiermem.engine.ledger import Outcome, OutcomeKind
 from hiermem.engine.workshop import Workshop, read_inputs, read_serving
 from hiermem.errors import SpendLimitError
@@ -45,9 +47,11 @@ async def make(shop: Workshop, node: Node) -> Outcome:
         return Outcome("moved", node)
     serving = await read_serving(shop, node)
     clean = serving is not None and shop.is_clean(node, inputs, serving)
+    stale = node.stale and await _is_flagged_below(shop, node)
     if node.dirty and node.status == "active" and clean and not node.forced:
         # A provisional node is only looked at as if dirty; nothing about it has to be written.
-        return Outcome("clean", node, after=status.clean(node) if node.sealed else None)
+        after = status.clean(node, stale=stale) if node.sealed else None
+        return Outcome("clean", node, after=after)
     length = plan.lengths(
         node,
         inputs.tokens,
@@ -55,12 +59,24 @@ async def make(shop: Workshop, node: Node) -> Outcome:
         config=shop.config,
     )
     task = Task(
-        shop, Making(node, inputs.tokens), inputs, shop.plan(node.level), length, serving, clean
+        shop,
+        Making(node, inputs.tokens),
+        inputs,
+        shop.plan(node.level),
+        length,
+        serving,
+        clean=clean,
+        stale=stale,
     )
     if node.verbatim or not inputs.sources:
         revision = verbatim_revision(node, inputs, shop.plan(node.level), count=shop.counter.count)
         return _give(task, "made", replace(revision, created_at=shop.now()))
     return await _once_for_all(task)
+
+
+async def _is_flagged_below(shop: Workshop, node: Node) -> bool:
+    """Say whether a child's text is of what is there no more, so that this one's is too."""
+    return any(child.stale for child in await shop.store.nodes(shop.session_id, node.children))
 
 
 def verbatim_revision(
@@ -95,28 +111,31 @@ async def _once_for_all(task: Task) -> Outcome:
     shop, wanted = task.shop, plan.node_hash(task.node, task.inputs, task.plan.strategy)
     if task.node.forced:
         return await _compose_or_stand_in(task, wanted)
-    while (others := shop.making.get(wanted)) is not None:
-        await asyncio.wait([others])
-        found = others.result()
+    unfit: Awaited | None = None
+    while (others := shop.shared.in_hand.get(wanted)) is not None and others is not unfit:
+        with shop.idle():
+            await asyncio.wait([others], timeout=shop.purse.time_left())
+        found = others.result() if others.done() else None
         if found is not None and plan.may_reuse(found, task.length):
             return _reuse(task, found)
-        if shop.making.get(wanted) is others:
-            break
-    before = await shop.store.reusable(wanted)
-    if before is not None and plan.may_reuse(before, task.length):
-        return _reuse(task, before)
-    mine: asyncio.Future[Revision | None] = asyncio.get_running_loop().create_future()
-    shop.making[wanted] = mine
+        unfit = others
+    # Begun before the store is asked: else two that find nothing there would both ask the model.
+    mine = shop.begin_text(wanted)
     made: Revision | None = None
+    in_hand = False
     try:
+        before = await shop.store.reusable(wanted)
+        if before is not None and plan.may_reuse(before, task.length):
+            made = before
+            return _reuse(task, before)
         outcome = await _compose_or_stand_in(task, wanted)
         if outcome.kind == "made":
-            made = outcome.revision
+            made, in_hand = outcome.revision, True
         return outcome
     finally:
         mine.set_result(made)
-        if made is None and shop.making.get(wanted) is mine:
-            del shop.making[wanted]
+        if not in_hand and shop.making.get(wanted) is mine:
+            shop.drop_text(wanted)
 
 
 def _reuse(task: Task, found: Revision) -> Outcome:
@@ -175,7 +194,7 @@ async def _after_failure(task: Task, unfit: UnfitError) -> Outcome:
         return Outcome("kept", node, after, attempts=tuple(task.making.ended))
     failed = status.fail(working, error=unfit.error, attempts=spent)
     if stand_in_due and task.clean and node.forced:
-        after = status.relent(working, error=unfit.error)
+        after = status.relent(working, error=unfit.error, stale=task.stale)
         return Outcome("failed", node, after, attempts=tuple(task.making.ended))
     if stand_in_due:
         draft = await _stand_in(task)
@@ -206,10 +225,17 @@ def _working(task: Task) -> Node:
 def _give(task: Task, kind: OutcomeKind, revision: Revision) -> Outcome:
     """Give the outcome that makes ``revision`` serve."""
     serving = task.serving
+    revision = noted(
+        revision,
+        task.inputs,
+        size=task.shop.config.overlap,
+        verbatim=revision.strategy == VERBATIM,
+        before=serving,
+    )
     return Outcome(
         kind,
         task.node,
-        status.succeed(_working(task), revision),
+        status.succeed(_working(task), revision, stale=task.stale),
         revision,
         inputs=task.inputs.serving,
         attempts=tuple(task.making.ended),

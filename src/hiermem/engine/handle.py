@@ -25,6 +25,7 @@ from hiermem.core.needs import (
 )
 from hiermem.core.state import SessionState
 from hiermem.core.stored import config_from
+from hiermem.engine.inhand import InHand
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
@@ -52,6 +53,8 @@ class Handle:
     clock: Callable[[], datetime] = utc_now
     #: Whether ``config`` was asked for, or is only what a new session gets where none was.
     configured: bool = True
+    #: The texts that runs of this handle are making.
+    in_hand: InHand = field(default_factory=InHand)
     _key: bytes | None = None
     _warned: set[str] = field(default_factory=set)
 
@@ -76,19 +79,28 @@ class Handle:
         return found
 
     def check(self, record: SessionRecord) -> None:
-        """Refuse to mix counts; say once that a session keeps the configuration it began with."""
+        """Refuse to mix counts; say once that a session keeps the configuration it has.
+
+        Whoever asked for none is not told that another one is in force.
+        """
         if record.counter != self.counter.name:
             raise CounterMismatchError(
                 f"session {record.id!r} is counted by {record.counter!r}, this memory by "
                 f"{self.counter.name!r}; open it with the counter it began with"
             )
-        if record.id not in self._warned and config_from(record.config) != self.config:
+        if not self.configured or record.id in self._warned:
+            return
+        if config_from(record.config) != self.config:
             self._warned.add(record.id)
             _log.warning(
-                "session %r goes on with the configuration stored at its first append, "
-                "which differs from the one given now",
+                "session %r keeps the configuration stored with it, which differs from the one "
+                "that this memory was given; reconfigure() changes it",
                 record.id,
             )
+
+    def knows(self, session_id: str) -> None:
+        """Note that whoever uses this handle chose the session's configuration: no warning."""
+        self._warned.add(session_id)
 
     def config_for(self, record: SessionRecord, *, repack: bool = False) -> HierarchyConfig:
         """Give the configuration that a session is updated, or re-packed, under.

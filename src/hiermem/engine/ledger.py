@@ -47,6 +47,18 @@ class Outcome:
     attempts: tuple[Attempt, ...] = ()
     soils: bool = False
 
+    @property
+    def relieves(self) -> bool:
+        """Say whether a flag goes off this node, and its parent's may have no reason any more."""
+        after = self.after
+        return (
+            (self.node.dirty or self.node.stale)
+            and not self.soils
+            and after is not None
+            and after.status == "active"
+            and not (after.dirty or after.stale)
+        )
+
 
 class Ledger:
     """One run's writing hand in one session."""
@@ -146,7 +158,9 @@ class Ledger:
             soiled: dict[str, Node] = {}
             for _ in range(_TRIES):
                 parents = await self._soil(
-                    [bases[p] for p in waiting if outcomes[p].soils], known=soiled
+                    [bases[p] for p in waiting if outcomes[p].soils],
+                    [bases[p] for p in waiting if outcomes[p].relieves],
+                    known=soiled,
                 )
                 writes = [
                     status.write(
@@ -237,27 +251,40 @@ class Ledger:
             found = await self._store.revisions(self._session_id, wanted)
             holds[place] = found == ([each.revision] if each.revision else [])
 
-    async def _soil(self, children: Sequence[Node], *, known: dict[str, Node]) -> list[NodeWrite]:
-        """Give the writes that make dirty the made parents of nodes with a new text."""
-        wanted = {child.parent for child in children if child.parent} - known.keys()
-        if not wanted:
+    async def _soil(
+        self, changed: Sequence[Node], relieved: Sequence[Node], *, known: dict[str, Node]
+    ) -> list[NodeWrite]:
+        """Give the writes that make dirty the made parents of nodes with a new text.
+
+        An edit flags the whole path above its window. Where what lies below turned out to be what
+        it was, the flag above has to be looked at: that parent is made dirty too, in the same
+        transaction, and is found to be clean without a call. A run that is killed in between leaves
+        it for the next one.
+        """
+        anew = {child.parent for child in changed if child.parent} - known.keys()
+        looked_at = {child.parent for child in relieved if child.parent} - known.keys() - anew
+        if not anew and not looked_at:
             return []
         return [
             status.write(parent, status.soil(parent, now=self._now()))
-            for parent in await self._store.nodes(self._session_id, sorted(wanted))
-            if parent.revision and not parent.dirty
+            for parent in await self._store.nodes(self._session_id, sorted(anew | looked_at))
+            if parent.revision and not parent.dirty and (parent.id in anew or parent.stale)
         ]
 
     async def _soil_late(
         self, outcomes: Sequence[Outcome], holds: Sequence[bool], *, known: dict[str, Node]
     ) -> None:
         """Make dirty the parents whose own write was overtaken."""
-        ids = [
-            each.node.id for each, held in zip(outcomes, holds, strict=True) if held and each.soils
-        ]
+        held = [each for each, done in zip(outcomes, holds, strict=True) if done]
+        anew = [each.node.id for each in held if each.soils]
+        ids = [*anew, *(each.node.id for each in held if each.relieves)]
         for _ in range(_TRIES if ids else 0):
             children = await self._store.nodes(self._session_id, ids)
-            writes = await self._soil(children, known=known)
+            writes = await self._soil(
+                [child for child in children if child.id in anew],
+                [child for child in children if child.id not in anew],
+                known=known,
+            )
             if not writes:
                 return
             applied = await self._write(writes, attempts=())

@@ -66,7 +66,7 @@ class _Repack:
         self, store: TenantStore, build: Build, shop: Workshop, on_progress: Progress | None
     ) -> None:
         self._store, self._build, self._shop = store, build, shop
-        self._work = Work(shop, self._next, None, on_progress)
+        self._work = Work(shop, self._next, None, on_progress, repack=True)
         self._work.growing = False
         self._before: tuple[Build, int] | None = None
 

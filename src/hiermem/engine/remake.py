@@ -19,8 +19,8 @@ async def recompress(
     """Mark made summaries of ``level`` for a new text; give their ids, in order.
 
     ``span`` is a range of message indices, (start, stop); those that cover any of it are marked,
-    all where it is None. The next update makes them, and what lies above where they come out
-    different; the texts that they have serve until then.
+    all where it is None, none where it is empty. The next update makes them, and what lies above
+    where they come out different; the texts that they have serve until then.
 
     Raises NotFoundError, and UsageError for a level or span that cannot be.
     """
@@ -42,4 +42,8 @@ async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) 
     """
     await handle.record(session_id)
     now, text = handle.clock(), config.to_json()
-    return await handle.store.transact(lambda: remake.reconfigure(session_id, config=text, now=now))
+    changed = await handle.store.transact(
+        lambda: remake.reconfigure(session_id, config=text, now=now)
+    )
+    handle.knows(session_id)
+    return changed

@@ -12,8 +12,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from hiermem.core.metrics import dirty_share, waiting
+from hiermem.core.agenda import PAGE
 from hiermem.core.plan import UpdateReport
+from hiermem.engine.handle import state_from
 from hiermem.engine.workshop import Workshop
 from hiermem.errors import StoreError
 from hiermem.protocols import RunRecord, TenantStore
@@ -25,8 +26,8 @@ _log = logging.getLogger("hiermem.update")
 _BEATS: Final = 3
 #: How many of the newest runs are looked at for one that was cut off.
 _LOOKED_AT: Final = 20
-#: A session of more summaries than this is not added up for each run.
-_ADDED_UP: Final = 20_000
+#: So many waiting summaries of a level are counted when a run begins; there may be more.
+_COUNTED: Final = 4 * PAGE
 
 
 async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: datetime) -> None:
@@ -40,10 +41,10 @@ async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: date
 
 
 class Run:
-    """The journal's record of one update."""
+    """The journal's record of one update; ``repack`` says that it is a full one."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
+    def __init__(self, shop: Workshop, *, repack: bool = False) -> None:
+        self._shop, self._repack = shop, repack
         self._lease = timedelta(seconds=shop.policy.lease)
         self._record = RunRecord(
             id=shop.run_id, kind="update", subject=shop.session_id, started_at=shop.now()
@@ -66,16 +67,23 @@ class Run:
     async def _look(self) -> dict[str, Any]:
         """Say how much waits to be made, and which share of the summaries is out of date.
 
-        Adding them up costs what the session holds; of a very long one it is not noted.
+        What waits is counted up to a bound, so that a run of a long session costs what it makes. A
+        summary that is stale by choice does not wait.
         """
-        store, session_id = self._shop.store, self._shop.session_id
-        if sum((await store.levels(session_id)).values()) > _ADDED_UP:
-            return {}
-        tallies = await store.tally(session_id)
-        return {
-            "queue": sum(waiting(tally) for tally in tallies),
-            "dirty_share": dirty_share(tallies),
-        }
+        shop = self._shop
+        counts = state_from(shop.record.state).ordinals
+        queue = dirty = 0
+        for level in range(1, len(counts) + 1):
+            after, counted = -1, 0
+            while counted < _COUNTED:
+                due = await shop.store.unfinished(shop.session_id, level, after, PAGE)
+                counted += len(due)
+                dirty += sum(node.dirty for node in due)
+                if len(due) < PAGE:
+                    break
+                after = due[-1].ordinal
+            queue += counted
+        return {"queue": queue, "dirty_share": dirty / sum(counts) if queue else 0.0}
 
     async def beat(self) -> None:
         """Renew the leases and the run's own sign of life until cancelled."""
@@ -126,6 +134,7 @@ class Run:
                 "tokens_out": report.tokens_out,
                 "unknown": report.unknown,
                 "stopped": report.stopped,
+                **({"strategy": "full", "swapped": report.swapped} if self._repack else {}),
                 **more,
             },
         )

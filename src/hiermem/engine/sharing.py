@@ -16,6 +16,7 @@ from hiermem.core.pacing import Limits
 from hiermem.core.schedule import back_off
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.hands import Hands, Seat
+from hiermem.engine.inhand import InHand
 from hiermem.engine.spending import Keeper, Pace
 from hiermem.engine.throttle import lane_of
 from hiermem.protocols import LLM, TenantStore
@@ -81,7 +82,8 @@ class Shared:
 
     ``seat`` is its access to the hands of all, ``pace`` everybody's. Its calls are charged to
     ``above`` as well, and to the session's and the tenant's ``allowances``. Nodes in ``rests`` are
-    passed over. A ``patient`` run waits for nodes that another run holds.
+    passed over. A ``patient`` run waits for nodes that another run holds. ``in_hand`` are the texts
+    that all of them are making, ``foreseen`` the requests that a plan of all has counted.
     """
 
     seat: Seat | None = None
@@ -90,6 +92,8 @@ class Shared:
     allowances: Allowances | None = None
     rests: Rests | None = None
     patient: bool = True
+    in_hand: InHand = field(default_factory=InHand)
+    foreseen: set[str] = field(default_factory=set[str])
     clock: Callable[[], float] = field(default=time.monotonic)
 
     def seat_for(self, session_id: str, size: int) -> Seat:

@@ -21,6 +21,7 @@ from hiermem.core.prompt import PromptTemplate
 from hiermem.engine.following import mark_outdated
 from hiermem.engine.foresee import foresee
 from hiermem.engine.growing import grown
+from hiermem.engine.handle import state_from
 from hiermem.engine.rebuild import foresee_repack, repack
 from hiermem.engine.sharing import Shared, charged
 from hiermem.engine.spending import Purse
@@ -168,7 +169,7 @@ async def _incremental(
     """
     counts = {
         number: count
-        for number, count in (await shop.store.levels(shop.session_id)).items()
+        for number, count in enumerate(state_from(shop.record.state).ordinals, start=1)
         if level is None or number <= level
     }
     if dry_run:

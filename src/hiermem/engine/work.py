@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 from hiermem.core.agenda import PAGE, Agenda
 from hiermem.core.plan import UpdateProgress, UpdateReport
 from hiermem.core.status import standing
-from hiermem.engine.freshening import freshen
 from hiermem.engine.generate import make
 from hiermem.engine.growing import grown, keep_growing
 from hiermem.engine.ledger import Outcome
@@ -46,17 +45,24 @@ class Work:
     """One run of an update: the nodes in hand, and what became of those that were.
 
     It goes in ``rounds``, one for an ordinary update; each works off the nodes that exist then.
-    ``growing`` says whether what is open gets provisional texts.
+    ``growing`` says whether what is open gets provisional texts, ``repack`` that the run is a full
+    one, for the journal.
     """
 
     def __init__(
-        self, shop: Workshop, rounds: Rounds, level: int | None, on_progress: Progress | None
+        self,
+        shop: Workshop,
+        rounds: Rounds,
+        level: int | None,
+        on_progress: Progress | None,
+        *,
+        repack: bool = False,
     ) -> None:
         self.growing = True
         self.swapped = False
         self._shop, self._level, self._on_progress = shop, level, on_progress
         self._rounds = rounds
-        self._run = Run(shop)
+        self._run = Run(shop, repack=repack)
         self._beat: asyncio.Task[None] | None = None
         self._tried: set[str] = set()
         self._agenda = Agenda({})
@@ -108,6 +114,8 @@ class Work:
         finally:
             if self._beat is not None:
                 self._beat.cancel()
+            for wanted in list(self._shop.making):
+                self._shop.drop_text(wanted)
         return report
 
     async def _work_off(self, counts: Mapping[int, int]) -> None:
@@ -209,10 +217,9 @@ class Work:
             raise
         for outcome, held in zip(outcomes, holds, strict=True):
             if outcome.revision is not None:
-                self._shop.making.pop(outcome.revision.input_hash, None)
+                self._shop.drop_text(outcome.revision.input_hash)
             await self._note(outcome, held=held)
-        kept = [outcome for outcome, held in zip(outcomes, holds, strict=True) if held]
-        for node in [*soiled, *await freshen(self._shop, kept)]:
+        for node in soiled:
             if self._agenda.soil(node) and node.level in self._totals:
                 self._totals[node.level] += 1
         self._tell()

@@ -80,9 +80,10 @@ class AsyncWorker:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         name: str | None = None,
+        opened: Callable[[], object] | None = None,
     ) -> None:
         self._handle, self._store = handle, handle.store
-        self._clock, self._poll = clock, max(poll, _LOOK)
+        self._clock, self._poll, self._opened = clock, max(poll, _LOOK), opened
         self._limits = (max_calls, max_tokens, deadline)
         self._state: WorkerState = "new"
         self._rests = Rests(clock)
@@ -144,7 +145,9 @@ class AsyncWorker:
         )
 
     async def start(self) -> None:
-        """Begin. Raises UsageError where it was started before."""
+        """Begin. Raises UsageError where it was started before, and where its memory is closed."""
+        if self._opened is not None:
+            self._opened()
         if self._state != "new":
             raise UsageError("this worker was started before; make another one")
         self._state = "running"

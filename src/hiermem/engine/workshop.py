@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -22,11 +22,12 @@ from hiermem.core.inputs import (
     Inputs,
     from_children,
     from_messages,
-    overlap_before,
+    overlap_shown,
 )
 from hiermem.core.plan import LevelPlan, is_clean, level_plan
 from hiermem.core.prompt import Facts, PromptTemplate
 from hiermem.engine.hands import Seat
+from hiermem.engine.inhand import Awaited
 from hiermem.engine.ledger import Ledger
 from hiermem.engine.sharing import Shared, pace_of
 from hiermem.engine.spending import Pace, Purse
@@ -44,9 +45,9 @@ class Workshop:
     """One run's tools.
 
     ``slots`` are the calls that may be in flight at once. ``making`` holds, by input hash, the
-    texts being made right now; ``waiting`` the tasks that only wait (for an answer, their turn, the
-    next try), which may be cut off without losing work. ``building`` is the re-pack that the run is
-    about, None where it is about the tree that serves.
+    texts that this run makes right now, which others may wait for; ``waiting`` the tasks that only
+    wait (for an answer, their turn, the next try), which may be cut off without losing work.
+    ``building`` is the re-pack that the run is about, None where it is about the tree that serves.
     """
 
     store: TenantStore
@@ -63,9 +64,7 @@ class Workshop:
     purse: Purse
     pace: Pace = field(init=False)
     ledger: Ledger = field(init=False)
-    making: dict[str, asyncio.Future[Revision | None]] = field(
-        default_factory=dict[str, "asyncio.Future[Revision | None]"]
-    )
+    making: dict[str, Awaited] = field(default_factory=dict[str, "Awaited"])
     slots: Seat = field(init=False)
     shared: Shared = field(default_factory=Shared)
     building: Build | None = None
@@ -120,6 +119,17 @@ class Workshop:
             yield
         finally:
             self.waiting.discard(task)
+
+    def begin_text(self, wanted: str) -> Awaited:
+        """Note that this run makes the text of ``wanted``."""
+        mine = self.making[wanted] = self.shared.in_hand.begin(wanted)
+        return mine
+
+    def drop_text(self, wanted: str) -> None:
+        """Note that the text of ``wanted`` is committed, or that nothing came of it."""
+        mine = self.making.pop(wanted, None)
+        if mine is not None:
+            self.shared.in_hand.drop(wanted, mine)
 
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
         """Give how nodes of ``level`` are made, by the run's model or by ``model``."""
@@ -193,7 +203,7 @@ async def read_windows(shop: Workshop, node: Node) -> Inputs | None:
 
 async def _read_stretch(shop: Workshop, node: Node) -> Inputs:
     """Read the messages of a window, and what precedes it where an overlap is asked for."""
-    span, overlap = node.span, ""
+    span, overlap, first = node.span, "", None
     if shop.config.overlap:
         before = await shop.store.messages(
             shop.session_id,
@@ -201,6 +211,7 @@ async def _read_stretch(shop: Workshop, node: Node) -> Inputs:
             span.start + 1,
             thread=node.thread,
         )
-        overlap = overlap_before(node, before, shop.config.overlap)
+        overlap, first = overlap_shown(node, before, shop.config.overlap)
     messages = await shop.store.messages(shop.session_id, span.start, span.stop, thread=node.thread)
-    return from_messages(node, messages, count=shop.counter.count, overlap=overlap)
+    inputs = from_messages(node, messages, count=shop.counter.count, overlap=overlap)
+    return replace(inputs, overlap_from=first)

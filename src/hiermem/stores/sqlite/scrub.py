@@ -69,7 +69,7 @@ def _rewrite(connection: sqlite3.Connection) -> list[str]:
     except FAILURES as error:
         return [*reasons, _reason(error)]
     if busy:
-        reasons.append("another connection is reading the file; scrub again when it is done")
+        reasons.append("another connection is reading the file")
     return reasons
 
 
@@ -78,5 +78,5 @@ def _reason(error: Exception) -> str:
     if isinstance(found, StoreCorruptError):
         raise found from None
     if isinstance(found, StoreBusyError):
-        return "another process is writing to the file; scrub again when it is done"
+        return "another process is writing to the file"
     return f"the file cannot be written anew: {found}"
