@@ -16,8 +16,9 @@ from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
 __all__ = [
     "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "KeyEntry", "LogEvent", "Need",
     "NeedCovering", "NeedEvents", "NeedForks", "NeedLevel", "NeedMessages", "NeedNodes",
-    "NeedRecords", "NeedRevisions", "NeedSession", "NeedViews", "NodeTally", "NodeWrite", "Record",
-    "RecordWrite", "Rewrite", "RunRecord", "Scrubbed", "Snapshot", "Spent", "ViewRecord",
+    "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession", "NeedViews", "NodeTally",
+    "NodeWrite", "Record", "RecordWrite", "Rewrite", "RunRecord", "Scrubbed", "Snapshot", "Spent",
+    "ViewRecord",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -339,10 +340,21 @@ class NeedLevel:
 
 @dataclass(frozen=True, slots=True)
 class NeedCovering:
-    """The sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+    """The sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+
+    Where ``last`` is given: those whose span holds any of the messages from ``index`` to it.
+    """
 
     thread: str
     index: int
+    tree: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedProvisional:
+    """The nodes that are not sealed, by level, then id."""
+
     tree: int | None = None
 
 
@@ -373,6 +385,7 @@ Need: TypeAlias = (
     | NeedLevel
     | NeedMessages
     | NeedNodes
+    | NeedProvisional
     | NeedRecords
     | NeedRevisions
     | NeedSession

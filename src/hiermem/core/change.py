@@ -50,7 +50,7 @@ def edit(
     reached: list[Trunk] = []
     for trunk in trunks(record):
         if index < trunk.stop:
-            place = yield from inside(session_id, trunk.look(before, overlap=trunk.config.overlap))
+            place = yield from inside(session_id, trunk.look(before))
             points = _weighed(trunk, place, before, after, scales)
             if trunk.build is None:
                 after = replace(after, slices=points)

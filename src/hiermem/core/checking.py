@@ -346,9 +346,9 @@ def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bo
 def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken: bool) -> Told:
     """Check what a text was made from against what its inputs say now.
 
-    ``found`` are the inputs as each configuration that the session has had would read them;
-    ``taken`` says that a message among them was erased or quarantined. A node that is marked says
-    openly that it is out of date, and is left alone.
+    ``found`` are the inputs as they may be read now; ``taken`` says that a message among them was
+    erased or quarantined. A node that is marked says openly that it is out of date, and is left
+    alone.
     """
     if node.dirty or node.stale or node.forced or node.status != "active":
         return

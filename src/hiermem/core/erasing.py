@@ -5,13 +5,13 @@ one transaction: content, versions, every summary that was made of it, views, re
 weigh the message as nothing from then on. The one rule: whatever may have been made from the
 message goes, and where that cannot be told exactly, more goes rather than less.
 
-It reads a session's events, because what a window was shown, and how long a message was, may have
-been otherwise once.
+What a text was shown beside its own messages is on record with it (``core.shown``); an open window
+or group has no lasting text, so all that stands for one goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -19,12 +19,18 @@ from typing import Any, Final, Literal, TypeAlias
 from hiermem.core.change import known_session, message_at
 from hiermem.core.extract_kept import made_from
 from hiermem.core.lineage import Family
-from hiermem.core.measure import speaker
-from hiermem.core.needs import Need, NeedEvents, NeedLevel, NeedRecords, NeedViews, inside
-from hiermem.core.places import said
+from hiermem.core.needs import (
+    Need,
+    NeedEvents,
+    NeedLevel,
+    NeedProvisional,
+    NeedRecords,
+    NeedViews,
+    inside,
+)
 from hiermem.core.receipts import Receipt
 from hiermem.core.ripple import Rippled
-from hiermem.core.shifts import NOTHING, Scales, Shift, Told, marks_of, overlaps_of
+from hiermem.core.shifts import NOTHING, Scales, Shift, Told, marks_of
 from hiermem.core.trees import Trunk, changes_of, told, trunks
 from hiermem.effects import (
     Batch,
@@ -203,18 +209,21 @@ class _Withdrawal:
         if not live:
             return
         events: Sequence[LogEvent] = yield record.id, NeedEvents()
-        before = _Before.of(events)
+        edits = _edits(events)
         reached: list[Trunk] = []
         for trunk in trunks(record):
             mine = [stored for stored in live if stored.index < trunk.stop]
             for stored in mine:
-                yield from self._strike(record, trunk, stored, before)
+                yield from self._strike(record, trunk, stored)
             if mine:
                 reached.append(trunk)
         struck: list[tuple[Trunk, Rippled]] = []
         for trunk in reached:
             rippled = yield from inside(record.id, trunk.shake("forget", self.now))
-            struck.append((trunk, rippled))
+            # Of what stands for something open, nobody can tell when it was made and from what.
+            loose: Sequence[Node] = yield record.id, NeedProvisional(trunk.tree)
+            drop = dict.fromkeys((*rippled.drop, *(node.id for node in loose)))
+            struck.append((trunk, replace(rippled, drop=tuple(drop))))
         views: Sequence[ViewRecord] = yield record.id, NeedViews()
         struck_at = {stored.index for stored in live}
         derived: list[tuple[str, str]] = []
@@ -237,7 +246,7 @@ class _Withdrawal:
         # Also those that had no text yet: they wait for one, and so does all that is above.
         if struck[0][1].forget:
             self.remake[record.id] = struck[0][1].forget
-        versions = sum(before.edits.get(index, 0) for index in done)
+        versions = sum(edits.get(index, 0) for index in done)
         self._count("messages", len(done))
         self._count("versions", versions if self.kind == "erase" else 0)
         self._count("summaries", sum(len(rippled.gone) for _, rippled in struck))
@@ -249,7 +258,7 @@ class _Withdrawal:
         self._count("sessions", 1)
         self._count("messages", record.messages)
         events: Sequence[LogEvent] = yield record.id, NeedEvents()
-        for index, edits in _Before.of(events).edits.items():
+        for index, edits in _edits(events).items():
             stored = yield from message_at(record, index)
             self._count("versions", edits if stored.state != "erased" else 0)
         for trunk in trunks(record):
@@ -266,7 +275,7 @@ class _Withdrawal:
             self._count("records", len(found))
 
     def _strike(
-        self, record: SessionRecord, trunk: Trunk, stored: StoredMessage, before: _Before
+        self, record: SessionRecord, trunk: Trunk, stored: StoredMessage
     ) -> Generator[tuple[str, Need], Any, None]:
         """Let a message weigh nothing in one tree; its slices keep their windows."""
         place = yield from inside(record.id, trunk.look(stored, ever=True))
@@ -298,41 +307,11 @@ def _made_from(record: Record, indices: Collection[int]) -> bool:
     return record.kind != CHUNK or made_from(record.body, indices)
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """What a session's log tells of how things once were.
-
-    ``overlap`` is the most characters that any configuration showed a window of what precedes it;
-    ``fewest`` the fewest that a message had, and ``edits`` how often it was edited, by index.
-    """
-
-    overlap: int
-    fewest: Mapping[int, int]
-    edits: Mapping[int, int]
-
-    @classmethod
-    def of(cls, events: Iterable[LogEvent]) -> _Before:
-        """Gather it from the events of a log."""
-        overlap = 0
-        fewest: dict[int, int] = {}
-        edits: dict[int, int] = {}
-        for event in events:
-            overlap = max(overlap, *overlaps_of(event), 0)
-            # What was erased or quarantined took with it what was shown across it.
-            if event.kind != "edit":
-                continue
+def _edits(events: Iterable[LogEvent]) -> dict[int, int]:
+    """Give how often each message was edited, by index."""
+    edits: dict[int, int] = {}
+    for event in events:
+        if event.kind == "edit":
             for shift in Told.from_json(event.detail).shifts:
                 edits[shift.index] = edits.get(shift.index, 0) + 1
-                for weights in (shift.before, shift.after):
-                    chars = sum(weight.chars for weight in weights)
-                    fewest[shift.index] = min(chars, fewest.get(shift.index, chars))
-        return cls(overlap, fewest, edits)
-
-    def least(self, stored: StoredMessage) -> int:
-        """Give the fewest characters that a message took in an overlap."""
-        now = said(stored)
-        chars = self.fewest.get(stored.index)
-        if chars is None:
-            return now
-        # What was weighed includes the speaker's name, which an overlap shows once.
-        return min(now, max(0, chars - len(speaker(stored.message))))
+    return edits

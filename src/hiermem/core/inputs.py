@@ -28,6 +28,7 @@ __all__ = [
     "heard",
     "kept_units",
     "overlap_before",
+    "overlap_shown",
     "partition",
     "rebase",
     "within",
@@ -50,7 +51,8 @@ class Inputs:
     ``outputs`` are the inputs' output hashes, what is skipped as empty included; ``serving`` the
     (node id, revision) pairs that a commit must still find serving; ``tokens`` what the inputs
     weigh together, which is what a summary has to stay under; ``anchors`` the facts on record for
-    them, weightiest first, None where they have to be looked for.
+    them, weightiest first, None where they have to be looked for; ``overlap_from`` the first
+    message that ``overlap`` shows, or would if it were not empty, None without an overlap.
     """
 
     sources: tuple[SourceText, ...]
@@ -60,6 +62,7 @@ class Inputs:
     trust: Trust
     overlap: str = ""
     anchors: tuple[str, ...] | None = None
+    overlap_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +167,18 @@ def overlap_before(node: Node, before: Sequence[StoredMessage], size: int) -> st
     ``before`` are the thread's messages up to and including the one in which the window begins, in
     order. A summariser reads them to understand the beginning; nothing covers them twice.
     """
+    return overlap_shown(node, before, size)[0]
+
+
+def overlap_shown(node: Node, before: Sequence[StoredMessage], size: int) -> tuple[str, int | None]:
+    """Give the overlap, and the first message that it shows, or would show if it were not empty.
+
+    That is None where no overlap is asked for.
+    """
+    text: str = ""
+    first: int | None = None
     if size <= 0:
-        return ""
-    text = ""
+        return text, first
     for stored in reversed(before):
         if len(text) >= size:
             break
@@ -176,7 +188,11 @@ def overlap_before(node: Node, before: Sequence[StoredMessage], size: int) -> st
         said = heard(stored, 0, end)
         if said.strip():
             text = f"{speaker(stored.message)}: {said}" + (f"\n{text}" if text else "")
-    return text[-size:]
+            first = stored.index
+    # Where there was room for more, a message that was empty would have been shown too.
+    if len(text) < size:
+        first = max(0, node.span.start - OVERLAP_REACH)
+    return text[-size:], first
 
 
 def partition(

@@ -1,4 +1,4 @@
-"""Finds where a message stands in a tree, and which later windows were shown some of it.
+"""Finds where a message stands in a tree, and which later windows may have been shown some of it.
 
 The one rule: slices of a message are told apart by their order, never by their offsets, because
 slices that became empty begin at the same place.
@@ -9,17 +9,18 @@ overlap reaches back over at most 400 characters and OVERLAP_REACH messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hiermem.core.inputs import OVERLAP_REACH, heard
 from hiermem.core.measure import speaker
-from hiermem.core.needs import NeedCovering, NeedMessages, Reading
+from hiermem.core.needs import NeedCovering, NeedMessages, NeedRevisions, Reading
+from hiermem.core.shown import was_shown
 from hiermem.core.state import SessionState
 from hiermem.errors import StoreCorruptError
-from hiermem.types import Node, StoredMessage
+from hiermem.types import Node, Revision, StoredMessage
 
-__all__ = ["Place", "place_of", "reached", "said"]
+__all__ = ["Place", "later_windows", "place_of", "reached", "said", "shown_to", "wants_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +62,45 @@ def said(stored: StoredMessage) -> int:
     return len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
 
 
-def reached(
-    place: Place,
-    overlap: int,
-    state: SessionState,
-    tree: int | None,
-    *,
-    least: Callable[[StoredMessage], int] = said,
-) -> Reading[tuple[tuple[Node, ...], bool]]:
-    """Find the later windows of the thread whose overlap may show some of the message.
+def later_windows(place: Place, tree: int | None) -> Reading[list[Node]]:
+    """Find the later windows of the thread that any overlap could show some of the message."""
+    if place.opened:
+        return []
+    first, last = place.index + 1, place.index + OVERLAP_REACH
+    windows: Sequence[Node] = yield NeedCovering(place.thread, first, tree, last)
+    own = {node.id for node in place.windows}
+    return [node for node in windows if node.id not in own]
 
-    ``least`` gives the fewest characters that a message between can have taken in an overlap. The
-    second value says whether the thread's open window is one of them.
+
+def shown_to(
+    windows: Sequence[Node], index: int, tree: int | None, *, ever: bool
+) -> Reading[list[Node]]:
+    """Give those windows whose text was shown some of message ``index``, as is on record.
+
+    With ``ever``, a text that it had before counts too.
+    """
+    made = {(node.id, node.revision): node for node in windows if node.revision}
+    if not made:
+        return []
+    found: Sequence[Revision] = yield NeedRevisions(tuple(made), tree)
+    return [
+        made[revision.node_id, revision.number]
+        for revision in found
+        if was_shown(revision, index, ever=ever)
+    ]
+
+
+def wants_text(node: Node) -> bool:
+    """Say whether a text may be in the making for a node: a local model's leaves no trace."""
+    return node.status != "active" or node.degraded or node.dirty
+
+
+def reached(
+    place: Place, overlap: int, state: SessionState, tree: int | None
+) -> Reading[tuple[tuple[Node, ...], bool]]:
+    """Find the later windows of the thread whose overlap shows some of the message, as it is now.
+
+    The second value says whether the thread's open window is one of them.
     """
     if overlap <= 0 or place.opened:
         return (), False
@@ -85,7 +113,7 @@ def reached(
     for stored in between:
         if shown >= overlap:
             break
-        taken = least(stored)
+        taken = said(stored)
         if stored.index >= sealed:
             windows: Sequence[Node] = yield NeedCovering(place.thread, stored.index, tree)
             found += [

@@ -84,12 +84,13 @@ def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, scales:
 
 @dataclass(slots=True)
 class Refold:
-    """A fold under way: the state, and what was sealed so far."""
+    """A fold under way: the state, what was sealed so far, what stood for it while it was open."""
 
     config: HierarchyConfig
     state: SessionState
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     parents: dict[str, str] = field(default_factory=dict[str, str])
+    drop: dict[str, None] = field(default_factory=dict[str, None])
 
     def go_on(self, arrivals: Sequence[Arrival], events: Sequence[LogEvent]) -> None:
         """Fold messages and, each at its place, events."""
@@ -116,6 +117,7 @@ class Refold:
 
     def _take(self, folded: Folded) -> None:
         self.state = folded.state
+        self.drop |= dict.fromkeys(folded.drop)
         for node in folded.nodes:
             self.nodes[node.id] = node
         for child, parent in folded.parents:
@@ -172,6 +174,7 @@ def advance(
     )
     changes = replace(
         _changed(record, after),
+        drop=tuple(refold.drop),
         nodes=tuple(refold.nodes.values()),
         parents=tuple(refold.parents.items()),
         tree=build.tree,

@@ -7,16 +7,16 @@ its own slices and its own fold. What is written of it goes into the log once, f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.build import Build
-from hiermem.core.needs import Reading
-from hiermem.core.places import Place, place_of, reached, said
+from hiermem.core.needs import NeedEvents, Reading
+from hiermem.core.places import Place, later_windows, place_of, reached, shown_to, wants_text
 from hiermem.core.ripple import Blow, Mark, Rippled, ripple
-from hiermem.core.shifts import Mid, Shift, Told
+from hiermem.core.shifts import Mid, Shift, Told, overlaps_of
 from hiermem.core.state import SessionState
 from hiermem.core.stored import config_from
 from hiermem.effects import Changes, LogEvent, Rewrite
@@ -45,15 +45,24 @@ class Trunk:
         self,
         stored: StoredMessage,
         *,
-        overlap: int,
-        least: Callable[[StoredMessage], int] = said,
+        ever: bool = False,
     ) -> Reading[Place]:
         """Find where a message stands, and note the windows that were shown some of it.
 
-        ``overlap`` is the most characters that a window was shown of what precedes it.
+        What a made text was shown is on record with it; with ``ever``, its node's earlier texts
+        count too. What may be in the making is shown what the widest configuration of the log asks
+        for at most: it began under one of them, and a change since would have stopped it.
         """
         place = yield from place_of(stored.thread, stored.index, self.state, self.tree)
-        beside, opened = yield from reached(place, overlap, self.state, self.tree, least=least)
+        later = yield from later_windows(place, self.tree)
+        beside = yield from shown_to(later, place.index, self.tree, ever=ever)
+        overlap = self.config.overlap
+        making = {node.id for node in later if wants_text(node)}
+        if making:
+            events: Sequence[LogEvent] = yield NeedEvents()
+            overlap = max(overlap, *(each for event in events for each in overlaps_of(event)), 0)
+        near, opened = yield from reached(place, overlap, self.state, self.tree)
+        beside += [node for node in near if node.id in making]
         self.beside.update((node.id, node) for node in beside)
         if opened:
             self.open_beside.add(stored.thread)

@@ -27,7 +27,7 @@ from hiermem.core.inputs import (
 )
 from hiermem.core.measure import message_tokens
 from hiermem.core.shifts import Told as ShiftsTold
-from hiermem.core.shifts import overlaps_of
+from hiermem.core.shown import shown_size
 from hiermem.core.state import SessionState
 from hiermem.effects import (
     Batch,
@@ -41,7 +41,7 @@ from hiermem.effects import (
 )
 from hiermem.engine.context import SEEN
 from hiermem.engine.forking import replayed
-from hiermem.engine.handle import Handle, config_from, state_from
+from hiermem.engine.handle import Handle, state_from
 from hiermem.errors import HiermemError, StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 
@@ -297,7 +297,6 @@ class _Reading:
     async def _texts(self) -> None:
         """Check what each node says and what that was made from, lowest level first."""
         said: dict[str, Revision] = {}
-        overlaps = self._overlaps()
         count = self._handle.counter.count if self._counts else None
         nodes = iter(list(self._nodes.values()))
         while page := list(islice(nodes, _PAGE)):
@@ -314,7 +313,7 @@ class _Reading:
                 if not revision.degraded and not await self._store.reusable(revision.input_hash):
                     what = "its text is not found again by what it was made from"
                     self.tell(iter([("P12", node.id, what)]), whole=True)
-                inputs = await self._inputs(node, said, overlaps)
+                inputs = await self._inputs(node, said, shown_size(revision))
                 if inputs is not None:
                     taken = not node.children and any(
                         index in self._gone for index in range(node.span.start, node.span.stop)
@@ -326,9 +325,9 @@ class _Reading:
                 )
 
     async def _inputs(
-        self, node: Node, said: dict[str, Revision], overlaps: Sequence[int]
+        self, node: Node, said: dict[str, Revision], overlap: int
     ) -> list[Inputs] | None:
-        """Read what a node is made from, once for each overlap that the session has had."""
+        """Read what a node is made from; ``overlap`` is how much it was shown of what precedes."""
         if node.children:
             if not all(child in said and child in self._nodes for child in node.children):
                 return None
@@ -340,22 +339,13 @@ class _Reading:
             self._record.id, span.start, span.stop, thread=node.thread
         )
         before: list[StoredMessage] = []
-        if any(overlaps):
+        if overlap:
             start = max(0, span.start - OVERLAP_REACH)
             before = await self._store.messages(
                 self._record.id, start, span.start + 1, thread=node.thread
             )
-        return [
-            from_messages(node, read, count=count, overlap=overlap_before(node, before, size))
-            for size in overlaps
-        ]
-
-    def _overlaps(self) -> list[int]:
-        """Give the overlaps of all configurations that the session has had, the present first."""
-        found = [config_from(self._record.config).overlap]
-        for event in self._events:
-            found += overlaps_of(event)
-        return list(dict.fromkeys(found))
+        shown = overlap_before(node, before, overlap)
+        return [from_messages(node, read, count=count, overlap=shown)]
 
     # -- views
 

@@ -41,7 +41,8 @@ async def grown(shop: Workshop, level: int | None) -> list[Node]:
 async def keep_growing(shop: Workshop, level: int | None) -> list[Node]:
     """Bring the stored provisional nodes in step; give those whose text has to be looked at.
 
-    None are, where another tree serves, or is built, than the one that the run is about.
+    None are, where another tree serves, or is built, than the one that the run is about, or where
+    the session goes on under another configuration by now.
     """
     if shop.config.open_groups != "grow":
         return []
@@ -60,6 +61,8 @@ def _kept(shop: Workshop, known: Sequence[str]) -> Deciding[tuple[Node, ...]]:
     record: SessionRecord | None = yield id_, NeedSession()
     build = shop.building
     if record is None or record.tree != shop.record.tree:
+        return Batch(())
+    if build is None and record.config != shop.record.config:
         return Batch(())
     if build is not None and record.build != build.to_json():
         return Batch(())

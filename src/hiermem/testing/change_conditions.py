@@ -25,6 +25,7 @@ from hiermem.effects import (
     NeedLevel,
     NeedMessages,
     NeedNodes,
+    NeedProvisional,
     NeedRecords,
     NeedRevisions,
     NeedSession,
@@ -60,7 +61,8 @@ class ChangeConditions(Conditions):
     @condition
     async def test_a_transaction_reads_what_the_handle_reads(self, tenant: TenantStore) -> None:
         """Every need is answered as the method of the same meaning answers."""
-        nodes = (node(0), node(1), replace(node(0, 2), children=("L1.0", "L1.1")))
+        loose = replace(node(9), id="open/L1/main", sealed=False)
+        nodes = (node(0), node(1), replace(node(0, 2), children=("L1.0", "L1.1")), loose)
         await write(
             tenant, "s", keyed("a", "b", "c"), nodes=nodes, events=(LogEvent("flush", 1, NOW),)
         )
@@ -82,6 +84,11 @@ class ChangeConditions(Conditions):
             (NeedLevel(1, 0, 9, 1), await tenant.level("s", 1, 0, 9, tree=1)),
             (NeedCovering("main", 12), await tenant.covering("s", "main", 12)),
             (NeedCovering("main", 72, 1), await tenant.covering("s", "main", 72, tree=1)),
+            (NeedCovering("main", 0, None, 9), await tenant.covering("s", "main", 0)),
+            (NeedCovering("main", 0, None, 12), await tenant.level("s", 1, 0)),
+            (NeedCovering("main", 10, None, 90), await tenant.level("s", 1, 1)),
+            (NeedProvisional(), await tenant.provisional("s")),
+            (NeedProvisional(1), []),
             (NeedRevisions(wanted), await tenant.revisions("s", wanted)),
             (NeedRevisions(wanted, 1), []),
             (NeedViews(), views),

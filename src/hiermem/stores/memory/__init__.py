@@ -202,10 +202,7 @@ class MemoryTenant:
 
     async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
         """Give the nodes that are not sealed, by level, then id."""
-        found = self._session(session_id)
-        nodes = found.tree(tree).nodes.values() if found else ()
-        loose = [node for node in nodes if not node.sealed]
-        return sorted(loose, key=lambda node: (node.level, node.id))
+        return reads.provisional(self._session(session_id), tree)
 
     async def unfinished(
         self,

@@ -16,6 +16,7 @@ from hiermem.effects import (
     NeedLevel,
     NeedMessages,
     NeedNodes,
+    NeedProvisional,
     NeedRecords,
     NeedRevisions,
     NeedSession,
@@ -42,6 +43,7 @@ __all__ = [
     "messages",
     "nodes",
     "outdated",
+    "provisional",
     "records",
     "revisions",
     "sealed",
@@ -68,8 +70,10 @@ def answer(kept: KeptTenant, session_id: str, need: Need) -> Any:
             found = nodes(session, ids, tree)
         case NeedLevel(number, start, stop, tree):
             found = level(session, number, start, stop, tree)
-        case NeedCovering(thread, index, tree):
-            found = covering(session, thread, index, tree)
+        case NeedCovering(thread, index, tree, last):
+            found = covering(session, thread, index, tree, last)
+        case NeedProvisional(tree):
+            found = provisional(session, tree)
         case NeedRevisions(wanted, tree):
             found = revisions(session, wanted, tree)
         case NeedViews():
@@ -127,13 +131,26 @@ def level(
     ]
 
 
-def covering(session: KeptSession | None, thread: str, index: int, tree: int | None) -> list[Node]:
-    """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+def covering(
+    session: KeptSession | None, thread: str, index: int, tree: int | None, last: int | None = None
+) -> list[Node]:
+    """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+
+    Where ``last`` is given: those whose span holds any of the messages from ``index`` to it.
+    """
+    last = index if last is None else last
     return [
         node
         for node in sealed(session, tree)
-        if node.level == 1 and node.thread == thread and node.span.start <= index < node.span.stop
+        if node.level == 1 and node.thread == thread
+        if node.span.start <= last and index < node.span.stop
     ]
+
+
+def provisional(session: KeptSession | None, tree: int | None) -> list[Node]:
+    """Give the nodes that are not sealed, by level, then id."""
+    loose = [node for node in _tree(session, tree).nodes.values() if not node.sealed]
+    return sorted(loose, key=lambda node: (node.level, node.id))
 
 
 def _due(node: Node) -> bool:

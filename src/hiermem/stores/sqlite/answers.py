@@ -15,6 +15,7 @@ from hiermem.effects import (
     NeedLevel,
     NeedMessages,
     NeedNodes,
+    NeedProvisional,
     NeedRecords,
     NeedRevisions,
     NeedSession,
@@ -47,8 +48,10 @@ def answer(transaction: Transaction, tenant: str, session_id: str, need: Need) -
             found = tree_reads.nodes(*of, ids, tree=tree)
         case NeedLevel(level, start, stop, tree):
             found = tree_reads.level(*of, level, start=start, stop=stop, tree=tree)
-        case NeedCovering(thread, index, tree):
-            found = tree_reads.covering(*of, thread, index, tree=tree)
+        case NeedCovering(thread, index, tree, last):
+            found = tree_reads.covering(*of, thread, index, tree=tree, last=last)
+        case NeedProvisional(tree):
+            found = tree_reads.provisional(*of, tree=tree)
         case NeedRevisions(wanted, tree):
             found = tree_reads.revisions(*of, wanted, tree=tree)
         case NeedViews():

@@ -143,19 +143,22 @@ def covering(
     index: int,
     *,
     tree: int | None,
+    last: int | None = None,
 ) -> list[Node]:
     """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
 
-    The windows of a thread follow one another, so the first that begins after the message ends it.
+    Where ``last`` is given: those whose span holds any of the messages from ``index`` to it. The
+    windows of a thread follow one another, so the first that begins after the message ends it.
     """
     found: list[Any] = []
+    last = index if last is None else last
     with one_state(connection):
         at = place(connection, tenant, session_id, tree)
         if at is None:
             return []
         with closing(connection.execute(COVERING, (*at, thread, index))) as cursor:
             for start, *row in cursor:
-                if start > index:
+                if start > last:
                     break
                 found.append(row)
     return sorted(decode(found, tree_rows.read_node, "nodes"), key=lambda node: node.ordinal)
