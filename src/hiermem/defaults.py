@@ -19,10 +19,12 @@ from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
 from hiermem.protocols import LLM, LLMRequest, Store
 
-__all__ = ["as_llm", "as_prompts", "embedded_store"]
+__all__ = ["as_llm", "as_prompts", "embedded_store", "named_prompts"]
 
 #: From this level on, one family of prompts serves every level.
 _LEVELS = 3
+#: What a prompt may be called.
+_NAME = re.compile(r"summarise\.l[1-3]\.[^.\s]+|extract\.(?:map|reduce)")
 
 
 def as_llm(given: Any) -> LLM:
@@ -49,24 +51,33 @@ def as_llm(given: Any) -> LLM:
 def as_prompts(given: Any, config: HierarchyConfig) -> dict[str, PromptTemplate | str]:
     """Give the caller's prompts by name, once every level of ``config`` is known to have one.
 
-    Raises ConfigError for a name that no summary asks for, a text that is no template, and a style
-    for which there is no prompt, so that an update does not find out after hours.
+    Raises ConfigError as ``named_prompts`` does, and for a style for which there is no prompt, so
+    that an update does not find out after hours.
+    """
+    found = named_prompts(given)
+    _check_styles(config, found)
+    return found
+
+
+def named_prompts(given: Any) -> dict[str, PromptTemplate | str]:
+    """Give the caller's prompts by name.
+
+    Raises ConfigError for a name that nothing asks for, and a text that is no template.
     """
     if given is not None and not hasattr(given, "items"):
         raise ConfigError(f"prompts is {type(given).__name__}; it must be a mapping by name")
     found: dict[str, PromptTemplate | str] = {}
     for name, prompt in dict(given or {}).items():
-        if not isinstance(name, str) or not re.fullmatch(r"summarise\.l[1-3]\.[^.\s]+", name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(
-                f"prompt {name!r} is asked for by nothing; prompts are named "
-                "summarise.l1.STYLE, summarise.l2.STYLE and summarise.l3.STYLE"
+                f"prompt {name!r} is asked for by nothing; prompts are named summarise.l1.STYLE, "
+                "summarise.l2.STYLE, summarise.l3.STYLE, extract.map and extract.reduce"
             )
         if not isinstance(prompt, (str, PromptTemplate)):
             raise ConfigError(
                 f"prompt {name!r} is {type(prompt).__name__}; it must be a PromptTemplate or text"
             )
         found[name] = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate.parse(prompt)
-    _check_styles(config, found)
     return found
 
 

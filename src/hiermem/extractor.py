@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from hiermem.config import ExtractionOptions, HierarchyConfig
+from hiermem.core import arguments
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.text import check_name
@@ -43,15 +44,15 @@ class SemanticGraphExtractor:
         prompts: Mapping[str, PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        from hiermem.defaults import as_llm
+        from hiermem.defaults import as_llm, named_prompts
 
         self._llm = as_llm(llm)
-        self._prompts = dict(prompts or {})
+        self._prompts = named_prompts(prompts)
         self._handle = Handle(
-            store=store.tenant(check_name(tenant, what="tenant")),
-            counter=token_counter or default_counter(),
+            store=arguments.store_of(store).tenant(check_name(tenant, what="tenant")),
+            counter=arguments.counter_of(token_counter, default_counter),
             config=HierarchyConfig.by_tokens(),
-            clock=clock,
+            clock=arguments.function(clock, "clock"),
         )
 
     @classmethod
@@ -79,14 +80,23 @@ class SemanticGraphExtractor:
         What an earlier run was answered for the same stretch is not asked for again. The caps
         end the run before they are passed. See ``ExtractionReport`` for how a failure is told.
 
-        Raises NotFoundError, CounterMismatchError, ConfigError for a limit that is impossible, and
-        StoreError where the store, the run's record included, could not be written.
+        Raises NotFoundError, CounterMismatchError, ConfigError for a limit that is impossible,
+        UsageError and InvalidTextError for arguments that are none, and StoreError where the store,
+        the run's record included, could not be written.
         """
+        if on_progress is not None:
+            arguments.function(on_progress, "on_progress")
+        if max_calls is not None:
+            arguments.whole(max_calls, "max_calls")
+        if max_tokens is not None:
+            arguments.whole(max_tokens, "max_tokens")
+        if deadline is not None:
+            arguments.seconds(deadline, "deadline")
         return await extract(
             self._handle,
-            session_id,
+            check_name(session_id, what="session_id"),
             llm=self._llm,
-            options=options,
+            options=arguments.optional(options, "options", ExtractionOptions, ExtractionOptions),
             prompts=self._prompts,
             on_progress=on_progress,
             max_calls=max_calls,

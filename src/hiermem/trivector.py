@@ -16,6 +16,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "ENTITY_TYPES",
+    "MOST_ALIASES",
+    "MOST_DELTAS",
+    "MOST_ENTITIES",
+    "MOST_FEATURES",
+    "MOST_IN_LINE",
+    "MOST_IN_NAME",
+    "MOST_IN_SUMMARY",
+    "MOST_IN_TAG",
+    "MOST_MENTIONS",
+    "MOST_MESSAGES",
+    "MOST_RELATIONS",
+    "MOST_STRATEGY",
+    "MOST_TAGS",
     "Answer",
     "AnswerDelta",
     "AnswerEnd",
@@ -87,13 +100,31 @@ class _Asked(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-#: A name, a tag and a word of a relation; a line that says one thing; a text of several lines.
-_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
-_Tag: TypeAlias = Annotated[str, Field(min_length=1, max_length=60)]
-_Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=480)]
+#: The most characters of a name; of a tag or the word of a relation; of a line that says one thing;
+#: of the summary.
+MOST_IN_NAME: Final = 200
+MOST_IN_TAG: Final = 60
+MOST_IN_LINE: Final = 480
+MOST_IN_SUMMARY: Final = 8000
+#: The most of each in one answer, and in one of its items.
+MOST_FEATURES: Final = 32
+MOST_ENTITIES: Final = 200
+MOST_RELATIONS: Final = 300
+MOST_DELTAS: Final = 100
+MOST_STRATEGY: Final = 100
+MOST_ALIASES: Final = 8
+MOST_TAGS: Final = 8
+MOST_MESSAGES: Final = 16
+#: Entities are ranked by how many messages name them, so they may list more of them.
+MOST_MENTIONS: Final = 64
+
+_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_NAME)]
+_Tag: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_TAG)]
+_Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_LINE)]
 _Index: TypeAlias = Annotated[int, Field(ge=0, lt=2**53)]
 #: The numbers of the messages that an item rests on, as the record shows them.
-_Messages: TypeAlias = Annotated[tuple[_Index, ...], Field(max_length=16, strict=False)]
+_Messages: TypeAlias = Annotated[tuple[_Index, ...], Field(max_length=MOST_MESSAGES, strict=False)]
+_Mentions: TypeAlias = Annotated[tuple[_Index, ...], Field(max_length=MOST_MENTIONS, strict=False)]
 
 
 class AnswerEnd(_Asked):
@@ -108,11 +139,11 @@ class AnswerEntity(_Asked):
 
     type: EntityType
     name: _Name
-    aliases: Annotated[tuple[_Name, ...], Field(max_length=8, strict=False)] = ()
-    description: Annotated[str, Field(max_length=480)] = ""
-    tags: Annotated[tuple[_Tag, ...], Field(max_length=8, strict=False)] = ()
+    aliases: Annotated[tuple[_Name, ...], Field(max_length=MOST_ALIASES, strict=False)] = ()
+    description: Annotated[str, Field(max_length=MOST_IN_LINE)] = ""
+    tags: Annotated[tuple[_Tag, ...], Field(max_length=MOST_TAGS, strict=False)] = ()
     confidence: Share
-    messages: _Messages = ()
+    messages: _Mentions = ()
 
 
 class AnswerRelation(_Asked):
@@ -146,12 +177,18 @@ class AnswerStrategy(_Asked):
 class Answer(_Asked):
     """What a model returns for one chunk."""
 
-    summary: Annotated[str, Field(max_length=8000)]
-    features: Annotated[tuple[_Tag, ...], Field(max_length=32, strict=False)] = ()
-    entities: Annotated[tuple[AnswerEntity, ...], Field(max_length=200, strict=False)] = ()
-    relations: Annotated[tuple[AnswerRelation, ...], Field(max_length=300, strict=False)] = ()
-    deltas: Annotated[tuple[AnswerDelta, ...], Field(max_length=100, strict=False)] = ()
-    strategy: Annotated[tuple[AnswerStrategy, ...], Field(max_length=100, strict=False)] = ()
+    summary: Annotated[str, Field(max_length=MOST_IN_SUMMARY)]
+    features: Annotated[tuple[_Tag, ...], Field(max_length=MOST_FEATURES, strict=False)] = ()
+    entities: Annotated[
+        tuple[AnswerEntity, ...], Field(max_length=MOST_ENTITIES, strict=False)
+    ] = ()
+    relations: Annotated[
+        tuple[AnswerRelation, ...], Field(max_length=MOST_RELATIONS, strict=False)
+    ] = ()
+    deltas: Annotated[tuple[AnswerDelta, ...], Field(max_length=MOST_DELTAS, strict=False)] = ()
+    strategy: Annotated[
+        tuple[AnswerStrategy, ...], Field(max_length=MOST_STRATEGY, strict=False)
+    ] = ()
 
 
 def answer_schema() -> dict[str, Any]:
@@ -239,13 +276,16 @@ class Strategy(_Given):
 class Stats(_Given):
     """What the reduce did.
 
-    ``merged`` counts entities that were met again in another chunk. ``dangling`` counts relations
-    dropped because an end was defined nowhere, ``loops`` those whose ends turned out to be one
-    entity, and ``capped`` items of any kind left out to keep the result within its limits.
+    ``merged`` counts entities that were met again in another chunk. ``dropped`` counts items of
+    answers that could not be used, because they named nothing or an answer held too many of them;
+    ``dangling`` relations dropped because an end was defined nowhere, ``loops`` those whose ends
+    turned out to be one entity, and ``capped`` items of any kind left out to keep the result within
+    its limits.
     """
 
     chunks: int = 0
     merged: int = 0
+    dropped: int = 0
     dangling: int = 0
     loops: int = 0
     capped: int = 0

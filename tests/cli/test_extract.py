@@ -2,12 +2,15 @@
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import fields, replace
 
 import pytest
 from typer.testing import CliRunner
 
-from hiermem import Memory
+from hiermem import ChunkReport, ExtractionReport, Failure, Memory, TriVector
 from hiermem.cli.app import app
+from hiermem.cli.extract import print_failures, print_table
+from hiermem.trivector import Delta, Provenance, Strategy
 
 runner = CliRunner()
 
@@ -55,6 +58,12 @@ def test_json_is_the_whole_result(db):
     found = json.loads(_run("extract", "--db", db, "--format", "json").stdout)
     assert found["outcome"] == "ok"
     assert found["live"] is False
+    assert found["kept"] is True
+    assert {each.name for each in fields(ExtractionReport)} <= set(found)
+    (chunk,) = found["chunks"]
+    assert {each.name for each in fields(ChunkReport)} == set(chunk)
+    assert chunk["calls"] == found["map"]["calls"] == found["calls"] == 1
+    assert found["map"]["state"] == found["reduce"]["state"] == "ok"
     with Memory.open(db) as memory:
         vector = memory.session("talk").tri_vector()
         assert vector.model_dump(mode="json") == found["tri_vector"]
@@ -84,5 +93,54 @@ def test_failures_go_to_standard_error_and_the_code_is_1(db):
     result = _run("extract", "--db", db, "--max-calls", 0, code=1)
     assert "stopped by max_calls" in result.stderr
     refused = _run("extract", "--db", db, "--limit", 100, code=1)
-    assert "safe_processing_tokens" in refused.stderr
     assert refused.stdout == ""
+
+
+def test_what_is_refused_is_called_by_its_flag(db):
+    """Nobody who types --limit knows what safe_processing_tokens is."""
+    refused = _run("extract", "--db", db, "--limit", 100, code=1)
+    assert "--limit is 100" in refused.stderr
+    assert "--answer" in refused.stderr
+    assert "_tokens" not in refused.stderr
+    failed = _run("extract", "--db", db, "--limit", 3250, "--answer", 1000, code=1)
+    assert "oversized" in failed.stderr
+    assert "--oversized slice" in failed.stderr
+
+
+def test_many_failures_do_not_flood_the_terminal(db, capsys):
+    with Memory.open(db) as memory:
+        report = memory.session("talk").extract()
+    failures = tuple(Failure(f"talk:chunk:{n}", "map", "timeout", 1) for n in range(500))
+    print_failures(replace(report, failures=failures))
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "failed: talk:chunk:0: timeout after 1 call"
+    assert told[-1] == "failed: 480 more; --format json lists all of them"
+    assert len(told) == 21
+    missing = tuple(each.id for each in failures)
+    print_table(replace(report, tri_vector=TriVector(summary="", missing=missing)), most=2)
+    assert "Missing: 500: talk:chunk:0, talk:chunk:1, …" in capsys.readouterr().out
+
+
+def test_a_graph_as_json_is_refused(db):
+    """It would be written in the one notation or the other, and silently so."""
+    refused = _run("extract", "--db", db, "--graph", "mermaid", "--format", "json", code=2)
+    assert refused.stdout == ""
+    assert "--format json" in refused.stderr
+
+
+def test_the_table_shows_the_newest_of_what_it_cuts_off(db, capsys):
+    """With --most the last decisions and open ends are shown: what was said last holds."""
+    with Memory.open(db) as memory:
+        report = memory.session("talk").extract()
+    place = (Provenance(chunk="talk:chunk:0", start=0, stop=1),)
+    vector = TriVector(
+        summary="s",
+        strategy=tuple(Strategy(kind="decision", text=f"d{n}", provenance=place) for n in range(9)),
+        deltas=tuple(
+            Delta(kind="task", text=f"t{n}", open=n != 8, provenance=place) for n in range(9)
+        ),
+    )
+    print_table(replace(report, tri_vector=vector), most=2)
+    said = capsys.readouterr().out
+    assert "Strategy: 9, the newest 2\n  decision: d8\n  decision: d7\n" in said
+    assert "Open deltas: 9, the newest 2\n  open   task: t7\n  open   task: t6\n" in said

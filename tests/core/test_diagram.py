@@ -83,3 +83,23 @@ def test_the_number_drawn_is_bounded():
     assert to_mermaid(many, most=10).count('("') + to_mermaid(many, most=10).count('["') <= 12
     with pytest.raises(UsageError):
         to_mermaid(many, most=0)
+
+
+def drawn_of(vector, most):
+    return re.findall(r"^    n\d+[(\[/]+\"(\w+)\"", to_mermaid(vector, most=most), re.MULTILINE)
+
+
+def test_as_many_are_drawn_as_were_asked_for():
+    """Entities whose neighbours are mentioned less must not leave places empty."""
+    # The first ten are related to the last ten only: e0 to e20, e1 to e21, ...
+    far = vector([f"e{n}" for n in range(30)], [(n, "r", n + 20) for n in range(10)])
+    assert drawn_of(far, 6) == ["e0", "e1", "e2", "e20", "e21", "e22"]
+    assert len(drawn_of(far, 7)) == 6, "a seventh would stand alone"
+    # One with a neighbour in the picture takes the odd place.
+    star = vector([f"e{n}" for n in range(9)], [(0, "r", 5), (1, "r", 6), (5, "r", 7)])
+    assert drawn_of(star, 3) == ["e0", "e5", "e7"]
+    assert drawn_of(star, 5) == ["e0", "e1", "e5", "e6", "e7"]
+
+
+def test_a_graph_without_relations_is_drawn_as_it_is():
+    assert drawn_of(vector(["a", "b", "c"]), 2) == ["a", "b"]

@@ -9,7 +9,16 @@ from hiermem.config import ExtractionOptions
 from hiermem.core import extract_plan as plan
 from hiermem.core.chunks import Measured, turns
 from hiermem.core.chunks import plan as parted
-from hiermem.core.extract_plan import Claim, Failure, Kept
+from hiermem.core.extract_kept import (
+    Claim,
+    Kept,
+    read_kept,
+    settled,
+    way_of,
+    write_claim,
+    write_kept,
+)
+from hiermem.core.extract_plan import Failure
 from hiermem.errors import (
     ConfigError,
     InvalidAnswerError,
@@ -76,14 +85,35 @@ def test_all_that_decides_an_answer_is_in_the_strategy():
 
 def test_what_is_kept_comes_back_and_what_is_damaged_is_none():
     kept = Kept(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3)
-    assert plan.read_kept(plan.write_kept(kept)) == kept
+    assert read_kept(write_kept(kept)) == kept
     assert kept.value() == Answer(summary="x")
     claim = Claim("run", NOW)
-    assert plan.read_kept(plan.write_claim(claim)) == claim
+    assert read_kept(write_claim(claim)) == claim
+    used = Kept(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3, ("a", "b"), 4)
+    assert read_kept(write_kept(used)) == used
     for body in ("", "[]", "3", "{}", '{"answer": 1}', '{"run": "r", "until": "soon"}', "[" * 9999,
                  '{"answer":"x","strategy":"s","model":"m","calls":"many"}'):  # fmt: skip
-        assert plan.read_kept(body) is None
+        assert read_kept(body) is None
     assert Kept('{"summary": 1}', "s", "m").value() is None
+
+
+def test_an_answer_stays_while_one_way_of_parting_has_use_for_it():
+    """Two limits used in turn must not delete each other's answers."""
+    kept = Kept("{}", "s", "m", ways=("a",))
+    assert settled(kept, way="a", used=True) is kept
+    assert settled(kept, way="b", used=False) is kept, "none of its business"
+    both = settled(kept, way="b", used=True)
+    assert both.ways == ("a", "b")
+    assert settled(both, way="a", used=False).ways == ("b",)
+    assert settled(kept, way="a", used=False) is None
+
+
+def test_a_way_of_parting_is_its_room_and_what_becomes_of_oversized_turns():
+    ways = {way_of(None, oversized="fail"), way_of(9, oversized="fail"),
+            way_of(9, oversized="slice"), way_of(8, oversized="fail"),
+            way_of(9, oversized="fail", summary=60)}  # fmt: skip
+    assert len(ways) == 5
+    assert way_of(None, oversized="slice") == way_of(None, oversized="fail"), "nothing is over it"
 
 
 def test_what_is_kept_is_reused_and_the_rest_made_in_order():
@@ -141,12 +171,16 @@ def test_every_error_of_a_model_has_its_reason_and_keeps_its_words_to_itself():
 
 
 def test_a_step_of_the_reduction_is_known_by_its_texts():
-    key = plan.join_key(["a", "b"], strategy="s", target=9)
-    others = [plan.join_key(["b", "a"], strategy="s", target=9),
-              plan.join_key(["ab"], strategy="s", target=9),
-              plan.join_key(["a", "b"], strategy="t", target=9),
-              plan.join_key(["a", "b"], strategy="s", target=8)]  # fmt: skip
-    assert len({key, *others}) == 5
+    template = load_named("extract.reduce")
+
+    def key_of(texts, *, strategy="s", template=template, target=9):
+        return plan.join_key(texts, strategy=strategy, template=template, target=target)
+
+    key = key_of(["a", "b"])
+    others = [key_of(["b", "a"]), key_of(["ab"]), key_of(["a", "b"], strategy="t"),
+              key_of(["a", "b"], target=8),
+              key_of(["a", "b"], template=load_named("extract.map"))]  # fmt: skip
+    assert len({key, *others}) == 6
 
 
 def test_a_records_detail_is_json():

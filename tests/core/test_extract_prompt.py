@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.core.extract_prompt import (
+    REPAIR_ROOM,
+    introduced,
     join_request,
+    join_room,
     line,
     render,
     repair,
@@ -20,6 +23,7 @@ from hiermem.core.extract_prompt import (
 )
 from hiermem.core.prompt import Facts
 from hiermem.errors import ConfigError, InvalidAnswerError
+from hiermem.models.extractive import ExtractiveLLM
 from hiermem.prompts import load_named
 from hiermem.protocols import SourceText
 from hiermem.tokens import default_counter
@@ -63,7 +67,7 @@ def test_a_record_within_the_room_makes_a_request_within_the_limit(
 ) -> None:
     reserve = 200
     try:
-        left = room(TEMPLATE, facts=FACTS, limit=limit, reserve=reserve, count=COUNTER.count)
+        left = room(TEMPLATE, limit=limit, reserve=reserve, count=COUNTER.count)
     except ConfigError:
         assert limit < 4000
         return
@@ -95,7 +99,7 @@ def test_a_repair_never_grows_past_the_limit(limit: int) -> None:
 
 def test_a_limit_that_leaves_no_room_is_refused_with_what_would_do() -> None:
     with pytest.raises(ConfigError, match="must be more than"):
-        room(TEMPLATE, facts=FACTS, limit=500, reserve=100, count=COUNTER.count)
+        room(TEMPLATE, limit=500, reserve=100, count=COUNTER.count)
 
 
 def test_the_schema_is_closed_and_asks_for_every_field() -> None:
@@ -126,3 +130,62 @@ def test_joining_gives_the_summaries_in_order() -> None:
     user = made.messages[1].content
     assert user.index("first") < user.index("second")
     assert made.task == "summarise"
+
+
+async def test_the_parts_of_a_joined_summary_are_nobody_who_speaks() -> None:
+    """The offline model must not write "Part 1:" as if it were a person; days stay days."""
+    made = join_request(
+        load_named("extract.reduce"),
+        ["[2024-03-15]\nAda: The port is 8080.\nBob: It was 9090 before.",
+         "[2024-03-16]\nAda: The port is 8443 now.", "no day, no speaker"],
+        facts=FACTS, counter=COUNTER, target=200, max_tokens=300,
+    )  # fmt: skip
+    assert "(Part 2)\n[2024-03-16]" in made.messages[1].content
+    said = (await ExtractiveLLM().complete(made)).text
+    assert said == (
+        "[2024-03-15]\nAda: The port is 8080.\nBob: It was 9090 before.\n"
+        "[2024-03-16]\nAda: The port is 8443 now.\nno day, no speaker"
+    )
+
+
+def _room(**settings: int) -> int:
+    return room(TEMPLATE, **({"limit": 9000, "reserve": 500} | settings), count=COUNTER.count)
+
+
+@given(
+    st.text(max_size=300) | st.none(),
+    st.lists(st.text(min_size=1, max_size=60), max_size=40),
+    st.integers(1, 10**9 - 1),
+)
+def test_no_title_and_no_people_take_more_than_their_room(
+    title: str | None, people: list[str], messages: int
+) -> None:
+    """The room for a record is one figure, so whatever is told must fit beside it."""
+    facts = Facts(*introduced(title, people, count=COUNTER.count), AT, AT, messages)
+    prompt = request_tokens(render(TEMPLATE, (), facts=facts), COUNTER.count)
+    assert prompt + schema_tokens(COUNTER.count) + REPAIR_ROOM <= 9000 - 500 - _room()
+
+
+@pytest.mark.parametrize("letter", ["x ", "漢", "\U0001f469\u200d\U0001f680", "\u0300"])
+def test_long_titles_are_cut_and_of_many_people_the_others_are_counted(letter: str) -> None:
+    title, people = introduced(letter * 300, [f"{letter}{n}" for n in range(90)],
+                               count=COUNTER.count)  # fmt: skip
+    assert title is not None
+    assert 0 < COUNTER.count(title) <= 64
+    assert COUNTER.count(", ".join(people)) <= 128
+    left = 90 - (len(people) - 1)
+    assert people[-1] == f"and {left} others"
+    assert people[0] == " ".join(f"{letter}0".split())
+    same = introduced(" A  title", ["Ada", "Bob"], count=COUNTER.count)
+    assert same == ("A title", ("Ada", "Bob"))
+    assert introduced(None, [], count=COUNTER.count) == (None, ())
+
+
+def test_the_room_for_summaries_is_that_of_the_limit_alone() -> None:
+    template = load_named("extract.reduce")
+    most = join_room(template, limit=4000, target=600, max_tokens=900, counter=COUNTER)
+    text = "fact " * (most - 8 * 2)
+    facts = Facts("t " * 30, tuple("abc"), AT, AT, 123_456, summaries=2)
+    made = join_request(template, [text[: len(text) // 2], text[len(text) // 2 :]], facts=facts,
+                        counter=COUNTER, target=600, max_tokens=900)  # fmt: skip
+    assert request_tokens(made.messages, COUNTER.count) + 900 <= 4000

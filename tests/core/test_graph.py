@@ -1,7 +1,9 @@
 """The tenant's graph: what is kept by name, and how sessions are joined when it is asked."""
 
+import json
+
 from hiermem.core import graph
-from hiermem.core.graph import Named
+from hiermem.core.graph import MadeOf, Named
 from hiermem.trivector import Entity, EntityKey, Provenance, Relation, TriVector
 
 
@@ -81,7 +83,44 @@ def test_damaged_records_say_nothing():
     for body in ("", "[]", "{}", "[" * 9999, bad, "nul"):
         assert graph.read_named("s", body) == Named("s")
         assert graph.read_kept_vector(body) is None
-        assert graph.kept_messages(body) == -1
+        assert graph.replaces(made_of(whole=False), body)
     vector = TriVector(summary="x")
-    assert graph.read_kept_vector(graph.write_kept_vector(vector, 7)) == vector
-    assert graph.kept_messages(graph.write_kept_vector(vector, 7)) == 7
+    assert graph.read_kept_vector(graph.write_kept_vector(vector, made_of())) == vector
+
+
+def made_of(messages=7, said="h", tokens=100, *, whole=True, degraded=False):
+    return MadeOf(messages, said, tokens, whole, degraded)
+
+
+def test_a_result_never_gives_way_to_a_worse_one_of_the_same_messages():
+    """Nor to one of fewer messages; to any of more, or of messages that say something else."""
+
+    def replaced(standing, by):
+        return graph.replaces(by, graph.write_kept_vector(TriVector(summary=""), standing))
+
+    part, less = made_of(whole=False), made_of(whole=False, tokens=60)
+    degraded = made_of(degraded=True)
+    ranks = [less, part, degraded, made_of()]
+    for at, standing in enumerate(ranks):
+        assert [replaced(standing, by) for by in ranks] == [n >= at for n in range(len(ranks))]
+    assert replaced(made_of(), made_of(9, "more", whole=False))
+    assert replaced(made_of(), made_of(7, "edited", whole=False))
+    assert not replaced(made_of(9, "more", whole=False), made_of())
+    # Slicing weighs a message differently; that makes a whole result no better and no worse.
+    assert replaced(made_of(tokens=110), made_of(tokens=100))
+
+
+def test_a_damaged_result_gives_way_to_any():
+    body = json.loads(graph.write_kept_vector(TriVector(summary=""), made_of()))
+    broken = json.dumps(body | {"vector": "{"})
+    assert graph.read_kept_vector(broken) is None
+    assert graph.replaces(made_of(whole=False), broken)
+
+
+def test_an_entity_of_many_messages_comes_before_one_of_many_places():
+    """The one mentioned most is the one that more messages speak of, however they lie."""
+    long = entity("Mercury", "person", provenance=(place("s", 0, 5),))
+    wide = entity("Mercury", "concept", provenance=(place("s", 0, 1), place("s", 3, 4)))
+    whole = entity("Mercury", "place", provenance=(place("s", 0, 500),))
+    found = kept("s", [whole, wide, long])["mercury"]
+    assert [e.type for e in graph.entities_named([found], None)] == ["person", "concept", "place"]

@@ -11,7 +11,7 @@ import pytest
 
 from hiermem.core.parse import MAX_ANSWER, parse
 from hiermem.errors import InvalidAnswerError
-from hiermem.trivector import Answer
+from hiermem.trivector import MOST_MENTIONS, Answer
 
 GOOD = {
     "summary": "Ana chose SQLite.",
@@ -34,11 +34,25 @@ TEXT = json.dumps(GOOD)
 CANARY = "canary7f3a"
 
 
-def test_an_answer_reads_back_with_white_space_or_one_fence_around_it() -> None:
-    answer = parse(TEXT)
-    assert answer.entities[1].confidence == 1.0
-    assert parse(f"\n {TEXT}\n") == parse(f"```json\n{TEXT}\n```") == answer
-    assert parse(answer.model_dump_json()) == answer
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", ""),
+        ("\n ", "\n"),
+        ("```json\n", "\n```"),
+        ("```json\r\n", "\r\n```\r\n"),
+        ("\ufeff", ""),
+        ("Here is the object:\n\n```JSON\n", "\n```\nSay so if it is not right."),
+        ("[", "]"),
+        ("<think>It is short.</think>", " }"),
+    ],
+)
+def test_the_one_object_is_read_whatever_stands_around_it(before: str, after: str) -> None:
+    read = parse(TEXT)
+    assert read.answer.entities[1].confidence == 1.0
+    assert read.dropped == 0
+    assert parse(f"{before}{TEXT}{after}") == read
+    assert parse(read.answer.model_dump_json()) == read
 
 
 def _with(**changes: object) -> str:
@@ -52,6 +66,8 @@ BOMBS = {
     "many lists": '{"features":[' + "[]," * 200_000 + "[]]}",
     "many objects": '{"entities":[' + "{}," * 200_000 + "{}]}",
     "many figures": '{"features":[' + "1.5," * 200_000 + "1]}",
+    "many numbers": '{"features":[' + "300," * 200_000 + "1]}",
+    "many mentions": '{"entities":[{"messages":[' + "300, " * 200_000 + "1]}]}",
     "many texts": '{"features":[' + '"ab",' * 150_000 + '"a"]}',
     "long text": '{"summary":"' + "x" * (MAX_ANSWER + 1) + '"}',
     "escaped quotes": '{"summary":"' + '\\"' * 300_000,
@@ -83,7 +99,10 @@ def test_a_bomb_is_a_typed_error_at_a_bounded_cost(name: str) -> None:
     [
         ("", "empty"),
         ("   ", "empty"),
-        ("Here you are: {}", "not_json"),
+        ("Here you are.", "not_json"),
+        ("{x} " + TEXT, "not_json"),
+        (f"{TEXT}\nor\n{TEXT}", "not_json"),
+        (f"[{TEXT},{TEXT}]", "not_json"),
         ("[]", "not_json"),
         (TEXT[:-1], "not_json"),
         (TEXT + "{}", "not_json"),
@@ -96,8 +115,8 @@ def test_a_bomb_is_a_typed_error_at_a_bounded_cost(name: str) -> None:
         ("{}", "schema"),
         (_with(extra=1), "schema"),
         (_with(summary=7), "schema"),
-        (_with(features=["x" * 61]), "schema"),
-        (_with(features=["x"] * 33), "schema"),
+        (_with(features=[7]), "schema"),
+        (_with(features={"x": 1}), "schema"),
         (_with(entities=[GOOD["entities"][0] | {"confidence": "0.5"}]), "schema"),
         (_with(entities=[GOOD["entities"][0] | {"confidence": True}]), "schema"),
         (_with(entities=[GOOD["entities"][0] | {"confidence": 1.5}]), "schema"),
@@ -160,11 +179,11 @@ def test_ten_thousand_mutations_give_an_answer_or_a_typed_error() -> None:
                 text = text[:at] + chance.choice(parts) + text[at + 1 :]
             text = text or "{"
         try:
-            answer = parse(text)
+            answer = parse(text).answer
         except InvalidAnswerError as error:
             problems.add(error.problem)
         else:
-            assert parse(answer.model_dump_json()) == answer
+            assert parse(answer.model_dump_json()).answer == answer
             read += 1
     assert read > 100
     assert len(problems) >= 4
@@ -191,5 +210,13 @@ def test_reading_is_linear(piece: str) -> None:
 def test_the_largest_answer_of_the_schema_is_read() -> None:
     entity = GOOD["entities"][0] | {"description": "d" * 300, "messages": list(range(16))}
     text = json.dumps(GOOD | {"entities": [entity | {"name": f"n{i}"} for i in range(200)]})
-    assert len(parse(text).entities) == 200
-    assert isinstance(parse(text), Answer)
+    answer = parse(text).answer
+    assert len(answer.entities) == 200
+    assert isinstance(answer, Answer)
+
+
+def test_many_numbers_of_messages_are_no_bomb() -> None:
+    """A model that cites generously is cut to the bound, not refused as too dense."""
+    entity = GOOD["entities"][0] | {"messages": list(range(100, 400))}
+    text = json.dumps(GOOD | {"entities": [entity | {"name": f"n{i}"} for i in range(60)]})
+    assert {len(each.messages) for each in parse(text).answer.entities} == {MOST_MENTIONS}

@@ -38,11 +38,11 @@ SIZE = 4
 
 names = st.sampled_from(
     ["SQLite", "sqlite", "\uff33QLite", "Ana", "ANA", "Café", unicodedata.normalize("NFD", "Café"),
-     "Mercury", "app.py", "x"]
+     "Mercury", "app.py", "x", "\u200b"]
 )  # fmt: skip
 types = st.sampled_from(["technology", "person", "concept", "file"])
 texts = st.sampled_from(["Ship it.", "ship it", "Is it safe?", "Which port?", "Write the docs"])
-words = st.sampled_from(["uses", "Depends On", "depends_on", "x"])
+words = st.sampled_from(["uses", "Depends On", "depends_on", "x", " "])
 shares = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 
 
@@ -88,7 +88,10 @@ def chunk(number: int) -> Chunk:
 @st.composite
 def graphs(draw: st.DrawFn, least: int = 1, most: int = 5) -> list[Graph]:
     count = draw(st.integers(least, most))
-    return [ground(draw(answers(first=n * SIZE)), chunk(n)) for n in range(count)]
+    return [
+        ground(draw(answers(first=n * SIZE)), chunk(n), dropped=draw(st.integers(0, 2)))
+        for n in range(count)
+    ]
 
 
 @given(graphs(), st.randoms(use_true_random=False))
@@ -337,3 +340,54 @@ def test_summaries_become_one_within_the_promised_number_of_rounds(
         row = [50] * len(groups)
         rounds += 1
     assert rounds <= (len(tokens) - 1).bit_length() + 1
+
+
+def test_what_names_nothing_is_left_out_and_counted_once() -> None:
+    """A blank word of a relation would be stored as one; however often the chunk is merged."""
+    ada = AnswerEnd(type="person", name="Ada")
+    bob = AnswerEnd(type="person", name="Bob")
+    link = AnswerRelation(source=ada, relation="knows", target=bob, weight=0.5, justification="x")
+    blanks = [{"relation": " "}, {"relation": "\u200b"}, {"justification": "\n"},
+              {"source": AnswerEnd(type="person", name=" ")},
+              {"target": AnswerEnd(type="person", name="\t")}]  # fmt: skip
+    answer = Answer(
+        summary="s",
+        entities=(entity("person", "Ada"), entity("person", "Bob"), entity("person", " ")),
+        relations=(link, *(link.model_copy(update=blank) for blank in blanks)),
+        deltas=(AnswerDelta(kind="task", text="..."),),
+        strategy=(AnswerStrategy(kind="decision", text="\u200b"),),
+    )
+    first = ground(answer, chunk(0), dropped=2)
+    result = finish(reduce([first, first, one(1)]), summary="")
+    assert [(r.source.name, r.relation, r.target.name) for r in result.relations] == [
+        ("Ada", "knows", "Bob")
+    ]
+    assert (result.deltas, result.strategy) == ((), ())
+    assert result.stats.dropped == 8 + 2
+    assert result.stats.dangling == 0
+    assert ground(Answer(summary="s"), chunk(0)).dropped == ()
+
+
+def test_entities_that_more_messages_speak_of_come_first() -> None:
+    """A run of messages counts for all of them; no numbers at all count once a chunk."""
+    found = finish(
+        one(0, entities=(
+            entity("person", "nowhere"),
+            entity("person", "apart", messages=(0, 2)),
+            entity("person", "run", messages=(0, 1, 2)),
+        )),
+        summary="",
+    )  # fmt: skip
+    assert [each.name for each in found.entities] == ["run", "apart", "nowhere"]
+
+
+def test_of_too_many_lines_the_newest_stay_and_of_open_ends_those_that_are_open() -> None:
+    parts = [
+        one(n, strategy=(AnswerStrategy(kind="decision", text=f"d{n}"),),
+            deltas=(AnswerDelta(kind="task", text=f"t{n}", open=n != 4),))
+        for n in range(5)
+    ]  # fmt: skip
+    found = finish(reduce(parts), summary="", limits=Limits(strategy=2, deltas=2))
+    assert [each.text for each in found.strategy] == ["d3", "d4"]
+    assert [each.text for each in found.deltas] == ["t2", "t3"]
+    assert found.stats.capped == 6

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,19 +11,21 @@ import pytest
 from hiermem import AsyncMemory, Message, ToolCall
 from hiermem.config import ExtractionOptions
 from hiermem.core import extract_prompt
-from hiermem.core.prompt import Facts
 from hiermem.errors import (
     ConfigError,
+    InvalidTextError,
     ModelOverflowError,
     ModelTimeoutError,
     NotFoundError,
     PermanentModelError,
+    StoreCorruptError,
     StoreError,
     TransientModelError,
+    UsageError,
 )
 from hiermem.extractor import SemanticGraphExtractor
 from hiermem.prompts import load_named
-from hiermem.protocols import LLMResponse, Usage
+from hiermem.protocols import LLMResponse, RecordWrite, Usage
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import SITES, DiedError, FaultPlan, FaultyStore
@@ -40,11 +43,8 @@ _LINK = re.compile(r"@(\S+?)>(\w+)>(\S+)")
 
 def limit_for(room, *, output=300):
     """Give the limit that leaves ``room`` tokens of record."""
-    facts = Facts("Title", ("Ada",), START, START, 1000)
     most = 10**6
-    left = extract_prompt.room(
-        TEMPLATE, facts=facts, limit=most, reserve=output, count=COUNTER.count
-    )
+    left = extract_prompt.room(TEMPLATE, limit=most, reserve=output, count=COUNTER.count)
     return most - left + room
 
 
@@ -310,6 +310,8 @@ async def test_threads_and_tool_groups_are_covered_once(store):
     session = await said(store, llm, messages)
     report = await session.extract(options(80))
     assert report.outcome == "ok"
+    told = [n for c in report.chunks for s in c.spans for n in range(s.start, s.stop)]
+    assert sorted(told) == list(range(24)), "the report's spans do not tile the session"
     seen = [s.index for r in llm.requests if r.task == "extract" for s in r.inputs]
     assert sorted(seen) == sorted(set(seen)) == list(range(24))
     for request in llm.requests:
@@ -673,6 +675,156 @@ async def test_two_runs_at_once_ask_for_each_chunk_once(store):
     assert maps == len(first.chunks)
 
 
+async def test_two_limits_in_turn_keep_each_others_answers(store):
+    """Whoever compares two limits pays for each once, and what neither uses is deleted."""
+    llm = scripted()
+    session = await said(store, llm, talk(12))
+    ways = [options(150), options(230), options(230, summary_tokens=90), options()]
+    reports = [await session.extract(way) for way in ways]
+    assert len({len(report.chunks) for report in reports}) == 3
+    calls = llm.calls
+    again = [await session.extract(way) for way in [*ways, ways[1], ways[0]]]
+    assert llm.calls == calls
+    assert [report.tri_vector for report in again[:4]] == [r.tri_vector for r in reports]
+    await session.append(*talk(1, start=12))
+    for way, before in zip(ways, reports, strict=True):
+        report = await session.extract(way)
+        changed = [chunk for chunk in report.chunks if chunk.status == "made"]
+        assert len(changed) <= 2
+        assert len(before.chunks) == 1 or report.reused >= len(before.chunks) - 1
+    calls = llm.calls
+    used = {c.input_hash for way in ways for c in (await session.extract(way)).chunks}
+    assert llm.calls == calls
+    records = await store.tenant("default").records("chunk", scope="s")
+    assert {record.key for record in records} == used
+
+
+async def test_an_answer_stays_while_another_limit_still_uses_it(store):
+    """What one limit joins and the other does not is deleted for neither; not even where the run
+    of the other one never came to its end."""
+    alone = await said(MemoryStore(), scripted(), talk(1))
+    turn = (await alone.extract(options())).chunks[0].tokens
+    llm = scripted()
+    messages = [*talk(1), *talk(1, start=1, words=35), *talk(1, start=2)]
+    session = await said(store, llm, messages)
+    narrow = options(turn, on_chunk_failure="partial")
+    wide = options(turn + 30)
+    assert len((await session.extract(wide)).chunks) == 3
+    first = await session.extract(narrow)
+    assert [chunk.status for chunk in first.chunks] == ["reused", "failed", "reused"]
+    await session.append(Message.user("one more"))
+    assert len((await session.extract(wide)).chunks) == 3, "it is joined to the last one"
+    second = await session.extract(narrow)
+    assert [chunk.status for chunk in second.chunks] == ["reused", "failed", "reused", "made"]
+    # And the other way round: the narrow one comes to its end, and the wide one's answers stay.
+    done = await session.extract(options(turn, oversized="slice"))
+    assert done.outcome == "ok"
+    assert (await session.extract(wide)).calls == 0
+
+
+async def test_failing_and_slicing_in_turn_keep_each_others_answers(store):
+    llm = scripted()
+    session = await _oversized(store, llm)
+    ways = [options(150, on_chunk_failure="partial"), options(150, oversized="slice")]
+    for way in ways:
+        await session.extract(way)
+    calls = llm.calls
+    for way in (*ways, *ways):
+        assert (await session.extract(way)).calls == 0
+    assert llm.calls == calls
+
+
+async def test_a_new_title_or_new_people_move_no_boundary(store):
+    """Boundaries are of the messages, the options and the model: what is told beside is not."""
+    llm = scripted()
+    session = await said(store, llm, talk(12))
+    first = await session.extract(options(180))
+    renamed = memory(store, llm).session(
+        "s", title="A much longer title " * 9, participants=[f"Person {n}" for n in range(300)]
+    )
+    await renamed.append(*talk(1, start=12))
+    before = len(llm.requests)
+    second = await renamed.extract(options(180))
+    assert [c.span for c in second.chunks[: len(first.chunks) - 1]] == [
+        c.span for c in first.chunks[:-1]
+    ]
+    asked = [r for r in llm.requests[before:] if r.task == "extract"]
+    assert len(asked) <= 2
+    for request in asked:
+        prompt = extract_prompt.request_tokens(request.messages, COUNTER.count)
+        schema = extract_prompt.schema_tokens(COUNTER.count)
+        assert prompt + schema + request.max_tokens <= second.threshold
+        assert "A much longer title" in request.messages[1].content
+        assert "others" in request.messages[1].content
+
+
+async def test_a_partial_result_never_replaces_a_whole_one_of_the_same_messages(store):
+    """The report has it; what is on record, and the graph, stay the better ones."""
+    good = scripted()
+    session = await said(store, good, talk(12))
+    whole = await session.extract(options(150))
+    assert whole.kept
+    bad = scripted(name="bad", script=_at("topic5", ModelTimeoutError("x")))
+    other = memory(store, bad).session("s")
+    worse = await other.extract(options(150, on_chunk_failure="partial"))
+    assert (worse.outcome, worse.kept) == ("partial", False)
+    assert worse.tri_vector.missing
+    assert (await run_of(store, worse)).detail["kept"] is False
+    assert await session.tri_vector() == whole.tri_vector
+    assert (await memory(store, good).graph.entity("topic5")).sessions == ("s",)
+    # Of more messages a part is news, and a whole one of them takes its place again.
+    await session.append(*talk(1, start=12))
+    news = await other.extract(options(150, on_chunk_failure="partial"))
+    assert (news.outcome, news.kept) == ("partial", True)
+    assert await session.tri_vector() == news.tri_vector
+    assert await memory(store, good).graph.entity("topic5") is None
+    last = await session.extract(options(150))
+    assert last.kept
+    assert await session.tri_vector() == last.tri_vector
+
+
+async def test_a_partial_run_deletes_no_step_of_the_whole_one(store):
+    """Its summaries are others; those of the whole result are paid for and wanted again."""
+    failing = []
+
+    def script(request):
+        return _at("topic5", ModelTimeoutError("x"))(request) if failing else None
+
+    llm = scripted(script=script)
+    session = await said(store, llm, talk(12))
+    whole = await session.extract(options(150))
+    assert whole.reduce.calls > 0
+    records = await store.tenant("default").records("chunk", scope="s")
+    lost = next(c.input_hash for c in whole.chunks if c.span.start <= 10 < c.span.stop)
+    failing.append(True)
+    (record,) = [each for each in records if each.key == lost]
+    await store.tenant("default").put_records([RecordWrite("chunk", "s", record.key, "damaged")])
+    part = await session.extract(options(150, on_chunk_failure="partial"))
+    assert part.outcome == "partial"
+    failing.clear()
+    again = await session.extract(options(150))
+    assert (again.map.calls, again.reduce.calls) == (1, 0)
+
+
+async def test_what_could_not_be_used_is_counted_and_costs_no_chunk(store):
+    """A blank relation is no relation; the count is kept with the answer it came in."""
+
+    def script(request):
+        if request.task != "extract":
+            return None
+        text = answer(request).replace('"relation": "uses"', '"relation": " "')
+        return "Here you are:\r\n```json\r\n" + text.replace('"tags": ["t"]', '"tags": null')
+
+    llm = scripted(script=script)
+    session = await said(store, llm, [Message.user("@technology/SQLite @person/Ada @Ada>uses>SQLite"
+                                                   " @Ada>opens>SQLite")])  # fmt: skip
+    report = await session.extract(options())
+    assert (report.outcome, report.calls) == ("ok", 1)
+    assert [each.relation for each in report.tri_vector.relations] == ["opens"]
+    assert report.tri_vector.stats.dropped == 1
+    assert (await session.extract(options())).tri_vector == report.tri_vector
+
+
 # -- the record of the run
 
 
@@ -717,6 +869,47 @@ async def test_a_store_that_fails_now_and_then_changes_nothing(store):
         assert sum(r.task == "extract" for r in llm.requests) == len(report.chunks)
         if not plan.hits:
             break
+
+
+async def test_a_store_that_fails_once_anywhere_changes_nothing():
+    """Reads are tried again like writes: no single failure of the store ends an extraction."""
+    undisturbed = await said(MemoryStore(), scripted(), talk(6))
+    expected = (await undisturbed.extract(options(150))).tri_vector
+    reached = set()
+    for at in range(400):
+        store, llm, plan = MemoryStore(), scripted(remote=True), FaultPlan({at: "fail"})
+        await said(store, llm, talk(6))
+        report = await memory(FaultyStore(store, plan), llm).session("s").extract(options(150))
+        assert report.outcome == "ok", plan.hits
+        assert report.tri_vector == expected
+        assert sum(r.task == "extract" for r in llm.requests) == len(report.chunks)
+        if not plan.hits:
+            break
+        reached |= {site for site, _ in plan.hits}
+    operations = {site.split(".")[0] for site in reached}
+    assert operations >= {"session", "messages", "records", "put_records", "put_run", "runs",
+                          "write_nodes"}  # fmt: skip
+
+
+async def test_messages_that_are_gone_are_said_so(store):
+    """A hole in the log must not become a session that says less."""
+
+    class Lossy:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        async def messages(self, *args):
+            return (await self.inner.messages(*args))[:-1]
+
+    llm = scripted()
+    session = await said(store, llm, talk(3))
+    session._handle.store = Lossy(session._handle.store)
+    with pytest.raises(StoreCorruptError, match="5 of the 6"):
+        await session.extract(options())
+    assert llm.calls == 0
 
 
 async def test_the_run_tells_what_the_report_tells(store):
@@ -878,6 +1071,61 @@ async def test_the_offline_model_extracts_without_a_key(store):
     assert (report.live, report.model.startswith("extractive-")) == (False, True)
     assert any("store.py" in e.name for e in report.tri_vector.entities)
     assert (await offline.extract()).calls == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"session_id": each} for each in (5, None, "", "a\0", "n" * 513)),
+        *({"options": each} for each in ({}, "x", 3)),
+        {"on_progress": 3},
+        *({"max_calls": each} for each in ("2", -1, 1.5, True)),
+        *({"max_tokens": each} for each in ("2", -1, 1.5, True)),
+        *({"deadline": each} for each in ("x", -1, float("nan"), True)),
+    ],
+    ids=repr,
+)
+async def test_a_wrong_argument_is_refused_before_anything(wrong):
+    """The extractor is a public face of its own; nothing is written, no model is called."""
+    store, llm = MemoryStore(), scripted()
+    await said(store, llm, talk(1))
+    extractor = SemanticGraphExtractor(store, llm, token_counter=COUNTER)
+    with pytest.raises((UsageError, InvalidTextError)):
+        await extractor.execute_tri_vector_extraction(**({"session_id": "s"} | wrong))
+    assert llm.calls == 0
+    assert await store.tenant("default").runs() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"store": 3}, {"store": None}, {"llm": 3}, {"tenant": ""}, {"prompts": 3},
+     {"prompts": {"extract.map": "no template"}}, {"prompts": {"other": "x"}},
+     {"token_counter": len}, {"clock": 5}],
+    ids=repr,
+)  # fmt: skip
+def test_an_extractor_of_wrong_parts_is_refused(wrong):
+    with pytest.raises((UsageError, InvalidTextError, ConfigError)):
+        SemanticGraphExtractor(**({"store": MemoryStore()} | wrong))
+
+
+async def test_prompts_are_replaced_and_make_other_answers(store):
+    """Both prompts may be the caller's own, also through a memory; what they make is made anew."""
+    llm = scripted()
+    session = await said(store, llm, talk(12))
+    first = await session.extract(options(150))
+    assert first.reduce.calls > 0
+    own = {
+        name: replace(load_named(name), version="2", system=f"My own {name}. Answer in JSON.")
+        for name in ("extract.map", "extract.reduce")
+    }
+    joined = memory(store, llm, prompts={"extract.reduce": own["extract.reduce"]}).session("s")
+    second = await joined.extract(options(150))
+    assert (second.map.calls, second.reduce.calls) == (0, first.reduce.calls)
+    assert llm.requests[-1].messages[0].content == "My own extract.reduce. Answer in JSON."
+    both = memory(store, llm, prompts=own).session("s")
+    third = await both.extract(options())
+    assert third.map.calls == 1
+    assert llm.requests[-1].messages[0].content == "My own extract.map. Answer in JSON."
 
 
 async def test_a_plain_function_is_a_model(store):

@@ -350,7 +350,9 @@ def extract_command(
     max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
 ) -> None:
     """Extract a session: its graph of entities, what is open, and where it is going."""
-    with trouble(), existing(db, tenant) as memory:
+    if form is Shape.json and graph is not None:
+        raise typer.BadParameter("--graph writes a notation of its own; leave --format json out")
+    with trouble(), extract.named_by_flags(), existing(db, tenant) as memory:
         options = ExtractionOptions(
             safe_processing_tokens=limit,
             output_tokens=answer,
@@ -361,7 +363,7 @@ def extract_command(
             chosen(memory, session), options, bars(), max_calls=max_calls, max_tokens=max_tokens
         )
         extract.print_failures(report)
-        if form is Shape.json and graph is None:
+        if form is Shape.json:
             typer.echo(extract.as_json(report))
         elif graph is None:
             extract.print_table(report, most=most)

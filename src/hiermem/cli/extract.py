@@ -7,8 +7,10 @@ be piped; what failed is told on standard error.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, fields
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.progress import Progress, TaskID
@@ -16,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hiermem import (
+    ConfigError,
     Entity,
     ExtractionOptions,
     ExtractionProgress,
@@ -27,7 +30,31 @@ from hiermem import (
 )
 from hiermem.cli.screen import clean, one_line, out, plural
 
-__all__ = ["as_graph", "as_json", "extracted", "print_failures", "print_table"]
+__all__ = ["as_graph", "as_json", "extracted", "named_by_flags", "print_failures", "print_table"]
+
+#: The most failures that are told one by one.
+_FAILURES: Final = 20
+#: What the library calls its options, and what they are called on the command line.
+_FLAGS: Final = (
+    ("safe_processing_tokens", "--limit"),
+    ("output_tokens", "--answer"),
+    ("oversized='slice'", "--oversized slice"),
+)
+
+
+@contextmanager
+def named_by_flags() -> Generator[None]:
+    """Let a refused option be called what was typed."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(_by_flags(str(error))) from None
+
+
+def _by_flags(text: str) -> str:
+    for name, flag in _FLAGS:
+        text = text.replace(name, flag)
+    return text
 
 
 def extracted(
@@ -56,11 +83,21 @@ def extracted(
 def print_failures(report: ExtractionReport) -> None:
     """Tell on standard error which chunks failed and why, and what ended the run."""
     console = out(error=True)
-    for failure in report.failures:
+    for failure in report.failures[:_FAILURES]:
+        why = f": {_by_flags(clean(failure.detail))}" if failure.detail else ""
         console.print(
             f"failed: {clean(failure.id)}: {failure.reason} after "
-            f"{plural(failure.attempts, 'call')} {clean(failure.detail)}".rstrip(),
+            f"{plural(failure.attempts, 'call')}{why}",
             style="red",
+            soft_wrap=True,
+        )
+    if (more := len(report.failures) - _FAILURES) > 0:
+        console.print(
+            f"failed: {more:,} more; --format json lists all of them", style="red", soft_wrap=True
+        )
+    if report.tri_vector is not None and not report.kept:
+        console.print(
+            "not kept: a better result of the same messages, or one of more, is on record",
             soft_wrap=True,
         )
     if report.stopped:
@@ -71,35 +108,19 @@ def as_json(report: ExtractionReport) -> str:
     """Write the whole report and its result as JSON, loss-free and in ASCII."""
     vector = report.tri_vector
     value = {
-        "session": report.session_id,
-        "run": report.run_id,
-        "outcome": report.outcome,
-        "model": report.model,
-        "live": report.live,
-        "chunked": report.chunked,
-        "chunking": report.chunking,
-        "estimate": report.estimate,
-        "threshold": report.threshold,
-        "single_pass_tokens": report.single_pass_tokens,
-        "chunked_tokens": report.chunked_tokens,
+        each.name: getattr(report, each.name)
+        for each in fields(report)
+        if each.name not in ("chunks", "failures", "map", "reduce", "tri_vector")
+    }
+    value |= {
         "calls": report.calls,
         "tokens_in": report.tokens_in,
         "tokens_out": report.tokens_out,
-        "chunks": [
-            {
-                "id": chunk.id,
-                "span": [chunk.span.start, chunk.span.stop],
-                "status": chunk.status,
-                "reason": chunk.reason,
-                "turns": chunk.turns,
-                "tokens": chunk.tokens,
-            }
-            for chunk in report.chunks
-        ],
-        "failures": [
-            {"id": each.id, "phase": each.phase, "reason": each.reason, "attempts": each.attempts}
-            for each in report.failures
-        ],
+        "reused": report.reused,
+        "map": asdict(report.map),
+        "reduce": asdict(report.reduce),
+        "chunks": [asdict(chunk) for chunk in report.chunks],
+        "failures": [asdict(failure) for failure in report.failures],
         "tri_vector": vector.model_dump(mode="json") if vector else None,
     }
     return json.dumps(value, indent=2)
@@ -123,15 +144,20 @@ def print_table(report: ExtractionReport, *, most: int) -> None:
     parts += [_entities(vector.entities, most), Text()]
     if vector.relations:
         parts += [_relations(vector, most), Text()]
+    # The newest first: what is said last holds, and what is cut off is the oldest.
+    newest = vector.deltas[::-1]
+    deltas = [each for each in newest if each.open] + [each for each in newest if not each.open]
     lines = [
         f"{'open  ' if delta.open else 'closed'} {delta.kind}: {clean(delta.text)}"
-        for delta in vector.deltas
+        for delta in deltas
     ]
     parts += _listed("Open deltas", lines, most)
-    lines = [f"{each.kind}: {clean(each.text)}" for each in vector.strategy]
+    lines = [f"{each.kind}: {clean(each.text)}" for each in reversed(vector.strategy)]
     parts += _listed("Strategy", lines, most)
     if vector.missing:
-        parts.append(Text(f"Missing: {', '.join(map(clean, vector.missing))}", style="yellow"))
+        named = ", ".join(map(clean, vector.missing[:most]))
+        more = ", …" if len(vector.missing) > most else ""
+        parts.append(Text(f"Missing: {len(vector.missing):,}: {named}{more}", style="yellow"))
     console.print(Group(*parts))
 
 
@@ -176,9 +202,11 @@ def _relations(vector: TriVector, most: int) -> Table:
 def _listed(title: str, lines: Sequence[str], most: int) -> list[RenderableType]:
     if not lines:
         return []
-    shown: list[RenderableType] = [Text(_title(title, len(lines), most), style="italic")]
+    shown: list[RenderableType] = [
+        Text(_title(title, len(lines), most, which="newest"), style="italic")
+    ]
     return [*shown, *(Text(f"  {line}") for line in lines[:most]), Text()]
 
 
-def _title(name: str, count: int, most: int) -> str:
-    return f"{name}: {count:,}" + (f", the first {most:,}" if count > most else "")
+def _title(name: str, count: int, most: int, *, which: str = "first") -> str:
+    return f"{name}: {count:,}" + (f", the {which} {most:,}" if count > most else "")

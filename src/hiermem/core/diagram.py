@@ -7,7 +7,7 @@ name can end a label, add a node or bring markup of its own. What is left out is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
@@ -34,12 +34,12 @@ _FAMILIES: Final[dict[str, tuple[tuple[EntityType, ...], str, str, str]]] = {
 def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str:
     """Draw the ``most`` mentioned entities and the relations among them as a Mermaid flowchart.
 
-    Entities without a relation to another one shown are left out, unless ``alone``. Raises
-    UsageError for fewer than one entity.
+    Entities without a relation to another one shown are left out, unless ``alone``, or none has
+    one. Raises UsageError for fewer than one entity.
     """
     if most < 1:
         raise UsageError(f"most is {most}; draw at least one entity")
-    shown = list(_chosen(vector, most, alone=alone))
+    shown = _chosen(vector, most, alone=alone)
     places = {(entity.type, entity.name): place for place, entity in enumerate(shown)}
     lines = ["flowchart LR"]
     used: dict[str, list[str]] = {}
@@ -66,19 +66,31 @@ def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str
     return "\n".join(lines) + "\n"
 
 
-def _chosen(vector: TriVector, most: int, *, alone: bool) -> Iterable[Entity]:
-    """Take the first entities, which are the most mentioned, that have a relation to draw."""
-    if alone:
-        return vector.entities[:most]
-    ends: dict[tuple[str, str], set[tuple[str, str]]] = {}
+def _chosen(vector: TriVector, most: int, *, alone: bool) -> Sequence[Entity]:
+    """Take the most mentioned entities of which each has a relation to another one taken.
+
+    They are gone through from the most mentioned on. One with a neighbour among those before it is
+    taken with it; where it is the first of its kind, it waits for one to come.
+    """
+    keys = [(each.type, each.name) for each in vector.entities]
+    ranks = {key: rank for rank, key in enumerate(keys)}
+    near: dict[int, set[int]] = {}
     for relation in vector.relations:
-        source = (relation.source.type, relation.source.name)
-        target = (relation.target.type, relation.target.name)
-        ends.setdefault(source, set()).add(target)
-        ends.setdefault(target, set()).add(source)
-    linked = [each for each in vector.entities if (each.type, each.name) in ends][:most]
-    kept = {(each.type, each.name) for each in linked}
-    return [each for each in linked if ends[each.type, each.name] & kept]
+        source = ranks.get((relation.source.type, relation.source.name))
+        target = ranks.get((relation.target.type, relation.target.name))
+        if source is not None and target is not None:
+            near.setdefault(source, set()).add(target)
+            near.setdefault(target, set()).add(source)
+    taken: set[int] = set()
+    for rank in range(0 if alone else len(keys)):
+        before = sorted(other for other in near.get(rank, ()) if other < rank)
+        # It comes with a neighbour, so where that is not there yet it takes two places.
+        needed = 1 if taken.intersection(before) else 2
+        if before and len(taken) + needed <= most:
+            waiting = [other for other in before if other not in taken]
+            taken |= {rank, *waiting[: most - len(taken) - 1]}
+    # A graph without a relation is drawn as what there is.
+    return [vector.entities[rank] for rank in sorted(taken)] or vector.entities[:most]
 
 
 def _family(type_: EntityType) -> str:

@@ -16,7 +16,8 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from hiermem.core.extract_text import Definition
-from hiermem.core.extract_things import Sentence, Thing
+from hiermem.core.extract_things import Sentence
+from hiermem.core.extract_worth import Thing
 from hiermem.core.reduce import normalise
 from hiermem.trivector import EntityType
 

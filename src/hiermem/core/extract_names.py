@@ -84,7 +84,9 @@ _NAME: Final = re.compile(
 _TITLE: Final = re.compile(
     r"[\"“]([A-Z][\w'’]{1,20}(?: (?:[a-z]{1,4} ){0,2}[A-Z][\w'’]{1,20}){1,6})[\"”]"  # noqa: RUF001
 )
-_TITLED: Final = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|Professor|Sir)\.? )$")
+_TITLED: Final = re.compile(
+    r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|Professor|Sir|Frau|Herr|Madame|Monsieur|Signora|Signor)\.? )$"
+)
 
 _PERSON_BEFORE: Final = re.compile(
     r"(?:\b(?:named|called|friend|colleague|boss|manager|teammate|partner|husband|wife|brother"

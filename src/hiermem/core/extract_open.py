@@ -1,149 +1,130 @@
-"""Decides what a conversation leaves open, and what it decides, sentence by sentence.
+"""Decides what a conversation leaves open, and what it reports as done, sentence by sentence.
 
-The one rule: an item is one clause that somebody said, word for word but for what is cut off at its
-ends, so it can be checked against the messages that it names. A question counts as open only where
-nobody answered it, a task only where nobody reported it done. Advice that an assistant gives is
-nobody's task and no decision. The signs (``extract_signs``) are English; in other languages only
-questions, marks such as TODO and ticked lists are found.
+The one rule: an item is one clause that somebody said. A question counts as open only where nobody
+answered it (``extract_questions``), a task or a promise only where nobody reported it done. Advice
+that an assistant gives is nobody's task, and what it says it will do is a promise only where that
+is not what it goes on to do at once. The signs (``extract_signs``) are English; in other languages
+only questions, marks such as TODO and ticked lists are found.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from hiermem.core import extract_signs as signs
-from hiermem.core.extract_text import Said
-from hiermem.core.extract_words import FUNCTION_WORDS, GENERIC
-from hiermem.core.lexicon import is_back_channel, stem
+from hiermem.core.extract_clause import CAP, Open, around, clause, labels, stems, telling
+from hiermem.core.extract_questions import questions
+from hiermem.core.extract_text import ROLE_LABELS, Said, calls
 from hiermem.protocols import SourceText
-from hiermem.trivector import DeltaKind, StrategyKind
+from hiermem.trivector import DeltaKind
 
-__all__ = ["Line", "Open", "open_ends", "strategy"]
+__all__ = ["open_ends"]
 
-_CAP: Final = 240
-#: How many of the messages after it may answer a question.
+#: "Done." is about what was promised or asked for in so many messages before it.
 _REACH: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """One open end, or a statement that settles one (``open`` False)."""
-
-    kind: DeltaKind
-    text: str
-    messages: tuple[int, ...]
-    words: frozenset[str]
-    open: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One thing that bears on where the work is going."""
-
-    kind: StrategyKind
-    text: str
-    messages: tuple[int, ...]
-
-
-def _stems(text: str) -> frozenset[str]:
-    found = re.findall(r"\w[\w./-]*\w|\w", text.lower())
-    return frozenset(stem(word) for word in found if len(word) > 2 and word not in FUNCTION_WORDS)
-
-
-def clause(text: str, at: int = 0) -> str:
-    """Give the statement around character ``at``, without a request for help behind it."""
-    aside = signs.ASIDE.search(text, max(at + 8, 0))
-    end = aside.start() if aside and aside.start() - at >= 24 else len(text)
-    start = 0
-    if end - start > _CAP:
-        starts = [m.end() for m in signs.CLAUSE.finditer(text, 0, max(at, 0) + 1) if m.end() <= at]
-        start = starts[-1] if starts else 0
-    if end - start > _CAP:
-        ends = [m.start() for m in signs.CLAUSE.finditer(text, at + 40, min(end, start + _CAP))]
-        end = ends[-1] if ends else text.rfind(" ", start, start + _CAP)
-    cut = text[start:end].strip(" ,;:-")
-    return cut[:1].upper() + cut[1:]
+#: The newest open ends that hold a word are looked at for the one that a report is about.
+_HELD: Final = 40
+#: A report is about an open end of which it has so many words, and this share of them: more of what
+#: is unresolved, for two people can have done much with the same things.
+_LEAST, _SHARE, _SHARE_OF_TROUBLE = 2, 0.35, 0.5
+#: The one telling word of a report is enough for an open end that has no more than so many.
+_FEW: Final = 3
+_Read: TypeAlias = tuple[Open, bool]
+_DOING: Final = stems(
+    "done did fixed finished completed shipped merged deployed sent closed resolved sorted tested"
+    " ticked uploaded delivered submitted signed booked paid built written published renewed ready"
+    " live place now all today already finally closing pushing sending wrote made here back"
+)
 
 
 def open_ends(said: Sequence[Said], sources: Sequence[SourceText]) -> list[Open]:
-    """Give what is open at the end, and the reports of things done that settled nothing here."""
-    found = [*_marks(sources), *_questions(said), *_statements(said)]
+    """Give what is open at the end, what was settled, and reports that settled nothing here."""
+    found = [*_marks(sources), *questions(said), *_listed(said), *_statements(said, sources)]
     found.sort(key=lambda item: item.messages[0])
     return _settle(found)
 
 
 def _marks(sources: Sequence[SourceText]) -> Iterator[Open]:
-    """Yield marks that mean a task in any language: TODO, FIXME, boxes to tick."""
+    """Yield marks that mean a task in any language: TODO, FIXME, boxes to tick.
+
+    Programs print the marks of others' work. An assistant that only advises fills its examples with
+    them; a list of boxes is a plan where one is ticked, or has its day.
+    """
+    agent = any(source.role == "tool" for source in sources)
     for position, source in enumerate(sources):
-        if source.role == "system":
+        if source.role in ("system", "tool"):
             continue
         index = position if source.index is None else source.index
-        for match in signs.MARK.finditer(source.text):
+        advice = source.role == "assistant" and source.speaker in ROLE_LABELS and not agent
+        for match in () if advice else signs.MARK.finditer(source.text):
             text = match["rest"].strip(" */#->")
-            yield Open("task", text, (index,), _stems(text))
-        for match in signs.BOX.finditer(source.text):
+            yield Open("task", text, (index,), stems(text), labels=labels(text))
+        boxes = list(signs.BOX.finditer(source.text))
+        ticked = any(match["tick"] != " " for match in boxes)
+        for match in boxes:
             text = match["rest"].strip()
-            yield Open("task", text, (index,), _stems(text), open=match["tick"] == " ")
+            if advice and not ticked and not signs.DAY.search(text):
+                continue
+            done = match["tick"] != " "
+            yield Open(
+                "task", text, (index,), stems(text), not done, labels=labels(text), report=done
+            )
 
 
-def _questions(said: Sequence[Said]) -> Iterator[Open]:
-    """Yield the questions that nobody answered."""
+def _listed(said: Sequence[Said]) -> Iterator[Open]:
+    """Yield the points that people put on a list, or say to be open."""
+    heading, within = "", -1
     for at, one in enumerate(said):
-        if not one.text.rstrip("\"'”’)] *").endswith(("?", "？")):  # noqa: RUF001
+        text = one.text
+        if one.index == within and (heading or signs.NUMBERED.match(text)):
+            if not (signs.SETTLES.search(text) or signs.ENDED.search(text)):
+                yield _opened("unresolved", f"{heading} {text}"[:CAP].strip(), one)
+            heading = ""
             continue
-        if not one.own or one.agent or signs.PHATIC.search(one.text):
+        sign = signs.LISTED.search(text) if one.own and not one.asks else None
+        if sign is None:
             continue
-        asked = _stems(one.text) - _stems(one.speaker)
-        telling = {word for word in asked if word not in GENERIC}
-        if len(telling) < 2:
+        bare = len(stems(text) - stems(sign.group())) < 2
+        if sign.group().lower().startswith(("remaining", "still open")):
+            heading, within = text if bare else "", one.index
+        if signs.CLOSES.search(text):
             continue
-        verdict = _answered(said, at)
-        if verdict is None:
+        before = said[at - 1] if at and said[at - 1].index == one.index else None
+        if before is not None and signs.MEANS_BEFORE.match(text):
+            text = f"{before.text} {text}"
+            text = text if len(text) <= CAP else text[-CAP:].partition(" ")[2]
+        elif not bare:
+            text = clause(text, sign.start())
+        else:
             continue
-        text = one.text[-_CAP:] if len(one.text) > _CAP else one.text
-        yield Open("question", text, (one.index, *verdict), asked)
+        if len(stems(text) - stems(sign.group())) >= 2:
+            yield _opened("unresolved", text, one)
 
 
-def _answered(said: Sequence[Said], at: int) -> tuple[int, ...] | None:
-    """Give None where a question was answered, else the messages that put it off."""
-    one = said[at]
-    reply: list[Said] = []
-    for other in said[at + 1 : at + 60]:
-        if other.index == one.index:
-            continue
-        if other.speaker == one.speaker and not reply:
-            return ()
-        if other.index > one.index + 2 * _REACH:
-            break
-        if reply and other.index != reply[0].index:
-            break
-        reply.append(other)
-    if not reply:
-        return ()
-    if reply[0].role == "assistant" and not reply[0].named:
-        # An assistant answers what it is asked; where it does not know, it says so at once.
-        doubtful = signs.UNSURE.search(reply[0].text) and len(reply) <= 2
-        return (reply[0].index,) if doubtful else None
-    if any(signs.UNSURE.search(each.text) for each in reply[:3]):
-        return (reply[0].index,)
-    return None
-
-
-def _statements(said: Sequence[Said]) -> Iterator[Open]:
+def _statements(said: Sequence[Said], sources: Sequence[SourceText]) -> Iterator[Open]:
     """Yield tasks, promises and troubles that people state, and what is reported as done."""
     helped = _helped(said)
+    acting = calls(sources)
     had: set[tuple[DeltaKind, int]] = set()
-    for item, doubt in _stated(said):
+    for one in said:
+        # The first that a sentence is counts: a report of success may well speak of a failure.
+        read = itertools.chain(
+            _reports(one), _troubles(one), _duties(one, acting), _slight_reports(one)
+        )
+        found = next(read, None)
+        if found is None:
+            continue
+        item, doubt = found
         # A message states one thing of a kind; what follows goes on about it.
         at = item.messages[0]
-        if item.open and ((item.kind, at) in had or (doubt and at in helped)):
-            continue
-        had.add((item.kind, at))
-        yield item
+        if not item.open:
+            yield item
+        elif (item.kind, at) not in had and not (doubt and at in helped):
+            had.add((item.kind, at))
+            yield item
 
 
 def _helped(said: Sequence[Said]) -> set[int]:
@@ -156,125 +137,199 @@ def _helped(said: Sequence[Said]) -> set[int]:
     }
 
 
-def _stated(said: Sequence[Said]) -> Iterator[tuple[Open, bool]]:
-    """Yield what people state, with whether it is only a doubt."""
-    for one in said:
-        text = one.text
-        question = text.rstrip("\"' *)").endswith("?")
-        if (
-            (done := signs.DONE.search(text))
-            and (one.own or signs.FIXED.search(text))
-            and not signs.SUPPOSED.search(text[max(0, done.start() - 30) : done.start() + 12])
-        ):
-            kept = clause(text, done.start())
-            # What was done stands right behind the verb; the rest of a long sentence is other news.
-            told = _stems(text[done.start() : done.end() + 70])
-            yield Open("task", kept, (one.index,), told, open=False), False
-            continue
-        if not one.own:
-            continue
-        if (trouble := signs.TROUBLE.search(text)) and not signs.SUPPOSED.search(
-            text[: trouble.start()]
-        ):
-            kept = clause(text, trouble.start())
-            doubt = signs.DOUBT.search(trouble.group()) is not None
-            if len(_stems(kept)) >= 4:
-                yield Open("unresolved", kept, (one.index,), _stems(kept)), doubt
-            continue
-        if one.agent:
-            continue
-        if question and (signs.ASKING.match(text) or not signs.ASIDE.search(text)):
-            continue
-        task = signs.TASK.search(text)
-        promise = signs.PROMISE.search(text)
-        if task and not signs.NO_TASK.search(text[task.end() : task.end() + 20]):
-            kept = clause(text, task.start())
-            if len(_stems(kept)) >= 3:
-                yield Open("task", kept, (one.index,), _stems(kept)), False
-        elif promise and not signs.NO_PROMISE.match(text[promise.end() :]):
-            kept = clause(text, promise.start())
-            if len(_stems(kept)) >= 3:
-                yield Open("promise", kept, (one.index,), _stems(kept)), False
+def _reports(one: Said) -> Iterator[_Read]:
+    """Yield what a sentence reports to be done."""
+    text = one.text
+    if one.own and signs.BARE_DONE.match(text):
+        yield _report(one, text, "", slight=True), False
+    done = signs.DONE.search(text)
+    if (
+        done
+        and (one.own or signs.FIXED.search(text))
+        and not signs.SUPPOSED.search(text[max(0, done.start() - 30) : done.start() + 12])
+    ):
+        told = around(text, done.start(), done.end(), before=not done["by"])
+        yield _report(one, clause(text, done.start()), told, slight=False), False
+
+
+def _slight_reports(one: Said) -> Iterator[_Read]:
+    """Yield what may report that something is done, if something like it is open."""
+    text = one.text
+    done = signs.SETTLES.search(text) if one.own and not one.asks else None
+    if done and not signs.NOT_DONE.search(text[max(0, done.start() - 30) : done.end() + 4]):
+        before = not (done["by"] or done["first"])
+        told = around(text, done.start(), done.end(), before=before)
+        yield _report(one, clause(text, done.start()), told, slight=True), False
+
+
+def _report(one: Said, kept: str, told: str, *, slight: bool) -> Open:
+    return Open(
+        "task",
+        kept,
+        (one.index,),
+        stems(told),
+        open=False,
+        labels=labels(told),
+        report=True,
+        slight=slight,
+        hedged=any(sign.search(one.text) for sign in (signs.TROUBLE, signs.LISTED, signs.TRYING)),
+    )
+
+
+def _troubles(one: Said) -> Iterator[_Read]:
+    """Yield what does not work, or is not understood, and whether that is only a doubt."""
+    text = one.text
+    trouble = signs.TROUBLE.search(text) if one.own else None
+    if trouble and not signs.SUPPOSED.search(text[: trouble.start()]):
+        kept = clause(text, trouble.start())
+        doubt = signs.DOUBT.search(trouble.group()) is not None
+        if len(stems(kept)) >= 4:
+            yield _opened("unresolved", kept, one), doubt
+
+
+def _duties(one: Said, acting: frozenset[int]) -> Iterator[_Read]:
+    """Yield what somebody has to do, or says they will; ``acting`` are messages that call tools."""
+    text = one.text
+    if one.asks and (signs.ASKING.match(text) or not signs.ASIDE.search(text)):
+        return
+    promise = signs.PROMISE.search(text)
+    if promise and signs.NO_PROMISE_BEFORE.search(text[: promise.start()]):
+        promise = None
+    if not one.own or one.agent:
+        if promise and _is_kept_for_later(one, promise.start(), promise.end(), acting):
+            yield _opened("promise", clause(text, promise.start()), one), False
+        return
+    task = signs.TASK.search(text)
+    if (
+        task
+        and not signs.NO_TASK.match(text[task.end() :].lstrip())
+        and not signs.NO_TASK_BEFORE.search(text[: task.start()])
+    ):
+        kept = clause(text, task.start())
+        if len(stems(kept)) >= 3:
+            yield _opened("task", kept, one), False
+    elif promise and not signs.NO_PROMISE.match(text[promise.end() :]):
+        kept = clause(text, promise.start())
+        vow = signs.VOW.match(text[promise.end() :]) or signs.OFFER.search(text[: promise.start()])
+        if len(stems(kept)) >= 3 and not vow:
+            yield _opened("promise", kept, one), False
+
+
+def _is_kept_for_later(one: Said, start: int, stop: int, acting: frozenset[int]) -> bool:
+    """Say whether an assistant promises something, and not only says what it does next.
+
+    One that works with tools does what it says in the same message, if that calls one; one without
+    does it in the lines that follow, unless it names a later time.
+    """
+    text = one.text
+    said = text[start:stop].lower().replace("\u2019", "'")
+    rest = text[stop:]
+    later = signs.LATER.search(rest)
+    if not said.startswith("i") or signs.OFFER.search(text) or len(stems(text)) < 2:
+        return False
+    if later:
+        return True
+    return one.agent and one.index not in acting and not signs.NO_PROMISE.match(rest)
+
+
+def _opened(kind: DeltaKind, text: str, one: Said) -> Open:
+    return Open(kind, text, (one.index,), stems(text), labels=labels(text))
+
+
+# ---------------------------------------------------------------------------------------------
+# What is settled
 
 
 def _settle(found: Sequence[Open]) -> list[Open]:
-    """Close what a later statement reports as done; keep reports that closed nothing."""
+    """Close what a later statement reports as done; keep reports that closed nothing.
+
+    A report is about what shares enough of its words, or a number; about the one open end that
+    holds its only telling word; and where it says nothing else, about what was last spoken of.
+    """
     result: list[Open | None] = list(found)
     holders: dict[str, list[int]] = {}
     for at, item in enumerate(found):
         if item.open:
-            for word in item.words:
+            for word in (*item.words, *(f"#{label}" for label in item.labels)):
                 holders.setdefault(word, []).append(at)
             continue
-        shared: dict[int, int] = {}
-        for word in item.words:
-            places = holders.get(word, ())
-            for place in places[-40:]:
-                shared[place] = shared.get(place, 0) + 1
-        settled = False
-        for place, number in shared.items():
+        if not item.report:
+            continue
+        closed = _closed_by(item, at, result, holders)
+        for place in closed:
             held = result[place]
-            least = max(2, 0.5 * min(len(found[place].words), len(item.words)))
-            if held is not None and held.open and number >= least:
+            if held is not None:
                 messages = (*held.messages, *item.messages)
                 result[place] = replace(held, open=False, messages=messages)
-                settled = True
-        if settled:
+        if closed or item.slight:
             result[at] = None
     return _once([item for item in result if item is not None])
 
 
+def _closed_by(
+    item: Open, at: int, result: Sequence[Open | None], holders: dict[str, list[int]]
+) -> list[int]:
+    """Give the places of the open ends that a report settles."""
+
+    def live(places: Sequence[int]) -> list[int]:
+        recent = ((place, result[place]) for place in places[-_HELD:])
+        return [
+            place
+            for place, held in recent
+            if held is not None and held.open and held.messages[-1] < item.messages[0]
+        ]
+
+    if item.slight and not item.words and not item.labels:
+        return _just_before(item, at, result)
+    numbered = [p for label in item.labels for p in live(holders.get(f"#{label}", ()))]
+    if numbered:
+        return sorted(set(numbered))
+    shared: dict[int, int] = {}
+    meant = telling(item.words) - _DOING
+    for word in item.words:
+        for place in live(holders.get(word, ())):
+            shared[place] = shared.get(place, 0) + 1
+    settled = []
+    for place, number in shared.items():
+        held = result[place]
+        if held is None:
+            continue
+        duty = held.kind in ("task", "promise")
+        share = _SHARE if duty else _SHARE_OF_TROUBLE
+        enough = number >= max(_LEAST, share * len(held.words)) and (duty or not item.hedged)
+        # Who only may report something done has to name it, not just to speak of it alike.
+        if enough and (held.words & meant or not item.slight):
+            settled.append(place)
+    if settled:
+        return settled
+    only = live(holders.get(next(iter(meant)), ())) if len(meant) == 1 else []
+    held = result[only[0]] if len(only) == 1 else None
+    duty = held is not None and held.kind in ("task", "promise")
+    return only if held and duty and len(telling(held.words) - _DOING) <= _FEW else []
+
+
+def _just_before(item: Open, at: int, result: Sequence[Open | None]) -> list[int]:
+    """Give the last task or promise of the messages right before a report that names none."""
+    for place in range(at - 1, max(-1, at - 1 - _HELD), -1):
+        held = result[place]
+        if held is None or held.messages[0] == item.messages[0]:
+            continue
+        if held.messages[0] < item.messages[0] - _REACH:
+            break
+        if held.open and held.kind in ("task", "promise"):
+            return [place]
+    return []
+
+
 def _once(items: Sequence[Open]) -> list[Open]:
-    """Leave out what says nearly the same as an earlier item of its kind."""
+    """Leave out what says nearly the same as an earlier item of its kind or message."""
     kept: list[Open] = []
     for item in items:
         near = any(
-            item.kind == other.kind
+            (item.kind == other.kind or item.messages[0] == other.messages[0])
             and len(item.words & other.words) >= 0.75 * max(1, len(item.words))
-            for other in kept[-40:]
+            for other in kept[-_HELD:]
         )
         if not near:
             kept.append(item)
     return kept
-
-
-def strategy(said: Sequence[Said]) -> list[Line]:
-    """Give the decisions, constraints, preferences, milestones and effects that people state."""
-    found: list[Line] = []
-    seen: list[frozenset[str]] = []
-    for one in said:
-        read = _direction(one)
-        if read is None:
-            continue
-        kind, at = read
-        text = clause(one.text, at)
-        stems = _stems(text)
-        near = any(len(stems & other) >= 0.75 * max(1, len(stems)) for other in seen[-40:])
-        if len(stems) < 3 or near or is_back_channel(text):
-            continue
-        seen.append(stems)
-        found.append(Line(kind, text, (one.index,)))
-    return found
-
-
-def _direction(one: Said) -> tuple[StrategyKind, int] | None:  # noqa: PLR0911 - a row of cases
-    """Give what kind of direction a sentence states, and where."""
-    text = one.text
-    if not one.own or one.agent:
-        # What an assistant did itself has an effect; what it advises has none yet.
-        fixed = signs.FIXED.search(text)
-        effect = fixed and (one.agent or re.search(r"\d", text))
-        return ("impact", fixed.start()) if fixed and effect else None
-    if text.rstrip("\"' *)").endswith("?") and not signs.ASIDE.search(text):
-        return None
-    if found := signs.DECIDED.search(text):
-        return "decision", found.start()
-    if found := signs.PREFERS.search(text):
-        return "preference", found.start()
-    if found := signs.IMPACT.search(text):
-        return "impact", found.start()
-    if (found := signs.MILESTONE.search(text)) and signs.DATED.search(text):
-        return "milestone", found.start()
-    if (found := signs.MUST.search(text)) and re.search(r"\d", text) and one.role == "user":
-        return "constraint", found.start()
-    return None

@@ -29,6 +29,8 @@ _DETERMINERS: Final = words(
     from into at to and or by as more new own every each another
     """
 )
+#: What stands before a thing, and seldom before a name.
+_ARTICLES: Final = words("a an the my our your his her their this that these those each every no")
 _VERB_BEFORE: Final = words(
     """
     to i we you he she they who can could will would should must may might let let's don't didn't
@@ -41,7 +43,18 @@ _HEADS: Final = words(
     " courses lesson lessons project projects event events app page pages agency agencies"
 )
 _AFTER: Final = FUNCTION_WORDS | frozenset({"", ".", ",", "!", "?", ";", ":", ")"})
+#: What stands before the subject of a clause, and what stands behind it.
+_CLAUSE_BEFORE: Final = words(". , ; : and but then so that because where if when while whether")
+_VERB_AFTER: Final = words(
+    """
+    is was are were has had have does did can could should would will must may might isn't wasn't
+    doesn't can't won't shouldn't
+    """
+)
+#: So sure that a word means something done has to be before its form in -s counts for that too.
+_MOSTLY_VERB: Final = 0.5
 _WEAK: Final = re.compile(r".*(?:ly|ful|ous|able|ible|ish|less)$")
+_PART: Final = re.compile(r"[^\W\d_]{5,40}")
 TOKEN: Final = re.compile(r"[^\W\d_][\w'’-]*|[.,!?;:)]|\S")  # noqa: RUF001
 
 
@@ -51,6 +64,7 @@ class _Phrase:
 
     often: int = 0
     as_noun: int = 0
+    behind_article: int = 0
     where: dict[int, bool] = field(default_factory=dict)
     text: str = ""
 
@@ -62,6 +76,7 @@ def phrases(
     met: dict[str, _Phrase] = {}
     words_met: Counter[str] = Counter()
     as_verb: Counter[str] = Counter()
+    files: set[str] = set()
     for one, found in zip(said, mentions, strict=True):
         taken = [(m.start, m.stop) for m in found if m.sure > 0.3]
         tokens = [
@@ -80,14 +95,34 @@ def phrases(
                     phrase.often += 1
                     after = tokens[at + size]
                     ends = after in _AFTER or (after in _HEADS and not gram[-1].endswith("ing"))
-                    phrase.as_noun += ends and (before in _DETERMINERS or size > 1)
+                    subject = size == 1 and before in _CLAUSE_BEFORE and after in _VERB_AFTER
+                    stands = before in _DETERMINERS or size > 1
+                    phrase.as_noun += (ends and stands) or subject
+                    phrase.behind_article += before in _ARTICLES
                     phrase.where[one.index] = phrase.where.get(one.index, False) or one.own
                     if not phrase.text or (one.own and len(phrase.text) < 40 < len(one.text)):
                         phrase.text = one.text
             before = token
+        files.update(part for m in found if m.type == "file" for part in _parts(m.name))
     total = len({one.index for one in said})
     verbs = {word for word, number in as_verb.items() if number >= 0.2 * words_met[word]}
-    return _chosen(met, verbs, total)
+    verbs |= {
+        f"{word}s"
+        for word, number in as_verb.items()
+        if number >= _MOSTLY_VERB * words_met[word] and number > as_verb[f"{word}s"]
+    }
+    names = {
+        word
+        for word in files & met.keys()
+        # What files are called after and hardly ever has an article is a name: of a project, say.
+        if 8 * met[word].behind_article <= met[word].often and met[word].as_noun > 1
+    }
+    return _chosen(met, verbs, names, total)
+
+
+def _parts(path: str) -> list[str]:
+    """Give the words that a file and its folders are called by."""
+    return _PART.findall(path.rpartition(".")[0].lower())
 
 
 def _is_phrase(gram: Sequence[str]) -> bool:
@@ -107,7 +142,7 @@ def _is_phrase(gram: Sequence[str]) -> bool:
 
 
 def _chosen(
-    met: dict[str, _Phrase], verbs: set[str], total: int
+    met: dict[str, _Phrase], verbs: set[str], names: set[str], total: int
 ) -> dict[str, tuple[list[int], list[int], str]]:
     """Take the phrases that recur, the longer one where it says as much as the shorter."""
     scored: list[tuple[float, str]] = []
@@ -119,7 +154,8 @@ def _chosen(
         if spread > max(24, total // 2) or any(word in verbs for word in name.split()[:1]):
             continue
         least = 0.6 if size == 1 and name.endswith("ing") else 0.4
-        if phrase.as_noun < least * phrase.often or name.split()[-1] in verbs:
+        as_noun = name in names or phrase.as_noun >= least * phrase.often
+        if not as_noun or name.split()[-1] in verbs:
             continue
         weight = (spread + 2 * own) ** 0.5 * math.log(1 + total / spread) * (1 + 0.5 * (size - 1))
         scored.append((weight, name))

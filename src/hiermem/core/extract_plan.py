@@ -11,14 +11,12 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
-
-from pydantic import ValidationError
 
 from hiermem.config import ExtractionOptions
 from hiermem.core import hashes
 from hiermem.core.chunks import Chunk
+from hiermem.core.extract_kept import Kept
 from hiermem.core.prompt import PromptTemplate
 from hiermem.errors import (
     ConfigError,
@@ -28,7 +26,7 @@ from hiermem.errors import (
     ModelTimeoutError,
 )
 from hiermem.protocols import LLMResponse
-from hiermem.trivector import Answer, TriVector, answer_schema
+from hiermem.trivector import TriVector, answer_schema
 from hiermem.types import Span
 
 __all__ = [
@@ -36,11 +34,9 @@ __all__ = [
     "Cause",
     "ChunkReport",
     "ChunkStatus",
-    "Claim",
     "ExtractionProgress",
     "ExtractionReport",
     "Failure",
-    "Kept",
     "PhaseReport",
     "Threshold",
     "agenda",
@@ -50,11 +46,8 @@ __all__ = [
     "finish_cause",
     "join_key",
     "outcome_of",
-    "read_kept",
     "strategy_of",
     "threshold",
-    "write_claim",
-    "write_kept",
 ]
 
 #: The share of a model's stated window that one request may take.
@@ -92,9 +85,10 @@ class ChunkReport:
     """What became of one chunk.
 
     ``made`` was asked for in this run, ``reused`` in an earlier one; ``pending`` was not tried,
-    because the run ended before. ``tokens`` are those of its record; ``request_tokens`` of the
-    whole request, prompt and schema included; both as the memory's counter counts. ``tokens_in``
-    and ``tokens_out`` are what the provider reported for the calls of this run.
+    because the run ended before. ``span`` is the hull of its messages and ``spans`` the messages
+    themselves, which differ where threads interleave. ``tokens`` are those of its record;
+    ``request_tokens`` of the whole request, prompt and schema included; both as the memory's
+    counter counts. ``tokens_in`` and ``tokens_out`` are what the provider reported in this run.
     """
 
     id: str
@@ -112,6 +106,7 @@ class ChunkReport:
     tokens_in: int = 0
     tokens_out: int = 0
     seconds: float = 0.0
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +141,8 @@ class ExtractionReport:
     against ``single_pass_tokens``. ``model`` made the answers; ``live`` is False where it is no
     remote model, so that its figures say nothing about one. ``unknown`` counts calls of cut-off
     runs of which nobody knows whether they were charged; ``stopped`` names the cap that ended the
-    run. ``degraded``: the summary was put together without the model.
+    run. ``degraded``: the summary was put together without the model. ``kept``: the result became
+    the session's own on record; where a better one of the same messages stands, that one stays.
     """
 
     session_id: str
@@ -170,6 +166,7 @@ class ExtractionReport:
     unknown: int = 0
     stopped: str | None = None
     degraded: bool = False
+    kept: bool = False
     messages: int = 0
 
     @property
@@ -230,6 +227,7 @@ def detail(report: ExtractionReport) -> dict[str, Any]:
         "tokens_out": report.tokens_out,
         "unknown": report.unknown,
         "stopped": report.stopped,
+        "kept": report.kept,
     }
 
 
@@ -320,79 +318,10 @@ def strategy_of(
     )
 
 
-def join_key(texts: Sequence[str], *, strategy: str, target: int) -> str:
+def join_key(texts: Sequence[str], *, strategy: str, template: PromptTemplate, target: int) -> str:
     """Name one step of the summaries' reduction by what goes into it."""
-    return hashes.input_hash(level=1, strategy=f"{strategy}/{target}", outputs=texts)
-
-
-# ---------------------------------------------------------------------------------------------
-# What is kept of a chunk
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A chunk that a run is asking for; nobody else does before ``until``."""
-
-    run_id: str
-    until: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What a model answered, checked, with what it took. ``answer`` is an Answer's JSON."""
-
-    answer: str
-    strategy: str
-    model: str
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-
-    def value(self) -> Answer | None:
-        """Read the answer; None where the record was damaged."""
-        try:
-            return Answer.model_validate_json(self.answer)
-        except ValidationError:
-            return None
-
-
-def write_claim(claim: Claim) -> str:
-    """Write a claim as a record's body."""
-    return json.dumps({"run": claim.run_id, "until": claim.until.isoformat()})
-
-
-def write_kept(kept: Kept) -> str:
-    """Write an answer as a record's body."""
-    return json.dumps(
-        {
-            "answer": kept.answer,
-            "strategy": kept.strategy,
-            "model": kept.model,
-            "calls": kept.calls,
-            "tokens_in": kept.tokens_in,
-            "tokens_out": kept.tokens_out,
-        },
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )
-
-
-def read_kept(body: str) -> Kept | Claim | None:
-    """Read a record's body; None where it is neither, so that it is made anew."""
-    try:
-        found = json.loads(body)
-        if "answer" in found:
-            return Kept(
-                str(found["answer"]),
-                str(found["strategy"]),
-                str(found["model"]),
-                int(found["calls"]),
-                int(found["tokens_in"]),
-                int(found["tokens_out"]),
-            )
-        return Claim(str(found["run"]), datetime.fromisoformat(found["until"]))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
+    made = f"{strategy}/{template.identity}/{target}"
+    return hashes.input_hash(level=1, strategy=made, outputs=texts)
 
 
 # ---------------------------------------------------------------------------------------------

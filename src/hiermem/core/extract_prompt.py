@@ -4,28 +4,37 @@ The one rule: a request is a function of the chunk, the template and the facts a
 the session has other chunks shows nowhere in it, so a session that fits whole is asked for in the
 very bytes that it would be asked for if there were no chunks at all. The constant part stands
 first, the record after it, and what a repair adds comes last; a repair never makes the request
-larger than its limit.
+larger than its limit. What a request may take beside its record is a figure of the template alone:
+a title or a participant that changes must not move the boundaries of what was paid for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from hiermem.core.measure import canonical_json
 from hiermem.core.prompt import Facts, Length, PromptTemplate, fill, marked, told
 from hiermem.core.prompt import render as render_summary
+from hiermem.core.units import split
 from hiermem.errors import ConfigError, InvalidAnswerError
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.trivector import answer_schema
+from hiermem.types import Unit
 
 __all__ = [
-    "AROUND",
     "FRAME",
     "REPAIR_ROOM",
     "STYLE",
+    "around",
+    "introduced",
     "join_request",
+    "join_room",
     "line",
+    "lines_of",
     "render",
     "repair",
     "request",
@@ -42,10 +51,25 @@ FRAME: Final = 4
 REPAIR_ROOM: Final = 160
 #: Tokens that the two hashes around a record and the figures of its facts may differ by.
 _SLACK: Final = 48
-#: What a request may take beside its prompt, record and answer.
-AROUND: Final = _SLACK + REPAIR_ROOM
+#: Tokens that a title may take, and those who take part together.
+_TITLE: Final = 64
+_PEOPLE: Final = 128
+#: Of those, what "and 123 others" takes.
+_OTHERS: Final = 8
 STYLE: Final = "extract"
 _WHY_CAP: Final = 400
+#: The facts that take the most, but for their title and people, who stand there in one letter.
+_MOST: Final = 999_999_999
+_MOST_FACTS: Final = Facts(
+    "x",
+    ("x",),
+    datetime(2000, 1, 1, 0, 0, tzinfo=UTC),
+    datetime(2001, 12, 31, 23, 59, tzinfo=UTC),
+    _MOST,
+)
+#: A line of a summary that says no more than a day, and more lines than a summary has.
+_DAY: Final = re.compile(r"\[(\d{4}-\d\d-\d\d)\]")
+_LINES: Final = 10_000
 
 
 def line(source: SourceText) -> str:
@@ -97,18 +121,56 @@ def request_tokens(messages: Sequence[ChatMessage], count: Count) -> int:
     return sum(count(message.content) + FRAME for message in messages)
 
 
-def room(template: PromptTemplate, *, facts: Facts, limit: int, reserve: int, count: Count) -> int:
+def introduced(
+    title: str | None, participants: Sequence[str], *, count: Count
+) -> tuple[str | None, tuple[str, ...]]:
+    """Give title and participants as far as the room that a request keeps for them reaches.
+
+    The title is cut; of the participants the first ones stay, with the number of the others.
+    """
+    if title is not None:
+        title = " ".join(title.split())[:200]
+        while title and (tokens := count(title)) > _TITLE:
+            title = title[: min(len(title) - 1, len(title) * _TITLE // tokens)].rstrip()
+    people = [" ".join(each.split())[:200] for each in participants]
+    shown = len(people)
+    if count(", ".join(people)) > _PEOPLE:
+        shown, held = 0, 0
+        for name in people:
+            held += count(f"{name}, ")
+            if held > _PEOPLE - _OTHERS:
+                break
+            shown += 1
+    left = len(people) - shown
+    return title, (*people[:shown], *([f"and {left} others"] if left else []))
+
+
+def around(template: PromptTemplate, *, count: Count) -> int:
+    """Give the most tokens that a request takes beside its record and the answer to it.
+
+    The prompt with any facts, the schema, and what a repair adds.
+    """
+    prompt = request_tokens(render(template, (), facts=_MOST_FACTS), count)
+    return prompt + schema_tokens(count) + _facts_room(template) + _SLACK + REPAIR_ROOM
+
+
+def _facts_room(template: PromptTemplate) -> int:
+    title, people = (template.user.count(f"{{{{{it}}}}}") for it in ("title", "participants"))
+    return _TITLE * title + _PEOPLE * people
+
+
+def room(template: PromptTemplate, *, limit: int, reserve: int, count: Count) -> int:
     """Give the tokens that a record may have under ``limit``.
 
-    What remains of it after the prompt around the record (schema and facts included), what a
-    repair adds and the ``reserve`` for the answer. Raises ConfigError where that is nothing.
+    What remains of it beside the ``reserve`` for the answer and whatever else a request may take.
+    It depends on nothing of the session. Raises ConfigError where nothing remains.
     """
-    around = request_tokens(render(template, (), facts=facts), count) + schema_tokens(count)
-    left = limit - around - AROUND - reserve
+    left = limit - around(template, count=count) - reserve
     if left < 1:
         raise ConfigError(
-            f"safe_processing_tokens is {limit}; the prompt, a repair and the answer alone take "
-            f"{limit - left + 1}, so it must be more than that"
+            f"safe_processing_tokens is {limit:,}; the prompt, a repair and the answer alone take "
+            f"{limit - left:,}, so it must be more than that; {reserve:,} of it are kept for the "
+            "answer, which output_tokens sets"
         )
     return left
 
@@ -149,7 +211,15 @@ def join_request(
 ) -> LLMRequest:
     """Ask for one summary in place of several, which are given in order."""
     inputs = tuple(
-        SourceText(index=None, role="user", speaker=f"Part {number}", date="", text=text)
+        SourceText(
+            index=None,
+            role="user",
+            # For a model that reads: it is not said by anyone, so no unit bears it as its speaker.
+            speaker=f"Part {number}",
+            date="",
+            text=text,
+            units=tuple(lines_of(text, number)),
+        )
         for number, text in enumerate(summaries, start=1)
     )
     length = Length(target, max_tokens, 1 / max(1, len(inputs)))
@@ -164,3 +234,29 @@ def join_request(
         style=STYLE,
         temperature=0.0,
     )
+
+
+def join_room(
+    template: PromptTemplate, *, limit: int, target: int, max_tokens: int, counter: TokenCounter
+) -> int:
+    """Give the tokens of summaries that one step of their reduction may take under ``limit``."""
+    most = replace(_MOST_FACTS, summaries=_MOST)
+    empty = join_request(
+        template, (), facts=most, counter=counter, target=target, max_tokens=max_tokens
+    )
+    prompt = request_tokens(empty.messages, counter.count)
+    return max(1, limit - prompt - _facts_room(template) - _SLACK - max_tokens)
+
+
+def lines_of(summary: str, part: int) -> Iterator[Unit]:
+    """Give the lines of a chunk's summary as units: each stands by itself, under its day.
+
+    ``part`` tells the lines of one summary from those of the next.
+    """
+    day = ""
+    for number, each in enumerate(summary.splitlines()):
+        if found := _DAY.fullmatch(each.strip()):
+            day = found[1]
+            continue
+        index = part * _LINES + number % _LINES
+        yield from split(each, index=index, role="assistant", speaker="", date=day)

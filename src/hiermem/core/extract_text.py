@@ -9,8 +9,9 @@ statement. It finds no names in what it reads: that is ``extract_names``.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from hiermem.core import units
@@ -18,17 +19,35 @@ from hiermem.core.extract_names import FILE
 from hiermem.protocols import SourceText
 from hiermem.types import Role
 
-__all__ = ["Definition", "Said", "definitions", "paths", "sentences"]
+__all__ = [
+    "ROLE_LABELS",
+    "Definition",
+    "Said",
+    "calls",
+    "composed",
+    "definitions",
+    "paths",
+    "sentences",
+]
 
 _LINE: Final = 400
 #: So many lines of one message are looked at as code or as the output of a program.
 _LINES: Final = 2_000
 _FENCE: Final = "```"
-_ROLE_LABELS: Final = frozenset({"User", "Assistant", "System", "Tool", "Summary"})
+#: Letters and digits of full width, and what they stand for.
+_NARROW: Final = {
+    code: code - 0xFEE0
+    for first, last in ((0xFF10, 0xFF19), (0xFF21, 0xFF3A), (0xFF41, 0xFF5A))
+    for code in range(first, last + 1)
+}
+#: How those are called who have no name of their own.
+ROLE_LABELS: Final = frozenset({"User", "Assistant", "System", "Tool", "Summary"})
 
 _HEADING: Final = re.compile(
     r"[ \t]*(?:#{1,6}[ \t].*|\*\*[^*]{1,120}\*\*:?[ \t]*|\|.*|[-=*_ \t]{3,})$"
 )
+_QUOTED: Final = re.compile(r"^[ \t]*(?:>[ \t]?)+")
+_EMPHASIS: Final = re.compile(r"(?<![\w*])\*([^*\s][^*\n]{0,80})\*(?![\w*])")
 _MARKER: Final = re.compile(r"^[ \t]*(?:[-*•+]|\d{1,3}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?")
 _LABEL: Final = re.compile(r"^[ \t]*\*\*([^*\n]{1,80}?):?\*\*[ \t]*:?[ \t]*")
 _TOOL_CALL: Final = re.compile(r"\w{1,60}\(\{.*\}\)[ \t]*$")
@@ -68,9 +87,14 @@ class Said:
         return self.role == "user" or self.agent or (self.role == "assistant" and self.named)
 
     @property
+    def asks(self) -> bool:
+        """Say whether it is a question."""
+        return self.text.rstrip("\"'”’)] *").endswith(("?", "？"))  # noqa: RUF001
+
+    @property
     def named(self) -> bool:
         """Say whether the speaker has a name of their own."""
-        return self.speaker not in _ROLE_LABELS
+        return self.speaker not in ROLE_LABELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +106,21 @@ class Definition:
     index: int
     file: str = ""
     base: str = ""
+
+
+def composed(source: SourceText) -> SourceText:
+    """Give a source with letters in one spelling: accents composed, letters of full width narrow.
+
+    The patterns that find names know letters one by one. Marks and signs stay as they are written.
+    """
+    text, speaker = source.text, source.speaker
+    if text.isascii() and speaker.isascii():
+        return source
+    return replace(
+        source,
+        text=unicodedata.normalize("NFC", text).translate(_NARROW),
+        speaker=unicodedata.normalize("NFC", speaker).translate(_NARROW),
+    )
 
 
 def sentences(sources: Sequence[SourceText]) -> Iterator[Said]:
@@ -116,10 +155,20 @@ def _speech(text: str) -> str:
         for line in part.splitlines():
             if _HEADING.match(line[:_LINE]) or _TOOL_CALL.match(line):
                 continue
-            plain = _PROMPT.sub(" ", _MARKER.sub("", line, count=1))
-            plain = _LABEL.sub(r"\1: ", plain, count=1).replace("**", "")
-            lines.append(plain)
+            plain = _MARKER.sub("", _QUOTED.sub("", line, count=1), count=1)
+            plain = _LABEL.sub(r"\1: ", _PROMPT.sub(" ", plain), count=1).replace("**", "")
+            lines.append(_EMPHASIS.sub(r"\1", plain))
     return "\n".join(lines)
+
+
+def calls(sources: Sequence[SourceText]) -> frozenset[int]:
+    """Give the messages in which an assistant calls a tool."""
+    return frozenset(
+        position if source.index is None else source.index
+        for position, source in enumerate(sources)
+        if source.role == "assistant"
+        and any(_TOOL_CALL.match(line) for line in source.text.splitlines()[:_LINES])
+    )
 
 
 def paths(source: SourceText) -> Iterator[str]:

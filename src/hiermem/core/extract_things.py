@@ -1,68 +1,29 @@
-"""Decides which of the names and phrases of a conversation are things worth keeping.
+"""Decides which things a conversation names, what kind each is, and which names mean the same one.
 
-The one rule: a thing is kept for being said by people, more than once or in a telling form; what
-only stands in a program's output or in one piece of advice is not. Names are found by
-``extract_names``; here they are counted over all sentences, their kinds settled, short and long
-forms of a person's name made one, and recurring phrases added as concepts.
+The one rule: a thing is what its names have in common over all sentences. Names are found by
+``extract_names``; here they are counted, their kinds settled, short and long forms of a person's
+name made one, and recurring phrases added as concepts. Which of them are worth keeping is decided
+by ``extract_worth``.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.extract_names import Mention, find
 from hiermem.core.extract_phrases import TOKEN
 from hiermem.core.extract_phrases import phrases as find_phrases
 from hiermem.core.extract_text import Definition, Said
-from hiermem.core.lexicon import words
+from hiermem.core.extract_worth import Thing, keep
 from hiermem.core.reduce import normalise
 from hiermem.trivector import EntityType
 
-__all__ = ["Sentence", "Thing", "collect"]
+__all__ = ["Sentence", "collect"]
 
-#: What one mention of a kind is worth beside another kind's.
-_WORTH: Final[dict[EntityType, float]] = {
-    "person": 2.0,
-    "organisation": 1.8,
-    "technology": 1.6,
-    "file": 1.6,
-    "class": 1.3,
-    "function": 1.3,
-    "place": 1.5,
-    "event": 1.4,
-    "url": 1.0,
-    "identifier": 1.0,
-    "concept": 1.0,
-    "date": 0.9,
-    "number": 0.8,
-}
-#: The most of each kind in one answer, so that no kind crowds out the others.
-_MOST: Final[dict[EntityType, int]] = {
-    "person": 40,
-    "organisation": 25,
-    "technology": 40,
-    "file": 40,
-    "class": 25,
-    "function": 30,
-    "place": 25,
-    "event": 20,
-    "url": 12,
-    "identifier": 25,
-    "concept": 40,
-    "date": 25,
-    "number": 25,
-}
-_EVENT_ENDS: Final = words(
-    """
-    parade conference festival concert wedding workshop marathon tournament summit meetup hackathon
-    race retreat ceremony party exhibition show game championship gala fundraiser camp
-    """
-)
 _MEASURED: Final = re.compile(
     r"\b(?:time|latency|budget|costs?|price|memory|coverage|load|port|limit|rate|size|score|deadline"
     r"|salary|rent|hours|sprint|response|storage|capacity|uptime|distance|weight|speed)\b",
@@ -70,41 +31,7 @@ _MEASURED: Final = re.compile(
 )
 
 
-@dataclass(slots=True)
-class Thing:
-    """One thing as it was met: its spellings, the messages that name it and who did."""
-
-    type: EntityType
-    spellings: Counter[str] = field(default_factory=Counter)
-    messages: dict[int, None] = field(default_factory=dict)
-    own: dict[int, None] = field(default_factory=dict)
-    details: Counter[str] = field(default_factory=Counter)
-    sure: float = 0.0
-    about: str = ""
-    about_worth: float = -1.0
-    company: bool = False
-
-    @property
-    def name(self) -> str:
-        """Give the spelling met most often, the first of equals."""
-        return max(self.spellings, key=lambda spelling: self.spellings[spelling])
-
-    @property
-    def worth(self) -> float:
-        """Give what it is worth to keep beside others."""
-        said = len(self.messages) + 2 * len(self.own)
-        return _WORTH[self.type] * math.log1p(said) * (0.4 + self.sure)
-
-    def absorb(self, other: Thing) -> None:
-        """Take over what was met under another name or kind."""
-        self.spellings.update(other.spellings)
-        self.messages.update(other.messages)
-        self.own.update(other.own)
-        self.details.update(other.details)
-        self.sure = max(self.sure, other.sure)
-        self.company = self.company or other.company
-        if other.about_worth > self.about_worth:
-            self.about, self.about_worth = other.about, other.about_worth
+_PLAIN: Final = re.compile(r"\b[a-z][a-z'’-]+\b")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +185,9 @@ def collect(
         thing.sure = max(thing.sure, min(0.75, 0.35 + 0.04 * (len(messages) + len(own))))
         if not thing.about:
             thing.about = text
-    kept = _kept(
-        shelf.things.values(), frozenset(part for name in speakers for part in name.lower().split())
-    )
+    plain = Counter(word for one in said for word in _PLAIN.findall(one.text))
+    own_names = frozenset(part for name in speakers for part in name.lower().split())
+    kept = keep(shelf.things.values(), own_names, plain)
     return kept, _sentences(said, mentions, kept, phrases)
 
 
@@ -315,54 +242,6 @@ def _add_code(
         thing.spellings[path.removeprefix("./") if target == name else target] += 1
         thing.messages[index] = None
         thing.sure = max(thing.sure, 0.9)
-
-
-# ---------------------------------------------------------------------------------------------
-# What is kept
-
-
-def _kept(things: Iterable[Thing], speakers: frozenset[str]) -> list[Thing]:
-    """Give the things worth keeping, worthiest first, within the most of each kind."""
-    room = dict(_MOST)
-    kept: list[Thing] = []
-    for thing in sorted(things, key=lambda t: (-t.worth, t.type, t.name)):
-        _name_event(thing)
-        if room[thing.type] > 0 and _is_worthy(thing, speakers):
-            room[thing.type] -= 1
-            kept.append(thing)
-    return kept
-
-
-def _name_event(thing: Thing) -> None:
-    last = thing.name.lower().rsplit(" ", 1)[-1]
-    if thing.type == "concept" and " " in thing.name and last in _EVENT_ENDS:
-        thing.type = "event"
-
-
-def _is_worthy(  # noqa: PLR0911 - a row of cases, the first of which holds
-    thing: Thing, speakers: frozenset[str]
-) -> bool:
-    """Say whether a thing was said by the right people, often enough or surely enough."""
-    own, spread = len(thing.own), len(thing.messages)
-    if not thing.messages:
-        return thing.type == "person" and thing.sure == 1.0
-    if thing.type == "number":
-        # A figure alone says nothing: it has to be one of something.
-        return own > 0 and thing.company and thing.name not in ("100%", "100 %")
-    if thing.type == "date":
-        return own > 0
-    if thing.type == "concept" and any(part in speakers for part in thing.name.lower().split()):
-        return False
-    if thing.type in ("file", "person", "place", "organisation"):
-        return own > 0 or spread > 1
-    if thing.type in ("url", "function", "class", "technology"):
-        return own > 0 or spread > 2
-    if thing.type == "identifier":
-        return own > 0 and (spread > 1 or thing.sure > 0.8)
-    capital = thing.name != thing.name.lower()
-    if capital and thing.sure < 0.6 and " " not in thing.name:
-        return own > 1
-    return (own > 0 and spread > 1) or (own > 0 and " " in thing.name and capital)
 
 
 def _sentences(

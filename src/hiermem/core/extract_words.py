@@ -39,8 +39,8 @@ FUNCTION_WORDS: Final = words(
     shouldn't haven't hasn't hadn't s t d m re ll ve etc y'all ya yeah wow hey hi hello oh ah
     okay ok thanks thank please sure lol myself yourself himself herself itself ourselves
     themselves through forward away back across along within without among against toward
-    towards around else till upon onto besides beyond unlike despite ago spoke said told went
-    came took gave saw made knew felt thought heard left kept brought
+    towards around else till upon onto besides beyond unlike despite ago kinda sorta already due
+    spoke said told went came took gave saw made knew felt thought heard left kept brought
     """
 )
 #: Words too common to be a concept by themselves, and that make none with another such word.
@@ -110,7 +110,8 @@ GENERIC: Final = words(
 #: Capitalised words that are no names.
 NO_NAME: Final = FUNCTION_WORDS | words(
     """
-    mr mrs ms dr prof step steps part phase note notes example examples overview summary
+    mr mrs ms dr prof frau herr madame monsieur signora signor
+    step steps part phase note notes example examples overview summary
     conclusion introduction key features feature best practices practice tip tips next first
     second third finally additionally furthermore moreover certainly absolutely great good nice
     awesome congrats congratulations remember make create add use using run install update check
@@ -141,7 +142,8 @@ NO_NAME: Final = FUNCTION_WORDS | words(
 CALENDAR: Final = words(
     """
     monday tuesday wednesday thursday friday saturday sunday mon tue tues wed thu thur thurs fri
-    sat sun january february march april may june july august september october november
+    sat sun mondays tuesdays wednesdays thursdays fridays saturdays sundays
+    january february march april may june july august september october november
     december jan feb mar apr jun jul aug sep sept oct nov dec spring summer autumn fall winter
     """
 )

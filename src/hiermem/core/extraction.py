@@ -1,8 +1,9 @@
 """Decides what the offline default extracts from a stretch of conversation, without a model.
 
 It reads the stretch in one pass into sentences and definitions (``extract_text``), keeps the things
-that they name (``extract_things``), relates them (``extract_links``), lists what is open and what
-was decided (``extract_open``), and puts it into an ``Answer`` that fits the tokens allowed.
+that they name (``extract_things``), relates them (``extract_links``), lists what is open
+(``extract_open``) and what was decided (``extract_strategy``), and puts it into an ``Answer`` that
+fits the tokens allowed.
 
 The one rule: the same sources give the same answer, in any process, in time linear in their length,
 and never one that is larger than asked. It invents no words: descriptions, justifications and
@@ -16,13 +17,23 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hiermem.core import salience, units
+from hiermem.core.extract_clause import Open, clause
 from hiermem.core.extract_links import Link, links
-from hiermem.core.extract_open import Line, Open, clause, open_ends, strategy
-from hiermem.core.extract_text import Said, definitions, paths, sentences
-from hiermem.core.extract_things import Thing, collect
+from hiermem.core.extract_open import open_ends
+from hiermem.core.extract_strategy import Line, strategy
+from hiermem.core.extract_text import Said, composed, definitions, paths, sentences
+from hiermem.core.extract_things import collect
 from hiermem.core.extract_words import GIVEN_NAMES
+from hiermem.core.extract_worth import Thing
 from hiermem.protocols import SourceText
 from hiermem.trivector import (
+    MOST_ALIASES,
+    MOST_IN_LINE,
+    MOST_IN_NAME,
+    MOST_IN_SUMMARY,
+    MOST_IN_TAG,
+    MOST_MENTIONS,
+    MOST_MESSAGES,
     Answer,
     AnswerDelta,
     AnswerEnd,
@@ -35,12 +46,15 @@ __all__ = ["SUMMARY_TOKENS", "extract", "write"]
 
 #: What the summary takes at most.
 SUMMARY_TOKENS: Final = 320
-_ENTITIES, _RELATIONS, _DELTAS, _STRATEGY = 140, 140, 60, 60
-_MESSAGES: Final = 16
-_ENTITY_MESSAGES: Final = 8
+_ENTITIES, _RELATIONS, _DELTAS, _STRATEGY = 160, 140, 60, 60
+#: Of the deltas, reports of things done that settled nothing here; an earlier chunk may hold it.
+_REPORTS: Final = 15
+#: The messages that one item names; an entity's are counted, so it names as many as fit.
+_FEWEST_MENTIONS: Final = 12
+_LINK_MESSAGES: Final = 8
 _DESCRIPTION: Final = 220
 #: How often an answer that is too long is made smaller before nothing is left of it.
-_TRIES: Final = 14
+_TRIES: Final = 17
 
 _INTRODUCED: Final = re.compile(
     r"\b(?:I['\u2019]m|I am|[Mm]y name is|[Nn]ame['\u2019]s) ([A-Z][a-z]{1,30})\b"
@@ -54,6 +68,8 @@ def extract(
 
     Below about forty tokens there is no answer at all that fits; the smallest is given then.
     """
+    summary = _summary(sources, min(SUMMARY_TOKENS, max_tokens // 3), count)
+    sources = [composed(source) for source in sources]
     said = list(sentences(sources))
     defined = [d for at, source in enumerate(sources) for d in definitions(source, at)]
     shown = [
@@ -74,7 +90,7 @@ def extract(
         if id(link.source) in kept and id(link.target) in kept
     ]
     return _fitted(
-        summary=_summary(sources, min(SUMMARY_TOKENS, max_tokens // 3), count),
+        summary=summary,
         things=things,
         related=related[:_RELATIONS],
         opened=_rank_open(open_ends(said, sources))[:_DELTAS],
@@ -109,13 +125,16 @@ def _summary(sources: Sequence[SourceText], budget: int, count: Callable[[str], 
         for unit in units.of_source(source)
         if not unit.code
     ]
-    return salience.select(pool, budget, count).text[:8000]
+    return salience.select(pool, budget, count).text[:MOST_IN_SUMMARY]
 
 
 def _rank_open(found: Sequence[Open]) -> list[Open]:
-    """Put what is open before what is settled, the newest first among what is open."""
-    opened = [each for each in found if each.open]
-    return [*reversed(opened), *(each for each in found if not each.open)]
+    """Put what is open first, then what was settled, then reports; the newest of each first."""
+    newest = found[::-1]
+    opened = [each for each in newest if each.open]
+    settled = [each for each in newest if not each.open and not each.report]
+    reports = [each for each in newest if each.report]
+    return [*opened, *settled, *reports[:_REPORTS]]
 
 
 def _fitted(
@@ -128,9 +147,8 @@ def _fitted(
     max_tokens: int,
     count: Callable[[str], int],
 ) -> Answer:
-    """Make the answer, with fewer items of every sort until it fits."""
-    share = 1.0
-    answer = Answer(summary=summary)
+    """Make the answer, with fewer places of entities, then fewer items of all sorts, as it fits."""
+    share, most = 1.0, MOST_MENTIONS
     for _ in range(_TRIES):
         # Names are many and mostly small; what is open and what was decided goes last.
         softer = share**0.5
@@ -138,7 +156,7 @@ def _fitted(
         answer = Answer(
             summary=summary,
             features=_features(kept),
-            entities=tuple(map(_entity, kept)),
+            entities=tuple(_entity(thing, most) for thing in kept),
             relations=_relations(related, kept, int(len(related) * share)),
             deltas=tuple(map(_delta, opened[: int(len(opened) * softer)])),
             strategy=tuple(map(_line, lines[len(lines) - int(len(lines) * softer) :])),
@@ -146,7 +164,11 @@ def _fitted(
         tokens = count(write(answer))
         if tokens <= max_tokens:
             return answer
+        if share == 1.0 and most > _FEWEST_MENTIONS:
+            most = max(_FEWEST_MENTIONS, most // 2)
+            continue
         share *= min(0.9, 0.95 * max_tokens / tokens)
+        most = max(_FEWEST_MENTIONS, int(MOST_MENTIONS * share))
     bare = Answer(summary=summary)
     return bare if count(write(bare)) <= max_tokens else Answer(summary="")
 
@@ -163,22 +185,22 @@ def _features(things: Sequence[Thing]) -> tuple[str, ...]:
         elif thing.type in ("technology", "concept", "event"):
             kind = {"technology": "tech", "event": "event"}.get(thing.type, "topic")
             names[f"{kind}.{'-'.join(thing.name.lower().split())}"] = None
-    return tuple(name[:60] for name in list(names)[:16] if name.strip("."))
+    return tuple(name[:MOST_IN_TAG] for name in list(names)[:16] if name.strip("."))
 
 
-def _entity(thing: Thing) -> AnswerEntity:
-    name = thing.name[:200]
+def _entity(thing: Thing, most: int) -> AnswerEntity:
+    name = thing.name[:MOST_IN_NAME]
     about = clause(thing.about, max(0, thing.about.find(thing.name)))
-    aliases = [spelling[:200] for spelling in thing.spellings if spelling != thing.name]
+    aliases = [spelling[:MOST_IN_NAME] for spelling in thing.spellings if spelling != thing.name]
     said = min(1.0, 0.15 * len(thing.own) + 0.05 * len(thing.messages))
     return AnswerEntity(
         type=thing.type,
         name=name,
-        aliases=tuple(aliases[:8]),
+        aliases=tuple(aliases[:MOST_ALIASES]),
         description=_short(about),
-        tags=tuple(f"version {each}"[:60] for each, _ in thing.details.most_common(3)),
+        tags=tuple(f"version {each}"[:MOST_IN_TAG] for each, _ in thing.details.most_common(3)),
         confidence=round(min(0.99, thing.sure * (0.8 + 0.2 * said)), 2),
-        messages=_newest(thing.messages),
+        messages=_newest(thing.messages, most),
     )
 
 
@@ -186,36 +208,41 @@ def _relations(
     related: Sequence[Link], kept: Sequence[Thing], most: int
 ) -> tuple[AnswerRelation, ...]:
     within = {id(thing) for thing in kept}
+    joining = [each for each in related if id(each.source) in within and id(each.target) in within]
     return tuple(
         AnswerRelation(
-            source=AnswerEnd(type=link.source.type, name=link.source.name[:200]),
+            source=AnswerEnd(type=link.source.type, name=link.source.name[:MOST_IN_NAME]),
             relation=link.relation,
-            target=AnswerEnd(type=link.target.type, name=link.target.name[:200]),
+            target=AnswerEnd(type=link.target.type, name=link.target.name[:MOST_IN_NAME]),
             weight=round(link.weight, 2),
             justification=_short(link.justification) or link.relation,
-            messages=_newest(link.messages),
+            messages=_newest(link.messages, _LINK_MESSAGES),
         )
-        for link in related[:most]
-        if id(link.source) in within and id(link.target) in within
+        for link in joining[:most]
     )
 
 
 def _delta(item: Open) -> AnswerDelta:
     return AnswerDelta(
-        kind=item.kind, text=item.text[:480], open=item.open, messages=item.messages[:_MESSAGES]
+        kind=item.kind,
+        text=item.text[:MOST_IN_LINE],
+        open=item.open,
+        messages=item.messages[:MOST_MESSAGES],
     )
 
 
 def _line(line: Line) -> AnswerStrategy:
-    return AnswerStrategy(kind=line.kind, text=line.text[:480], messages=line.messages[:_MESSAGES])
+    return AnswerStrategy(
+        kind=line.kind, text=line.text[:MOST_IN_LINE], messages=line.messages[:MOST_MESSAGES]
+    )
 
 
-def _newest(messages: dict[int, None]) -> tuple[int, ...]:
-    """Give the first message and the newest of the others, as many as an answer may name."""
+def _newest(messages: dict[int, None], most: int) -> tuple[int, ...]:
+    """Give the first message and the newest of the others, ``most`` of them together."""
     ordered = sorted(messages)
-    if len(ordered) <= _ENTITY_MESSAGES:
+    if len(ordered) <= most:
         return tuple(ordered)
-    return (ordered[0], *ordered[-(_ENTITY_MESSAGES - 1) :])
+    return (ordered[0], *ordered[len(ordered) - most + 1 :])
 
 
 def _short(text: str) -> str:

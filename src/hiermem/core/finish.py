@@ -11,14 +11,14 @@ Merging is ``core.reduce``; making one summary of many is the engine's, in the g
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from hiermem.core.lexicon import stem, words
 from hiermem.core.reduce import Graph, entity_key, joined, normalise, order, relation_key
 from hiermem.errors import UsageError
-from hiermem.trivector import Delta, EntityKey, Relation, Stats, Strategy, TriVector
+from hiermem.trivector import Delta, Entity, EntityKey, Relation, Stats, Strategy, TriVector
 
 __all__ = ["Limits", "finish", "join_groups"]
 
@@ -64,11 +64,12 @@ def finish(
     """Make the result: point relations at entities, settle what was settled, keep to ``limits``.
 
     ``summary`` is the one made of ``graph.summaries``; ``missing`` are the ids of chunks that
-    failed. Entities that more places speak of come first, then surer ones, then earlier ones.
+    failed. Entities that more messages speak of come first, then surer ones, then earlier ones.
     """
     relations, dangling, loops = _pointed(graph)
     deltas = _settled(graph.deltas)
-    entities = sorted(graph.entities, key=lambda e: (-len(e.provenance), -e.confidence))
+    mentions = _mentions(graph)
+    entities = sorted(graph.entities, key=lambda e: (-mentions(e), -e.confidence))
     kept = entities[: limits.entities]
     known = {entity_key(each) for each in kept}
     within = [
@@ -77,7 +78,7 @@ def finish(
     within.sort(key=lambda each: (-each.weight, -len(each.provenance)))
     # What is open is worth more than what is settled, but both are told in the order they came.
     deltas.sort(key=_first_place)
-    ranked = sorted(range(len(deltas)), key=lambda at: not deltas[at].open)
+    ranked = sorted(range(len(deltas)), key=lambda at: (not deltas[at].open, -at))
     told = [deltas[at] for at in sorted(ranked[: limits.deltas])]
     strategy = sorted(graph.strategy, key=_first_place)
     features = sorted(graph.features, key=lambda feature: -len(feature[1]))
@@ -103,11 +104,12 @@ def finish(
         ),
         relations=_cut(within[: limits.relations], limits),
         deltas=_cut(told, limits),
-        strategy=_cut(strategy[: limits.strategy], limits),
+        strategy=_cut(strategy[-limits.strategy :], limits),
         missing=tuple(missing),
         stats=Stats(
             chunks=len(graph.chunks),
             merged=sum(len({p.chunk for p in e.provenance}) - 1 for e in graph.entities),
+            dropped=sum(number for _, number in graph.dropped),
             dangling=dangling,
             loops=loops,
             capped=left_out,
@@ -124,6 +126,19 @@ def _cut(items: Iterable[_Item], limits: Limits) -> tuple[_Item, ...]:
 
 def _first_place(item: Delta | Strategy) -> tuple[int, int, int, str]:
     return order(item.provenance[0])
+
+
+def _mentions(graph: Graph) -> Callable[[Entity], int]:
+    """Give what counts the messages that speak of an entity.
+
+    A place as wide as its chunk counts once: it is what an entity has whose messages are not told.
+    """
+    whole = {order(place) for place in graph.places}
+
+    def mentions(entity: Entity) -> int:
+        return sum(1 if order(p) in whole else p.stop - p.start for p in entity.provenance)
+
+    return mentions
 
 
 def _pointed(graph: Graph) -> tuple[list[Relation], int, int]:

@@ -19,20 +19,28 @@ from typing import Any
 from pydantic import ValidationError
 
 from hiermem.core.reduce import entity_key, merge_entities, normalise, relation_key
-from hiermem.trivector import Entity, EntityKey, EntityType, Relation, TriVector
+from hiermem.trivector import (
+    MOST_MENTIONS,
+    Entity,
+    EntityKey,
+    EntityType,
+    Relation,
+    TriVector,
+)
 
 __all__ = [
     "GraphEntity",
+    "MadeOf",
     "Mention",
     "Named",
     "Neighbour",
     "entities_named",
     "graph_records",
-    "kept_messages",
     "mentions_of",
     "neighbours_of",
     "read_kept_vector",
     "read_named",
+    "replaces",
     "write_kept_vector",
 ]
 
@@ -109,9 +117,31 @@ class Mention:
 # Records
 
 
-def write_kept_vector(vector: TriVector, messages: int) -> str:
-    """Write a session's whole result, with the number of messages it was made from."""
-    return json.dumps({"messages": messages, "vector": vector.model_dump_json()})
+@dataclass(frozen=True, slots=True)
+class MadeOf:
+    """What a session's result was made of, which decides whether another may take its place.
+
+    ``messages`` is how many the session had and ``input`` names what they said; ``tokens`` counts
+    what was read of it, ``whole`` says that this is all of it; ``degraded`` that the summary was
+    put together without the model.
+    """
+
+    messages: int
+    input: str
+    tokens: int
+    whole: bool
+    degraded: bool
+
+    def worth(self) -> tuple[bool, bool, int]:
+        """Give what a better result of the same input has more of."""
+        # How a message was sliced changes what it counts, so the figure is for parts alone.
+        return self.whole, not self.degraded, 0 if self.whole else self.tokens
+
+
+def write_kept_vector(vector: TriVector, made_of: MadeOf) -> str:
+    """Write a session's whole result, with what it was made of."""
+    facts = {name: getattr(made_of, name) for name in MadeOf.__slots__}
+    return json.dumps({"of": facts, "vector": vector.model_dump_json()})
 
 
 def read_kept_vector(body: str) -> TriVector | None:
@@ -122,12 +152,28 @@ def read_kept_vector(body: str) -> TriVector | None:
         return None
 
 
-def kept_messages(body: str) -> int:
-    """Give how many messages a kept result was made from; -1 where it was damaged."""
+def replaces(made_of: MadeOf, standing: str) -> bool:
+    """Say whether a result made of that may take the place of the ``standing`` one.
+
+    It may not where that one is of more messages, or of the same ones and better. One that was
+    damaged is always replaced.
+    """
     try:
-        return int(json.loads(body)["messages"])
+        found = json.loads(standing)["of"]
+        before = MadeOf(
+            int(found["messages"]),
+            str(found["input"]),
+            int(found["tokens"]),
+            found["whole"] is True,
+            found["degraded"] is True,
+        )
     except (ValueError, TypeError, KeyError, RecursionError):
-        return -1
+        return True
+    if before.input == made_of.input:
+        stays = before.worth() > made_of.worth()
+    else:
+        stays = before.messages > made_of.messages
+    return not stays or read_kept_vector(standing) is None
 
 
 def graph_records(vector: TriVector) -> dict[str, str]:
@@ -196,7 +242,16 @@ def entities_named(named: Iterable[Named], type_: EntityType | None) -> tuple[Gr
                 before[1][each.session_id] = None
                 joined[key] = (merge_entities(before[0], entity), before[1])
     found = [GraphEntity(entity, tuple(sessions)) for entity, sessions in joined.values()]
-    return tuple(sorted(found, key=lambda one: (-len(one.entity.provenance), one.type, one.name)))
+    return tuple(sorted(found, key=lambda one: (-_mentions(one.entity), one.type, one.name)))
+
+
+def _mentions(entity: Entity) -> int:
+    """Count the messages that speak of an entity.
+
+    A place wider than an answer can name messages is a whole chunk, for want of their numbers.
+    """
+    wide = (place.stop - place.start for place in entity.provenance)
+    return sum(1 if each > MOST_MENTIONS else each for each in wide)
 
 
 def neighbours_of(named: Sequence[Named], type_: EntityType | None) -> tuple[Neighbour, ...]:

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from hiermem.core.chunks import Chunk, chunk_number
+from hiermem.core.lenient import blank
 from hiermem.errors import UsageError
 from hiermem.trivector import (
     Answer,
@@ -56,8 +57,10 @@ class Graph(BaseModel):
     """What is known of some chunks of one session, before any cap.
 
     ``chunks`` are their ids by number; ``summaries`` what each said, beside its number;
-    ``features`` each feature with the numbers of the chunks that name it. Items stand in the order
-    in which they were first met.
+    ``features`` each feature with the numbers of the chunks that name it; ``dropped`` how many
+    items of a chunk's answer could not be used, beside its number; ``places`` all that the chunks
+    cover, on which an item rests that named no message. Items stand in the order in which they were
+    first met.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -65,6 +68,8 @@ class Graph(BaseModel):
     chunks: tuple[str, ...] = ()
     summaries: tuple[tuple[int, str], ...] = ()
     features: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    dropped: tuple[tuple[int, int], ...] = ()
+    places: tuple[Provenance, ...] = ()
     entities: tuple[Entity, ...] = ()
     relations: tuple[Relation, ...] = ()
     deltas: tuple[Delta, ...] = ()
@@ -100,68 +105,91 @@ def _said(text: str) -> str:
 # One chunk
 
 
-def ground(answer: Answer, chunk: Chunk) -> Graph:
+def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
     """Give what a model answered for ``chunk`` its provenance.
 
     Message numbers that are not of the chunk are passed over; an item left without any rests on
-    the whole of the chunk.
+    the whole of the chunk. An item that names nothing is left out and counted, with those that
+    were ``dropped`` before.
     """
     place = _Places(chunk)
+    entities, relations = _entities(answer, place), _relations(answer, place)
+    deltas, strategy = _deltas(answer, place), _strategy(answer, place)
+    given = (answer.entities, answer.relations, answer.deltas, answer.strategy)
+    kept = (entities, relations, deltas, strategy)
+    dropped += sum(map(len, given)) - sum(map(len, kept))
+    summary = answer.summary.strip()
+    features = dict.fromkeys(map(normalise, answer.features))
     parts = Graph(
         chunks=(chunk.id,),
-        summaries=((chunk.number, answer.summary.strip()),) if answer.summary.strip() else (),
-        features=tuple(
-            dict.fromkeys(
-                (name, (chunk.number,)) for each in answer.features if (name := normalise(each))
-            )
-        ),
-        entities=tuple(
-            Entity(
-                type=each.type,
-                name=_spelt(each.name),
-                aliases=_without(map(_spelt, each.aliases), _spelt(each.name)),
-                description=" ".join(each.description.split()),
-                tags=_distinct(filter(None, map(normalise, each.tags))),
-                confidence=each.confidence,
-                provenance=place.of(each.messages),
-            )
-            for each in answer.entities
-            if normalise(each.name)
-        ),
-        relations=tuple(
-            Relation(
-                source=EntityKey(type=each.source.type, name=_spelt(each.source.name)),
-                relation=normalise(each.relation).replace(" ", "_"),
-                target=EntityKey(type=each.target.type, name=_spelt(each.target.name)),
-                weight=each.weight,
-                justification=" ".join(each.justification.split()),
-                provenance=place.of(each.messages),
-            )
-            for each in answer.relations
-        ),
-        deltas=tuple(
-            Delta(
-                kind=each.kind,
-                text=" ".join(each.text.split()),
-                open=each.open,
-                closed_by=None if each.open else place.of(each.messages)[-1],
-                provenance=place.of(each.messages),
-            )
-            for each in answer.deltas
-            if _said(each.text)
-        ),
-        strategy=tuple(
-            Strategy(
-                kind=each.kind,
-                text=" ".join(each.text.split()),
-                provenance=place.of(each.messages),
-            )
-            for each in answer.strategy
-            if _said(each.text)
-        ),
+        summaries=((chunk.number, summary),) if summary else (),
+        features=tuple((name, (chunk.number,)) for name in features if not blank(name)),
+        dropped=((chunk.number, dropped),) if dropped else (),
+        places=place.all,
+        entities=entities,
+        relations=relations,
+        deltas=deltas,
+        strategy=strategy,
     )
     # An answer may name one thing twice; as a graph it holds it once.
     return _gathered([parts])
+
+
+def _entities(answer: Answer, place: _Places) -> tuple[Entity, ...]:
+    return tuple(
+        Entity(
+            type=each.type,
+            name=_spelt(each.name),
+            aliases=_without(map(_spelt, each.aliases), _spelt(each.name)),
+            description=" ".join(each.description.split()),
+            tags=_distinct(filter(None, map(normalise, each.tags))),
+            confidence=each.confidence,
+            provenance=place.of(each.messages),
+        )
+        for each in answer.entities
+        if not blank(each.name)
+    )
+
+
+def _relations(answer: Answer, place: _Places) -> tuple[Relation, ...]:
+    return tuple(
+        Relation(
+            source=EntityKey(type=each.source.type, name=_spelt(each.source.name)),
+            relation=normalise(each.relation).replace(" ", "_"),
+            target=EntityKey(type=each.target.type, name=_spelt(each.target.name)),
+            weight=each.weight,
+            justification=" ".join(each.justification.split()),
+            provenance=place.of(each.messages),
+        )
+        for each in answer.relations
+        if not any(
+            map(blank, (each.relation, each.justification, each.source.name, each.target.name))
+        )
+    )
+
+
+def _deltas(answer: Answer, place: _Places) -> tuple[Delta, ...]:
+    return tuple(
+        Delta(
+            kind=each.kind,
+            text=" ".join(each.text.split()),
+            open=each.open,
+            closed_by=None if each.open else place.of(each.messages)[-1],
+            provenance=place.of(each.messages),
+        )
+        for each in answer.deltas
+        if not blank(_said(each.text))
+    )
+
+
+def _strategy(answer: Answer, place: _Places) -> tuple[Strategy, ...]:
+    return tuple(
+        Strategy(
+            kind=each.kind, text=" ".join(each.text.split()), provenance=place.of(each.messages)
+        )
+        for each in answer.strategy
+        if not blank(_said(each.text))
+    )
 
 
 class _Places:
@@ -169,20 +197,25 @@ class _Places:
 
     def __init__(self, chunk: Chunk) -> None:
         self._chunk = chunk
+        #: Everything that the chunk covers.
+        self.all = self._provenance((span.start, span.stop) for span in chunk.spans)
 
     def of(self, messages: Sequence[int]) -> tuple[Provenance, ...]:
         """Give the contiguous runs of those ``messages`` that the chunk holds."""
-        spans = self._chunk.spans
-        runs: list[list[int]] = []
+        runs: list[tuple[int, int]] = []
         for index in sorted(set(messages)):
-            if not any(span.start <= index < span.stop for span in spans):
+            if not any(place.start <= index < place.stop for place in self.all):
                 continue
             if runs and runs[-1][1] == index:
-                runs[-1][1] = index + 1
+                runs[-1] = (runs[-1][0], index + 1)
             else:
-                runs.append([index, index + 1])
-        found = runs or [[span.start, span.stop] for span in spans]
-        return tuple(Provenance(chunk=self._chunk.id, start=a, stop=b) for a, b in found)
+                runs.append((index, index + 1))
+        return self._provenance(runs) or self.all
+
+    def _provenance(self, runs: Iterable[tuple[int, int]]) -> tuple[Provenance, ...]:
+        id_ = self._chunk.id
+        # Pieces of one sliced message are one place.
+        return tuple(Provenance(chunk=id_, start=a, stop=b) for a, b in dict.fromkeys(runs))
 
 
 def _spelt(name: str) -> str:
@@ -221,7 +254,9 @@ def _gathered(graphs: Sequence[Graph]) -> Graph:
     chunks = {name: chunk_number(name) for graph in graphs for name in graph.chunks}
     summaries: dict[int, str] = {}
     features: dict[str, set[int]] = {}
+    dropped: dict[int, int] = {}
     for graph in graphs:
+        dropped |= graph.dropped
         for number, text in graph.summaries:
             summaries.setdefault(number, text)
         for feature, numbers in graph.features:
@@ -230,6 +265,8 @@ def _gathered(graphs: Sequence[Graph]) -> Graph:
         chunks=tuple(sorted(chunks, key=lambda name: (chunks[name], name))),
         summaries=tuple(sorted(summaries.items())),
         features=tuple((name, tuple(sorted(numbers))) for name, numbers in features.items()),
+        dropped=tuple(sorted(dropped.items())),
+        places=_union(graph.places for graph in graphs),
         entities=joined((entity_key(e), e) for g in graphs for e in g.entities),
         relations=joined((relation_key(r), r) for g in graphs for r in g.relations),
         deltas=joined(((_said(d.text),), d) for g in graphs for d in g.deltas),

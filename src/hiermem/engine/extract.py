@@ -17,34 +17,29 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from hiermem import prompts as shipped
 from hiermem.config import ExtractionOptions
-from hiermem.core import chunks as parting
 from hiermem.core import extract_plan as plan
 from hiermem.core import extract_prompt
-from hiermem.core.chunks import Chunk, Measured, Piece
-from hiermem.core.extract_plan import (
-    Agenda,
-    ChunkReport,
-    ExtractionProgress,
-    ExtractionReport,
-    Failure,
-    PhaseReport,
-)
+from hiermem.core.extract_plan import Agenda, ExtractionProgress, ExtractionReport, Failure
 from hiermem.core.finish import finish
+from hiermem.core.graph import MadeOf
 from hiermem.core.prompt import PromptTemplate
 from hiermem.core.reduce import Graph, ground, reduce
 from hiermem.engine.extract_books import ExtractionBooks
-from hiermem.engine.extract_map import PAGE, Made, Shop, extract_chunk, prompts_key
+from hiermem.engine.extract_map import Made, Shop, extract_chunk, prompts_key
+from hiermem.engine.extract_parts import Parts, parted
 from hiermem.engine.extract_reduce import Summary, keep, summarise
+from hiermem.engine.extract_report import report_of, with_summary
 from hiermem.engine.handle import Handle
 from hiermem.engine.spending import Pace, Purse
+from hiermem.engine.steady import steady
 from hiermem.engine.throttle import lane_of
-from hiermem.errors import SpendLimitError, StoreError, UsageError
+from hiermem.errors import SpendLimitError, StoreError
 from hiermem.protocols import LLM
-from hiermem.types import StoredMessage
+from hiermem.trivector import TriVector
 
 __all__ = ["Progress", "extract"]
 
@@ -53,8 +48,6 @@ _log = logging.getLogger("hiermem.extract")
 #: Seconds between two looks at tasks that are being drained, and how long answers are waited for.
 _DRAIN_STEP: Final = 0.01
 _DRAIN: Final = 30.0
-#: The largest figure that a prompt may have to bear for the number of messages.
-_MOST_MESSAGES: Final = 999_999_999
 
 
 async def extract(
@@ -78,18 +71,45 @@ async def extract(
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for a limit that is
     impossible, and what the store raises: an extraction whose record cannot be written fails.
     """
-    for name, value in (("max_calls", max_calls), ("max_tokens", max_tokens)):
-        if value is not None and value < 0:
-            raise UsageError(f"{name} is {value}; it must not be below 0")
-    options = options or ExtractionOptions()
-    record = await handle.record(session_id)
+    purse = Purse(
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        deadline=None if deadline is None else time.monotonic() + deadline,
+        clock=time.monotonic,
+    )
+    shop = await _opened(
+        handle, session_id, llm, options or ExtractionOptions(),
+        purse=purse, prompts=prompts, sleep=sleep,
+    )  # fmt: skip
+    return await _Extraction(shop, await parted(shop), on_progress).run()
+
+
+async def _opened(
+    handle: Handle,
+    session_id: str,
+    llm: LLM,
+    options: ExtractionOptions,
+    *,
+    purse: Purse,
+    prompts: Mapping[str, PromptTemplate | str] | None,
+    sleep: Callable[[float], Awaitable[None]],
+) -> Shop:
+    """Gather the tools of one run, which is not begun yet; nothing is written.
+
+    Raises NotFoundError and CounterMismatchError for the session, ConfigError for the limit.
+    """
+    record = await steady(lambda: handle.record(session_id), sleep=sleep)
     templates = {
         name: shipped.load_named(name, prompts) for name in (prompts_key(), prompts_key(join=True))
     }
     limit = plan.threshold(options, llm.context_window)
     answer = plan.answer_tokens(options, window=llm.context_window, live=llm.remote)
+    template, count = templates[prompts_key()], handle.counter.count
+    room = None
+    if limit.tokens is not None:
+        room = extract_prompt.room(template, limit=limit.tokens, reserve=answer, count=count)
     run_id = uuid.uuid4().hex
-    shop = Shop(
+    return Shop(
         store=handle.store,
         record=record,
         policy=options,
@@ -97,23 +117,15 @@ async def extract(
         counter=handle.counter,
         templates=templates,
         limit=limit,
+        room=room,
         answer=answer,
         strategy=plan.strategy_of(
-            templates[prompts_key()],
-            options,
-            answer=answer,
-            model=llm.name,
-            counter=handle.counter.name,
+            template, options, answer=answer, model=llm.name, counter=handle.counter.name
         ),
         now=handle.clock,
         sleep=sleep,
         run_id=run_id,
-        purse=Purse(
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            deadline=None if deadline is None else time.monotonic() + deadline,
-            clock=time.monotonic,
-        ),
+        purse=purse,
         pace=Pace(
             size=options.concurrency,
             delay=options.batch_delay if llm.remote else 0.0,
@@ -132,76 +144,6 @@ async def extract(
             model=llm.name,
         ),
     )
-    return await _Extraction(shop, await _parted(shop), on_progress).run()
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """A session parted, and what one request takes beside its record."""
-
-    chunks: tuple[Chunk, ...]
-    tokens: int
-    overhead: int
-    chunked: bool
-
-
-async def _parted(shop: Shop) -> _Parts:
-    """Measure the session's messages and part them; writes nothing.
-
-    Raises ConfigError where the limit leaves no room for a record.
-    """
-    record, count, policy = shop.record, shop.counter.count, shop.policy
-    facts = shop.facts(
-        first_at=record.created_at, last_at=record.created_at, messages=record.messages
-    )
-    template = shop.templates[prompts_key()]
-    room = None
-    if shop.limit.tokens is not None:
-        # The room must not change as the session grows: one token less would move every boundary,
-        # and every chunk would be paid for again.
-        room = extract_prompt.room(
-            template,
-            facts=replace(facts, messages=_MOST_MESSAGES),
-            limit=shop.limit.tokens,
-            reserve=shop.answer,
-            count=count,
-        )
-    measured: list[Measured] = []
-    large: dict[int, StoredMessage] = {}
-
-    def weigh(page: Sequence[StoredMessage]) -> None:
-        for stored in page:
-            found = parting.measure(stored, count=count)
-            measured.append(found)
-            if policy.oversized == "slice" and room is not None and found.tokens > room:
-                large[stored.index] = stored
-
-    for start in range(0, record.messages, PAGE):
-        stop = min(start + PAGE, record.messages)
-        page = await shop.store.messages(record.id, start, stop)
-        await asyncio.to_thread(weigh, page)
-
-    def cut(index: int, room: int) -> Sequence[Piece]:
-        return parting.pieces(large[index], room, counter=shop.counter)
-
-    def part() -> _Parts:
-        turns = parting.turns(measured)
-        chunks = parting.plan(
-            record.id,
-            turns,
-            limit=room,
-            strategy=shop.strategy,
-            oversized=policy.oversized,
-            cut=cut,
-        )
-        tokens = sum(each.tokens for each in measured)
-        most = replace(facts, messages=_MOST_MESSAGES)
-        around = extract_prompt.request_tokens(
-            extract_prompt.render(template, (), facts=most), count
-        ) + extract_prompt.schema_tokens(count)
-        return _Parts(chunks, tokens, around, room is not None and tokens > room)
-
-    return await asyncio.to_thread(part)
 
 
 @dataclass(slots=True)
@@ -209,7 +151,7 @@ class _Extraction:
     """One run: the chunks in hand, and what became of those that were."""
 
     shop: Shop
-    parts: _Parts
+    parts: Parts
     on_progress: Progress | None
     made: dict[str, Made] = field(default_factory=dict[str, Made])
     failures: list[Failure] = field(default_factory=list[Failure])
@@ -258,8 +200,13 @@ class _Extraction:
         by_id = {chunk.id: chunk for chunk in self.parts.chunks}
         for id_, each in agenda.reuse.items():
             self.made[id_] = Made(by_id[id_], each, reused=True)
+        if others := {
+            by_id[id_].input_hash for id_, each in agenda.reuse.items() if shop.way not in each.ways
+        }:
+            await shop.ledger.adopt(others, shop.way)
+        if agenda.fail:
+            await shop.ledger.fail(*agenda.fail)
         for failure in agenda.fail:
-            await shop.ledger.fail(failure)
             self.failures.append(failure)
             self.made[failure.id] = Made(by_id[failure.id], failure=failure)
         return agenda
@@ -307,84 +254,66 @@ class _Extraction:
 
     async def _reduced(self, report: ExtractionReport) -> ExtractionReport:
         """Reduce what was answered, unless the run is not to have a result."""
-        shop = self.shop
+        shop, begun = self.shop, time.monotonic()
         if report.outcome == "error":
             return report
-        begun = time.monotonic()
         answered = [made for made in self.made.values() if made.kept is not None]
         graph = await asyncio.to_thread(_graph, answered)
         if self.on_progress is not None:
             self.on_progress(ExtractionProgress("reduce", 0, 1))
+        whole = report.outcome == "ok"
         try:
-            summary = await summarise(shop, [text for _, text in graph.summaries])
+            texts = [text for _, text in graph.summaries]
+            summary = await summarise(shop, texts, whole=whole)
         except SpendLimitError:
-            return replace(
-                report,
-                outcome="error",
-                stopped=shop.purse.stopped,
-                reduce=replace(report.reduce, state="failed", seconds=time.monotonic() - begun),
-            )
-        report = _with_summary(report, summary, seconds=time.monotonic() - begun)
+            state = replace(report.reduce, state="failed", seconds=time.monotonic() - begun)
+            return replace(report, outcome="error", stopped=shop.purse.stopped, reduce=state)
+        report = with_summary(report, summary, seconds=time.monotonic() - begun)
         if summary.failure is not None and shop.policy.on_chunk_failure == "abort":
-            return replace(report, outcome="error", reduce=replace(report.reduce, state="failed"))
-        missing = [
-            chunk.id
-            for chunk in self.parts.chunks
-            if chunk.id not in {m.chunk.id for m in answered}
-        ]
+            return replace(report, outcome="error")
+        vector, kept = await self._kept(report, graph, summary, answered)
+        if whole:
+            hashes = {chunk.input_hash for chunk in self.parts.chunks}
+            await shop.ledger.prune(hashes, way=shop.way, strategy=shop.strategy)
+        if self.on_progress is not None:
+            self.on_progress(ExtractionProgress("reduce", 1, 1))
+        state = replace(
+            report.reduce,
+            state="partial" if summary.failure else "ok",
+            seconds=time.monotonic() - begun,
+        )
+        outcome: Literal["ok", "partial"] = "partial" if summary.failure or not whole else "ok"
+        return replace(report, tri_vector=vector, outcome=outcome, kept=kept, reduce=state)
+
+    async def _kept(
+        self, report: ExtractionReport, graph: Graph, summary: Summary, answered: Sequence[Made]
+    ) -> tuple[TriVector, bool]:
+        """Make the result and put it on record; say whether it became the session's own."""
+        shop, there = self.shop, {made.chunk.id for made in answered}
+        missing = [chunk.id for chunk in self.parts.chunks if chunk.id not in there]
         vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
         # What is kept has its run on record: where that cannot be written, nothing is kept.
         await shop.ledger.note(plan.detail(report))
-        await keep(shop, vector, shop.record.messages)
-        if report.outcome == "ok":
-            await shop.ledger.prune(self.parts.chunks, shop.strategy)
-        if self.on_progress is not None:
-            self.on_progress(ExtractionProgress("reduce", 1, 1))
-        state: Literal["ok", "partial"] = "ok" if summary.failure is None else "partial"
-        return replace(
-            report,
-            tri_vector=vector,
-            outcome="partial" if summary.failure else report.outcome,
-            reduce=replace(report.reduce, state=state, seconds=time.monotonic() - begun),
+        made_of = MadeOf(
+            messages=shop.record.messages,
+            input=self.parts.input,
+            tokens=sum(made.chunk.tokens for made in answered),
+            whole=not missing,
+            degraded=summary.degraded,
         )
+        return vector, await keep(shop, vector, made_of)
 
     # -- telling
 
     def _report(self, outcome: Literal["ok", "partial", "error"]) -> ExtractionReport:
-        shop, parts = self.shop, self.parts
-        reports = tuple(
-            _chunk_report(chunk, self.made.get(chunk.id), parts.overhead) for chunk in parts.chunks
-        )
-        state: Any = "ok" if outcome == "ok" else ("partial" if outcome == "partial" else "failed")
-        unknown = shop.limit.tokens is None
-        return ExtractionReport(
-            session_id=shop.session_id,
-            run_id=shop.run_id,
-            outcome=outcome,
-            tri_vector=None,
-            chunks=reports,
-            failures=tuple(sorted(self.failures, key=lambda each: parting.chunk_number(each.id))),
-            map=PhaseReport(
-                state,
-                calls=sum(each.calls for each in reports),
-                tokens_in=sum(each.tokens_in for each in reports),
-                tokens_out=sum(each.tokens_out for each in reports),
-                seconds=self.mapped,
-            ),
-            reduce=PhaseReport(),
-            chunked=parts.chunked,
-            chunking="unknown_window"
-            if unknown
-            else ("over_threshold" if parts.chunked else "under_threshold"),
-            estimate=parts.overhead + parts.tokens + extract_prompt.AROUND + shop.answer,
-            threshold=shop.limit.tokens,
-            model=shop.llm.name,
-            live=shop.llm.remote,
-            single_pass_tokens=parts.overhead + parts.tokens,
-            chunked_tokens=sum(each.request_tokens for each in reports),
+        return report_of(
+            self.shop,
+            self.parts,
+            outcome,
+            made=self.made,
+            failures=self.failures,
+            mapped=self.mapped,
             seconds=time.monotonic() - self.begun,
-            stopped=shop.purse.stopped,
-            messages=shop.record.messages,
         )
 
     async def _abandon(self, error: BaseException) -> None:
@@ -428,49 +357,6 @@ def _graph(answered: Sequence[Made]) -> Graph:
     grounded: list[Graph] = []
     for made in answered:
         answer = made.kept.value() if made.kept else None
-        if answer is not None:
-            grounded.append(ground(answer, made.chunk))
+        if made.kept is not None and answer is not None:
+            grounded.append(ground(answer, made.chunk, dropped=made.kept.dropped))
     return reduce(grounded)
-
-
-def _chunk_report(chunk: Chunk, made: Made | None, overhead: int) -> ChunkReport:
-    failure = made.failure if made else None
-    status: plan.ChunkStatus = "pending"
-    if made is not None:
-        status = "failed" if failure else ("reused" if made.reused else "made")
-    return ChunkReport(
-        id=chunk.id,
-        span=chunk.span,
-        status=status,
-        turns=chunk.turns,
-        messages=chunk.messages,
-        tokens=chunk.tokens,
-        request_tokens=overhead + chunk.tokens,
-        oversized=chunk.oversized,
-        input_hash=chunk.input_hash,
-        reason=failure.reason if failure else None,
-        detail=failure.detail if failure else "",
-        calls=made.calls if made else 0,
-        tokens_in=made.tokens_in if made else 0,
-        tokens_out=made.tokens_out if made else 0,
-        seconds=made.seconds if made else 0.0,
-    )
-
-
-def _with_summary(
-    report: ExtractionReport, summary: Summary, *, seconds: float
-) -> ExtractionReport:
-    failures = report.failures + ((summary.failure,) if summary.failure else ())
-    return replace(
-        report,
-        failures=failures,
-        rounds=summary.rounds,
-        degraded=summary.degraded,
-        reduce=PhaseReport(
-            "ok" if summary.failure is None else "failed",
-            calls=summary.calls,
-            tokens_in=summary.tokens_in,
-            tokens_out=summary.tokens_out,
-            seconds=seconds,
-        ),
-    )

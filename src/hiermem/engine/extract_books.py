@@ -10,29 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from hiermem.core.chunks import Chunk
-from hiermem.core.extract_plan import (
-    Claim,
-    Failure,
-    Kept,
-    failure_detail,
-    read_kept,
-    write_claim,
-    write_kept,
-)
+from hiermem.core.extract_kept import Claim, Kept, read_kept, settled, write_claim, write_kept
+from hiermem.core.extract_plan import Failure, failure_detail
 from hiermem.engine.runs import note_cut_off
-from hiermem.errors import (
-    SessionChangedError,
-    StoreCorruptError,
-    StoreError,
-    StoreNewerError,
-)
+from hiermem.engine.steady import TRIES, steady
+from hiermem.errors import SessionChangedError, StoreError
 from hiermem.protocols import Attempt, Record, RecordWrite, RunRecord, TenantStore
 
 __all__ = ["CHUNK", "JOIN", "ExtractionBooks", "Piece", "Step"]
@@ -42,9 +31,6 @@ T = TypeVar("T")
 #: The kinds of record that hold the answer to a chunk, and one summary made of several.
 CHUNK: Final = "chunk"
 JOIN: Final = "join"
-#: How often a write is tried while the store fails, and the first pause in seconds, doubled each.
-_TRIES: Final = 5
-_PAUSE: Final = 0.05
 #: Beats within one lease, so that two may fail before it ends.
 _BEATS: Final = 3
 #: The most chunks of one session that are looked up at once.
@@ -93,7 +79,7 @@ class ExtractionBooks:
     async def kept(self) -> dict[str, Kept]:
         """Give the answers on record for this session, by the chunks' input hashes."""
         found: dict[str, Kept] = {}
-        for record in await self._store.records(CHUNK, scope=self._session_id, limit=_ALL):
+        for record in await self._all(CHUNK):
             body = read_kept(record.body)
             if isinstance(body, Kept) and body.value() is not None:
                 found[record.key] = body
@@ -136,7 +122,7 @@ class ExtractionBooks:
         async with self._lock:
             claim = self._claims.pop(chunk.id, None)
             version = claim.version if claim else 0
-            for _ in range(_TRIES):
+            for _ in range(TRIES):
                 if await self._put(chunk.input_hash, write_kept(kept), version) is not None:
                     break
                 record, found = await self._look(chunk)
@@ -167,24 +153,26 @@ class ExtractionBooks:
                 else:
                     self._claims[id_] = record
 
-    async def prune(self, chunks: Sequence[Chunk], strategy: str) -> None:
-        """Delete answers made in the same way for stretches that are no longer chunks."""
-        current = {chunk.input_hash for chunk in chunks}
-        writes = [
-            RecordWrite(CHUNK, record.scope, record.key, None, record.version)
-            for record in await self._store.records(CHUNK, scope=self._session_id, limit=_ALL)
-            if record.key not in current
-            and isinstance(body := read_kept(record.body), Kept)
-            and body.strategy == strategy
-        ]
-        if writes:
-            await self._steady(lambda: self._store.put_records(writes))
+    async def adopt(self, hashes: Collection[str], way: str) -> None:
+        """Note that those answers serve this ``way`` of parting too, so no other deletes them."""
+        await self._settle(
+            CHUNK, lambda key, kept: settled(kept, way=way, used=True) if key in hashes else kept
+        )
+
+    async def prune(self, hashes: Collection[str], *, way: str, strategy: str) -> None:
+        """Delete answers made in the same way for stretches that are no longer chunks.
+
+        ``hashes`` are those of the chunks there are.
+        """
+        await self._settle(CHUNK, _for_use(hashes, way=way, strategy=strategy))
 
     # -- summaries
 
     async def joined(self, key: str) -> Kept | None:
         """Give the summary that was made of the same texts before, or None."""
-        for record in await self._store.records(JOIN, scope=self._session_id, key=key):
+        for record in await self._steady(
+            lambda: self._store.records(JOIN, scope=self._session_id, key=key)
+        ):
             found = read_kept(record.body)
             return found if isinstance(found, Kept) else None
         return None
@@ -195,17 +183,13 @@ class ExtractionBooks:
         await self._guarded([write])
         await self._journal(attempts)
 
-    async def prune_joined(self, keys: Sequence[str], strategy: str) -> None:
+    async def prune_joined(self, keys: Collection[str], *, way: str, strategy: str) -> None:
         """Delete summaries made in the same way that this run had no use for."""
-        writes = [
-            RecordWrite(JOIN, record.scope, record.key, None, record.version)
-            for record in await self._store.records(JOIN, scope=self._session_id, limit=_ALL)
-            if record.key not in keys
-            and isinstance(body := read_kept(record.body), Kept)
-            and body.strategy == strategy
-        ]
-        if writes:
-            await self._steady(lambda: self._store.put_records(writes))
+        await self._settle(JOIN, _for_use(keys, way=way, strategy=strategy))
+
+    async def results(self, kind: str) -> list[Record]:
+        """Give the records of a ``kind`` that the session's earlier result left."""
+        return await self._all(kind)
 
     async def write(self, writes: Sequence[RecordWrite]) -> bool:
         """Write records, all or none; say which."""
@@ -245,9 +229,9 @@ class ExtractionBooks:
         )
         await self._put_run(self._alive())
 
-    async def fail(self, failure: Failure) -> None:
-        """Record a failure in the run, at once: whatever else fails, this one is known."""
-        self._failures.append(failure)
+    async def fail(self, *failures: Failure) -> None:
+        """Record failures in the run, at once: whatever else fails, these are known."""
+        self._failures += failures
         await self._put_run(self._alive())
 
     async def note(self, detail: Mapping[str, Any]) -> None:
@@ -294,6 +278,27 @@ class ExtractionBooks:
 
     # -- the store
 
+    async def _settle(self, kind: str, change: Callable[[str, Kept], Kept | None]) -> None:
+        """Rewrite the answers of a kind as ``change`` says; None deletes one.
+
+        Where other runs write the same ones again and again it is left to a later run.
+        """
+        for _ in range(TRIES):
+            writes: list[RecordWrite] = []
+            for record in await self._all(kind):
+                body = read_kept(record.body)
+                after = change(record.key, body) if isinstance(body, Kept) else body
+                if after != body:
+                    text = write_kept(after) if isinstance(after, Kept) else None
+                    writes.append(RecordWrite(kind, record.scope, record.key, text, record.version))
+            if not writes or await self.write(writes):
+                return
+
+    async def _all(self, kind: str) -> list[Record]:
+        return await self._steady(
+            lambda: self._store.records(kind, scope=self._session_id, limit=_ALL)
+        )
+
     async def _look(self, chunk: Chunk) -> tuple[Record | None, Kept | Claim | None]:
         found = await self._steady(
             lambda: self._store.records(CHUNK, scope=self._session_id, key=chunk.input_hash)
@@ -310,7 +315,9 @@ class ExtractionBooks:
         if await self._guarded([write]):
             return Record(CHUNK, self._session_id, key, body, version + 1)
         # A try that the store reported as failed may have taken effect.
-        found = await self._store.records(CHUNK, scope=self._session_id, key=key)
+        found = await self._steady(
+            lambda: self._store.records(CHUNK, scope=self._session_id, key=key)
+        )
         mine = Record(CHUNK, self._session_id, key, body, version + 1)
         return mine if found == [mine] else None
 
@@ -346,7 +353,7 @@ class ExtractionBooks:
         """Report the unfinished calls of a cut-off run for this chunk as ``unknown``."""
         if run_id == self._run_id:
             return
-        journal = await self._store.attempts(run_id=run_id, limit=_ALL)
+        journal = await self._steady(lambda: self._store.attempts(run_id=run_id, limit=_ALL))
         cut_off = [
             self._as_unknown(attempt)
             for attempt in journal
@@ -359,14 +366,15 @@ class ExtractionBooks:
         return replace(attempt, outcome="unknown", reason="cut_off", ended_at=self._now())
 
     async def _steady(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Do it, trying again while the store fails; what it raises last is raised."""
-        for tried in range(1, _TRIES + 1):
-            try:
-                return await call()
-            except (StoreCorruptError, StoreNewerError):
-                raise
-            except StoreError:
-                if tried == _TRIES:
-                    raise
-                await self._sleep(_PAUSE * 2 ** (tried - 1))
-        raise AssertionError("the last try returns or raises")
+        return await steady(call, sleep=self._sleep)
+
+
+def _for_use(
+    used: Collection[str], *, way: str, strategy: str
+) -> Callable[[str, Kept], Kept | None]:
+    """Say what becomes of answers of which this ``way`` of parting uses the ``used`` ones."""
+
+    def change(key: str, kept: Kept) -> Kept | None:
+        return kept if kept.strategy != strategy else settled(kept, way=way, used=key in used)
+
+    return change

@@ -17,14 +17,16 @@ from typing import Any, Final
 from hiermem.config import ExtractionOptions
 from hiermem.core import extract_prompt
 from hiermem.core.chunks import Chunk, sources
-from hiermem.core.extract_plan import Claim, Failure, Kept, Threshold, cause_of, finish_cause
+from hiermem.core.extract_kept import Claim, Kept, way_of
+from hiermem.core.extract_plan import Failure, Threshold, cause_of, finish_cause
 from hiermem.core.parse import parse
 from hiermem.core.prompt import Facts, PromptTemplate
 from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
 from hiermem.engine.extract_books import ExtractionBooks, Piece
 from hiermem.engine.hands import Slots
 from hiermem.engine.spending import Pace, Purse
-from hiermem.errors import InvalidAnswerError, ModelError
+from hiermem.engine.steady import steady
+from hiermem.errors import InvalidAnswerError, ModelError, StoreCorruptError
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, TenantStore, TokenCounter
 from hiermem.trivector import Answer
 from hiermem.types import SessionRecord, StoredMessage
@@ -41,7 +43,8 @@ _LOOK: Final = 0.25
 class Shop:
     """One extraction's tools; what ``engine.ask`` needs of a run.
 
-    ``answer`` is the tokens kept for one answer; ``slots`` are the calls that may be in flight.
+    ``room`` is the tokens that one record may have, None where nothing limits it; ``answer`` those
+    kept for one answer; ``slots`` are the calls that may be in flight.
     """
 
     store: TenantStore
@@ -51,6 +54,7 @@ class Shop:
     counter: TokenCounter
     templates: Mapping[str, PromptTemplate]
     limit: Threshold
+    room: int | None
     answer: int
     strategy: str
     now: Callable[[], datetime]
@@ -61,8 +65,12 @@ class Shop:
     ledger: ExtractionBooks
     slots: Slots = field(init=False)
     waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
+    _told: tuple[str | None, tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._told = extract_prompt.introduced(
+            self.record.title, self.record.participants, count=self.counter.count
+        )
         # One call at a time of a local model, which only computes.
         self.slots = Slots(self.policy.concurrency if self.llm.remote else 1)
 
@@ -70,6 +78,11 @@ class Shop:
     def session_id(self) -> str:
         """Give the session's id."""
         return self.record.id
+
+    @property
+    def way(self) -> str:
+        """Name the way in which this run parts the session."""
+        return way_of(self.room, oversized=self.policy.oversized)
 
     @contextmanager
     def idle(self) -> Iterator[None]:
@@ -84,13 +97,25 @@ class Shop:
     def facts(self, *, first_at: datetime, last_at: datetime, messages: int, of: int = 0) -> Facts:
         """Give what a prompt tells about a stretch, or about the summaries ``of`` it."""
         return Facts(
-            title=self.record.title,
-            participants=self.record.participants,
+            title=self._told[0],
+            participants=self._told[1],
             first_at=first_at,
             last_at=last_at,
             messages=messages,
             summaries=of,
         )
+
+    async def messages(self, start: int, stop: int) -> list[StoredMessage]:
+        """Read messages of the session. Raises StoreCorruptError where one of them is gone."""
+        found = await steady(
+            lambda: self.store.messages(self.session_id, start, stop), sleep=self.sleep
+        )
+        if len(found) != stop - start:
+            raise StoreCorruptError(
+                f"session {self.session_id!r} has {len(found)} of the {stop - start} messages from "
+                f"{start} to {stop - 1}; the store is damaged"
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +171,7 @@ async def _ask_for(shop: Shop, chunk: Chunk, making: Making[Piece]) -> Made:
     request = await _request(shop, chunk)
     if request is None:
         empty = Answer(summary="").model_dump_json()
-        return await _commit(shop, chunk, making, empty, model=shop.llm.name)
+        return await _commit(shop, chunk, making, _kept(shop, making, empty, model=shop.llm.name))
     most = limit_without_answer(shop)
     count = shop.counter.count
     if most is not None and extract_prompt.request_tokens(request.messages, count) > most:
@@ -162,7 +187,7 @@ async def _ask_for(shop: Shop, chunk: Chunk, making: Making[Piece]) -> Made:
             end_with(making, cause[1])
             return await _failed(shop, chunk, making, cause)
         try:
-            answer = await asyncio.to_thread(parse, response.text)
+            read = await asyncio.to_thread(parse, response.text)
         except InvalidAnswerError as error:
             end_with(making, f"schema:{error.problem}")
             if not repairs_left:
@@ -173,14 +198,18 @@ async def _ask_for(shop: Shop, chunk: Chunk, making: Making[Piece]) -> Made:
             )
             request = replace(request, messages=repaired)
             continue
-        return await _commit(
-            shop, chunk, making, answer.model_dump_json(), model=_name_of(shop, response)
-        )
+        kept = _kept(shop, making, read.answer.model_dump_json(), model=_name_of(shop, response))
+        return await _commit(shop, chunk, making, replace(kept, dropped=read.dropped))
     raise AssertionError("the last try returns")
 
 
 def _name_of(shop: Shop, response: LLMResponse) -> str:
     return response.model or shop.llm.name
+
+
+def _kept(shop: Shop, making: Making[Piece], answer: str, *, model: str) -> Kept:
+    calls, ways = making.calls, (shop.way,)
+    return Kept(answer, shop.strategy, model, calls, making.tokens_in, making.tokens_out, ways)
 
 
 async def _request(shop: Shop, chunk: Chunk) -> LLMRequest | None:
@@ -213,18 +242,15 @@ async def _messages_of(shop: Shop, chunk: Chunk) -> AsyncIterator[StoredMessage]
     place = 0
     for start in range(chunk.span.start, chunk.span.stop, PAGE):
         stop = min(start + PAGE, chunk.span.stop)
-        for stored in await shop.store.messages(shop.session_id, start, stop):
+        for stored in await shop.messages(start, stop):
             while stored.index >= within[place][1]:
                 place += 1
             if stored.index >= within[place][0]:
                 yield stored
 
 
-async def _commit(
-    shop: Shop, chunk: Chunk, making: Making[Piece], answer: str, *, model: str
-) -> Made:
+async def _commit(shop: Shop, chunk: Chunk, making: Making[Piece], kept: Kept) -> Made:
     """Put the answer on record. Shielded: what is paid for is not lost to a cancellation."""
-    kept = Kept(answer, shop.strategy, model, making.calls, making.tokens_in, making.tokens_out)
     standing = await _finished(shop.ledger.commit(chunk, kept, tuple(making.ended)))
     return Made(
         chunk,

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hiermem.core import extract_prompt, salience, units, validate
-from hiermem.core.extract_plan import Cause, Failure, Kept, cause_of, finish_cause, join_key
+from hiermem.core import extract_prompt, salience, validate
+from hiermem.core.extract_kept import Kept, way_of
+from hiermem.core.extract_plan import Cause, Failure, cause_of, finish_cause, join_key
 from hiermem.core.finish import join_groups
-from hiermem.core.graph import graph_records, kept_messages, write_kept_vector
+from hiermem.core.graph import MadeOf, graph_records, replaces, write_kept_vector
 from hiermem.engine.ask import Making, ask, end_with
 from hiermem.engine.extract_books import Piece, Step
 from hiermem.engine.extract_map import Shop, prompts_key
@@ -33,7 +34,6 @@ _HARD_RATIO: Final = 1.5
 _FRAME: Final = 8
 #: How often the result is put beside what another run wrote at the same time.
 _TRIES: Final = 5
-_ALL: Final = 1_000_000
 
 
 @dataclass(slots=True)
@@ -49,8 +49,8 @@ class Summary:
     degraded: bool = False
 
 
-async def summarise(shop: Shop, texts: Sequence[str]) -> Summary:
-    """Make one summary of the chunks', in rounds of neighbours.
+async def summarise(shop: Shop, texts: Sequence[str], *, whole: bool) -> Summary:
+    """Make one summary of the chunks', in rounds of neighbours; ``whole``: no chunk is missing.
 
     Where a step fails, the failure is recorded, and the rest is put together without the model:
     ``degraded``. Raises SpendLimitError and what the store raises.
@@ -73,9 +73,9 @@ async def summarise(shop: Shop, texts: Sequence[str]) -> Summary:
         if summary.failure is not None:
             summary.degraded = True
             left = [await asyncio.to_thread(_selected, shop, left)]
-    if summary.failure is None:
-        # After a failure the steps beyond it were not reached; they are paid for and stay.
-        await shop.ledger.prune_joined(keys, shop.strategy)
+    if whole and summary.failure is None:
+        # Without it steps were not reached that are paid for and wanted again; they stay.
+        await shop.ledger.prune_joined(keys, way=_way(shop), strategy=shop.strategy)
     summary.text = left[0] if left else ""
     return summary
 
@@ -116,7 +116,12 @@ async def _join(
     """Get one summary in place of several: as it is, made before, or asked for."""
     if len(texts) == 1:
         return texts[0]
-    key = join_key(texts, strategy=shop.strategy, target=shop.policy.summary_tokens)
+    key = join_key(
+        texts,
+        strategy=shop.strategy,
+        template=shop.templates[prompts_key(join=True)],
+        target=shop.policy.summary_tokens,
+    )
     keys.append(key)
     before = await shop.ledger.joined(key)
     if before is not None:
@@ -136,7 +141,7 @@ async def _join(
         if found is None:
             kept = Kept(
                 response.text.strip(), shop.strategy, response.model or shop.llm.name,
-                making.calls, making.tokens_in, making.tokens_out,
+                making.calls, making.tokens_in, making.tokens_out, (_way(shop),),
             )  # fmt: skip
             await shop.ledger.keep_joined(key, kept, tuple(making.ended))
             _count(summary, making)
@@ -148,6 +153,10 @@ async def _join(
     await shop.ledger.fail(summary.failure)
     await shop.ledger.give_up(step, tuple(making.ended))
     return summary.failure
+
+
+def _way(shop: Shop) -> str:
+    return way_of(shop.room, oversized=shop.policy.oversized, summary=shop.policy.summary_tokens)
 
 
 def _count(summary: Summary, making: Making[Piece]) -> None:
@@ -187,41 +196,43 @@ def _room(shop: Shop) -> int:
     """Give the tokens of summaries that one step may take; without a limit, all of them."""
     if shop.limit.tokens is None:
         return 1 << 40
-    around = extract_prompt.request_tokens(_request(shop, ()).messages, shop.counter.count)
-    return max(1, shop.limit.tokens - around - int(shop.policy.summary_tokens * _HARD_RATIO))
+    return extract_prompt.join_room(
+        shop.templates[prompts_key(join=True)],
+        limit=shop.limit.tokens,
+        target=shop.policy.summary_tokens,
+        max_tokens=int(shop.policy.summary_tokens * _HARD_RATIO),
+        counter=shop.counter,
+    )
 
 
 def _selected(shop: Shop, texts: Sequence[str]) -> str:
     """Choose from the summaries, without a model, what fits the length."""
     pieces = [
         unit
-        for place, text in enumerate(texts)
-        for unit in units.split(text, index=place, role="assistant", speaker="", date="")
+        for part, text in enumerate(texts, start=1)
+        for unit in extract_prompt.lines_of(text, part)
     ]
     return salience.select(pieces, shop.policy.summary_tokens, shop.counter.count).text
 
 
-async def keep(shop: Shop, vector: TriVector, messages: int) -> None:
-    """Put the result on record, with what it says under each name, all at once.
+async def keep(shop: Shop, vector: TriVector, made_of: MadeOf) -> bool:
+    """Put the result on record, with what it says under each name, all at once; say whether.
 
-    Where another run put one there of more messages meanwhile, that one stays.
+    Where a result of more messages stands, or a better one of the same, that one stays.
     """
     fresh = graph_records(vector)
     for _ in range(_TRIES):
-        before = await shop.store.records(TRIVECTOR, scope=shop.session_id)
+        before = await shop.ledger.results(TRIVECTOR)
         standing = before[0] if before else None
-        if standing is not None and kept_messages(standing.body) > messages:
-            return
-        stale = {
-            record.key: record
-            for record in await shop.store.records(ENTITY, scope=shop.session_id, limit=_ALL)
-        }
+        if standing is not None and not replaces(made_of, standing.body):
+            return False
+        stale = {record.key: record for record in await shop.ledger.results(ENTITY)}
         writes = [
             RecordWrite(
                 TRIVECTOR,
                 shop.session_id,
                 "",
-                write_kept_vector(vector, messages),
+                write_kept_vector(vector, made_of),
                 standing.version if standing else 0,
             )
         ]
@@ -234,5 +245,5 @@ async def keep(shop: Shop, vector: TriVector, messages: int) -> None:
             RecordWrite(ENTITY, shop.session_id, key, None) for key in stale.keys() - fresh.keys()
         ]
         if await shop.ledger.write(writes):
-            return
+            return True
     raise StoreError(f"session {shop.session_id!r}: its result is being written by other runs")

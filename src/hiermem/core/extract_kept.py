@@ -1,0 +1,115 @@
+"""Decides what an extraction keeps of an answer, how it reads back, and who may delete it.
+
+An answer is kept under the hash of what it was made from. How a session is parted is no part of
+that hash: a chunk that two ways of parting share is paid for once. So each answer names the ways
+that use it, and is deleted when the last one has no use for it any more.
+
+The one rule: what reads back is what was written, or nothing; a damaged record is an answer that
+was never given. Reading and writing the store is the engine's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from hiermem.trivector import Answer
+
+__all__ = ["Claim", "Kept", "read_kept", "settled", "way_of", "write_claim", "write_kept"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A chunk that a run is asking for; nobody else does before ``until``."""
+
+    run_id: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a model answered, checked, with what it took.
+
+    ``answer`` is an Answer's JSON, or the text of a summary made of several; ``ways`` are the ways
+    of parting that use it; ``dropped`` counts items of the model's text that could not be used.
+    """
+
+    answer: str
+    strategy: str
+    model: str
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    ways: tuple[str, ...] = ()
+    dropped: int = 0
+
+    def value(self) -> Answer | None:
+        """Read the answer; None where the record was damaged."""
+        try:
+            return Answer.model_validate_json(self.answer)
+        except ValidationError:
+            return None
+
+
+def way_of(room: int | None, *, oversized: str, summary: int | None = None) -> str:
+    """Name a way of parting: the room for a record and what becomes of a turn that is over it.
+
+    For summaries made of several, their length ``summary`` is part of it.
+
+    >>> way_of(17_912, oversized="fail")
+    '17912/fail'
+    """
+    parts = ["whole" if room is None else f"{room}/{oversized}"]
+    return "/".join(parts if summary is None else [*parts, str(summary)])
+
+
+def settled(kept: Kept, *, way: str, used: bool) -> Kept | None:
+    """Give what stays of an answer that this ``way`` of parting uses, or has no use for.
+
+    None where it is to be deleted.
+    """
+    if used:
+        return kept if way in kept.ways else replace(kept, ways=(*kept.ways, way))
+    if way not in kept.ways:
+        return kept
+    others = tuple(each for each in kept.ways if each != way)
+    return replace(kept, ways=others) if others else None
+
+
+def write_claim(claim: Claim) -> str:
+    """Write a claim as a record's body."""
+    return json.dumps({"run": claim.run_id, "until": claim.until.isoformat()})
+
+
+def write_kept(kept: Kept) -> str:
+    """Write an answer as a record's body."""
+    value = {name: getattr(kept, name) for name in Kept.__slots__}
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def read_kept(body: str) -> Kept | Claim | None:
+    """Read a record's body; None where it is neither, so that it is made anew."""
+    try:
+        found = json.loads(body)
+        if "answer" in found:
+            return _kept(found)
+        return Claim(str(found["run"]), datetime.fromisoformat(found["until"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _kept(found: dict[str, Any]) -> Kept:
+    return Kept(
+        str(found["answer"]),
+        str(found["strategy"]),
+        str(found["model"]),
+        int(found["calls"]),
+        int(found["tokens_in"]),
+        int(found["tokens_out"]),
+        tuple(map(str, found["ways"])),
+        int(found["dropped"]),
+    )
