@@ -36,7 +36,7 @@ import numpy as np
 
 from hiermem.core import measure, packing, ranking, vectors
 from hiermem.core.inverted import Index
-from hiermem.core.postings import Array, collect
+from hiermem.core.postings import Array, collect, spoken
 from hiermem.core.query import read_query
 from hiermem.core.ranking import WEIGHTS, Weights
 from hiermem.tokens import default_counter
@@ -103,14 +103,11 @@ def locomo(data: Path) -> Iterator[Chat]:
             turns = talk.get(f"session_{number}")
             if not turns:
                 continue
-            at = datetime.strptime(talk[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y")
+            said = talk[f"session_{number}_date_time"]
+            at = datetime.strptime(said, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
             for turn in turns:
                 places[turn["dia_id"]] = len(messages)
-                messages.append(
-                    Message.user(
-                        turn["text"], name=turn["speaker"], created_at=at.replace(tzinfo=UTC)
-                    )
-                )
+                messages.append(Message.user(turn["text"], name=turn["speaker"], created_at=at))
         questions = []
         for asked in sample["qa"]:
             named = [name for text in asked["evidence"] for name in re.findall(r"D\d+:\d+", text)]
@@ -176,14 +173,17 @@ class Desk:
         self.asked: Array | None = None
         if embed is not None:
             texts = [
-                measure.body(chat.messages[m])[b:e]
-                for m, b, e in zip(units.message, units.begin, units.end, strict=True)
+                spoken(units.speakers[s], measure.body(chat.messages[m])[b:e])
+                for s, m, b, e in zip(
+                    units.speaker, units.message, units.begin, units.end, strict=True
+                )
             ]
             rows = embed(texts)
             self.vectors = vectors.Vectors.of(self.index, [(0, rows)], dimension=rows.shape[1])
             self.asked = embed([question.text for question in chat.questions])
 
     def dense(self, number: int, weight: float = 1.0) -> ranking.Dense | None:
+        """Compare a question's vector with those of all units."""
         if self.vectors is None or self.asked is None:
             return None
         return vectors.compare(self.index, self.vectors, self.asked[number], weight=weight)
@@ -209,7 +209,7 @@ class Desk:
 # Ways to rank
 
 
-def newest(desk: Desk, number: int) -> Array:
+def newest(desk: Desk, _number: int) -> Array:
     return np.arange(len(desk.index), dtype=float)
 
 
@@ -221,7 +221,7 @@ def bm25(desk: Desk, number: int) -> Array:
 
 
 def dense_turns(desk: Desk, number: int) -> Array:
-    """The nearest vectors: what most memory libraries return."""
+    """Rank by cosine alone: what most memory libraries return."""
     assert desk.vectors is not None
     assert desk.asked is not None
     return desk.vectors.rows @ desk.asked[number]

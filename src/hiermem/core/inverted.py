@@ -105,6 +105,8 @@ class Index:
 
         A unit stands once; terms that stand for one another count together.
         """
+        if not len(numbers):
+            return np.empty(0, dtype=np.uint32), np.empty(0)
         rows, counts = self._gather(np.unique(np.array(numbers, dtype=np.uint32)))
         if len(numbers) == 1 or not len(rows):
             return rows, counts
@@ -163,7 +165,7 @@ def _sort(units: Postings) -> _Sorted:
 
 
 def _sittings(units: Postings, order: Array) -> Array:
-    """Tell the sittings apart by number, thread by thread; ``order`` has each thread's units together."""
+    """Tell the sittings apart by number; ``order`` has each thread's units together."""
     sitting = np.zeros(len(units), dtype=np.int64)
     if len(units):
         at, thread = units.at[order], units.thread[order]
@@ -194,7 +196,7 @@ def _openers(units: Postings, order: Array) -> Array:
 
 
 def _windows(tokens: Array, sitting: Array, limit: int) -> Array:
-    """Tell windows of consecutive units apart by number, each of at most ``limit`` tokens and one sitting."""
+    """Tell windows apart by number, each of at most ``limit`` tokens and of one sitting."""
     total = np.cumsum(tokens, dtype=np.int64).tolist()
     edges = [*(np.flatnonzero(np.diff(sitting)) + 1).tolist(), len(total)]
     starts: list[int] = []

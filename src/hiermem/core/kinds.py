@@ -270,7 +270,7 @@ save saving expense invest loan debt tax rent bank fund euro
 mathematics math: algebra geometry calculus triangle probability statistics equation theorem proof
 fraction integral derivative matrix
 
-legal law: contract lawyer attorney will estate court patent license agreement clause copyright
+legal law: contract lawyer attorney testament estate court patent license agreement clause copyright
 trademark
 """
 

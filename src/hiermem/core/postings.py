@@ -35,6 +35,7 @@ __all__ = [
     "is_generic",
     "join",
     "pack",
+    "spoken",
     "unpack",
 ]
 
@@ -177,6 +178,15 @@ def _assemble(
         speakers=speakers,
         threads=threads,
     )
+
+
+def spoken(speaker: str, text: str) -> str:
+    """Give the text of a unit as an embedder is given it: with the name of who said it.
+
+    >>> spoken("Ada", "I bought a car."), spoken("Assistant", "Good.")
+    ('Ada: I bought a car.', 'Good.')
+    """
+    return text if is_generic(speaker) else f"{speaker}: {text}"
 
 
 def is_generic(name: str) -> bool:

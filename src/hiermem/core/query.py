@@ -13,11 +13,12 @@ from typing import Final
 
 from hiermem.core.kinds import members, synonyms
 from hiermem.core.lexicon import words as word_list
+from hiermem.core.spelling import slips
 from hiermem.core.stem import stem
 from hiermem.core.stopwords import FIRST_PERSON, STOP_WORDS
 from hiermem.core.terms import number, words
 
-__all__ = ["Query", "Sought", "read_query"]
+__all__ = ["Query", "Sought", "meant", "read_query"]
 
 #: A pasted document is looked for by this many of its terms, the most frequent first.
 _MOST_TERMS: Final = 1_000
@@ -56,9 +57,13 @@ _BIDDING: Final = word_list("tell give show remind let help")
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A term's number with how often it is asked for, and the numbers that may stand for it."""
+    """A term's number with how often it is asked for, and the numbers that may stand for it.
+
+    ``word`` is the word as it was typed, in lower case.
+    """
 
     number: int
+    word: str
     count: int
     of_form: bool
     synonyms: tuple[int, ...]
@@ -90,13 +95,15 @@ def read_query(text: str) -> Query:
     (4, True, True)
     """
     asked = words(text)
-    stems = [stem(word) for word in asked if word not in STOP_WORDS] or [stem(w) for w in asked]
-    counts = Counter(stems)
+    typed = {stem(word): word for word in asked if word not in STOP_WORDS}
+    typed = typed or {stem(word): word for word in asked}
+    counts = Counter(term for term in map(stem, asked) if term in typed)
     all_of_form = counts.keys() <= _OF_FORM
     broad = len(counts) <= _MOST_FOR_KINDS
     sought = tuple(
         Sought(
             number=number(term),
+            word=typed[term],
             count=count,
             of_form=term in _OF_FORM and not all_of_form,
             synonyms=_numbers(synonyms(term)) if broad else (),
@@ -113,8 +120,13 @@ def read_query(text: str) -> Query:
     )
 
 
+def meant(sought: Sought) -> tuple[int, ...]:
+    """Give the terms that are one slip of the finger from what was typed."""
+    return _numbers(frozenset(map(stem, slips(sought.word))))
+
+
 def _numbers(terms: frozenset[str]) -> tuple[int, ...]:
-    return tuple(sorted(number(term) for term in terms))
+    return tuple(sorted(map(number, terms)))
 
 
 def _is_of_asker(asked: list[str]) -> bool:

@@ -17,7 +17,8 @@ For unit i with the terms of its text, its speaker's name and its date:
 Short turns lean on what stands around them, long answers stand alone; that is what lets one default
 serve both. ``legs`` is 1, and 1 + w with vectors. BM25 (Robertson and Zaragoza 2009) has k1 = .8,
 b = .75 and the statistics of the session. Words of the question that tell the answer's form
-("list", "summary") weigh .3. A word also finds its synonyms (.4) and, where it names a kind, the
+("list", "summary") weigh .3. A word that nobody used is looked for as what it may have been meant
+to be (``spelling``). A word also finds its synonyms (.4) and, where it names a kind, the
 members of that kind (.7; ``kinds``), each set counting as one term with its own frequency.
 
 A speaker is addressed where the question holds the name; the user, where the question speaks in the
@@ -32,14 +33,14 @@ The constants were chosen on LoCoMo and BEAM development chats, where the optimu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from hiermem.core.inverted import Index
 from hiermem.core.postings import ASKS, SPEAKS_OF_SELF, Array, is_generic
-from hiermem.core.query import Query
+from hiermem.core.query import Query, meant
 from hiermem.core.terms import number, terms
 from hiermem.types import ROLES
 
@@ -47,6 +48,8 @@ __all__ = ["WEIGHTS", "Dense", "Weights", "best", "score"]
 
 _USER = ROLES.index("user")
 _ASSISTANT = ROLES.index("assistant")
+#: Words of one question that are looked for under other spellings; each costs some milliseconds.
+_MOST_GUESSES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +134,7 @@ def _lexical(index: Index, query: Query, weights: Weights) -> tuple[Array, list[
     own = np.zeros(len(index))
     levels = [np.zeros(len(level.length)) for level in index.levels]
     mean = index.length.mean() if len(index) else 1.0
-    for numbers, weight in _wanted(query, weights):
-        rows, counts = index.find(numbers)
+    for rows, counts, weight in _held(index, query, weights):
         if not len(rows):
             continue
         own[rows] += weight * _bm25(counts, index.length[rows] / mean, len(index), weights)
@@ -144,15 +146,25 @@ def _lexical(index: Index, query: Query, weights: Weights) -> tuple[Array, list[
     return _scaled(own), [_scaled(values) for values in levels]
 
 
-def _wanted(query: Query, weights: Weights) -> Iterator[tuple[Sequence[int], float]]:
-    """Give the sets of terms to look for, those of one set counting as one term."""
+def _held(index: Index, query: Query, weights: Weights) -> Iterator[tuple[Array, Array, float]]:
+    """Give who holds each set of terms, how often, and what that weighs.
+
+    The terms of one set count as one.
+    """
+    guesses = _MOST_GUESSES
     for sought in query.sought:
         weight = sought.count * (weights.form if sought.of_form else 1.0)
-        yield (sought.number,), weight
-        if sought.synonyms:
-            yield sought.synonyms, weight * weights.synonyms
-        if sought.members:
-            yield sought.members, weight * weights.members
+        rows, counts = index.find((sought.number,))
+        if not len(rows) and guesses:
+            guesses -= 1
+            rows, counts = index.find(meant(sought))
+        yield rows, counts, weight
+        for numbers, share in (
+            (sought.synonyms, weights.synonyms),
+            (sought.members, weights.members),
+        ):
+            if numbers:
+                yield *index.find(numbers), weight * share
 
 
 def _bm25(counts: Array, lengths: Array, total: int, weights: Weights) -> Array:
