@@ -18,6 +18,8 @@ from hiermem.core import arguments
 from hiermem.core.change import OnEdit
 from hiermem.core.erasing import Forks
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
+from hiermem.core.filters import read_filters
+from hiermem.core.hits import Evidence, Hit
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.receipts import EditReport, Receipt
@@ -39,7 +41,7 @@ from hiermem.extractor import SemanticGraphExtractor
 from hiermem.parts import Parts
 from hiermem.protocols import RunRecord
 from hiermem.trivector import TriVector
-from hiermem.types import Content, StoredMessage, Summary
+from hiermem.types import Content, Role, StoredMessage, Summary
 
 __all__ = ["AsyncSession"]
 
@@ -241,6 +243,103 @@ class AsyncSession:
             sticky=sticky,
             cache_cold=cache_cold,
             allow_omission=allow_omission,
+        )
+
+    async def search(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        levels: Iterable[int] | None = None,
+        span: tuple[int, int] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        threads: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
+        tags: Iterable[str] | None = None,
+        entities: Iterable[str] | None = None,
+        semantic_dedup: bool = True,
+    ) -> list[Hit]:
+        """Give up to ``limit`` messages and summaries that answer ``query``, best first.
+
+        It works from the first message on, whatever has been summarised so far. ``query`` is read
+        as words: it has no operators, and no text is refused. Of a long message the passage that
+        answers best is given, with its offsets.
+
+        The filters let pass what meets all of them, and within one of them any of its values:
+        ``levels`` (0 for messages), ``span`` (message indices, start and stop), ``since`` and
+        ``until`` (the latter not included), ``threads``, ``roles`` (which no summary has), ``tags``
+        and ``entities`` (a message has those of the summary of its window). ``semantic_dedup``
+        leaves out messages that repeat a better one.
+
+        Raises NotFoundError where the session has no message yet.
+        """
+        from hiermem.engine import search
+
+        filters = read_filters(
+            levels=levels,
+            span=span,
+            since=since,
+            until=until,
+            threads=threads,
+            roles=roles,
+            tags=tags,
+            entities=entities,
+        )
+        question = search.Question(self.id, query, filters, semantic_dedup)
+        return await search.search(self._handle, question, limit)
+
+    async def recall(
+        self,
+        query: str,
+        max_tokens: int = 1_000,
+        *,
+        neighbours: int = 0,
+        span: tuple[int, int] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        threads: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
+        tags: Iterable[str] | None = None,
+        entities: Iterable[str] | None = None,
+        semantic_dedup: bool = True,
+    ) -> Evidence:
+        """Give the messages that answer ``query`` best, verbatim, in ``max_tokens`` at most.
+
+        They come in the order they were said; of long ones the passages that matter. The budget
+        pays for everything in ``text``: what was said, who said it and the dates. What stands
+        around a hit is weighed already; ``neighbours`` asks for so many passages before and after
+        each in any case. The filters are those of ``search``.
+
+        Raises NotFoundError where the session has no message yet.
+        """
+        from hiermem.engine import search
+
+        filters = read_filters(
+            span=span,
+            since=since,
+            until=until,
+            threads=threads,
+            roles=roles,
+            tags=tags,
+            entities=entities,
+        )
+        question = search.Question(self.id, query, filters, semantic_dedup)
+        return await search.recall(self._handle, question, max_tokens, neighbours=neighbours)
+
+    async def fill_budget(
+        self, hits: Iterable[Hit], max_tokens: int, *, neighbours: int = 1
+    ) -> Evidence:
+        """Pack what hits rest on into ``max_tokens``, verbatim, the first hit first.
+
+        Of a summary the messages are packed that it was found for. ``neighbours`` is how many
+        passages before and after each are taken along, as far as they fit. It is given in the order
+        it was said.
+        """
+        from hiermem.engine import search
+
+        return await search.fill_budget(
+            self._handle, self.id, hits, max_tokens, neighbours=neighbours
         )
 
     async def extract(

@@ -14,6 +14,7 @@ from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core.change import OnEdit
 from hiermem.core.erasing import Forks
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
+from hiermem.core.hits import Evidence, Hit
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.receipts import EditReport, Receipt
@@ -27,7 +28,7 @@ from hiermem.portal import Portal
 from hiermem.protocols import RunRecord
 from hiermem.session import AsyncSession
 from hiermem.trivector import TriVector
-from hiermem.types import Content, StoredMessage, Summary
+from hiermem.types import Content, Role, StoredMessage, Summary
 
 __all__ = ["Session"]
 
@@ -141,6 +142,74 @@ class Session:
                 reserve_for_output=reserve_for_output,
             )
         )
+
+    def search(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        levels: Iterable[int] | None = None,
+        span: tuple[int, int] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        threads: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
+        tags: Iterable[str] | None = None,
+        entities: Iterable[str] | None = None,
+        semantic_dedup: bool = True,
+    ) -> list[Hit]:
+        """Give up to ``limit`` messages and summaries that answer ``query``, best first."""
+        return self._portal.call(
+            self._session.search(
+                query,
+                limit,
+                levels=levels,
+                span=span,
+                since=since,
+                until=until,
+                threads=threads,
+                roles=roles,
+                tags=tags,
+                entities=entities,
+                semantic_dedup=semantic_dedup,
+            )
+        )
+
+    def recall(
+        self,
+        query: str,
+        max_tokens: int = 1_000,
+        *,
+        neighbours: int = 0,
+        span: tuple[int, int] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        threads: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
+        tags: Iterable[str] | None = None,
+        entities: Iterable[str] | None = None,
+        semantic_dedup: bool = True,
+    ) -> Evidence:
+        """Give the messages that answer ``query`` best, verbatim, in ``max_tokens`` at most."""
+        return self._portal.call(
+            self._session.recall(
+                query,
+                max_tokens,
+                neighbours=neighbours,
+                span=span,
+                since=since,
+                until=until,
+                threads=threads,
+                roles=roles,
+                tags=tags,
+                entities=entities,
+                semantic_dedup=semantic_dedup,
+            )
+        )
+
+    def fill_budget(self, hits: Iterable[Hit], max_tokens: int, *, neighbours: int = 1) -> Evidence:
+        """Pack what hits rest on into ``max_tokens``, verbatim, the first hit first."""
+        return self._portal.call(self._session.fill_budget(hits, max_tokens, neighbours=neighbours))
 
     def extract(
         self,

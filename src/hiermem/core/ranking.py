@@ -44,7 +44,7 @@ from hiermem.core.query import Query, meant
 from hiermem.core.terms import number, terms
 from hiermem.types import ROLES
 
-__all__ = ["WEIGHTS", "Dense", "Weights", "best", "score"]
+__all__ = ["WEIGHTS", "Dense", "Lexical", "Weights", "best", "lexical", "score"]
 
 _USER = ROLES.index("user")
 _ASSISTANT = ROLES.index("assistant")
@@ -83,11 +83,31 @@ class Dense:
     weight: float = 1.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Lexical:
+    """What words say: for each unit, and for each window of each level, a value from 0 to 1.
+
+    A unit that holds nothing of what was asked has 0, and so has a window of such units.
+    """
+
+    own: Array
+    levels: tuple[Array, ...]
+
+
 def score(
-    index: Index, query: Query, *, dense: Dense | None = None, weights: Weights = WEIGHTS
+    index: Index,
+    query: Query,
+    *,
+    words: Lexical | None = None,
+    dense: Dense | None = None,
+    weights: Weights = WEIGHTS,
 ) -> Array:
-    """Give each unit's score; only their order means something."""
-    own, levels = _lexical(index, query, weights)
+    """Give each unit's score; only their order means something.
+
+    ``words`` is what ``lexical`` gives for the same question, where that was asked already.
+    """
+    words = lexical(index, query, weights=weights) if words is None else words
+    own, levels = words.own, list(words.levels)
     legs = 1.0
     if dense is not None:
         own = _joined(own, dense.own, dense.weight)
@@ -129,7 +149,7 @@ def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
 # The lexical leg
 
 
-def _lexical(index: Index, query: Query, weights: Weights) -> tuple[Array, list[Array]]:
+def lexical(index: Index, query: Query, *, weights: Weights = WEIGHTS) -> Lexical:
     """Score units and windows by their terms, each scaled to at most 1."""
     own = np.zeros(len(index))
     levels = [np.zeros(len(level.length)) for level in index.levels]
@@ -143,7 +163,7 @@ def _lexical(index: Index, query: Query, weights: Weights) -> tuple[Array, list[
             nodes = np.flatnonzero(held)
             lengths = level.length[nodes] / level.length.mean()
             values[nodes] += weight * _bm25(held[nodes], lengths, len(values), weights)
-    return _scaled(own), [_scaled(values) for values in levels]
+    return Lexical(_scaled(own), tuple(_scaled(values) for values in levels))
 
 
 def _held(index: Index, query: Query, weights: Weights) -> Iterator[tuple[Array, Array, float]]:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
+from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.core.fence import tenant_key
 from hiermem.core.needs import (
     Need,
@@ -26,8 +26,11 @@ from hiermem.core.needs import (
 from hiermem.core.state import SessionState
 from hiermem.core.stored import config_from
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
-from hiermem.protocols import TenantStore, TokenCounter
+from hiermem.protocols import Embedder, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
+
+if TYPE_CHECKING:
+    from hiermem.engine.index import Indexes
 
 __all__ = ["Handle", "config_from"]
 
@@ -52,6 +55,10 @@ class Handle:
     clock: Callable[[], datetime] = utc_now
     #: Whether ``config`` was asked for, or is only what a new session gets where none was.
     configured: bool = True
+    #: What makes vectors; without one, words alone are compared.
+    embedder: Embedder | None = None
+    search_policy: SearchPolicy = field(default_factory=SearchPolicy)
+    _indexes: Indexes | None = None
     _key: bytes | None = None
     _warned: set[str] = field(default_factory=set)
 
@@ -60,6 +67,22 @@ class Handle:
         if self._key is None:
             self._key = tenant_key(await self.store.secret(), self.store.tenant)
         return self._key
+
+    @property
+    def indexes(self) -> Indexes:
+        """Give the indexes of this tenant's sessions."""
+        if self._indexes is None:
+            # What it stands on takes a tenth of a second to load, and not everyone searches.
+            from hiermem.engine.index import Indexes
+
+            size = self.search_policy.cache_bytes
+            self._indexes = Indexes(self.store, self.counter, self.messages, max_bytes=size)
+        return self._indexes
+
+    def forget(self, session_id: str | None = None) -> None:
+        """Let go of what is kept in memory of a session, or of all, that was erased."""
+        if self._indexes is not None:
+            self._indexes.forget(session_id)
 
     async def record(self, session_id: str) -> SessionRecord:
         """Give the session's record.
