@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
     from hiermem.core.prompt import PromptTemplate
     from hiermem.core.receipts import EditReport, Receipt
-    from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
+    from hiermem.core.selection import (
+        AsyncContextSelection,
+        ContextBudget,
+        ContextSelection,
+        ShownSummary,
+    )
     from hiermem.core.state import OpenWindow
     from hiermem.core.trigger import CompressionTrigger
     from hiermem.core.turns import Arrival, Slice
@@ -123,7 +128,12 @@ _HOMES = {
     "hiermem.core.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
     "hiermem.core.prompt": ("PromptTemplate",),
     "hiermem.core.receipts": ("EditReport", "Receipt"),
-    "hiermem.core.selection": ("ContextBudget", "ContextSelection", "ShownSummary"),
+    "hiermem.core.selection": (
+        "AsyncContextSelection",
+        "ContextBudget",
+        "ContextSelection",
+        "ShownSummary",
+    ),
     "hiermem.core.state": ("OpenWindow",),
     "hiermem.core.trigger": ("CompressionTrigger",),
     "hiermem.core.turns": ("Arrival", "Slice"),
@@ -197,6 +207,7 @@ __all__ = [
     "LLM",
     "ApproximateCounter",
     "Arrival",
+    "AsyncContextSelection",
     "AsyncGraph",
     "AsyncMemory",
     "AsyncSession",

@@ -131,7 +131,8 @@ class ContextPolicy(_Policy):
 
     The sticky cut collapses verbatim windows down to ``watermark``, rewrites the summary zone to
     ``zone_rewrite`` once it exceeds ``zone_limit``, and plans afresh to ``replan`` (``replan_cold``
-    where no provider cache can be lost) with ``verbatim`` of it for the newest windows.
+    where no provider cache can be lost) with ``verbatim`` of it for the newest windows. Where there
+    is a question, ``recall`` of the whole budget is kept for what answers it.
     """
 
     watermark: float = Field(default=0.05, ge=0, le=1)
@@ -140,6 +141,7 @@ class ContextPolicy(_Policy):
     replan: float = Field(default=0.40, gt=0, le=1)
     replan_cold: float = Field(default=0.70, gt=0, le=1)
     verbatim: float = Field(default=0.25, ge=0, le=1)
+    recall: float = Field(default=0.40, ge=0, lt=1)
 
     @model_validator(mode="after")
     def _check(self) -> ContextPolicy:

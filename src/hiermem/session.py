@@ -16,6 +16,7 @@ from typing import Any, Literal, overload
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.change import OnEdit
+from hiermem.core.embedded import EmbeddingReport
 from hiermem.core.erasing import Forks
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
 from hiermem.core.filters import read_filters
@@ -23,7 +24,7 @@ from hiermem.core.hits import Evidence, Hit
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.receipts import EditReport, Receipt
-from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
+from hiermem.core.selection import AsyncContextSelection, ContextBudget, ShownSummary
 from hiermem.core.text import MAX_NAME, check, check_name
 from hiermem.engine import append as ingest
 from hiermem.engine import change, feedback, forking, journal, remake, tree
@@ -173,6 +174,7 @@ class AsyncSession:
         report: UpdateReport
         if wait:
             report = await self._run(self._handle, level, **limits)
+            self._parts.embed_behind(self._about.id)
             return report
         began = time.monotonic()
         report = await self._run(self._handle, 1, **limits)
@@ -184,8 +186,12 @@ class AsyncSession:
                 limits["max_tokens"] = max(0, max_tokens - report.tokens)
             if deadline is not None:
                 limits["deadline"] = max(0.0, deadline - (time.monotonic() - began))
-            self._parts.behind(self._run(self._handle, level, **limits))
+            self._parts.behind(self._run_and_embed(self._handle, level, **limits))
         return report
+
+    async def _run_and_embed(self, handle: Handle, level: int | None, **settings: Any) -> None:
+        await self._run(handle, level, **settings)
+        self._parts.embed_behind(self._about.id)
 
     async def _run(
         self, handle: Handle, level: int | None, *, strategy: UpdateStrategy, **settings: Any
@@ -212,6 +218,8 @@ class AsyncSession:
         self,
         max_tokens: int = 8_000,
         *,
+        query: str | None = None,
+        recall_tokens: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
         view: str = "default",
@@ -221,11 +229,13 @@ class AsyncSession:
         allow_omission: bool = False,
         reserve_for_messages: int | None = None,
         reserve_for_output: int = 0,
-    ) -> ContextSelection:
+    ) -> AsyncContextSelection:
         """Give the best context that fits ``max_tokens``: the whole history, each message once.
 
-        See ContextWindowManager.select_optimal_context. ``reserve_for_messages`` sizes the verbatim
-        zone; by default the policy does.
+        With a ``query``, what answers it stands at the end, verbatim, in at most ``recall_tokens``
+        (0.4 of the budget by default); nothing that stands verbatim before is repeated, and what
+        stands before does not depend on the query. ``reserve_for_messages`` sizes the verbatim
+        zone; by default the policy does. See ContextWindowManager.select_optimal_context.
         """
         budget = ContextBudget(
             max_tokens=max_tokens,
@@ -243,6 +253,8 @@ class AsyncSession:
             sticky=sticky,
             cache_cold=cache_cold,
             allow_omission=allow_omission,
+            query=query,
+            recall_tokens=recall_tokens,
         )
 
     async def search(
@@ -341,6 +353,18 @@ class AsyncSession:
         return await search.fill_budget(
             self._handle, self.id, hits, max_tokens, neighbours=neighbours
         )
+
+    async def embed(self) -> EmbeddingReport:
+        """Make the vectors of messages and summaries that are missing; give what was done.
+
+        ``update`` does so in the background. It is resumed where it was cut off.
+
+        Raises UsageError where the memory has no embedder, EmbedderMismatchError where the session
+        has another one's vectors, InvalidVectorError, and what the embedder raises.
+        """
+        from hiermem.engine import embedding
+
+        return await embedding.embed(self._handle, self.id)
 
     async def extract(
         self,

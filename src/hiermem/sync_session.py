@@ -12,13 +12,14 @@ from typing import Any, Literal, overload
 
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core.change import OnEdit
+from hiermem.core.embedded import EmbeddingReport
 from hiermem.core.erasing import Forks
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
 from hiermem.core.hits import Evidence, Hit
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.receipts import EditReport, Receipt
-from hiermem.core.selection import ContextSelection, ShownSummary
+from hiermem.core.selection import ContextSelection, ShownSummary, blocking
 from hiermem.engine import append as ingest
 from hiermem.engine.append import Messages
 from hiermem.engine.context import Strategy
@@ -117,6 +118,8 @@ class Session:
         self,
         max_tokens: int = 8_000,
         *,
+        query: str | None = None,
+        recall_tokens: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
         view: str = "default",
@@ -127,10 +130,15 @@ class Session:
         reserve_for_messages: int | None = None,
         reserve_for_output: int = 0,
     ) -> ContextSelection:
-        """Give the best context that fits ``max_tokens``: the whole history, each message once."""
-        return self._portal.call(
+        """Give the best context that fits ``max_tokens``: the whole history, each message once.
+
+        With a ``query``, what answers it stands verbatim at the end.
+        """
+        found = self._portal.call(
             self._session.context(
                 max_tokens,
+                query=query,
+                recall_tokens=recall_tokens,
                 system=system,
                 tools=tools,
                 view=view,
@@ -142,6 +150,7 @@ class Session:
                 reserve_for_output=reserve_for_output,
             )
         )
+        return blocking(found, self._portal.call)
 
     def search(
         self,
@@ -210,6 +219,10 @@ class Session:
     def fill_budget(self, hits: Iterable[Hit], max_tokens: int, *, neighbours: int = 1) -> Evidence:
         """Pack what hits rest on into ``max_tokens``, verbatim, the first hit first."""
         return self._portal.call(self._session.fill_budget(hits, max_tokens, neighbours=neighbours))
+
+    def embed(self) -> EmbeddingReport:
+        """Make the vectors of messages and summaries that are missing; give what was done."""
+        return self._portal.call(self._session.embed())
 
     def extract(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,7 @@ _LONGEST: Final = 100_000
 _TOLD: Final = 0.75
 #: So many messages of those below a summary are named.
 _BELOW: Final = 3
+_NOTHING: Final[Mapping[int, Array]] = MappingProxyType({})
 
 
 def read(text: str) -> Query:
@@ -55,18 +57,34 @@ class Asked:
     told: Mapping[int, Array]
 
 
-def ask(index: Index, shelf: Shelf, query: Query, *, dense: Dense | None = None) -> Asked:
-    """Score everything; filters come later."""
+def ask(
+    index: Index,
+    shelf: Shelf,
+    query: Query,
+    *,
+    dense: Dense | None = None,
+    told_near: Mapping[int, Array] = _NOTHING,
+) -> Asked:
+    """Score everything; filters come later.
+
+    ``dense`` is what vectors say of the units, ``told_near`` of the summaries by level.
+    """
     words = ranking.lexical(index, query)
     scores = ranking.score(index, query, words=words, dense=dense)
     told = {level: row.ask(query) for level, row in shelf.rows.items()}
+    if dense is not None:
+        for level, seen in told_near.items():
+            own = told[level]
+            told[level] = (own + dense.weight * np.where(np.isnan(seen), own, seen)) / (
+                1 + dense.weight
+            )
     if told and len(index):
         given = sum(lent(index, shelf.rows[level], row) for level, row in told.items())
         scores = scores + LENT * given / len(told)
     hit = words.own > 0
     near = hit.copy()
-    for level, values in zip(index.levels, words.levels, strict=True):
-        near |= (values > 0)[level.node]
+    for size, values in zip(index.levels, words.levels, strict=True):
+        near |= (values > 0)[size.node]
     if dense is not None:
         seen = ~np.isnan(dense.own)
         hit, near = hit | seen, near | seen

@@ -19,7 +19,7 @@ from hiermem.core.inverted import Index
 from hiermem.core.postings import Array
 from hiermem.core.ranking import Dense
 
-__all__ = ["EXACT", "Vectors", "check", "compare", "pack", "unpack"]
+__all__ = ["EXACT", "Vectors", "check", "compare", "pack", "spread", "unpack"]
 
 #: Up to this many units every cosine is computed.
 EXACT: Final = 200_000
@@ -143,8 +143,8 @@ def compare(
     for level, norms in zip(index.levels, vectors.norms, strict=True):
         total = np.bincount(level.node, np.nan_to_num(cosines), len(norms))
         with np.errstate(divide="ignore", invalid="ignore"):
-            levels.append(_spread(np.where(norms > _LEAST_NORM, total / norms, np.nan)))
-    return Dense(_spread(cosines), tuple(levels), weight)
+            levels.append(spread(np.where(norms > _LEAST_NORM, total / norms, np.nan)))
+    return Dense(spread(cosines), tuple(levels), weight)
 
 
 def _exact(vectors: Vectors, query: Array) -> Array:
@@ -168,8 +168,8 @@ def _nearest(vectors: Vectors, query: Array) -> Array:
     return found
 
 
-def _spread(values: Array) -> Array:
-    """Scale what is known to 0..1."""
+def spread(values: Array) -> Array:
+    """Scale what is known to 0..1; what is not is NaN and stays so."""
     known = values[~np.isnan(values)]
     if not len(known):
         return values

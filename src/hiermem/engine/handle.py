@@ -30,6 +30,7 @@ from hiermem.protocols import Embedder, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
 
 if TYPE_CHECKING:
+    from hiermem.engine.embedder import Asker
     from hiermem.engine.index import Indexes
 
 __all__ = ["Handle", "config_from"]
@@ -59,6 +60,7 @@ class Handle:
     embedder: Embedder | None = None
     search_policy: SearchPolicy = field(default_factory=SearchPolicy)
     _indexes: Indexes | None = None
+    _asker: Asker | None = None
     _key: bytes | None = None
     _warned: set[str] = field(default_factory=set)
 
@@ -78,6 +80,15 @@ class Handle:
             size = self.search_policy.cache_bytes
             self._indexes = Indexes(self.store, self.counter, self.messages, max_bytes=size)
         return self._indexes
+
+    @property
+    def asker(self) -> Asker | None:
+        """Give the way to the embedder; None where there is none."""
+        if self._asker is None and self.embedder is not None:
+            from hiermem.engine.embedder import Asker
+
+            self._asker = Asker(self.embedder, self.search_policy)
+        return self._asker
 
     def forget(self, session_id: str | None = None) -> None:
         """Let go of what is kept in memory of a session, or of all, that was erased."""

@@ -10,20 +10,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hiermem.core import arguments, seek
+from hiermem.core.embedded import IndexReport
 from hiermem.core.evidence import write
 from hiermem.core.filters import Filters
 from hiermem.core.hits import Evidence, Hit
+from hiermem.core.inverted import Index
 from hiermem.core.measure import body
+from hiermem.core.postings import Array
 from hiermem.core.seek import Asked
+from hiermem.core.shelf import Shelf
 from hiermem.engine.handle import Handle
+from hiermem.engine.index import KIND, Held
 from hiermem.engine.shelving import stocked
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
 
-__all__ = ["Question", "fill_budget", "recall", "search", "semantic"]
+if TYPE_CHECKING:
+    from hiermem.engine.embedding import Loaded
+
+__all__ = ["Question", "fill_budget", "rebuild", "recall", "search", "semantic"]
 
 T = TypeVar("T")
 #: How often a search is done again that was overtaken.
@@ -149,6 +158,24 @@ def _wanted(session_id: str, hits: Any) -> list[Span]:
     return found
 
 
+async def rebuild(handle: Handle) -> IndexReport:
+    """Drop the indexes of all sessions and make them anew."""
+    sessions = messages = passages = 0
+    for record in await handle.store.sessions():
+        handle.check(record)
+        handle.forget(record.id)
+        await handle.store.drop_blocks(record.id, KIND)
+        async with handle.indexes.lock(record.id):
+            try:
+                held = await handle.indexes.of(record)
+            except SessionChangedError:
+                # Whoever changed it took from the index what it held; the next search sees to it.
+                continue
+        sessions, messages = sessions + 1, messages + held.messages
+        passages += len(held.index)
+    return IndexReport(sessions, messages, passages)
+
+
 # ---------------------------------------------------------------------------------------------
 # Asking
 
@@ -166,19 +193,48 @@ async def _asked(
             try:
                 held = await indexes.of(record)
                 await stocked(handle, held, record)
+                vectors = await _vectors(handle, held, record)
             except SessionChangedError:
                 continue
             index, shelf = held.index, held.shelf
-        query = seek.read(question.text)
-        if len(index) <= _FEW_UNITS:
-            asked = seek.ask(index, shelf, query)
-        else:
-            asked = await asyncio.to_thread(seek.ask, index, shelf, query)
+        near = await _near(handle, question.text) if vectors is not None else None
+        asking = partial(_ask, index, shelf, question.text, vectors, near)
+        asked = asking() if len(index) <= _FEW_UNITS else await asyncio.to_thread(asking)
         result = await answer(asked, record)
         now = await handle.store.session(record.id)
         if now is not None and (now.created_at, now.epoch) == (record.created_at, record.epoch):
             return result
     raise SessionChangedError(question.session_id)
+
+
+async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> Loaded | None:
+    if handle.asker is None:
+        return None
+    from hiermem.engine.embedding import loaded
+
+    return await loaded(handle, held, record)
+
+
+async def _near(handle: Handle, text: str) -> tuple[Array, float] | None:
+    """Give the question's vector with the weight of its embedder; None where it has none."""
+    asker = handle.asker
+    vector = await asker.question(text) if asker else None
+    return None if asker is None or vector is None else (vector, asker.weight)
+
+
+def _ask(
+    index: Index,
+    shelf: Shelf,
+    text: str,
+    vectors: Loaded | None,
+    near: tuple[Array, float] | None,
+) -> Asked:
+    query = seek.read(text)
+    if vectors is None or near is None:
+        return seek.ask(index, shelf, query)
+    vector, weight = near
+    dense, told = vectors.near(index, vector, weight=weight)
+    return seek.ask(index, shelf, query, dense=dense, told_near=told)
 
 
 # ---------------------------------------------------------------------------------------------
