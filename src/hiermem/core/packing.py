@@ -9,8 +9,10 @@ Rendering, and what a unit costs in it, are the caller's.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -95,18 +97,21 @@ def distinct(index: Index, ranked: Sequence[int] | Array, *, most: int) -> list[
     Two units repeat one another where their terms are nearly the same, whoever says them and
     whenever, as far as date and name are the smaller part of what they hold. Two such sets share
     one of their first terms in any fixed order (prefix filtering: Chaudhuri, Ganti and Kaushik
-    2006), so that few pairs are compared.
+    2006); with the rarest first few pairs are compared.
     """
     kept: list[int] = []
+    wanted = np.asarray(ranked, dtype=np.int64)
     holding: dict[int, list[frozenset[int]]] = {}
     starts = np.append(0, np.cumsum(index.units.sizes, dtype=np.int64))
-    for unit in np.asarray(ranked).tolist():
+    held = [index.units.terms[starts[unit] : starts[unit + 1]].tolist() for unit in wanted]
+    shared = Counter(chain.from_iterable(held))
+    for unit, numbers in zip(wanted.tolist(), held, strict=True):
         if len(kept) >= most:
             break
-        rising = index.units.terms[starts[unit] : starts[unit + 1]].tolist()
-        own = frozenset(rising)
-        first = rising[: len(rising) - math.ceil(_ALIKE * len(rising)) + 1]
-        if len(own) >= _LEAST_TERMS:
+        if len(numbers) >= _LEAST_TERMS:
+            own = frozenset(numbers)
+            rarest = sorted(numbers, key=lambda number: (shared[number], number))
+            first = rarest[: len(rarest) - math.ceil(_ALIKE * len(rarest)) + 1]
             if any(_alike(own, other) for term in first for other in holding.get(term, ())):
                 continue
             for term in first:
