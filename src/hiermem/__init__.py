@@ -17,14 +17,17 @@ if TYPE_CHECKING:
         ExtractionOptions,
         HierarchyConfig,
         LevelConfig,
+        SearchPolicy,
         UpdatePolicy,
     )
     from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
     from hiermem.core.batch import BatchProgress, BatchReport, WorkerStatus
     from hiermem.core.checking import CheckReport, Finding
     from hiermem.core.diagram import to_graphml, to_mermaid
+    from hiermem.core.embedded import EmbeddingReport, IndexReport
     from hiermem.core.extract_plan import ChunkReport, ExtractionProgress, ExtractionReport, Failure
     from hiermem.core.graph import GraphEntity, Mention, Neighbour
+    from hiermem.core.hits import Evidence, Hit
     from hiermem.core.journal import RunItem, RunReport
     from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Prices, Served
     from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
@@ -48,10 +51,12 @@ if TYPE_CHECKING:
         ConfigError,
         ConvergenceError,
         CounterMismatchError,
+        EmbedderMismatchError,
         HiermemError,
         InvalidAnswerError,
         InvalidMessageError,
         InvalidTextError,
+        InvalidVectorError,
         MemoryClosedError,
         MessageConflictError,
         MessageWithdrawnError,
@@ -73,6 +78,7 @@ if TYPE_CHECKING:
     from hiermem.memory import AsyncMemory
     from hiermem.protocols import (
         LLM,
+        Embedder,
         LLMRequest,
         LLMResponse,
         Record,
@@ -110,12 +116,17 @@ _HOMES = {
         "ExtractionOptions",
         "HierarchyConfig",
         "LevelConfig",
+        "SearchPolicy",
         "UpdatePolicy",
     ),
     "hiermem.convert": ("from_anthropic", "from_openai", "to_anthropic", "to_openai"),
     "hiermem.core.batch": ("BatchProgress", "BatchReport", "WorkerStatus"),
     "hiermem.core.checking": ("CheckReport", "Finding"),
     "hiermem.core.diagram": ("to_graphml", "to_mermaid"),
+    "hiermem.core.embedded": (
+        "EmbeddingReport",
+        "IndexReport",
+    ),
     "hiermem.core.extract_plan": (
         "ChunkReport",
         "ExtractionProgress",
@@ -123,6 +134,10 @@ _HOMES = {
         "Failure",
     ),
     "hiermem.core.graph": ("GraphEntity", "Mention", "Neighbour"),
+    "hiermem.core.hits": (
+        "Evidence",
+        "Hit",
+    ),
     "hiermem.core.journal": ("RunItem", "RunReport"),
     "hiermem.core.metrics": ("Feedback", "LevelMetrics", "Metrics", "Prices", "Served"),
     "hiermem.core.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
@@ -146,10 +161,12 @@ _HOMES = {
         "ConfigError",
         "ConvergenceError",
         "CounterMismatchError",
+        "EmbedderMismatchError",
         "HiermemError",
         "InvalidAnswerError",
         "InvalidMessageError",
         "InvalidTextError",
+        "InvalidVectorError",
         "MemoryClosedError",
         "MessageConflictError",
         "MessageWithdrawnError",
@@ -171,6 +188,7 @@ _HOMES = {
     "hiermem.memory": ("AsyncMemory",),
     "hiermem.protocols": (
         "LLM",
+        "Embedder",
         "LLMRequest",
         "LLMResponse",
         "Record",
@@ -226,7 +244,11 @@ __all__ = [
     "CounterMismatchError",
     "Delta",
     "EditReport",
+    "Embedder",
+    "EmbedderMismatchError",
+    "EmbeddingReport",
     "Entity",
+    "Evidence",
     "ExtractionOptions",
     "ExtractionProgress",
     "ExtractionReport",
@@ -238,10 +260,13 @@ __all__ = [
     "GraphEntity",
     "HierarchyConfig",
     "HiermemError",
+    "Hit",
     "ImagePart",
+    "IndexReport",
     "InvalidAnswerError",
     "InvalidMessageError",
     "InvalidTextError",
+    "InvalidVectorError",
     "JsonPart",
     "LLMRequest",
     "LLMResponse",
@@ -273,6 +298,7 @@ __all__ = [
     "RunItem",
     "RunRecord",
     "RunReport",
+    "SearchPolicy",
     "SemanticGraphExtractor",
     "Served",
     "Session",

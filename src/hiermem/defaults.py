@@ -17,15 +17,12 @@ from hiermem.core import arguments
 from hiermem.core.prompt import PromptTemplate
 from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
-from hiermem.protocols import LLM, Embedder, LLMRequest, Store
+from hiermem.protocols import LLM, LLMRequest, Store
 
-__all__ = ["as_embedder", "as_llm", "as_prompts", "embedded_store", "named_prompts"]
+__all__ = ["as_llm", "as_prompts", "embedded_store", "named_prompts"]
 
 #: From this level on, one family of prompts serves every level.
 _LEVELS = 3
-#: What an embedder may be called, and weigh beside the words.
-_LONGEST_NAME = 200
-_HEAVIEST = 10
 #: What a prompt may be called.
 _NAME = re.compile(r"summarise\.l[1-3]\.[^.\s]+|extract\.(?:map|reduce)")
 
@@ -49,29 +46,6 @@ def as_llm(given: Any) -> LLM:
     raise UsageError(
         f"llm is {type(given).__name__}; it must be a model with complete(), a function, or None"
     )
-
-
-def as_embedder(given: Any) -> Embedder | None:
-    """Give the embedder, or None: then words alone are compared, and nothing is kept beside them.
-
-    Raises UsageError for what is none.
-    """
-    if given is None:
-        return None
-    if not isinstance(given, Embedder):
-        raise UsageError(
-            f"embedder is {type(given).__name__}; it must have a name, a dimension and embed(), "
-            "or be None"
-        )
-    name, dimension = given.name, given.dimension
-    if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
-        raise UsageError(f"the embedder's name must be a text of 1 to {_LONGEST_NAME} characters")
-    if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
-        raise UsageError("the embedder's dimension must be a whole number, 1 or more")
-    weight = getattr(given, "weight", 1.0)
-    if not isinstance(weight, (int, float)) or not 0 <= weight <= _HEAVIEST:
-        raise UsageError(f"the embedder's weight must be a number from 0 to {_HEAVIEST}")
-    return given
 
 
 def as_prompts(given: Any, config: HierarchyConfig) -> dict[str, PromptTemplate | str]:

@@ -70,7 +70,7 @@ class AsyncMemory:
         prompts: Mapping[str, PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        from hiermem.defaults import as_embedder, as_llm, as_prompts
+        from hiermem.defaults import as_llm, as_prompts
 
         self._store = arguments.store_of(store)
         model = as_llm(llm)
@@ -88,7 +88,7 @@ class AsyncMemory:
             ),
             clock=arguments.function(clock, "clock"),
             configured=config is not None,
-            embedder=as_embedder(embedder),
+            embedder=arguments.embedder_of(embedder),
             search_policy=arguments.optional(
                 search_policy, "search_policy", SearchPolicy, SearchPolicy
             ),

@@ -514,14 +514,16 @@ class AsyncSession:
 
     async def feedback(
         self,
-        target: Summary | ShownSummary | StoredMessage | str,
+        target: Hit | Summary | ShownSummary | StoredMessage | str,
         *,
         score: float,
         note: str = "",
     ) -> None:
         """Say how good a summary is, from 0 to 1; the mean is in the metrics.
 
-        ``target`` is a summary, a message or an id. Raises NotFoundError where there is no such.
+        ``target`` is a hit, a summary, a message or an id.
+
+        Raises NotFoundError where there is no such.
         """
         await feedback.give(self._handle, self._about.id, target, score=score, note=note)
 

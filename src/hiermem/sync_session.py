@@ -312,7 +312,7 @@ class Session:
 
     def feedback(
         self,
-        target: Summary | ShownSummary | StoredMessage | str,
+        target: Hit | Summary | ShownSummary | StoredMessage | str,
         *,
         score: float,
         note: str = "",

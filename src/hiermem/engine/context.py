@@ -47,7 +47,7 @@ class ContextWindowManager:
             store=arguments.store_of(store).tenant(check_name(tenant, what="tenant")),
             counter=arguments.counter_of(token_counter, default_counter),
             config=arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens),
-            embedder=embedder,
+            embedder=arguments.embedder_of(embedder),
             search_policy=arguments.optional(
                 search_policy, "search_policy", SearchPolicy, SearchPolicy
             ),
