@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hiermem.core.journal import RunItem, RunReport
     from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Prices, Served
     from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+    from hiermem.core.profile import ContextProfile
     from hiermem.core.prompt import PromptTemplate
     from hiermem.core.receipts import EditReport, Receipt
     from hiermem.core.selection import (
@@ -141,6 +142,7 @@ _HOMES = {
     "hiermem.core.journal": ("RunItem", "RunReport"),
     "hiermem.core.metrics": ("Feedback", "LevelMetrics", "Metrics", "Prices", "Served"),
     "hiermem.core.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
+    "hiermem.core.profile": ("ContextProfile",),
     "hiermem.core.prompt": ("PromptTemplate",),
     "hiermem.core.receipts": ("EditReport", "Receipt"),
     "hiermem.core.selection": (
@@ -238,6 +240,7 @@ __all__ = [
     "ConfigError",
     "ContextBudget",
     "ContextPolicy",
+    "ContextProfile",
     "ContextSelection",
     "ContextWindowManager",
     "ConvergenceError",

@@ -23,6 +23,7 @@ from hiermem.core.filters import read_filters
 from hiermem.core.hits import Evidence, Hit
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.profile import ContextProfile
 from hiermem.core.receipts import EditReport, Receipt
 from hiermem.core.selection import AsyncContextSelection, ContextBudget, ShownSummary
 from hiermem.core.text import MAX_NAME, check, check_name
@@ -222,6 +223,7 @@ class AsyncSession:
         recall_tokens: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
+        profile: ContextProfile | None = None,
         view: str = "default",
         strategy: Strategy = "cut",
         sticky: bool = True,
@@ -234,8 +236,9 @@ class AsyncSession:
 
         With a ``query``, what answers it stands at the end, verbatim, in at most ``recall_tokens``
         (0.4 of the budget by default); nothing that stands verbatim before is repeated, and what
-        stands before does not depend on the query. ``reserve_for_messages`` sizes the verbatim
-        zone; by default the policy does. See ContextWindowManager.select_optimal_context.
+        stands before does not depend on the query. ``profile`` says what an agent prefers to see.
+        ``reserve_for_messages`` sizes the verbatim zone; by default the policy does. See
+        ContextWindowManager.select_optimal_context.
         """
         budget = ContextBudget(
             max_tokens=max_tokens,
@@ -255,6 +258,7 @@ class AsyncSession:
             allow_omission=allow_omission,
             query=query,
             recall_tokens=recall_tokens,
+            profile=profile,
         )
 
     async def search(

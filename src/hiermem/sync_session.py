@@ -18,6 +18,7 @@ from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
 from hiermem.core.hits import Evidence, Hit
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.profile import ContextProfile
 from hiermem.core.receipts import EditReport, Receipt
 from hiermem.core.selection import ContextSelection, ShownSummary, blocking
 from hiermem.engine import append as ingest
@@ -122,6 +123,7 @@ class Session:
         recall_tokens: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
+        profile: ContextProfile | None = None,
         view: str = "default",
         strategy: Strategy = "cut",
         sticky: bool = True,
@@ -141,6 +143,7 @@ class Session:
                 recall_tokens=recall_tokens,
                 system=system,
                 tools=tools,
+                profile=profile,
                 view=view,
                 strategy=strategy,
                 sticky=sticky,

@@ -115,6 +115,7 @@ SESSION_CALLS = {
         "max_tokens": ("x", 0, -1, 1.5, None, True),
         "query": (5, b"x", ["x"]),
         "recall_tokens": NOT_A_COUNT,
+        "profile": (5, "code-reviewer", {"levels": [1]}),
         "system": (5, "\ud800", "\0", ["a"]),
         "tools": (5, None, "abc", {"name": "a"}, ["abc"], [{"a": {1}}], [{"a": "\ud800"}]),
         "view": NOT_A_NAME,

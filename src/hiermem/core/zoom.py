@@ -88,7 +88,8 @@ class _Zoomer:
         pieces = cut.view.pieces
         # What was left out on permission stays out.
         self.begin = pieces[0].windows[0] if pieces else cut.view.boundary
-        self.raw = [block for block in cut.blocks if block.message is not None]
+        # What is pinned stands raw like the newest messages.
+        self.raw = [b for b in cut.blocks if b.message is not None or b.kind == "quote"]
         self.room = at.budget - sum(block.tokens for block in self.raw)
         self.older: list[Shown] = []
         self.choice = _Choice()
@@ -155,7 +156,7 @@ class _Zoomer:
         weights = [sum(item.tokens for item in gap) for gap in self.gaps]
         weights.append(sum(item.message.tokens for item in left))
         least = [self.zone.least(gap) for gap in self.gaps] + [self._least((), left)]
-        before = sum(b.tokens for b in self.cut.blocks if b.message is None)
+        before = sum(block.tokens for block in self.cut.blocks) - (self.at.budget - self.room)
         total = min(self.room - self.choice.tokens, max(sum(least), before))
         spare = max(0, total - sum(least)) / max(1, sum(weights))
         shares = [low + int(spare * weight) for low, weight in zip(least, weights, strict=True)]

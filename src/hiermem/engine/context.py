@@ -14,6 +14,7 @@ from typing import Any
 from hiermem.config import HierarchyConfig, SearchPolicy
 from hiermem.core import arguments
 from hiermem.core.filters import read_filters
+from hiermem.core.profile import ContextProfile
 from hiermem.core.selection import AsyncContextSelection, ContextBudget, ShownSummary
 from hiermem.core.text import check_name
 from hiermem.engine.handle import Handle
@@ -72,6 +73,7 @@ class ContextWindowManager:
         allow_omission: bool = False,
         query: str | None = None,
         recall_tokens: int | None = None,
+        profile: ContextProfile | None = None,
     ) -> AsyncContextSelection:
         """Give the best context of the session that fits the budget.
 
@@ -80,7 +82,8 @@ class ContextWindowManager:
         of the selection does not depend on the query: room that recall does not use stays unused,
         and ``recall_tokens`` without a query keeps that room.
 
-        ``view`` names a sticky cut of its own: two agents with different needs use two names.
+        ``profile`` says what the agent prefers to see (with the ``cut`` strategy). ``view`` names a
+        sticky cut of its own: two agents with different needs use two names; so does a profile.
         ``cache_cold`` says that the provider's cache has expired, so that a fresh plan costs
         nothing. ``allow_omission`` lists in ``omitted`` what cannot fit instead of raising.
 
@@ -101,6 +104,7 @@ class ContextWindowManager:
             arguments.switch(allow_omission, "allow_omission"),
             _question(query),
             None if recall_tokens is None else arguments.whole(recall_tokens, "recall_tokens"),
+            _profile(profile, strategy),
         )
         name = check_name(session_id, what="session id")
         decided, found = await select(self._handle, name, request)
@@ -187,6 +191,18 @@ def _question(query: object) -> str | None:
     if query is not None and not isinstance(query, str):
         raise UsageError(f"query is {type(query).__name__}; it must be text, or None")
     return query
+
+
+def _profile(profile: Any, strategy: Strategy) -> ContextProfile | None:
+    if profile is None:
+        return None
+    if not isinstance(profile, ContextProfile):
+        raise UsageError(
+            f"profile is {type(profile).__name__}; it must be a ContextProfile, or None"
+        )
+    if strategy != "cut":
+        raise UsageError("profile goes with strategy='cut'; 'layered' has a recipe of its own")
+    return profile
 
 
 def _budget(budget: Any) -> ContextBudget:

@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from hiermem.core import cut, layered, recalled
+from hiermem.core import cut, layered, profiled, recalled
 from hiermem.core.cut import Cut, Situation
 from hiermem.core.hits import Evidence
 from hiermem.core.measure import MESSAGE_OVERHEAD, canonical_json
+from hiermem.core.needs import Reading
+from hiermem.core.profile import ContextProfile
 from hiermem.core.render import RENDERER, Block, Shown
 from hiermem.core.selection import AsyncContextSelection, ByLevel, ContextBudget, ShownSummary
 from hiermem.core.view import Piece, Seen, View
@@ -31,6 +33,7 @@ __all__ = [
     "Strategy",
     "by_level",
     "chosen",
+    "cut_for",
     "in_record",
     "select",
     "situation_of",
@@ -53,6 +56,18 @@ class Request:
     allow_omission: bool = False
     query: str | None = None
     recall_tokens: int | None = None
+    profile: ContextProfile | None = None
+
+    @property
+    def family(self) -> str:
+        """Give the first part of the name that the sticky cut is kept under."""
+        return self.view if self.profile is None else f"{self.view}/{self.profile.key}"
+
+    @property
+    def label(self) -> str:
+        """Give what goes before the names of its trimmed views."""
+        own = "" if self.view == "default" else self.view
+        return "/".join(filter(None, [own, self.profile.name if self.profile else ""]))
 
     def overhead(self, counter: TokenCounter) -> tuple[int, int]:
         """Give the tokens of the system prompt and of the tool schemas, as a request bears them."""
@@ -104,7 +119,9 @@ async def _select_beside(
 ) -> tuple[Decided, AsyncContextSelection]:
     """Select beside ``room`` tokens that are kept for recall, and fill those."""
     decided = await _decide(handle, session_id, request, room)
-    block, evidence = await _recalled(handle, session_id, request, decided.cut.shown, room)
+    block, evidence = await _recalled(
+        handle, session_id, request, [*decided.cut.shown, *decided.cut.pinned], room
+    )
     return decided, chosen(handle, request, decided, block, evidence)
 
 
@@ -133,7 +150,7 @@ async def situation_of(
         overhead=overhead,
         reserve=_reserve(request.budget, spendable),
         provisional=provisional,
-        view="" if request.view == "default" else request.view,
+        view=request.label,
         sticky=request.sticky,
         cache_cold=request.cache_cold,
         allow_omission=request.allow_omission,
@@ -147,9 +164,9 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     if request.strategy == "layered":
         found = await handle.answer(session_id, layered.select(situation))
         return Decided(record, situation, found)
-    name = f"{request.view}/{situation.budget}/{situation.reserve}/{RENDERER}"
+    name = f"{request.family}/{situation.budget}/{situation.reserve}/{RENDERER}"
     before, seen = await _recall_view(handle, session_id, name) if request.sticky else (None, None)
-    found = await handle.answer(session_id, cut.select(situation, before))
+    found = await handle.answer(session_id, cut_for(situation, request, session_id, before))
     now_seen = _seen(found, None)
     shared = _shared(found, seen)
     if request.sticky and not found.omitted:
@@ -164,6 +181,15 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
                 ViewRecord(session_id, name + SEEN, counted.to_json()), epoch=record.epoch
             )
     return Decided(record, situation, found, shared)
+
+
+def cut_for(
+    situation: Situation, request: Request, session_id: str, before: View | None
+) -> Reading[Cut]:
+    """Give the decision that chooses the cut."""
+    if request.profile is None:
+        return cut.select(situation, before)
+    return profiled.select(situation, request.profile, session_id, before)
 
 
 async def _recalled(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from hiermem.core import cut, recalled, zoom
+from hiermem.core import recalled, zoom
 from hiermem.core.hits import Evidence, Hit
 from hiermem.core.selection import AsyncContextSelection, ContextBudget
 from hiermem.core.view import Piece, View
@@ -18,7 +18,15 @@ from hiermem.core.zone import ZoneMaker
 from hiermem.engine import search
 from hiermem.engine.handle import Handle
 from hiermem.engine.search import Question
-from hiermem.engine.selecting import Decided, Request, by_level, chosen, in_record, situation_of
+from hiermem.engine.selecting import (
+    Decided,
+    Request,
+    by_level,
+    chosen,
+    cut_for,
+    in_record,
+    situation_of,
+)
 from hiermem.types import Position, SessionRecord, StoredMessage
 
 __all__ = ["found", "refined", "zoomed"]
@@ -53,10 +61,9 @@ async def refined(
     same = (record.epoch, record.tree) == (decided.record.epoch, decided.record.tree)
     before = decided.cut.view if same and request.strategy == "cut" else None
     situation = replace(await situation_of(handle, record, request), cache_cold=False, sticky=True)
-    base = await handle.answer(record.id, cut.select(situation, before))
-    near = await search.recall(
-        handle, Question(record.id, query), _LOOKED_AT, shown=recalled.shown_spans(base.shown)
-    )
+    base = await handle.answer(record.id, cut_for(situation, request, record.id, before))
+    spans = recalled.shown_spans([*base.shown, *base.pinned])
+    near = await search.recall(handle, Question(record.id, query), _LOOKED_AT, shown=spans)
     hits = sorted(near.hits, key=lambda hit: -hit.score)
     wanted: list[zoom.Wanted] = []
     for hit in hits:
