@@ -32,6 +32,8 @@ _LONGEST: Final = 100_000
 _TOLD: Final = 0.75
 #: So many messages of those below a summary are named.
 _BELOW: Final = 3
+#: From here on, between the farthest (0) and the nearest (1), a unit is near the question.
+_CLOSE: Final = 0.5
 _NOTHING: Final[Mapping[int, Array]] = MappingProxyType({})
 
 
@@ -86,8 +88,8 @@ def ask(
     for size, values in zip(index.levels, words.levels, strict=True):
         near |= (values > 0)[size.node]
     if dense is not None:
-        seen = ~np.isnan(dense.own)
-        hit, near = hit | seen, near | seen
+        # Not a number compares as false: what has no vector is a hit by its words alone.
+        hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)
     top = scores[near].max(initial=0.0)
     return Asked(index, shelf, scores / top if top > 0 else scores, hit, near, told)
 
