@@ -191,7 +191,7 @@ async def test_vectors_of_what_was_taken_back_are_gone(how):
     for kind in kinds:
         assert all(not b.start <= 12 < b.stop for b in await tenant.blocks("s", kind))
     for _ in range(2):
-        hits = await session.search("conveyance", 60)
+        hits = await session.search("conveyance", 60, levels=[0])
         assert all("automobile" not in hit.text for hit in hits)
         assert how == "edit" or 12 not in {hit.index for hit in hits}
         await session.embed()
