@@ -155,7 +155,7 @@ def _held(index: Index, query: Query, weights: Weights) -> Iterator[tuple[Array,
     for sought in query.sought:
         weight = sought.count * (weights.form if sought.of_form else 1.0)
         rows, counts = index.find((sought.number,))
-        if not len(rows) and guesses:
+        if not len(rows) and guesses > 0:
             guesses -= 1
             rows, counts = index.find(meant(sought))
         yield rows, counts, weight
