@@ -219,7 +219,7 @@ def bm25(desk: Desk, number: int) -> Array:
     """BM25 of each unit by itself: no windows, neighbours, speakers, kinds or lengths."""
     plain = replace(WEIGHTS, form=1, synonyms=0, members=0, context=0, near=0, who=0, said=0)
     query = replace(desk.queries[number], overview=False)
-    return ranking.score(desk.index, query, weights=plain)
+    return ranking.score(desk.index, query, weights=plain).total
 
 
 def dense_turns(desk: Desk, number: int) -> Array:
@@ -230,13 +230,12 @@ def dense_turns(desk: Desk, number: int) -> Array:
 
 
 def lexical(desk: Desk, number: int, weights: Weights = WEIGHTS) -> Array:
-    return ranking.score(desk.index, desk.queries[number], weights=weights)
+    return ranking.score(desk.index, desk.queries[number], weights=weights).total
 
 
 def hybrid(desk: Desk, number: int, weights: Weights = WEIGHTS) -> Array:
-    return ranking.score(
-        desk.index, desk.queries[number], dense=desk.dense(number), weights=weights
-    )
+    query, dense = desk.queries[number], desk.dense(number)
+    return ranking.score(desk.index, query, dense=dense, weights=weights).total
 
 
 Way = Callable[[Desk, int], Array]

@@ -18,9 +18,14 @@ from hiermem.core import packing, ranking
 from hiermem.core.inverted import LEVELS, Index
 from hiermem.core.postings import ASKS, SPEAKS_OF_SELF, collect
 from hiermem.core.query import meant, read_query
-from hiermem.core.ranking import WEIGHTS, Dense, best, score
+from hiermem.core.ranking import WEIGHTS, Dense, best
 from hiermem.core.terms import number, terms
 from hiermem.types import ROLES, Message, StoredMessage
+
+
+def score(index, query, **fields):
+    return ranking.score(index, query, **fields).total
+
 
 START = datetime(2024, 5, 6, 9, tzinfo=UTC)
 VOCABULARY = """
@@ -335,3 +340,10 @@ def test_few_words_are_looked_for_under_other_spellings():
     index = Index(collect(session(names), count))
     query = read_query(" ".join(f"{name[:-2]}{name[-1]}{name[-2]}" for name in names))
     assert sum(len(rows) > 0 for rows, _, _ in ranking._held(index, query, WEIGHTS)) == 6
+
+
+def test_what_holds_nothing_of_the_question_is_told_apart():
+    """A search would otherwise show the whole session for a word that nobody used."""
+    index = Index(collect(session(["the red car", "a dog", "some kitten"]), count))
+    assert ranking.score(index, read_query("pets")).held.tolist() == [False, True, True]
+    assert not ranking.score(index, read_query("qwertyuiop")).held.any()

@@ -44,7 +44,7 @@ from hiermem.core.query import Query, meant
 from hiermem.core.terms import number, terms
 from hiermem.types import ROLES
 
-__all__ = ["WEIGHTS", "Dense", "Weights", "best", "score"]
+__all__ = ["WEIGHTS", "Dense", "Scores", "Weights", "best", "score"]
 
 _USER = ROLES.index("user")
 _ASSISTANT = ROLES.index("assistant")
@@ -83,11 +83,25 @@ class Dense:
     weight: float = 1.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """What each unit is worth to a question.
+
+    Of ``total`` only the order means something. ``held`` says whether the unit itself holds what is
+    asked for (a word, what it may have been meant to be, a synonym or a member of its kind); what
+    does not hold any ranks by what stands around it and may answer all the same.
+    """
+
+    total: Array
+    held: Array
+
+
 def score(
     index: Index, query: Query, *, dense: Dense | None = None, weights: Weights = WEIGHTS
-) -> Array:
-    """Give each unit's score; only their order means something."""
+) -> Scores:
+    """Score every unit of the index."""
     own, levels = _lexical(index, query, weights)
+    held = own > 0
     legs = 1.0
     if dense is not None:
         own = _joined(own, dense.own, dense.weight)
@@ -105,7 +119,7 @@ def score(
     result += legs * weights.said * _said(index)
     if query.overview:
         _lift_replies(index, result)
-    return result
+    return Scores(result, held)
 
 
 def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
