@@ -155,7 +155,7 @@ class Reference:
                 own[i] + lone * (0.7 * context[i] + 0.3 * near[i])
                 + 0.3 * self.who(i, query) + 0.1 * said
             )  # fmt: skip
-        return self.lifted(found) if query.overview else found
+        return self.lifted(found) if query.overview or query.to_assistant else found
 
     def who(self, i, query):
         name = self.units.speakers[self.units.speaker[i]]

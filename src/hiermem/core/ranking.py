@@ -23,8 +23,9 @@ members of that kind (.7; ``kinds``), each set counting as one term with its own
 
 A speaker is addressed where the question holds the name; the user, where the question speaks in the
 first person; the assistant, where it asks what "you" said. A question for an overview addresses
-nobody, and lifts the best unit of each reply to the best unit of what it replies to: a summary of a
-matter wants the exchange and not one side of it.
+nobody. For an overview, and for what the assistant said, the best unit of each reply is lifted to
+the best unit of what it replies to: a summary of a matter wants the exchange and not one side of
+it, and a question about advice is worded as the question was that led to it.
 
 The constants were chosen on LoCoMo and BEAM development chats, where the optimum is flat;
 ``benchmarks/recall.py`` measures what they find.
@@ -117,7 +118,7 @@ def score(
     result = own + lone * (weights.context * context + weights.near * _near(index, own))
     result += legs * weights.who * _addressed(index, query)
     result += legs * weights.said * _said(index)
-    if query.overview:
+    if query.overview or query.to_assistant:
         _lift_replies(index, result)
     return Scores(result, held)
 
