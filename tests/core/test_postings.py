@@ -85,7 +85,7 @@ def test_roles_are_no_names():
 
 @pytest.mark.parametrize(
     ("text", "flags"),
-    [("I went.", SPEAKS_OF_SELF), ("Why?", ASKS), ("いつ？", ASKS), ("They said.", 0),
+    [("I went.", SPEAKS_OF_SELF), ("Why?", ASKS), ("いつ\uff1f", ASKS), ("They said.", 0),
      ('"Is that mine?" ', ASKS | SPEAKS_OF_SELF)],
 )  # fmt: skip
 def test_flags(text, flags):

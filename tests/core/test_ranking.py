@@ -7,30 +7,37 @@ must agree with it on drawn sessions.
 import math
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hiermem.core import packing
+from hiermem.core import packing, ranking
 from hiermem.core.inverted import LEVELS, Index
 from hiermem.core.postings import ASKS, SPEAKS_OF_SELF, collect
 from hiermem.core.query import meant, read_query
-from hiermem.core.ranking import WEIGHTS, Dense, best, score
+from hiermem.core.ranking import WEIGHTS, Dense, best
 from hiermem.core.terms import number, terms
 from hiermem.types import ROLES, Message, StoredMessage
 
+
+def score(index, query, **fields):
+    return ranking.score(index, query, **fields).total
+
+
 START = datetime(2024, 5, 6, 9, tzinfo=UTC)
-WORDS = st.sampled_from(
-    "I my car cars red dog puppy pet London city budget summary did you say Ada Bob may turtle the "
-    "of planning planned python 会議 ?".split()
-)
+VOCABULARY = """
+I my car cars red dog puppy pet London city budget summary did you say Ada Bob may turtle the
+of planning planned python 会議 ?
+"""
+WORDS = st.sampled_from(VOCABULARY.split())
 TEXTS = st.lists(WORDS, min_size=1, max_size=30).map(" ".join)
 
 
 def count(text: str) -> int:
-    return 12 * len(text.split())
+    return 10 * len(text.split())
 
 
 def session(texts, *, gaps=None, roles=None, names=None, threads=None):
@@ -79,7 +86,7 @@ class Reference:
 
     def _sittings(self):
         found = [[self.order[0]]]
-        for before, unit in zip(self.order, self.order[1:], strict=False):
+        for before, unit in pairwise(self.order):
             same = self.units.thread[before] == self.units.thread[unit]
             pause = abs(int(self.units.at[unit]) - int(self.units.at[before]))
             if same and pause <= 4 * 3600 * 10**6:
@@ -136,7 +143,7 @@ class Reference:
                     context[unit] += value / len(self.windows)
         near = [0.0] * self.n
         for sitting in self.sittings:
-            for one, other in zip(sitting, sitting[1:], strict=False):
+            for one, other in pairwise(sitting):
                 near[one] += own[other]
                 near[other] += own[one]
         found = []
@@ -148,7 +155,7 @@ class Reference:
                 own[i] + lone * (0.7 * context[i] + 0.3 * near[i])
                 + 0.3 * self.who(i, query) + 0.1 * said
             )  # fmt: skip
-        return self.lifted(found) if query.overview else found
+        return self.lifted(found) if query.overview or query.to_assistant else found
 
     def who(self, i, query):
         name = self.units.speakers[self.units.speaker[i]]
@@ -194,7 +201,7 @@ def test_a_grown_index_ranks_like_one_built_at_once(messages, cuts, asked):
     """Otherwise an answer would depend on when the process was started."""
     edges = [0, *sorted(min(cut, len(messages)) for cut in cuts), len(messages)]
     grown = Index(collect([], count))
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         grown = grown.extended(collect(messages[low:high], count))
     whole = Index(collect(messages, count))
     query = read_query(asked)
@@ -325,3 +332,18 @@ def test_repeats_are_dropped_and_short_texts_are_not():
 
 def test_weights_are_what_the_page_says():
     assert (WEIGHTS.context, WEIGHTS.near, WEIGHTS.lone, WEIGHTS.who) == (0.7, 0.3, 130.0, 0.3)
+
+
+def test_few_words_are_looked_for_under_other_spellings():
+    """Each costs milliseconds; a pasted text in another language would cost minutes."""
+    names = ["turtle", "garden", "wallet", "kitchen", "bicycle", "teacher", "pyjamas", "cushion"]
+    index = Index(collect(session(names), count))
+    query = read_query(" ".join(f"{name[:-2]}{name[-1]}{name[-2]}" for name in names))
+    assert sum(len(rows) > 0 for rows, _, _ in ranking._held(index, query, WEIGHTS)) == 6
+
+
+def test_what_holds_nothing_of_the_question_is_told_apart():
+    """A search would otherwise show the whole session for a word that nobody used."""
+    index = Index(collect(session(["the red car", "a dog", "some kitten"]), count))
+    assert ranking.score(index, read_query("pets")).held.tolist() == [False, True, True]
+    assert not ranking.score(index, read_query("qwertyuiop")).held.any()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hiermem.core.stem import stem
 
 #: The examples of the paper, each run through all steps.
-PUBLISHED = """
+_PAGE = """
 caresses caress  ponies poni  ties ti  caress caress  cats cat
 feed feed  agreed agre  plastered plaster  bled bled  motoring motor  sing sing
 conflated conflat  troubled troubl  sized size  hopping hop  tanned tan  falling fall
@@ -24,7 +24,8 @@ adjustable adjust  defensible defens  irritant irrit  replacement replac  adjust
 dependent depend  adoption adopt  homologou homolog  communism commun  activate activ
 angulariti angular  homologous homolog  effective effect  bowdlerize bowdler
 probate probat  rate rate  cease ceas  controll control  roll roll
-""".split()
+"""
+PUBLISHED = _PAGE.split()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def finds(query: str, text: str) -> bool:
         ("नमस्ते", "उसने नमस्ते कहा"),
         ("서울", "나는 서울 사람"),
         ("Київ", "місто КИЇВ"),
-        ("ｆｕｌｌ", "full width"),
+        ("\uff46\uff55\uff4c\uff4c", "full width"),
         ("hiermem_core", "the module hiermem.core"),
     ],
 )

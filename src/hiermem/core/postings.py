@@ -68,8 +68,8 @@ _FIELDS: Final = {
     "whole": "<u4",
     "length": "<u4",
     "at": "<i8",
-    "speaker": "<u2",
-    "thread": "<u2",
+    "speaker": "<u4",
+    "thread": "<u4",
     "role": "u1",
     "flags": "u1",
     "sizes": "<u4",
@@ -234,7 +234,7 @@ def _merge(tables: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[lis
 
 def _renumbered(columns: Sequence[Array], moved: Sequence[Sequence[int]]) -> Array:
     found = [
-        np.array(places, dtype="<u2")[column] if len(column) else column
+        np.array(places, dtype="<u4")[column] if len(column) else column
         for column, places in zip(columns, moved, strict=True)
     ]
     return np.concatenate(found)

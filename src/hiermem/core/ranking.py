@@ -23,8 +23,9 @@ members of that kind (.7; ``kinds``), each set counting as one term with its own
 
 A speaker is addressed where the question holds the name; the user, where the question speaks in the
 first person; the assistant, where it asks what "you" said. A question for an overview addresses
-nobody, and lifts the best unit of each reply to the best unit of what it replies to: a summary of a
-matter wants the exchange and not one side of it.
+nobody. For an overview, and for what the assistant said, the best unit of each reply is lifted to
+the best unit of what it replies to: a summary of a matter wants the exchange and not one side of
+it, and a question about advice is worded as the question was that led to it.
 
 The constants were chosen on LoCoMo and BEAM development chats, where the optimum is flat;
 ``benchmarks/recall.py`` measures what they find.
@@ -44,7 +45,7 @@ from hiermem.core.query import Query, meant
 from hiermem.core.terms import number, terms
 from hiermem.types import ROLES
 
-__all__ = ["WEIGHTS", "Dense", "Lexical", "Weights", "best", "lexical", "score"]
+__all__ = ["WEIGHTS", "Dense", "Lexical", "Scores", "Weights", "best", "lexical", "score"]
 
 _USER = ROLES.index("user")
 _ASSISTANT = ROLES.index("assistant")
@@ -87,27 +88,38 @@ class Dense:
 class Lexical:
     """What words say: for each unit, and for each window of each level, a value from 0 to 1.
 
-    A unit that holds nothing of what was asked has 0, and so has a window of such units.
+    A unit that holds nothing of what is asked has 0, and so has a window of such units.
     """
 
     own: Array
     levels: tuple[Array, ...]
 
 
-def score(
-    index: Index,
-    query: Query,
-    *,
-    words: Lexical | None = None,
-    dense: Dense | None = None,
-    weights: Weights = WEIGHTS,
-) -> Array:
-    """Give each unit's score; only their order means something.
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """What each unit is worth to a question.
 
-    ``words`` is what ``lexical`` gives for the same question, where that was asked already.
+    Of ``total`` only the order means something. ``held`` says whether the unit itself holds what is
+    asked for (a word, what it may have been meant to be, a synonym or a member of its kind), and
+    ``beside`` whether it does so or shares a window with one that does: what is not even that ranks
+    by who said it only.
     """
-    words = lexical(index, query, weights=weights) if words is None else words
+
+    total: Array
+    held: Array
+    beside: Array
+
+
+def score(
+    index: Index, query: Query, *, dense: Dense | None = None, weights: Weights = WEIGHTS
+) -> Scores:
+    """Score every unit of the index."""
+    words = lexical(index, query, weights=weights)
     own, levels = words.own, list(words.levels)
+    held = own > 0
+    beside = held.copy()
+    for level, value in zip(index.levels, levels, strict=True):
+        beside |= (value > 0)[level.node]
     legs = 1.0
     if dense is not None:
         own = _joined(own, dense.own, dense.weight)
@@ -123,9 +135,9 @@ def score(
     result = own + lone * (weights.context * context + weights.near * _near(index, own))
     result += legs * weights.who * _addressed(index, query)
     result += legs * weights.said * _said(index)
-    if query.overview:
+    if query.overview or query.to_assistant:
         _lift_replies(index, result)
-    return result
+    return Scores(result, held, beside)
 
 
 def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
@@ -175,7 +187,7 @@ def _held(index: Index, query: Query, weights: Weights) -> Iterator[tuple[Array,
     for sought in query.sought:
         weight = sought.count * (weights.form if sought.of_form else 1.0)
         rows, counts = index.find((sought.number,))
-        if not len(rows) and guesses:
+        if not len(rows) and guesses > 0:
             guesses -= 1
             rows, counts = index.find(meant(sought))
         yield rows, counts, weight

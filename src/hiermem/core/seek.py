@@ -71,8 +71,8 @@ def ask(
 
     ``dense`` is what vectors say of the units, ``told_near`` of the summaries by level.
     """
-    words = ranking.lexical(index, query)
-    scores = ranking.score(index, query, words=words, dense=dense)
+    found = ranking.score(index, query, dense=dense)
+    scores, hit, near = found.total, found.held, found.beside
     told = {level: row.ask(query) for level, row in shelf.rows.items()}
     if dense is not None:
         for level, seen in told_near.items():
@@ -83,10 +83,6 @@ def ask(
     if told and len(index):
         given = sum(lent(index, shelf.rows[level], row) for level, row in told.items())
         scores = scores + LENT * given / len(told)
-    hit = words.own > 0
-    near = hit.copy()
-    for size, values in zip(index.levels, words.levels, strict=True):
-        near |= (values > 0)[size.node]
     if dense is not None:
         # Not a number compares as false: what has no vector is a hit by its words alone.
         hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)

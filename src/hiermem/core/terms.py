@@ -19,7 +19,7 @@ from zlib import crc32
 from hiermem.core.stem import stem
 from hiermem.core.stopwords import STOP_WORDS
 
-__all__ = ["number", "terms", "words"]
+__all__ = ["number", "spans", "terms", "words"]
 
 # Han with its extensions and signs, kana, Thai, Lao, Tibetan, Burmese, Khmer.
 _UNSPACED: Final = (
@@ -71,6 +71,20 @@ def terms(text: str) -> list[str]:
     ['we', 'plan', 'trip']
     """
     return [stem(word) for word in words(text) if word not in STOP_WORDS]
+
+
+def spans(text: str) -> Iterator[tuple[int, int]]:
+    """Give where the words of a text stand in it; neighbouring pairs overlap by one character.
+
+    >>> list(spans("two cats")), list(spans("天气好"))
+    ([(0, 3), (4, 8)], [(0, 2), (1, 3)])
+    """
+    for found in _TOKEN.finditer(text):
+        begin, end = found.span()
+        if end - begin == 1 or not _UNSPACED_START.match(text, begin):
+            yield begin, end
+        else:
+            yield from ((at, at + 2) for at in range(begin, end - 1))
 
 
 def number(term: str) -> int:
