@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hiermem.core.graph import GraphEntity, Mention, Neighbour
     from hiermem.core.hits import Evidence, Hit
     from hiermem.core.journal import RunItem, RunReport
+    from hiermem.core.marking import matched
     from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Prices, Served
     from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
     from hiermem.core.profile import ContextProfile
@@ -140,6 +141,7 @@ _HOMES = {
         "Hit",
     ),
     "hiermem.core.journal": ("RunItem", "RunReport"),
+    "hiermem.core.marking": ("matched",),
     "hiermem.core.metrics": ("Feedback", "LevelMetrics", "Metrics", "Prices", "Served"),
     "hiermem.core.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
     "hiermem.core.profile": ("ContextProfile",),
@@ -341,6 +343,7 @@ __all__ = [
     "__version__",
     "from_anthropic",
     "from_openai",
+    "matched",
     "to_anthropic",
     "to_graphml",
     "to_mermaid",

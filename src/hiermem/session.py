@@ -404,9 +404,12 @@ class AsyncSession:
         return await tri_vector(self._handle, self._about.id)
 
     async def expand(
-        self, node: Summary | ShownSummary | str, depth: int | None = 1
+        self, node: Summary | ShownSummary | Hit | str, depth: int | None = 1
     ) -> tuple[Summary | StoredMessage, ...]:
-        """Go ``depth`` levels down from a summary or its id; None goes to the messages."""
+        """Go ``depth`` levels down from a summary, a hit or an id; None goes to the messages.
+
+        A message that was hit gives itself, whole.
+        """
         return await tree.expand(self._handle, self._about.id, node, depth)
 
     async def edit(self, index: int, content: Content, *, on_edit: OnEdit = "flag") -> EditReport:

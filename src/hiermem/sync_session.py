@@ -255,9 +255,12 @@ class Session:
         return self._portal.call(self._session.tri_vector())
 
     def expand(
-        self, node: Summary | ShownSummary | str, depth: int | None = 1
+        self, node: Summary | ShownSummary | Hit | str, depth: int | None = 1
     ) -> tuple[Summary | StoredMessage, ...]:
-        """Go ``depth`` levels down from a summary or its id; None goes to the messages."""
+        """Go ``depth`` levels down from a summary, a hit or an id; None goes to the messages.
+
+        A message that was hit gives itself, whole.
+        """
         return self._portal.call(self._session.expand(node, depth))
 
     def edit(self, index: int, content: Content, *, on_edit: OnEdit = "flag") -> EditReport:

@@ -183,3 +183,22 @@ async def test_a_semantic_search_obeys_budget_and_filters():
         await search("nobody", "x")
     with pytest.raises(UsageError, match="budget"):
         await search("s", "x", True)
+
+
+async def test_a_hit_drills_down_to_what_was_said():
+    memory, session = await opened()
+    hits = await session.search("Who is the harbour master?")
+    message = next(hit for hit in hits if hit.kind == "message")
+    [whole] = await session.expand(message)
+    assert whole.index == message.index == 120
+    assert await session.expand("m120", None) == (whole,)
+    summary = next(hit for hit in hits if hit.kind == "summary")
+    assert await session.expand(summary) == await session.expand(summary.id)
+    assert await memory.manager.expand(message) == (whole,)
+    assert whole in await session.expand(summary, None)
+    with pytest.raises(NotFoundError, match="message"):
+        await session.expand("m9999")
+    other = memory.session("other")
+    await other.append(Message.user("Hello."))
+    with pytest.raises(UsageError, match="another session"):
+        await other.expand(message)

@@ -6,10 +6,10 @@ stands: offsets count in it unfolded. How a mark looks is the caller's.
 
 from __future__ import annotations
 
-from hiermem.core.query import Query
+from hiermem.core.query import Query, read_query
 from hiermem.core.terms import number, spans, terms
 
-__all__ = ["marks"]
+__all__ = ["marks", "matched"]
 
 
 def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
@@ -30,3 +30,14 @@ def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
             else:
                 found.append((begin, end))
     return tuple(found)
+
+
+def matched(text: str, query: str) -> tuple[tuple[int, int], ...]:
+    """Give the stretches of ``text`` that a search for ``query`` finds it by, in order.
+
+    They are (begin, end) in characters, so that ``text[begin:end]`` can be shown as a match.
+
+    >>> matched("We planned the trips.", "trip plans")
+    ((3, 10), (15, 20))
+    """
+    return marks(text, read_query(query))

@@ -14,6 +14,7 @@ from typing import Any
 from hiermem.config import HierarchyConfig, SearchPolicy
 from hiermem.core import arguments
 from hiermem.core.filters import read_filters
+from hiermem.core.hits import Hit
 from hiermem.core.profile import ContextProfile
 from hiermem.core.selection import AsyncContextSelection, ContextBudget, ShownSummary
 from hiermem.core.text import check_name
@@ -167,18 +168,19 @@ class ContextWindowManager:
 
     async def expand(
         self,
-        node: Summary | ShownSummary | str,
+        node: Summary | ShownSummary | Hit | str,
         depth: int | None = 1,
         *,
         session_id: str | None = None,
     ) -> tuple[Summary | StoredMessage, ...]:
         """Give what a summary was made from, ``depth`` levels down; None: the messages.
 
-        A Summary knows its session; an id, or what a selection shows, needs ``session_id``.
+        A Summary and a hit know their session; an id, or what a selection shows, needs
+        ``session_id``. A message that was hit gives itself, whole.
 
         Raises UsageError where the session is not known or is not the summary's, NotFoundError.
         """
-        own = node.session_id if isinstance(node, Summary) else None
+        own = node.session_id if isinstance(node, (Summary, Hit)) else None
         name = own if session_id is None else check_name(session_id, what="session id")
         if name is None:
             raise UsageError("pass session_id=..., or a Summary, which knows its session")
