@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -546,3 +547,24 @@ async def test_a_hit_takes_feedback():
     for hit in await session.search("violin", 10):
         await session.feedback(hit, score=1)
     assert (await session.metrics()).feedback.count > 1
+
+
+async def test_what_was_read_of_summaries_serves_a_new_process_unless_damaged(tmp_path):
+    store = await SQLiteStore.open(tmp_path / "chat.db")
+    memory, session = await filled(store, STRIDE + 100)
+    await session.update()
+    before = told(await session.search("violin ferry", 40))
+    tenant = memory._handle.store
+    blocks = await tenant.blocks("s", f"{KIND}-L1")
+    assert [block.start for block in blocks] == [0, STRIDE]
+    assert told(await memory_over(store).session("s").search("violin ferry", 40)) == before
+    await tenant.put_blocks(
+        "s", [replace(block, data=block.data[:-9]) for block in blocks], epoch=0
+    )
+    assert told(await memory_over(store).session("s").search("violin ferry", 40)) == before
+    assert await tenant.blocks("s", f"{KIND}-L1") == blocks
+    await memory.rebuild_index()
+    assert await tenant.blocks("s", f"{KIND}-L1") == blocks
+    await session.erase([3])
+    assert [block.start for block in await tenant.blocks("s", f"{KIND}-L1")] == [STRIDE]
+    await memory.close()

@@ -28,6 +28,7 @@ from hiermem.types import ROLES, StoredMessage
 
 __all__ = [
     "ASKS",
+    "COLUMNS",
     "SPEAKS_OF_SELF",
     "Array",
     "Postings",
@@ -74,6 +75,10 @@ _FIELDS: Final = {
     "flags": "u1",
     "sizes": "<u4",
 }
+
+
+#: The fields of ``Postings`` that have one place for each unit.
+COLUMNS: Final = tuple(_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

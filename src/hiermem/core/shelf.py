@@ -8,20 +8,24 @@ so that long answers stand alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 import numpy as np
 
-from hiermem.core import ranking
+from hiermem.core import postings, ranking
 from hiermem.core.inverted import Index, Level
 from hiermem.core.postings import Array, Postings, collect, join
 from hiermem.core.query import Query
 from hiermem.core.ranking import WEIGHTS
 from hiermem.types import Message, StoredMessage, Summary
 
-__all__ = ["LENT", "Row", "Shelf", "lent"]
+__all__ = ["LENT", "Parts", "Row", "Shelf", "lent", "pack", "unpack"]
+
+#: What was read of texts, by node id and revision number.
+Parts: TypeAlias = Mapping[tuple[str, int], Postings]
 
 #: What a summary's score counts for in the score of a unit below it.
 LENT: Final = 0.1
@@ -58,25 +62,27 @@ class Shelf:
     ``parts`` are what was read of each text, by node and revision, so that a text is read once.
     """
 
-    def __init__(self, rows: Mapping[int, Row], parts: Mapping[tuple[str, int], Postings]) -> None:
+    def __init__(self, rows: Mapping[int, Row], parts: Parts) -> None:
         self.rows = dict(rows)
         self.parts = dict(parts)
 
     @property
     def nbytes(self) -> int:
         """Give about how many bytes the rows take."""
-        texts = sum(len(summary.text) for row in self.rows.values() for summary in row.summaries)
-        return 2 * texts + sum(2 * row.index.nbytes for row in self.rows.values())
+        texts = sum(summary.tokens for row in self.rows.values() for summary in row.summaries)
+        return 8 * texts + sum(2 * row.index.nbytes for row in self.rows.values())
 
     def wants(self, summaries: Iterable[Summary]) -> list[Summary]:
         """Give those of ``summaries`` whose text was not read yet."""
         return [each for each in summaries if _name(each) not in self.parts]
 
-    def restocked(self, summaries: Sequence[Summary], count: Callable[[str], int]) -> Shelf:
-        """Give the shelf with exactly these summaries, which are made, by level and ordinal."""
-        parts = {
-            _name(each): self.parts.get(_name(each)) or _read(each, count) for each in summaries
-        }
+    def restocked(self, summaries: Sequence[Summary], kept: Parts) -> Shelf:
+        """Give the shelf with exactly these summaries, which are made, by level and ordinal.
+
+        ``kept`` are parts that were read before, by whomever.
+        """
+        read = {**kept, **self.parts}
+        parts = {_name(each): read.get(_name(each)) or _read(each) for each in summaries}
         by_level: dict[int, list[Summary]] = {}
         for each in summaries:
             by_level.setdefault(each.level, []).append(each)
@@ -95,11 +101,62 @@ def _name(summary: Summary) -> tuple[str, int]:
     return summary.id, summary.node.revision
 
 
-def _read(summary: Summary, count: Callable[[str], int]) -> Postings:
+def _read(summary: Summary) -> Postings:
     told = Message.assistant(summary.text, created_at=summary.created_at)
-    return collect(
-        [StoredMessage(index=summary.node.ordinal, message=told, tokens=0, size=0, hash="")], count
+    stored = StoredMessage(index=summary.node.ordinal, message=told, tokens=0, size=0, hash="")
+    return collect([stored], _roughly)
+
+
+def _roughly(text: str) -> int:
+    """Estimate tokens: here they only say where a text is cut into passages."""
+    return len(text) // 4
+
+
+# ---------------------------------------------------------------------------------------------
+# Blocks
+
+_MAGIC: Final = b"hmR1"
+
+
+def pack(parts: Parts) -> bytes:
+    """Write parts of one level with the revisions that they belong to, by rising ordinal."""
+    sizes = [[*name, len(part)] for name, part in parts.items()]
+    names = json.dumps(sizes, separators=(",", ":")).encode()
+    return (
+        _MAGIC + len(names).to_bytes(4, "little") + names + postings.pack(join([*parts.values()]))
     )
+
+
+def unpack(data: bytes) -> Parts:
+    """Read a block; nothing where it is damaged."""
+    size = int.from_bytes(data[4:8], "little")
+    if data[:4] != _MAGIC or len(data) < 8 + size:
+        return {}
+    try:
+        names = [(str(a), int(b), int(c)) for a, b, c in json.loads(data[8 : 8 + size])]
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    whole = postings.unpack(data[8 + size :])
+    if whole is None or sum(many for *_, many in names) != len(whole):
+        return {}
+    found: dict[tuple[str, int], Postings] = {}
+    ends = np.append(0, np.cumsum(whole.sizes, dtype=np.int64))
+    low = 0
+    for node, number, many in names:
+        found[node, number] = _cut(whole, low, low + many, ends)
+        low += many
+    return found
+
+
+def _cut(whole: Postings, low: int, high: int, ends: Array) -> Postings:
+    """Give the units from ``low`` to ``high`` as postings of their own."""
+    columns = {name: getattr(whole, name)[low:high] for name in postings.COLUMNS}
+    held = slice(int(ends[low]), int(ends[high]))
+    return replace(whole, **columns, terms=whole.terms[held], counts=whole.counts[held])
+
+
+# ---------------------------------------------------------------------------------------------
+# Lending
 
 
 def lent(index: Index, row: Row, scores: Array) -> Array:

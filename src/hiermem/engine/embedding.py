@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -37,7 +37,7 @@ from hiermem.engine.embedder import Asker
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, Held
 from hiermem.engine.runs import note_cut_off
-from hiermem.engine.shelving import journal_mark, stocked
+from hiermem.engine.shelving import by_stretch, journal_mark, kept_beside, stocked
 from hiermem.errors import (
     EmbedderMismatchError,
     HiermemError,
@@ -310,7 +310,7 @@ class _Pass:
                     left = record.messages - start
                     self._report = replace(self._report, stopped="closing", left=left)
                     return True
-            if self._handle.search_policy.embed_summaries:
+            if self._handle.search_policy.embed_summaries and kept_beside(record):
                 for level in sorted(shelf.rows):
                     if not await self._level(record, level, shelf.rows[level]):
                         self._report = replace(self._report, stopped="closing")
@@ -367,7 +367,7 @@ class _Pass:
             block.start: told_vectors.unpack(block.data, dimension=identity.dimension)
             for block in await _blocks(self._handle, record.id, kind, 0, None)
         }
-        for start, summaries in _by_stretch(row.summaries):
+        for start, summaries in by_stretch(row.summaries):
             held = kept.get(start, {})
             missing = [each for each in summaries if (each.id, each.node.revision) not in held]
             if not missing:
@@ -417,14 +417,6 @@ class _Pass:
     async def _put(self, record: SessionRecord, block: Block) -> None:
         if not await self._handle.store.put_blocks(record.id, [block], epoch=record.epoch):
             raise SessionChangedError(record.id)
-
-
-def _by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
-    """Put together the summaries that begin in one stretch of messages."""
-    found: dict[int, list[Summary]] = {}
-    for each in summaries:
-        found.setdefault(each.span.start // STRIDE * STRIDE, []).append(each)
-    return sorted(found.items())
 
 
 # ---------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from hiermem.core.seek import Asked
 from hiermem.core.shelf import Shelf
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import KIND, Held
-from hiermem.engine.shelving import stocked
+from hiermem.engine.shelving import kind_of, stocked
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
 
@@ -164,10 +164,13 @@ async def rebuild(handle: Handle) -> IndexReport:
     for record in await handle.store.sessions():
         handle.check(record)
         handle.forget(record.id)
-        await handle.store.drop_blocks(record.id, KIND)
+        levels = await handle.store.levels(record.id)
+        for kind in (KIND, *map(kind_of, levels)):
+            await handle.store.drop_blocks(record.id, kind)
         async with handle.indexes.lock(record.id):
             try:
                 held = await handle.indexes.of(record)
+                await stocked(handle, held, record)
             except SessionChangedError:
                 # Whoever changed it took from the index what it held; the next search sees to it.
                 continue
