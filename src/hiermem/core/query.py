@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -120,6 +121,7 @@ def read_query(text: str) -> Query:
     )
 
 
+@lru_cache(maxsize=256)
 def meant(sought: Sought) -> tuple[int, ...]:
     """Give the terms that are one slip of the finger from what was typed."""
     return _numbers(frozenset(map(stem, slips(sought.word))))

@@ -1,4 +1,4 @@
-"""Makes the vectors of a session's passages and summaries, behind everything else, and loads them.
+"""Makes the vectors of a session's passages and summaries, behind everything else.
 
 ::
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -28,65 +28,28 @@ from hiermem.core.embedded import EMBEDDER, EmbeddingReport, Identity
 from hiermem.core.inverted import Index
 from hiermem.core.measure import body
 from hiermem.core.postings import Array, spoken
-from hiermem.core.ranking import Dense
 from hiermem.core.shelf import Row
 from hiermem.core.told_vectors import Told
-from hiermem.core.vectors import Vectors
 from hiermem.effects import Block
 from hiermem.engine.embedder import Asker
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE, Held
+from hiermem.engine.index import STRIDE
 from hiermem.engine.runs import note_cut_off
-from hiermem.engine.shelving import by_stretch, journal_mark, kept_beside, stocked
+from hiermem.engine.shelving import by_stretch, kept_beside, stocked
+from hiermem.engine.vectored import agree, identity_of, place_of, read_blocks, vectors_in
 from hiermem.errors import (
-    EmbedderMismatchError,
     HiermemError,
     SessionChangedError,
-    StoreCorruptError,
     UsageError,
 )
 from hiermem.protocols import RecordWrite, RunRecord
 from hiermem.types import SessionRecord, Summary
 
-__all__ = ["Loaded", "embed", "loaded", "quietly", "reembed"]
+__all__ = ["embed", "quietly", "reembed"]
 
 _log = logging.getLogger("hiermem.search")
 #: How often a session is begun with again that was changed meanwhile.
 _TRIES: Final = 5
-#: Blocks of vectors read at a time.
-_AT_ONCE: Final = 32
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Loaded:
-    """The vectors of a session in memory: those of its index, and those of its shelf by level.
-
-    A summary without one has NaN in its row.
-    """
-
-    units: Vectors
-    told: Mapping[int, Array]
-
-    @property
-    def nbytes(self) -> int:
-        """Give about how many bytes they take."""
-        return self.units.nbytes + sum(table.nbytes for table in self.told.values())
-
-    def near(
-        self, index: Index, question: Array, *, weight: float
-    ) -> tuple[Dense, Mapping[int, Array]]:
-        """Compare a question with every unit, and with the summaries by level."""
-        told = {level: packed.spread(table @ question) for level, table in self.told.items()}
-        return packed.compare(index, self.units, question, weight=weight), told
-
-
-# ---------------------------------------------------------------------------------------------
-# Identity
-
-
-async def _identity(handle: Handle, session_id: str) -> Identity | None:
-    found = await handle.store.records(EMBEDDER, scope=session_id, key="identity")
-    return Identity.from_json(found[0].body) if found else None
 
 
 def _asker(handle: Handle) -> Asker:
@@ -97,91 +60,17 @@ def _asker(handle: Handle) -> Asker:
     return asker
 
 
-def _agree(session_id: str, kept: Identity | None, given: Identity) -> None:
-    """Refuse to mix. Raises EmbedderMismatchError."""
-    if kept is not None and kept != given:
-        raise EmbedderMismatchError(
-            session_id,
-            made=f"{kept.name!r} ({kept.dimension} dimensions)",
-            given=f"{given.name!r} ({given.dimension} dimensions)",
-        )
-
-
 async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None:
     """Name the session's embedder, once. Raises EmbedderMismatchError, SessionChangedError."""
-    kept = await _identity(handle, record.id)
+    kept = await identity_of(handle, record.id)
     if kept is None:
         write = RecordWrite(EMBEDDER, record.id, "identity", given.to_json(), 0)
         if await handle.store.put_records([write], epochs={record.id: record.epoch}):
             return
-        kept = await _identity(handle, record.id)
+        kept = await identity_of(handle, record.id)
         if kept is None:
             raise SessionChangedError(record.id)
-    _agree(record.id, kept, given)
-
-
-# ---------------------------------------------------------------------------------------------
-# Loading
-
-
-async def loaded(handle: Handle, held: Held, record: SessionRecord) -> Loaded | None:
-    """Give the vectors of ``held``, read again where a pass may have made more since.
-
-    Call it under the index's lock. Raises EmbedderMismatchError.
-    """
-    asker = handle.asker
-    if asker is None:
-        return None
-    mark = (held.messages, await journal_mark(handle, record), held.shelf)
-    if held.vectors_mark != mark:
-        kept = await _identity(handle, record.id)
-        _agree(record.id, kept, asker.identity)
-        held.vectors = None if kept is None else await _load(handle, held, record, asker.identity)
-        held.vectors_mark = mark
-    found = held.vectors
-    return found if isinstance(found, Loaded) else None
-
-
-async def _load(handle: Handle, held: Held, record: SessionRecord, identity: Identity) -> Loaded:
-    parts: list[tuple[int, Array]] = []
-    for first in range(0, record.messages, _AT_ONCE * STRIDE):
-        stop = first + _AT_ONCE * STRIDE
-        for block in await _blocks(handle, record.id, identity.kind, first, stop):
-            part = _usable(held.index, block, identity)
-            if part is not None:
-                parts.append((_place(held.index, block.start), part))
-    dimension = identity.dimension
-    told: dict[int, Array] = {}
-    for level, row in held.shelf.rows.items():
-        kept: dict[tuple[str, int], Array] = {}
-        for block in await _blocks(handle, record.id, identity.kind_of(level), 0, None):
-            kept |= told_vectors.unpack(block.data, dimension=dimension)
-        told[level] = np.full((len(row.summaries), dimension), np.nan, dtype=np.float32)
-        for place, each in enumerate(row.summaries):
-            vector = kept.get((each.id, each.node.revision))
-            if vector is not None:
-                told[level][place] = vector
-    units = await asyncio.to_thread(Vectors.of, held.index, parts, dimension=dimension)
-    return Loaded(units, told)
-
-
-async def _blocks(
-    handle: Handle, session_id: str, kind: str, start: int, stop: int | None
-) -> list[Block]:
-    try:
-        return await handle.store.blocks(session_id, kind, start, stop)
-    except StoreCorruptError:
-        return []
-
-
-def _place(index: Index, message: int) -> int:
-    return int(np.searchsorted(index.units.message, message))
-
-
-def _usable(index: Index, block: Block, identity: Identity) -> Array | None:
-    """Give a block's vectors; None where it does not fit the units that it should be of."""
-    many = _place(index, block.stop) - _place(index, block.start)
-    return packed.unpack(block.data, many=many, dimension=identity.dimension)
+    agree(record.id, kept, given)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -322,10 +211,10 @@ class _Pass:
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
         """Make the vectors of a stride that it lacks; say whether it has them all now."""
         identity = self._asker.identity
-        low, high = _place(index, start), _place(index, stop)
+        low, high = place_of(index, start), place_of(index, stop)
         kept = np.empty((0, identity.dimension), dtype=np.float32)
-        for block in await _blocks(self._handle, record.id, identity.kind, start, start + 1):
-            part = _usable(index, block, identity)
+        for block in await read_blocks(self._handle, record.id, identity.kind, start, start + 1):
+            part = vectors_in(index, block, identity)
             if part is not None and block.stop <= stop:
                 kept = part
                 begin = block.stop
@@ -365,7 +254,7 @@ class _Pass:
         kind = identity.kind_of(level)
         kept = {
             block.start: told_vectors.unpack(block.data, dimension=identity.dimension)
-            for block in await _blocks(self._handle, record.id, kind, 0, None)
+            for block in await read_blocks(self._handle, record.id, kind, 0, None)
         }
         for start, summaries in by_stretch(row.summaries):
             held = kept.get(start, {})
@@ -431,7 +320,7 @@ async def reembed(handle: Handle, session_id: str) -> EmbeddingReport:
     """
     given = _asker(handle).identity
     record = await handle.record(session_id)
-    kept = await _identity(handle, session_id)
+    kept = await identity_of(handle, session_id)
     if kept is not None and kept != given:
         levels = await handle.store.levels(session_id)
         for kind in (kept.kind, *(kept.kind_of(level) for level in levels)):

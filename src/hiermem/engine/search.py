@@ -30,7 +30,7 @@ from hiermem.errors import SessionChangedError, UsageError
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
 
 if TYPE_CHECKING:
-    from hiermem.engine.embedding import Loaded
+    from hiermem.engine.vectored import Loaded
 
 __all__ = ["Question", "fill_budget", "rebuild", "recall", "search", "semantic"]
 
@@ -213,7 +213,7 @@ async def _asked(
 async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> Loaded | None:
     if handle.asker is None:
         return None
-    from hiermem.engine.embedding import loaded
+    from hiermem.engine.vectored import loaded
 
     return await loaded(handle, held, record)
 
