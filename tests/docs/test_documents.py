@@ -135,7 +135,7 @@ def test_the_readmes_commands_do_what_they_say(tmp_path):
             result = runner.invoke(app, words)
             assert result.exit_code == 0, f"{line}: {result.output}"
             ran.append(words[0])
-    assert set(ran) == {"ingest", "update", "context", "show", "extract"}
+    assert set(ran) == {"ingest", "update", "context", "show", "extract", "search"}
     assert (tmp_path / "chat.db").exists()
 
 
