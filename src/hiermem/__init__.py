@@ -17,20 +17,30 @@ if TYPE_CHECKING:
         ExtractionOptions,
         HierarchyConfig,
         LevelConfig,
+        SearchPolicy,
         UpdatePolicy,
     )
     from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
     from hiermem.core.batch import BatchProgress, BatchReport, WorkerStatus
     from hiermem.core.checking import CheckReport, Finding
     from hiermem.core.diagram import to_graphml, to_mermaid
+    from hiermem.core.embedded import EmbeddingReport, IndexReport
     from hiermem.core.extract_plan import ChunkReport, ExtractionProgress, ExtractionReport, Failure
     from hiermem.core.graph import GraphEntity, Mention, Neighbour
+    from hiermem.core.hits import Evidence, Hit
     from hiermem.core.journal import RunItem, RunReport
+    from hiermem.core.marking import matched
     from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Prices, Served
     from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+    from hiermem.core.profile import ContextProfile
     from hiermem.core.prompt import PromptTemplate
     from hiermem.core.receipts import EditReport, Receipt
-    from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
+    from hiermem.core.selection import (
+        AsyncContextSelection,
+        ContextBudget,
+        ContextSelection,
+        ShownSummary,
+    )
     from hiermem.core.state import OpenWindow
     from hiermem.core.trigger import CompressionTrigger
     from hiermem.core.turns import Arrival, Slice
@@ -44,10 +54,12 @@ if TYPE_CHECKING:
         ConfigError,
         ConvergenceError,
         CounterMismatchError,
+        EmbedderMismatchError,
         HiermemError,
         InvalidAnswerError,
         InvalidMessageError,
         InvalidTextError,
+        InvalidVectorError,
         MemoryClosedError,
         MessageConflictError,
         MessageWithdrawnError,
@@ -69,6 +81,7 @@ if TYPE_CHECKING:
     from hiermem.memory import AsyncMemory
     from hiermem.protocols import (
         LLM,
+        Embedder,
         LLMRequest,
         LLMResponse,
         Record,
@@ -106,12 +119,17 @@ _HOMES = {
         "ExtractionOptions",
         "HierarchyConfig",
         "LevelConfig",
+        "SearchPolicy",
         "UpdatePolicy",
     ),
     "hiermem.convert": ("from_anthropic", "from_openai", "to_anthropic", "to_openai"),
     "hiermem.core.batch": ("BatchProgress", "BatchReport", "WorkerStatus"),
     "hiermem.core.checking": ("CheckReport", "Finding"),
     "hiermem.core.diagram": ("to_graphml", "to_mermaid"),
+    "hiermem.core.embedded": (
+        "EmbeddingReport",
+        "IndexReport",
+    ),
     "hiermem.core.extract_plan": (
         "ChunkReport",
         "ExtractionProgress",
@@ -119,12 +137,23 @@ _HOMES = {
         "Failure",
     ),
     "hiermem.core.graph": ("GraphEntity", "Mention", "Neighbour"),
+    "hiermem.core.hits": (
+        "Evidence",
+        "Hit",
+    ),
     "hiermem.core.journal": ("RunItem", "RunReport"),
+    "hiermem.core.marking": ("matched",),
     "hiermem.core.metrics": ("Feedback", "LevelMetrics", "Metrics", "Prices", "Served"),
     "hiermem.core.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
+    "hiermem.core.profile": ("ContextProfile",),
     "hiermem.core.prompt": ("PromptTemplate",),
     "hiermem.core.receipts": ("EditReport", "Receipt"),
-    "hiermem.core.selection": ("ContextBudget", "ContextSelection", "ShownSummary"),
+    "hiermem.core.selection": (
+        "AsyncContextSelection",
+        "ContextBudget",
+        "ContextSelection",
+        "ShownSummary",
+    ),
     "hiermem.core.state": ("OpenWindow",),
     "hiermem.core.trigger": ("CompressionTrigger",),
     "hiermem.core.turns": ("Arrival", "Slice"),
@@ -138,10 +167,12 @@ _HOMES = {
         "ConfigError",
         "ConvergenceError",
         "CounterMismatchError",
+        "EmbedderMismatchError",
         "HiermemError",
         "InvalidAnswerError",
         "InvalidMessageError",
         "InvalidTextError",
+        "InvalidVectorError",
         "MemoryClosedError",
         "MessageConflictError",
         "MessageWithdrawnError",
@@ -163,6 +194,7 @@ _HOMES = {
     "hiermem.memory": ("AsyncMemory",),
     "hiermem.protocols": (
         "LLM",
+        "Embedder",
         "LLMRequest",
         "LLMResponse",
         "Record",
@@ -199,6 +231,7 @@ __all__ = [
     "LLM",
     "ApproximateCounter",
     "Arrival",
+    "AsyncContextSelection",
     "AsyncGraph",
     "AsyncMemory",
     "AsyncSession",
@@ -212,13 +245,18 @@ __all__ = [
     "ConfigError",
     "ContextBudget",
     "ContextPolicy",
+    "ContextProfile",
     "ContextSelection",
     "ContextWindowManager",
     "ConvergenceError",
     "CounterMismatchError",
     "Delta",
     "EditReport",
+    "Embedder",
+    "EmbedderMismatchError",
+    "EmbeddingReport",
     "Entity",
+    "Evidence",
     "ExtractionOptions",
     "ExtractionProgress",
     "ExtractionReport",
@@ -230,10 +268,13 @@ __all__ = [
     "GraphEntity",
     "HierarchyConfig",
     "HiermemError",
+    "Hit",
     "ImagePart",
+    "IndexReport",
     "InvalidAnswerError",
     "InvalidMessageError",
     "InvalidTextError",
+    "InvalidVectorError",
     "JsonPart",
     "LLMRequest",
     "LLMResponse",
@@ -266,6 +307,7 @@ __all__ = [
     "RunRecord",
     "RunReport",
     "Scrubbed",
+    "SearchPolicy",
     "SemanticGraphExtractor",
     "Served",
     "Session",
@@ -305,6 +347,7 @@ __all__ = [
     "__version__",
     "from_anthropic",
     "from_openai",
+    "matched",
     "to_anthropic",
     "to_graphml",
     "to_mermaid",

@@ -19,6 +19,7 @@ __all__ = [
     "ExtractionOptions",
     "HierarchyConfig",
     "LevelConfig",
+    "SearchPolicy",
     "UpdatePolicy",
 ]
 
@@ -132,7 +133,8 @@ class ContextPolicy(_Policy):
 
     The sticky cut collapses verbatim windows down to ``watermark``, rewrites the summary zone to
     ``zone_rewrite`` once it exceeds ``zone_limit``, and plans afresh to ``replan`` (``replan_cold``
-    where no provider cache can be lost) with ``verbatim`` of it for the newest windows.
+    where no provider cache can be lost) with ``verbatim`` of it for the newest windows. Where there
+    is a question, ``recall`` of the whole budget is kept for what answers it.
     """
 
     watermark: float = Field(default=0.05, ge=0, le=1)
@@ -141,6 +143,7 @@ class ContextPolicy(_Policy):
     replan: float = Field(default=0.40, gt=0, le=1)
     replan_cold: float = Field(default=0.70, gt=0, le=1)
     verbatim: float = Field(default=0.25, ge=0, le=1)
+    recall: float = Field(default=0.40, ge=0, lt=1)
 
     @model_validator(mode="after")
     def _check(self) -> ContextPolicy:
@@ -152,6 +155,34 @@ class ContextPolicy(_Policy):
         if self.watermark >= self.replan:
             raise ValueError(f"watermark {self.watermark} is not below replan {self.replan}")
         return self
+
+
+class SearchPolicy(_Policy):
+    """How sessions are searched, and how vectors are made where there is an embedder.
+
+    ``candidates`` is how many of each level a search looks at at least: messages, L1, L2, ...; the
+    last one serves the levels above. ``cache_bytes`` bounds the indexes kept in memory.
+    ``embed_summaries`` makes vectors of summaries too. ``embed_batch`` texts go into one request;
+    ``requests_per_minute`` and ``tokens_per_minute`` hold for all that use one embedder object.
+    """
+
+    candidates: tuple[int, ...] = Field(default=(10, 5, 3, 1), min_length=1)
+    cache_bytes: int = Field(default=268_435_456, ge=0)
+    embed_summaries: bool = True
+    embed_batch: int = Field(default=64, ge=1, le=10_000)
+    embed_timeout: float = Field(default=60.0, gt=0)
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    tokens_per_minute: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> SearchPolicy:
+        if any(count < 0 for count in self.candidates):
+            raise ValueError("candidates holds a number below 0")
+        return self
+
+    def of_level(self, level: int) -> int:
+        """Give how many candidates of ``level`` there are."""
+        return self.candidates[min(level, len(self.candidates) - 1)]
 
 
 _TOKEN_LEVELS = (

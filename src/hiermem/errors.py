@@ -13,11 +13,13 @@ __all__ = [
     "ConfigError",
     "ConvergenceError",
     "CounterMismatchError",
+    "EmbedderMismatchError",
     "HiermemError",
     "IllegalTransitionError",
     "InvalidAnswerError",
     "InvalidMessageError",
     "InvalidTextError",
+    "InvalidVectorError",
     "MemoryClosedError",
     "MessageConflictError",
     "MessageWithdrawnError",
@@ -61,6 +63,18 @@ class ConvergenceError(ConfigError):
 
 class CounterMismatchError(UsageError):
     """A session was counted with another token counter than the one given now."""
+
+
+class EmbedderMismatchError(UsageError):
+    """A session's vectors were made by another embedder than the one given now."""
+
+    def __init__(self, session_id: str, *, made: str, given: str) -> None:
+        super().__init__(
+            f"session {session_id!r} has vectors of {made}, this memory's embedder is {given}; "
+            "vectors of two embedders are never compared: call memory.reembed(), or open it with "
+            "the embedder it has"
+        )
+        self.session_id = session_id
 
 
 class InvalidMessageError(UsageError):
@@ -233,6 +247,13 @@ class ModelRefusedError(PermanentModelError):
     """The model or its provider declined to answer."""
 
     kind = "refused"
+
+
+class InvalidVectorError(PermanentModelError):
+    """An embedder's answer is not what it promised; nothing of it was kept.
+
+    Another number of vectors, another dimension, no finite numbers, or all zeros.
+    """
 
 
 AnswerProblem: TypeAlias = Literal[

@@ -14,10 +14,11 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
-from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
+from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.core import arguments
 from hiermem.core.batch import BatchProgress, BatchReport
 from hiermem.core.checking import CheckReport
+from hiermem.core.embedded import EmbeddingReport, IndexReport
 from hiermem.core.erasing import Forks
 from hiermem.core.journal import RunReport
 from hiermem.core.plan import UpdatePlan
@@ -37,7 +38,7 @@ from hiermem.engine.update import Strategy as UpdateStrategy
 from hiermem.engine.worker import AsyncWorker
 from hiermem.extractor import ModelLike
 from hiermem.parts import Parts
-from hiermem.protocols import RunRecord, Store, TokenCounter
+from hiermem.protocols import Embedder, RunRecord, Store, TokenCounter
 from hiermem.session import AsyncSession
 from hiermem.tokens import default_counter
 from hiermem.types import SessionRecord
@@ -52,6 +53,7 @@ class AsyncMemory:
 
     Use ``async with AsyncMemory.open("chat.db") as memory`` for the embedded store, or construct it
     with parts of your own. ``prompts`` replaces templates by name, such as "summarise.l1.detailed".
+    Searches compare words; with an ``embedder`` they compare vectors too.
     """
 
     def __init__(
@@ -60,10 +62,12 @@ class AsyncMemory:
         store: Store,
         tenant: str = "default",
         llm: ModelLike | None = None,
+        embedder: Embedder | None = None,
         token_counter: TokenCounter | None = None,
         config: HierarchyConfig | None = None,
         update_policy: UpdatePolicy | None = None,
         context_policy: ContextPolicy | None = None,
+        search_policy: SearchPolicy | None = None,
         prompts: Mapping[str, PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -85,6 +89,10 @@ class AsyncMemory:
             ),
             clock=arguments.function(clock, "clock"),
             configured=config is not None,
+            embedder=arguments.embedder_of(embedder),
+            search_policy=arguments.optional(
+                search_policy, "search_policy", SearchPolicy, SearchPolicy
+            ),
         )
         self._parts = Parts(
             handle=handle,
@@ -103,6 +111,7 @@ class AsyncMemory:
         *,
         tenant: str = "default",
         llm: ModelLike | None = None,
+        embedder: Embedder | None = None,
         token_counter: TokenCounter | None = None,
         config: HierarchyConfig | None = None,
         create: bool = True,
@@ -118,6 +127,7 @@ class AsyncMemory:
         parts = {
             "tenant": tenant,
             "llm": llm,
+            "embedder": embedder,
             "token_counter": token_counter,
             "config": config,
             **settings,
@@ -277,11 +287,42 @@ class AsyncMemory:
         Raises NotFoundError.
         """
         name = check_name(session_id, what="session id")
-        return await change.erase_session(self._parts.opened(), name, forks=forks)
+        handle = self._parts.opened()
+        try:
+            return await change.erase_session(handle, name, forks=forks)
+        finally:
+            handle.forget()
 
     async def erase_tenant(self) -> Receipt:
         """Erase everything that is kept for this tenant, its journal too; say what went."""
-        return await change.erase_tenant(self._parts.opened())
+        handle = self._parts.opened()
+        try:
+            return await change.erase_tenant(handle)
+        finally:
+            handle.forget()
+
+    async def rebuild_index(self) -> IndexReport:
+        """Make the search index of every session anew; say what that came to.
+
+        It is never needed for right answers, since what is damaged or missing is made again when it
+        is asked. Messages and summaries are only read.
+        """
+        from hiermem.engine.search import rebuild
+
+        return await rebuild(self._parts.opened())
+
+    async def reembed(self) -> list[EmbeddingReport]:
+        """Bring the vectors of every session in line with this memory's embedder.
+
+        Those of another embedder are dropped, and what is missing is made, session by session. Cut
+        off, it is gone on with by the next call.
+
+        Raises UsageError where this memory has no embedder, and what the embedder raises.
+        """
+        from hiermem.engine.embedding import reembed
+
+        handle = self._parts.opened()
+        return [await reembed(handle, record.id) for record in await handle.store.sessions()]
 
     async def scrub(self) -> Scrubbed:
         """Take what was removed out of the store's bytes, where an erasure could not do it.

@@ -45,6 +45,17 @@ class Parts:
             raise MemoryClosedError("this memory was closed; open it again")
         return self.handle
 
+    def embed_behind(self, session_id: str) -> None:
+        """Let missing vectors of a session be made in the background, where there is an embedder.
+
+        At the close of the memory it ends after the request that is under way.
+        """
+        if self.handle.embedder is None or self.closed:
+            return
+        from hiermem.engine.embedding import quietly
+
+        self.behind(quietly(self.handle, session_id, stopped=lambda: self.closed))
+
     def behind(self, work: Awaitable[Any]) -> None:
         """Let ``work`` go on in the background; its failure is logged, the work stays pending."""
 

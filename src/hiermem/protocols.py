@@ -34,6 +34,7 @@ __all__ = [
     "Attempt",
     "Changes",
     "ChatMessage",
+    "Embedder",
     "Finish",
     "KeyEntry",
     "LLMRequest",
@@ -70,6 +71,41 @@ class TokenCounter(Protocol):
 
     def count(self, text: str) -> int:
         """Count the tokens of ``text``, never reading any of it as a special token."""
+        ...
+
+
+# ---------------------------------------------------------------------------------------------
+# Embedders
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into vectors; texts of near meaning get near directions.
+
+    The same text and kind always give the same vector. Where another model, or another version of
+    it, gives other vectors, the ``name`` must be another too: vectors of two names are never
+    compared. An embedder may have a ``weight``: what its cosines count for in ranking beside the
+    words, 1.0 where it has none.
+    """
+
+    @property
+    def name(self) -> str:
+        """Give the identity that is stored with the vectors."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Give how many numbers a vector has."""
+        ...
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["query", "passage"]
+    ) -> Sequence[Sequence[float]]:
+        """Give one vector a text, in their order: a sequence of sequences, or a 2-d array.
+
+        ``kind`` says whether the texts are questions or what is searched, for models that tell
+        them apart. Every number is finite, and no vector is all zeros. Their length is free.
+        """
         ...
 
 

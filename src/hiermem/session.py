@@ -16,12 +16,16 @@ from typing import Any, Literal, overload
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.change import OnEdit
+from hiermem.core.embedded import EmbeddingReport
 from hiermem.core.erasing import Forks
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
+from hiermem.core.filters import read_filters
+from hiermem.core.hits import Evidence, Hit
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.profile import ContextProfile
 from hiermem.core.receipts import EditReport, Receipt
-from hiermem.core.selection import ContextBudget, ContextSelection, ShownSummary
+from hiermem.core.selection import AsyncContextSelection, ContextBudget, ShownSummary
 from hiermem.core.text import MAX_NAME, check, check_name
 from hiermem.engine import append as ingest
 from hiermem.engine import change, feedback, forking, journal, remake, tree
@@ -39,7 +43,7 @@ from hiermem.extractor import SemanticGraphExtractor
 from hiermem.parts import Parts
 from hiermem.protocols import RunRecord
 from hiermem.trivector import TriVector
-from hiermem.types import Content, Span, StoredMessage, Summary
+from hiermem.types import Content, Role, Span, StoredMessage, Summary
 
 __all__ = ["AsyncSession"]
 
@@ -171,6 +175,7 @@ class AsyncSession:
         report: UpdateReport
         if wait:
             report = await self._run(self._handle, level, **limits)
+            self._parts.embed_behind(self._about.id)
             return report
         began = time.monotonic()
         report = await self._run(self._handle, 1, **limits)
@@ -182,8 +187,12 @@ class AsyncSession:
                 limits["max_tokens"] = max(0, max_tokens - report.tokens)
             if deadline is not None:
                 limits["deadline"] = max(0.0, deadline - (time.monotonic() - began))
-            self._parts.behind(self._run(self._handle, level, **limits))
+            self._parts.behind(self._run_and_embed(self._handle, level, **limits))
         return report
+
+    async def _run_and_embed(self, handle: Handle, level: int | None, **settings: Any) -> None:
+        await self._run(handle, level, **settings)
+        self._parts.embed_behind(self._about.id)
 
     async def _run(
         self, handle: Handle, level: int | None, *, strategy: UpdateStrategy, **settings: Any
@@ -210,8 +219,11 @@ class AsyncSession:
         self,
         max_tokens: int = 8_000,
         *,
+        query: str | None = None,
+        recall_tokens: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
+        profile: ContextProfile | None = None,
         view: str = "default",
         strategy: Strategy = "cut",
         sticky: bool = True,
@@ -219,11 +231,14 @@ class AsyncSession:
         allow_omission: bool = False,
         reserve_for_messages: int | None = None,
         reserve_for_output: int = 0,
-    ) -> ContextSelection:
+    ) -> AsyncContextSelection:
         """Give the best context that fits ``max_tokens``: the whole history, each message once.
 
-        See ContextWindowManager.select_optimal_context. ``reserve_for_messages`` sizes the verbatim
-        zone; by default the policy does.
+        With a ``query``, what answers it stands at the end, verbatim, in at most ``recall_tokens``
+        (0.4 of the budget by default); nothing that stands verbatim before is repeated, and what
+        stands before does not depend on the query. ``profile`` says what an agent prefers to see.
+        ``reserve_for_messages`` sizes the verbatim zone; by default the policy does. See
+        ContextWindowManager.select_optimal_context.
         """
         budget = ContextBudget(
             max_tokens=max_tokens,
@@ -241,7 +256,119 @@ class AsyncSession:
             sticky=sticky,
             cache_cold=cache_cold,
             allow_omission=allow_omission,
+            query=query,
+            recall_tokens=recall_tokens,
+            profile=profile,
         )
+
+    async def search(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        levels: Iterable[int] | None = None,
+        span: tuple[int, int] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        threads: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
+        tags: Iterable[str] | None = None,
+        entities: Iterable[str] | None = None,
+        semantic_dedup: bool = True,
+    ) -> list[Hit]:
+        """Give up to ``limit`` messages and summaries that answer ``query``, best first.
+
+        It works from the first message on, whatever has been summarised so far. ``query`` is read
+        as words: it has no operators, and no text is refused. Of a long message the passage that
+        answers best is given, with its offsets.
+
+        The filters let pass what meets all of them, and within one of them any of its values:
+        ``levels`` (0 for messages), ``span`` (message indices, start and stop), ``since`` and
+        ``until`` (the latter not included), ``threads``, ``roles`` (which no summary has), ``tags``
+        and ``entities`` (a message has those of the summary of its window). ``semantic_dedup``
+        leaves out messages that repeat a better one.
+
+        Raises NotFoundError where the session has no message yet.
+        """
+        from hiermem.engine import search
+
+        filters = read_filters(
+            levels=levels,
+            span=span,
+            since=since,
+            until=until,
+            threads=threads,
+            roles=roles,
+            tags=tags,
+            entities=entities,
+        )
+        question = search.Question(self.id, query, filters, semantic_dedup)
+        return await search.search(self._handle, question, limit)
+
+    async def recall(
+        self,
+        query: str,
+        max_tokens: int = 1_000,
+        *,
+        neighbours: int = 0,
+        span: tuple[int, int] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        threads: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
+        tags: Iterable[str] | None = None,
+        entities: Iterable[str] | None = None,
+        semantic_dedup: bool = True,
+    ) -> Evidence:
+        """Give the messages that answer ``query`` best, verbatim, in ``max_tokens`` at most.
+
+        They come in the order they were said; of long ones the passages that matter. The budget
+        pays for everything in ``text``: what was said, who said it and the dates. What stands
+        around a hit is weighed already; ``neighbours`` asks for so many passages before and after
+        each in any case. The filters are those of ``search``.
+
+        Raises NotFoundError where the session has no message yet.
+        """
+        from hiermem.engine import search
+
+        filters = read_filters(
+            span=span,
+            since=since,
+            until=until,
+            threads=threads,
+            roles=roles,
+            tags=tags,
+            entities=entities,
+        )
+        question = search.Question(self.id, query, filters, semantic_dedup)
+        return await search.recall(self._handle, question, max_tokens, neighbours=neighbours)
+
+    async def fill_budget(
+        self, hits: Iterable[Hit], max_tokens: int, *, neighbours: int = 1
+    ) -> Evidence:
+        """Pack what hits rest on into ``max_tokens``, verbatim, the first hit first.
+
+        Of a summary the messages are packed that it was found for. ``neighbours`` is how many
+        passages before and after each are taken along, as far as they fit. It is given in the order
+        it was said.
+        """
+        from hiermem.engine import search
+
+        return await search.fill_budget(
+            self._handle, self.id, hits, max_tokens, neighbours=neighbours
+        )
+
+    async def embed(self) -> EmbeddingReport:
+        """Make the vectors of messages and summaries that are missing; give what was done.
+
+        ``update`` does so in the background. It is resumed where it was cut off.
+
+        Raises UsageError where the memory has no embedder, EmbedderMismatchError where the session
+        has another one's vectors, InvalidVectorError, and what the embedder raises.
+        """
+        from hiermem.engine import embedding
+
+        return await embedding.embed(self._handle, self.id)
 
     async def extract(
         self,
@@ -277,9 +404,12 @@ class AsyncSession:
         return await tri_vector(self._handle, self._about.id)
 
     async def expand(
-        self, node: Summary | ShownSummary | str, depth: int | None = 1
+        self, node: Summary | ShownSummary | Hit | str, depth: int | None = 1
     ) -> tuple[Summary | StoredMessage, ...]:
-        """Go ``depth`` levels down from a summary or its id; None goes to the messages."""
+        """Go ``depth`` levels down from a summary, a hit or an id; None goes to the messages.
+
+        A message that was hit gives itself, whole.
+        """
         return await tree.expand(self._handle, self._about.id, node, depth)
 
     async def edit(self, index: int, content: Content, *, on_edit: OnEdit = "flag") -> EditReport:
@@ -394,15 +524,15 @@ class AsyncSession:
 
     async def feedback(
         self,
-        target: Summary | ShownSummary | StoredMessage | str,
+        target: Hit | Summary | ShownSummary | StoredMessage | str,
         *,
         score: float,
         note: str = "",
     ) -> None:
         """Say how good a summary is, from 0 to 1; the mean is in the metrics.
 
-        ``target`` is a summary, a message or an id. Raises NotFoundError where there is no such,
-        and for a summary of a tree that a re-pack has replaced, where its id means another now.
+        ``target`` is a hit, a summary, a message or an id. Raises NotFoundError where there is no
+        such, and for a summary of a tree that a re-pack has replaced: its id means another now.
         """
         await feedback.give(self._handle, self._about.id, target, score=score, note=note)
 

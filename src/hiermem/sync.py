@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, overload
 from hiermem.config import HierarchyConfig
 from hiermem.core.batch import BatchProgress, BatchReport, WorkerStatus
 from hiermem.core.checking import CheckReport
+from hiermem.core.embedded import EmbeddingReport, IndexReport
 from hiermem.core.erasing import Forks
 from hiermem.core.graph import GraphEntity, Mention, Neighbour
 from hiermem.core.journal import RunReport
@@ -27,7 +28,7 @@ from hiermem.engine.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.memory import AsyncMemory, ModelLike
 from hiermem.portal import Portal
-from hiermem.protocols import RunRecord, Store, TokenCounter
+from hiermem.protocols import Embedder, RunRecord, Store, TokenCounter
 from hiermem.sync_session import Session
 from hiermem.trivector import EntityType
 from hiermem.types import SessionRecord
@@ -48,6 +49,7 @@ class Memory:
         store: Store,
         tenant: str = "default",
         llm: ModelLike | None = None,
+        embedder: Embedder | None = None,
         token_counter: TokenCounter | None = None,
         config: HierarchyConfig | None = None,
         **settings: Any,
@@ -57,6 +59,7 @@ class Memory:
                 store=store,
                 tenant=tenant,
                 llm=llm,
+                embedder=embedder,
                 token_counter=token_counter,
                 config=config,
                 **settings,
@@ -70,6 +73,7 @@ class Memory:
         *,
         tenant: str = "default",
         llm: ModelLike | None = None,
+        embedder: Embedder | None = None,
         token_counter: TokenCounter | None = None,
         config: HierarchyConfig | None = None,
         create: bool = True,
@@ -86,6 +90,7 @@ class Memory:
                 path,
                 tenant=tenant,
                 llm=llm,
+                embedder=embedder,
                 token_counter=token_counter,
                 config=config,
                 create=create,
@@ -224,6 +229,14 @@ class Memory:
     def scrub(self) -> Scrubbed:
         """Take what was removed out of the store's bytes, where an erasure could not do it."""
         return self._portal.call(self._memory.scrub())
+
+    def rebuild_index(self) -> IndexReport:
+        """Make the search index of every session anew; say what that came to."""
+        return self._portal.call(self._memory.rebuild_index())
+
+    def reembed(self) -> list[EmbeddingReport]:
+        """Bring the vectors of every session in line with this memory's embedder."""
+        return self._portal.call(self._memory.reembed())
 
     def check(self) -> CheckReport:
         """Read everything that is kept for this tenant and verify the promises it can show."""

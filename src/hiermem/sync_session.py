@@ -12,12 +12,15 @@ from typing import Any, Literal, overload
 
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core.change import OnEdit
+from hiermem.core.embedded import EmbeddingReport
 from hiermem.core.erasing import Forks
 from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
+from hiermem.core.hits import Evidence, Hit
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.profile import ContextProfile
 from hiermem.core.receipts import EditReport, Receipt
-from hiermem.core.selection import ContextSelection, ShownSummary
+from hiermem.core.selection import ContextSelection, ShownSummary, blocking
 from hiermem.engine import append as ingest
 from hiermem.engine.append import Messages
 from hiermem.engine.context import Strategy
@@ -27,7 +30,7 @@ from hiermem.portal import Portal
 from hiermem.protocols import RunRecord
 from hiermem.session import AsyncSession
 from hiermem.trivector import TriVector
-from hiermem.types import Content, Span, StoredMessage, Summary
+from hiermem.types import Content, Role, Span, StoredMessage, Summary
 
 __all__ = ["Session"]
 
@@ -116,8 +119,11 @@ class Session:
         self,
         max_tokens: int = 8_000,
         *,
+        query: str | None = None,
+        recall_tokens: int | None = None,
         system: str | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
+        profile: ContextProfile | None = None,
         view: str = "default",
         strategy: Strategy = "cut",
         sticky: bool = True,
@@ -126,12 +132,18 @@ class Session:
         reserve_for_messages: int | None = None,
         reserve_for_output: int = 0,
     ) -> ContextSelection:
-        """Give the best context that fits ``max_tokens``: the whole history, each message once."""
-        return self._portal.call(
+        """Give the best context that fits ``max_tokens``: the whole history, each message once.
+
+        With a ``query``, what answers it stands verbatim at the end.
+        """
+        found = self._portal.call(
             self._session.context(
                 max_tokens,
+                query=query,
+                recall_tokens=recall_tokens,
                 system=system,
                 tools=tools,
+                profile=profile,
                 view=view,
                 strategy=strategy,
                 sticky=sticky,
@@ -141,6 +153,79 @@ class Session:
                 reserve_for_output=reserve_for_output,
             )
         )
+        return blocking(found, self._portal.call)
+
+    def search(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        levels: Iterable[int] | None = None,
+        span: tuple[int, int] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        threads: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
+        tags: Iterable[str] | None = None,
+        entities: Iterable[str] | None = None,
+        semantic_dedup: bool = True,
+    ) -> list[Hit]:
+        """Give up to ``limit`` messages and summaries that answer ``query``, best first."""
+        return self._portal.call(
+            self._session.search(
+                query,
+                limit,
+                levels=levels,
+                span=span,
+                since=since,
+                until=until,
+                threads=threads,
+                roles=roles,
+                tags=tags,
+                entities=entities,
+                semantic_dedup=semantic_dedup,
+            )
+        )
+
+    def recall(
+        self,
+        query: str,
+        max_tokens: int = 1_000,
+        *,
+        neighbours: int = 0,
+        span: tuple[int, int] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        threads: Iterable[str] | None = None,
+        roles: Iterable[Role] | None = None,
+        tags: Iterable[str] | None = None,
+        entities: Iterable[str] | None = None,
+        semantic_dedup: bool = True,
+    ) -> Evidence:
+        """Give the messages that answer ``query`` best, verbatim, in ``max_tokens`` at most."""
+        return self._portal.call(
+            self._session.recall(
+                query,
+                max_tokens,
+                neighbours=neighbours,
+                span=span,
+                since=since,
+                until=until,
+                threads=threads,
+                roles=roles,
+                tags=tags,
+                entities=entities,
+                semantic_dedup=semantic_dedup,
+            )
+        )
+
+    def fill_budget(self, hits: Iterable[Hit], max_tokens: int, *, neighbours: int = 1) -> Evidence:
+        """Pack what hits rest on into ``max_tokens``, verbatim, the first hit first."""
+        return self._portal.call(self._session.fill_budget(hits, max_tokens, neighbours=neighbours))
+
+    def embed(self) -> EmbeddingReport:
+        """Make the vectors of messages and summaries that are missing; give what was done."""
+        return self._portal.call(self._session.embed())
 
     def extract(
         self,
@@ -170,9 +255,12 @@ class Session:
         return self._portal.call(self._session.tri_vector())
 
     def expand(
-        self, node: Summary | ShownSummary | str, depth: int | None = 1
+        self, node: Summary | ShownSummary | Hit | str, depth: int | None = 1
     ) -> tuple[Summary | StoredMessage, ...]:
-        """Go ``depth`` levels down from a summary or its id; None goes to the messages."""
+        """Go ``depth`` levels down from a summary, a hit or an id; None goes to the messages.
+
+        A message that was hit gives itself, whole.
+        """
         return self._portal.call(self._session.expand(node, depth))
 
     def edit(self, index: int, content: Content, *, on_edit: OnEdit = "flag") -> EditReport:
@@ -230,7 +318,7 @@ class Session:
 
     def feedback(
         self,
-        target: Summary | ShownSummary | StoredMessage | str,
+        target: Hit | Summary | ShownSummary | StoredMessage | str,
         *,
         score: float,
         note: str = "",

@@ -508,6 +508,16 @@ class Summary:
         return self.revision.anchors if self.revision else ()
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        """Give what it is tagged with: words that its window kept coming back to, "code", "tool"."""
+        return self.revision.tags if self.revision else ()
+
+    @property
+    def entities(self) -> tuple[str, ...]:
+        """Give the things named in what it covers, the most named first."""
+        return self.revision.entities if self.revision else ()
+
+    @property
     def fidelity(self) -> float | None:
         """Give kept / required anchors, or None until it is made."""
         return self.revision.fidelity if self.revision else None

@@ -38,8 +38,48 @@ NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
 NOT_A_SWITCH = ("yes", None, 1)
 NOT_A_COUNT = ("1", -1, 1.5, True, math.nan)
 NOT_A_NAME = (5, None, "", "\ud800", "x\0", "n" * 513)
+NOT_A_MOMENT = ("now", 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC))
+FILTERS = {
+    "span": (5, "01", (1,), (1, 2, 3), (2, 1), (-1, 2), ("0", "1"), (0.0, 1.0), {0: 1}),
+    "since": NOT_A_MOMENT,
+    "until": NOT_A_MOMENT,
+    "threads": (5, b"main", [5], ["\ud800"], ["\0"], ["n" * 513]),
+    "roles": (5, "bogus", b"user", [5], ["user", "bogus"], [None]),
+    "tags": (5, b"x", [5], ["\ud800"], [None]),
+    "entities": (5, b"x", [5], ["\ud800"], [None]),
+    "semantic_dedup": NOT_A_SWITCH,
+}
+
+
+class BadEmbedder:
+    """Has what an embedder has, and something wrong with it."""
+
+    def __init__(self, name="bad", dimension=8, weight=1.0):
+        self.name, self.dimension, self.weight = name, dimension, weight
+
+    async def embed(self, texts, *, kind):
+        raise AssertionError("nothing is asked of it")
+
 
 SESSION_CALLS = {
+    "search": {
+        "query": (5, None, b"x", ["x"]),
+        "limit": (*NOT_A_COUNT, None),
+        "levels": (5.0, "0", b"0", [-1], [1.5], [True], ["0"], -1, True),
+        **FILTERS,
+    },
+    "recall": {
+        "query": (5, None, b"x", ["x"]),
+        "max_tokens": (*NOT_A_COUNT, None),
+        "neighbours": (*NOT_A_COUNT, None),
+        **FILTERS,
+    },
+    "fill_budget": {
+        "hits": (5, None, "m1", b"x", ["m1"], [5]),
+        "max_tokens": (*NOT_A_COUNT, None),
+        "neighbours": (*NOT_A_COUNT, None),
+    },
+    "embed": {},
     "edit": {
         "index": (*NOT_A_COUNT, None, 10**30),
         "content": (5, None, b"x", "\ud800", "x\0", ["x"]),
@@ -92,6 +132,9 @@ SESSION_CALLS = {
     },
     "context": {
         "max_tokens": ("x", 0, -1, 1.5, None, True),
+        "query": (5, b"x", ["x"]),
+        "recall_tokens": NOT_A_COUNT,
+        "profile": (5, "code-reviewer", {"levels": [1]}),
         "system": (5, "\ud800", "\0", ["a"]),
         "tools": (5, None, "abc", {"name": "a"}, ["abc"], [{"a": {1}}], [{"a": "\ud800"}]),
         "view": NOT_A_NAME,
@@ -153,6 +196,17 @@ MEMORY_CALLS = {
 PARTS = {
     "tenant": NOT_A_NAME,
     "llm": (5, "gpt"),
+    "embedder": (
+        5,
+        "minilm",
+        object(),
+        BadEmbedder(name=""),
+        BadEmbedder(name=5),
+        BadEmbedder(dimension=0),
+        BadEmbedder(dimension=True),
+        BadEmbedder(weight="x"),
+    ),
+    "search_policy": (5, {}),
     "token_counter": ("x", 5, object()),
     "config": (5, {}, "tokens", LevelConfig(target_ratio=0.5, style="detailed")),
     "update_policy": (5, {}),
@@ -161,6 +215,9 @@ PARTS = {
     "clock": (5, None, "now"),
 }
 NEEDED = {
+    "search": {"query": "remark"},
+    "recall": {"query": "remark"},
+    "fill_budget": {"hits": [], "max_tokens": 100},
     "expand": {"node": "L1.0"},
     "session": {"session_id": "s"},
     "feedback": {"target": "L1.0", "score": 0.5},

@@ -136,7 +136,7 @@ def test_the_readmes_commands_do_what_they_say(tmp_path):
             assert result.exit_code == 0, f"{line}: {result.output}"
             ran.append(words[0])
     told = {"runs", "metrics", "erase", "check"}
-    assert set(ran) == {"ingest", "update", "context", "show", "extract", *told}
+    assert set(ran) == {"ingest", "update", "context", "show", "extract", "search", *told}
     assert (tmp_path / "chat.db").exists()
 
 

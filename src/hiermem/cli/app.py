@@ -6,7 +6,6 @@ errors) on standard error, so that its result can be piped. Exit codes: 0 done, 
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -25,7 +24,7 @@ from hiermem import (
     UpdateReport,
     UsageError,
 )
-from hiermem.cli import conversations, extract, show, upkeep
+from hiermem.cli import asking, conversations, extract, show, upkeep
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.opening import DB, Db, SessionId, Tenant, bars, chosen, existing
 from hiermem.cli.screen import clean, out, plural, readable, trouble
@@ -42,14 +41,6 @@ app = typer.Typer(
 )
 
 _BATCH = 200
-
-
-class Format(StrEnum):
-    """How a context is written."""
-
-    text = "text"
-    openai = "openai"
-    anthropic = "anthropic"
 
 
 class Shape(StrEnum):
@@ -85,13 +76,6 @@ class Strategy(StrEnum):
 
     incremental = "incremental"
     full = "full"
-
-
-class Recipe(StrEnum):
-    """How a context is chosen."""
-
-    cut = "cut"
-    layered = "layered"
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callback
@@ -275,52 +259,6 @@ def _print_plan(session: str, plan: UpdatePlan) -> None:
     )
 
 
-@app.command()
-def context(
-    *,
-    db: Db = DB,
-    session: SessionId = None,
-    tenant: Tenant = "default",
-    max_tokens: Annotated[int, typer.Option(min=1, help="The budget.")] = 8_000,
-    form: Annotated[
-        Format, typer.Option("--format", help="Plain text, or a provider's JSON.")
-    ] = Format.text,
-    strategy: Annotated[Recipe, typer.Option(help="How it is chosen.")] = Recipe.cut,
-    system: Annotated[str | None, typer.Option(help="A system prompt to go before it.")] = None,
-    allow_omission: Annotated[
-        bool, typer.Option("--allow-omission", help="List what does not fit; do not refuse.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say what stands where instead of printing it.")
-    ] = False,
-) -> None:
-    """Print the best context that fits a budget."""
-    with trouble(), existing(db, tenant) as memory:
-        selection = chosen(memory, session).context(
-            max_tokens,
-            system=system,
-            strategy=strategy.value,
-            allow_omission=allow_omission,
-        )
-        if explain:
-            text = clean(selection.explain())
-        elif form is Format.text:
-            text = clean(selection.to_text())
-        else:
-            data = selection.to_openai() if form is Format.openai else selection.to_anthropic()
-            text = _harmless_json(data)
-        typer.echo(text)
-
-
-def _harmless_json(data: object) -> str:
-    """Write JSON, loss-free, in which what a terminal would obey stands as an escape."""
-    text = json.dumps(data, ensure_ascii=False, indent=2)
-    found = {char for char in set(text) if clean(char) != char}
-    for char in found:
-        text = text.replace(char, f"\\u{ord(char):04x}")
-    return text
-
-
 @app.command(name="extract")
 def extract_command(
     *,
@@ -397,4 +335,5 @@ def show_command(
             show.tree(chosen(memory, session), lowest=level)
 
 
+app.add_typer(asking.app)
 app.add_typer(upkeep.app)

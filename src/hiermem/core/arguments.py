@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 
 from hiermem.core.text import MAX_CONTENT, check, check_json, check_name
 from hiermem.errors import UsageError
-from hiermem.protocols import Store, TokenCounter
+from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.types import Span
 
 __all__ = [
     "caps",
     "counter_of",
+    "embedder_of",
     "function",
     "moment",
     "names",
@@ -36,6 +37,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+#: What an embedder may be called, and weigh beside the words.
+_LONGEST_NAME = 200
+_HEAVIEST = 10
 
 
 def whole(value: Any, what: str, *, least: int = 0) -> int:
@@ -149,6 +153,29 @@ def counter_of(value: Any, default: Callable[[], TokenCounter]) -> TokenCounter:
         raise UsageError(
             f"token_counter is {type(value).__name__}; it must have a name and count(), or be None"
         )
+    return value
+
+
+def embedder_of(value: Any) -> Embedder | None:
+    """Give the embedder, or None: then words alone are compared, and nothing is kept beside them.
+
+    Raises UsageError for what is none.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Embedder):
+        raise UsageError(
+            f"embedder is {type(value).__name__}; it must have a name, a dimension and embed(), "
+            "or be None"
+        )
+    name, dimension = value.name, value.dimension
+    if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
+        raise UsageError(f"the embedder's name must be a text of 1 to {_LONGEST_NAME} characters")
+    if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
+        raise UsageError("the embedder's dimension must be a whole number, 1 or more")
+    weight = getattr(value, "weight", 1.0)
+    if not isinstance(weight, (int, float)) or not 0 <= weight <= _HEAVIEST:
+        raise UsageError(f"the embedder's weight must be a number from 0 to {_HEAVIEST}")
     return value
 
 

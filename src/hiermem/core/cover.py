@@ -16,7 +16,7 @@ from hiermem.core.needs import Reading
 from hiermem.core.state import SessionState
 from hiermem.types import Node, Span
 
-__all__ = ["Covered", "below", "cheapest", "covered", "refine"]
+__all__ = ["Covered", "below", "cheapest", "children", "covered", "inside", "refine"]
 
 #: No refinement reads more nodes than this, however small they are.
 MOST_NODES = 2_000
@@ -78,13 +78,18 @@ def within(item: Covered, windows: tuple[int, int]) -> bool:
 
 def below(roots: Sequence[Covered], boundary: int) -> Reading[list[Covered]]:
     """Cover the windows before ``boundary`` with the largest nodes that end there or earlier."""
+    return (yield from inside(roots, 0, boundary))
+
+
+def inside(roots: Sequence[Covered], begin: int, end: int) -> Reading[list[Covered]]:
+    """Cover the windows from ``begin`` up to ``end`` with the largest nodes that lie between."""
     found: list[Covered] = []
-    waiting = [root for root in roots if root.windows[0] < boundary]
+    waiting = list(roots)
     while waiting:
-        straddling = [item for item in waiting if item.windows[1] > boundary]
-        found += [item for item in waiting if item.windows[1] <= boundary]
-        children = yield from _children(straddling)
-        waiting = [item for item in children if item.windows[0] < boundary]
+        waiting = [item for item in waiting if item.windows[0] < end and begin < item.windows[1]]
+        found += [item for item in waiting if within(item, (begin, end))]
+        parted = [item for item in waiting if not within(item, (begin, end))]
+        waiting = yield from children(parted)
     return sorted(found, key=lambda item: item.windows)
 
 
@@ -100,12 +105,13 @@ def refine(cover: Sequence[Covered], share: int) -> Reading[list[Covered]]:
         if top == 1:
             break
         parents = [item for item in found if item.level == top]
-        children = yield from _children(parents)
-        found = [item for item in found if item.level != top] + children
+        below_them = yield from children(parents)
+        found = [item for item in found if item.level != top] + below_them
     return sorted(found, key=lambda item: item.windows)
 
 
-def _children(parents: Sequence[Covered]) -> Reading[list[Covered]]:
+def children(parents: Sequence[Covered]) -> Reading[list[Covered]]:
+    """Read the nodes right below these."""
     read = yield from needs.nodes([item.id for item in parents])
-    children = yield from needs.nodes([child for node in read for child in node.children])
-    return [covered(node) for node in children]
+    found = yield from needs.nodes([child for node in read for child in node.children])
+    return [covered(node) for node in found]

@@ -28,7 +28,7 @@ from hiermem.core.zone import VIEW_TOKENS, ZoneMaker
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span
 
-__all__ = ["Cut", "Omitted", "Situation", "select"]
+__all__ = ["Cut", "Omitted", "Planner", "Situation", "newest_sealed", "select"]
 
 #: Windows read at a time while walking back from the newest.
 _STRIDE = 16
@@ -71,12 +71,16 @@ class Omitted:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A decided cut: its sticky state, what it renders, and what it left out."""
+    """A decided cut: its sticky state, what it renders, and what it left out.
+
+    ``pinned`` are messages that stand verbatim besides being covered.
+    """
 
     view: View
     shown: tuple[Shown, ...]
     blocks: tuple[Block, ...]
     omitted: tuple[Omitted, ...] = ()
+    pinned: tuple[Shown, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -89,7 +93,7 @@ def select(situation: Situation, previous: View | None) -> Reading[Cut]:
 
     Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
     """
-    planner = _Planner(situation, previous.serial if previous else 0)
+    planner = Planner(situation, previous.serial if previous else 0)
     yield from planner.look()
     policy = situation.policy
     if not situation.sticky:
@@ -122,7 +126,7 @@ def newest_sealed(state: SessionState) -> Reading[list[Node]]:
     return []
 
 
-class _Planner:
+class Planner:
     """One selection in the making. Its methods are the steps of policy H, cheapest first."""
 
     def __init__(self, situation: Situation, serial: int) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "from_messages",
     "from_stretch",
     "heard",
+    "in_turn",
     "kept_units",
     "overlap_before",
     "overlap_shown",
@@ -51,8 +52,9 @@ class Inputs:
     ``outputs`` are the inputs' output hashes, what is skipped as empty included; ``serving`` the
     (node id, revision) pairs that a commit must still find serving; ``tokens`` what the inputs
     weigh together, which is what a summary has to stay under; ``anchors`` the facts on record for
-    them, weightiest first, None where they have to be looked for; ``overlap_from`` the first
-    message that ``overlap`` shows, or would if it were not empty, None without an overlap.
+    them, weightiest first, None where they have to be looked for, as in messages; ``tags`` and
+    ``entities`` what they bear as labels, likewise; ``overlap_from`` the first message that
+    ``overlap`` shows, or would if it were not empty, None without an overlap.
     """
 
     sources: tuple[SourceText, ...]
@@ -63,6 +65,8 @@ class Inputs:
     overlap: str = ""
     anchors: tuple[str, ...] | None = None
     overlap_from: int | None = None
+    tags: tuple[str, ...] | None = None
+    entities: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,9 @@ def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool =
         serving=tuple((child.id, revision.number) for child, revision in children),
         tokens=sum(revision.tokens for _, revision in children),
         trust=lowest(source.trust for source in sources),
-        anchors=_in_turn([revision.anchors for _, revision in children]),
+        anchors=in_turn([revision.anchors for _, revision in children]),
+        tags=in_turn([revision.tags for _, revision in children]),
+        entities=in_turn([revision.entities for _, revision in children]),
     )
 
 
@@ -316,7 +322,7 @@ def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
     return found
 
 
-def _in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Merge lists that are sorted by weight, taking from each in turn, without repeats."""
     merged: dict[str, None] = {}
     for rank in range(max(map(len, lists), default=0)):

@@ -31,15 +31,16 @@ __all__ = [
 RENDERER = "r1"
 
 Count: TypeAlias = Callable[[str], int]
-Kind: TypeAlias = Literal["summary", "view", "message", "quote"]
+Kind: TypeAlias = Literal["summary", "view", "message", "quote", "recall"]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """One piece of a rendered context, in order.
 
-    ``kind``: a whole summary, a trimmed view of several, a verbatim message, or a quoted one.
-    ``text`` is the fenced text of the first, second and last; a message is rendered by its shape.
+    ``kind``: a whole summary, a trimmed view of several, a verbatim message, a quoted one (or a
+    stretch of them), or what was recalled for a question. ``text`` is the fenced text; it is empty
+    for a message, which is rendered by its shape.
     ``tokens`` counts everything that the block adds to a request, role overhead included.
     """
 

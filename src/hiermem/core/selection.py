@@ -6,19 +6,27 @@ that ``to_openai`` gives, the system prompt and the tools included. It decides n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hiermem.convert import context_to_anthropic, message_to_openai
 from hiermem.core.arguments import tool_schemas
 from hiermem.core.cut import Omitted
+from hiermem.core.hits import Evidence
 from hiermem.core.measure import body, speaker
 from hiermem.core.render import Block
 from hiermem.errors import UsageError
 from hiermem.types import Message, Span, StoredMessage
 
-__all__ = ["ByLevel", "ContextBudget", "ContextSelection", "ShownSummary"]
+__all__ = [
+    "AsyncContextSelection",
+    "ByLevel",
+    "ContextBudget",
+    "ContextSelection",
+    "ShownSummary",
+    "blocking",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,10 @@ class ContextSelection:
     """The best context that fits the budget: the whole history, each message exactly once.
 
     ``coverage`` is the share of messages represented; it is 1.0 unless something is in ``omitted``.
-    ``trimmed`` names the nodes that a view shows in part. ``shared_prefix_tokens`` is how much of
-    the previous selection of the same view stands unchanged at the front of this one.
+    ``trimmed`` names the nodes that a view shows in part. ``recall`` are the older messages that
+    stand verbatim for the sake of a question, in whole or in part; ``evidence`` says which parts.
+    ``shared_prefix_tokens`` is how much of the previous selection of the same view stands unchanged
+    at the front of this one.
     """
 
     session_id: str
@@ -94,9 +104,25 @@ class ContextSelection:
     recent_messages: tuple[StoredMessage, ...] = ()
     summaries: ByLevel = field(default_factory=ByLevel)
     recall: tuple[StoredMessage, ...] = ()
+    evidence: Evidence | None = None
     shared_prefix_tokens: int = 0
     system: str | None = None
     tool_tokens: int = 0
+    _zoom: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
+
+    def zoom(self, query: str) -> ContextSelection:
+        """Give this selection with the summarised stretch that ``query`` is about in full.
+
+        What stood verbatim stands as it did; the summaries around make room, so that the whole
+        stays within the budget. Where nothing that is summarised answers, nothing changes. It is
+        a look: what the next selection shows does not depend on it.
+
+        Raises UsageError for a selection that came from no session.
+        """
+        if self._zoom is None:
+            raise UsageError("only what a session's context() or a manager gives can be zoomed")
+        found: ContextSelection = self._zoom(query)
+        return found
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Render as a list of OpenAI chat messages.
@@ -164,12 +190,43 @@ class ContextSelection:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class AsyncContextSelection(ContextSelection):
+    """A selection whose ``zoom`` is awaited; all else is as in ContextSelection."""
+
+    async def zoom(self, query: str) -> AsyncContextSelection:  # type: ignore[override]
+        """Give this selection with the summarised stretch that ``query`` is about in full."""
+        if self._zoom is None:
+            raise UsageError("only what a session's context() or a manager gives can be zoomed")
+        found: AsyncContextSelection = await self._zoom(query)
+        return found
+
+
+def blocking(
+    selection: AsyncContextSelection, wait: Callable[[Coroutine[Any, Any, Any]], Any]
+) -> ContextSelection:
+    """Give the same selection with a ``zoom`` that waits, by ``wait``."""
+
+    def zoom(query: str) -> ContextSelection:
+        return blocking(wait(selection.zoom(query)), wait)
+
+    held = {each.name: getattr(selection, each.name) for each in fields(ContextSelection)}
+    return ContextSelection(**{**held, "_zoom": zoom})
+
+
 def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
-    """Describe each record, and the run of verbatim messages after them in one line."""
+    """Describe each record, and the run of verbatim messages in one line."""
     lines: list[str] = []
-    raw = [block for block in blocks if block.kind in ("message", "quote")]
+    raw = [block for block in blocks if block.message is not None]
+    recalled: list[str] = []
     for block in blocks:
-        if block.kind in ("message", "quote"):
+        if block.message is not None:
+            continue
+        if block.kind == "recall":
+            recalled.append(
+                f"  recalled: of messages {block.span.start}-{block.span.stop - 1}, "
+                f"{block.tokens:,} tokens"
+            )
             continue
         inside = [
             item for level in summaries.values() for item in level if item.block == block.name
@@ -178,7 +235,8 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
         of = ", ".join(
             f"{sum(item.level == level for item in inside)} L{level}" for level in levels
         )
-        what = "summary" if block.kind == "summary" else "pooled view" if inside else "open view"
+        what = "pooled view" if inside else "open view"
+        what = {"summary": "summary", "quote": "in full"}.get(block.kind, what)
         lines.append(
             f"  {what} {block.name}: messages {block.span.start}-{block.span.stop - 1}, "
             f"{block.tokens:,} tokens" + (f" ({of})" if of else "")
@@ -191,7 +249,7 @@ def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
             f"  verbatim: {len(raw)} messages, {first}-{last}, {tokens:,} tokens"
             + (f", {quoted} of them quoted" if quoted else "")
         )
-    return lines
+    return lines + recalled
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from hiermem.core.cover import Covered
 from hiermem.core.render import Block
 from hiermem.types import Span
 
-__all__ = ["SEEN", "OpenView", "Piece", "Seen", "View", "outdated"]
+__all__ = ["SEEN", "OpenView", "Piece", "Seen", "View", "block_kind", "outdated"]
 
 #: What the name of a stored view ends with where it holds a ``Seen``.
 SEEN = "/seen"
@@ -28,8 +28,8 @@ _FORMAT = 1
 class Piece:
     """One fenced record of the summary zone and the stretch of windows that it stands for.
 
-    ``kind`` is "summary" for one whole node and "view" for a trimmed one; ``text`` is "" where the
-    windows hold nothing to say.
+    ``kind`` is "summary" for one whole node, "view" for a trimmed one and "quote" for a window word
+    for word, which no stored view has; ``text`` is "" where the windows hold nothing to say.
     """
 
     kind: str
@@ -45,13 +45,20 @@ class Piece:
     def block(self) -> Block:
         """Give the block that renders it."""
         return Block(
-            kind="summary" if self.kind == "summary" else "view",
+            kind=block_kind(self.kind),
             name=self.name,
             span=self.span,
             tokens=self.tokens,
             text=self.text,
             level=self.level,
         )
+
+
+def block_kind(kind: str) -> Literal["summary", "view", "quote"]:
+    """Give the kind of the block that renders a piece of this kind."""
+    if kind == "quote":
+        return "quote"
+    return "summary" if kind == "summary" else "view"
 
 
 @dataclass(frozen=True, slots=True)

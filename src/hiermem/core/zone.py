@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from hiermem.core import cover, pool, salience
 from hiermem.core.cover import Covered
-from hiermem.core.measure import day
+from hiermem.core.measure import body, day, speaker
 from hiermem.core.needs import Reading
-from hiermem.core.render import Frame, Shown, memory_block
-from hiermem.core.view import OpenView, Piece
+from hiermem.core.render import Block, Frame, Shown, memory_block
+from hiermem.core.trust import lowest, trust_of
+from hiermem.core.view import OpenView, Piece, block_kind
 from hiermem.types import Node, Revision, Span
 
 __all__ = ["VIEW_TOKENS", "ZoneMaker"]
@@ -55,6 +56,45 @@ class ZoneMaker:
         )
         frame = Frame(self._name(), window.span, made.dates, window.level, made.trust)
         return self._piece("view", frame, made.text, (cover.covered(window),), (window.id,))
+
+    def in_full(self, window: Node, shown: Sequence[Shown]) -> Piece:
+        """Show a window by what was said in it, word for word."""
+        block = self.quoted(shown)
+        return Piece(
+            kind="quote",
+            name=block.name if block else window.id,
+            windows=window.windows,
+            span=window.span,
+            tokens=block.tokens if block else 0,
+            text=block.text if block else "",
+            level=None,
+            covers=(cover.covered(window),),
+        )
+
+    def quoted(self, shown: Sequence[Shown]) -> Block | None:
+        """Quote messages word for word in one record; None where they say nothing."""
+        spoken = [item for item in shown if not item.silent]
+        if not spoken:
+            return None
+        lines: list[str] = []
+        today = ""
+        for item in spoken:
+            stored = item.message
+            if day(stored.created_at) != today:
+                today = day(stored.created_at)
+                lines.append(f"[{today}]")
+            lines.append(
+                f"{speaker(stored.message)}: {body(stored.message)[item.begin : item.end]}"
+            )
+        first, last = spoken[0].message.index, spoken[-1].message.index
+        days = [day(item.message.created_at) for item in spoken]
+        frame = Frame(
+            name=f"m{first}-{last}" if last > first else f"m{first}",
+            span=Span(first, last + 1, spoken[0].begin, spoken[-1].end),
+            dates=(min(days), max(days)),
+            trust=lowest(trust_of(item.message) for item in spoken),
+        )
+        return memory_block("quote", frame, "\n".join(lines), key=self.key, count=self.count)
 
     def pooled(
         self, below: Sequence[Covered], share: int, *, beside: Sequence[Shown] = ()
@@ -115,9 +155,7 @@ class ZoneMaker:
         windows = (covers[0].windows[0], covers[-1].windows[1])
         if not text:
             return Piece(kind, frame.name, windows, frame.span, 0, "", frame.level, covers)
-        block = memory_block(
-            "summary" if kind == "summary" else "view", frame, text, key=self.key, count=self.count
-        )
+        block = memory_block(block_kind(kind), frame, text, key=self.key, count=self.count)
         return Piece(
             kind=kind,
             name=frame.name,

@@ -39,9 +39,9 @@ from hiermem.effects import (
     Snapshot,
     ViewRecord,
 )
-from hiermem.engine.context import SEEN
 from hiermem.engine.forking import replayed
 from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.selecting import SEEN
 from hiermem.errors import HiermemError, StoreCorruptError
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 

@@ -95,7 +95,7 @@ class Crew:
         handle = self.handle
         try:
             stint.record = await handle.record(stint.session_id)
-            return await update(
+            done = await update(
                 handle.store,
                 stint.session_id,
                 llm=self.llm,
@@ -122,3 +122,8 @@ class Crew:
             )
         finally:
             self.hands.forget(stint.session_id)
+        if handle.embedder is not None and not settings.get("dry_run"):
+            from hiermem.engine.embedding import quietly
+
+            await quietly(handle, stint.session_id, stopped=stint.purse.is_over)
+        return done

@@ -11,6 +11,7 @@ import json
 from typing import Any, Final
 
 from hiermem.core import arguments
+from hiermem.core.hits import Hit
 from hiermem.core.metrics import Feedback
 from hiermem.core.text import check, check_name
 from hiermem.engine.handle import Handle
@@ -63,6 +64,8 @@ async def total(handle: Handle, session_id: str) -> Feedback:
 
 async def _key(handle: Handle, record: SessionRecord, target: object) -> str:
     """Name what the feedback is about: a summary in its tree, or a message's place."""
+    if isinstance(target, Hit):
+        target = target.summary or target.message
     name = target if isinstance(target, str) else getattr(target, "id", None)
     if isinstance(name, str):
         check_name(name, what="summary id")

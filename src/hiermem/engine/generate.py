@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from hiermem.core import anchors, plan, status, units
+from hiermem.core import anchors, labels, plan, status, units
 from hiermem.core.assess import MOST_ANCHORS, Draft
 from hiermem.core.hashes import VERBATIM, output_hash
 from hiermem.core.inputs import Inputs, Verbatim, rebase, word_for_word
@@ -85,19 +85,24 @@ def verbatim_revision(
     """Make the revision of a node that keeps its inputs word for word, or has none to keep."""
     kept = word_for_word(inputs, count=count) if inputs.sources else Verbatim("", 0, "")
     found = anchors.find(kept.text, limit=MOST_ANCHORS)
+    borne = labels.of_inputs(inputs)
     return Revision(
         node_id=node.id,
         number=node.revision + 1,
         text=kept.text,
         tokens=kept.tokens,
         input_hash=plan.made_hash(node.level, VERBATIM, inputs),
-        output_hash=output_hash(text=kept.text, anchors=found),
+        output_hash=output_hash(
+            text=kept.text, anchors=found, tags=borne.tags, entities=borne.entities
+        ),
         strategy=VERBATIM,
         style=level_plan.style,
         model="verbatim",
         created_at=node.last_at,
         provenance=kept.provenance,
         anchors=found,
+        tags=borne.tags,
+        entities=borne.entities,
         trust=inputs.trust,
         extras={"base": node.span.start},
     )
@@ -180,7 +185,7 @@ async def _compose_or_stand_in(task: Task, wanted: str) -> Outcome:
         return Outcome("moved", task.node, attempts=tuple(making.ended))
     except UnfitError as unfit:
         return await _after_failure(task, unfit)
-    revision = _revision(task, draft, wanted=wanted, level_plan=task.plan)
+    revision = await _revision(task, draft, wanted=wanted, level_plan=task.plan)
     return _give(task, "made", revision)
 
 
@@ -200,7 +205,7 @@ async def _after_failure(task: Task, unfit: UnfitError) -> Outcome:
         draft = await _stand_in(task)
         if draft is not None:
             fallback = shop.plan(node.level, shop.fallback)
-            revision = _revision(
+            revision = await _revision(
                 task,
                 draft,
                 wanted=plan.node_hash(node, task.inputs, fallback.strategy),
@@ -251,13 +256,14 @@ async def _stand_in(task: Task) -> Draft | None:
     return draft if draft.fit else None
 
 
-def _revision(
+async def _revision(
     task: Task, draft: Draft, *, wanted: str, level_plan: LevelPlan, degraded: bool = False
 ) -> Revision:
     """Make the record of a draft that becomes memory."""
     node, making, shop = task.node, task.making, task.shop
     found = draft.anchors
     started = min((attempt.started_at for attempt in making.ended), default=shop.now())
+    borne = await asyncio.to_thread(labels.of_inputs, task.inputs)
     now = shop.now()
     return Revision(
         node_id=node.id,
@@ -265,13 +271,17 @@ def _revision(
         text=draft.text,
         tokens=draft.tokens,
         input_hash=wanted,
-        output_hash=output_hash(text=draft.text, anchors=found),
+        output_hash=output_hash(
+            text=draft.text, anchors=found, tags=borne.tags, entities=borne.entities
+        ),
         strategy=level_plan.strategy,
         style=level_plan.style,
         model=draft.model or (shop.fallback.name if degraded else shop.llm.name),
         created_at=now,
         provenance=units.pack(draft.units) if draft.units else "",
         anchors=found,
+        tags=borne.tags,
+        entities=borne.entities,
         fidelity=draft.fidelity,
         unsupported=draft.unsupported,
         trust=task.inputs.trust,

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hiermem.config import ContextPolicy, HierarchyConfig, UpdatePolicy
+from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.core.fence import tenant_key
 from hiermem.core.needs import (
     Need,
@@ -27,8 +27,12 @@ from hiermem.core.state import SessionState
 from hiermem.core.stored import config_from
 from hiermem.engine.inhand import InHand
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
-from hiermem.protocols import TenantStore, TokenCounter
+from hiermem.protocols import Embedder, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
+
+if TYPE_CHECKING:
+    from hiermem.engine.embedder import Asker
+    from hiermem.engine.index import Indexes
 
 __all__ = ["Handle", "config_from"]
 
@@ -55,6 +59,11 @@ class Handle:
     configured: bool = True
     #: The texts that runs of this handle are making.
     in_hand: InHand = field(default_factory=InHand)
+    #: What makes vectors; without one, words alone are compared.
+    embedder: Embedder | None = None
+    search_policy: SearchPolicy = field(default_factory=SearchPolicy)
+    _indexes: Indexes | None = None
+    _asker: Asker | None = None
     _key: bytes | None = None
     _warned: set[str] = field(default_factory=set)
 
@@ -63,6 +72,31 @@ class Handle:
         if self._key is None:
             self._key = tenant_key(await self.store.secret(), self.store.tenant)
         return self._key
+
+    @property
+    def indexes(self) -> Indexes:
+        """Give the indexes of this tenant's sessions."""
+        if self._indexes is None:
+            # What it stands on takes a tenth of a second to load, and not everyone searches.
+            from hiermem.engine.index import Indexes
+
+            size = self.search_policy.cache_bytes
+            self._indexes = Indexes(self.store, self.counter, self.messages, max_bytes=size)
+        return self._indexes
+
+    @property
+    def asker(self) -> Asker | None:
+        """Give the way to the embedder; None where there is none."""
+        if self._asker is None and self.embedder is not None:
+            from hiermem.engine.embedder import Asker
+
+            self._asker = Asker(self.embedder, self.search_policy)
+        return self._asker
+
+    def forget(self, session_id: str | None = None) -> None:
+        """Let go of what is kept in memory of a session, or of all, that was erased."""
+        if self._indexes is not None:
+            self._indexes.forget(session_id)
 
     async def record(self, session_id: str) -> SessionRecord:
         """Give the session's record.

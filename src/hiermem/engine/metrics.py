@@ -15,8 +15,8 @@ from hiermem.core.state import SessionState
 from hiermem.core.view import Seen
 from hiermem.effects import Batch, Need, NeedViews, ViewRecord
 from hiermem.engine import feedback
-from hiermem.engine.context import SEEN
 from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.selecting import SEEN
 
 __all__ = ["metrics"]
 

@@ -5,6 +5,7 @@ The one rule: reading never writes, and a walk reads only what lies below where 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,6 +31,8 @@ __all__ = [
 
 #: How many unfinished nodes of a level are counted before the count is given as "at least".
 _COUNTED = 10_000
+#: What a message is called where a summary has its id.
+_MESSAGE = re.compile(r"m([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +189,11 @@ async def _trees(handle: Handle, record: SessionRecord, nodes: Sequence[Node]) -
 async def expand(
     handle: Handle, session_id: str, node: object, depth: int | None
 ) -> tuple[Summary | StoredMessage, ...]:
-    """Go ``depth`` levels down from ``node`` (a summary, anything with its id, or the id).
+    """Go ``depth`` levels down from ``node`` (a summary, a hit, anything with an id, or the id).
 
-    Below level 1 come the messages, verbatim; None goes to them all the way. Where some branches
-    end earlier than others, their messages stand among the summaries, in order.
+    A hit that is a message, or a message's name, such as ``m12``, gives that message. Below level 1
+    come the messages, verbatim; None goes to them all the way. Where some branches end earlier than
+    others, their messages stand among the summaries, in order.
 
     Raises NotFoundError for an unknown id, UsageError for a depth below 1.
     """
@@ -199,7 +203,14 @@ async def expand(
     if not isinstance(node_id, str):
         raise UsageError(f"expand takes a summary, a hit or an id, not {type(node).__name__}")
     check_name(node_id, what="summary id")
+    if getattr(node, "session_id", session_id) != session_id:
+        raise UsageError("that summary or hit is of another session")
     record = await handle.record(session_id)
+    if (named := _MESSAGE.fullmatch(node_id)) is not None:
+        index = int(named[1])
+        if index >= record.messages:
+            raise NotFoundError(f"session {session_id!r} has no message {index}")
+        return tuple(await handle.messages(session_id, index, index + 1))
     found = await handle.store.nodes(session_id, [node_id])
     if not found:
         raise NotFoundError(f"session {session_id!r} has no summary {node_id!r}")

@@ -1,0 +1,97 @@
+"""What a search answers: hits, and evidence packed into a budget.
+
+The one rule: what stands in ``text`` is what was said, character for character; where a hit is a
+part of a long message, its span bears the offsets. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, overload
+
+from hiermem.types import Role, Span, StoredMessage, Summary
+
+__all__ = ["Evidence", "Hit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A message, or a passage of a long one, or a summary that answers a question.
+
+    ``level`` is 0 for a message. ``score`` is 1 for the best of its kind and less for the others;
+    only the order means something. ``found`` are the messages that the hit rests on, best first: a
+    message itself, or those below a summary that answer best. ``message`` or ``summary`` is what
+    was hit, whole.
+    """
+
+    session_id: str
+    kind: Literal["message", "summary"]
+    level: int
+    span: Span
+    score: float
+    text: str
+    tokens: int
+    time_range: tuple[datetime, datetime]
+    thread: str | None
+    found: tuple[int, ...] = ()
+    message: StoredMessage | None = None
+    summary: Summary | None = None
+
+    @property
+    def id(self) -> str:
+        """Give the summary's id, or a message's name, such as ``m12``."""
+        return self.summary.id if self.summary else f"m{self.span.start}"
+
+    @property
+    def index(self) -> int | None:
+        """Give the message's index, None for a summary."""
+        return self.message.index if self.message else None
+
+    @property
+    def role(self) -> Role | None:
+        """Give the message's role, None for a summary."""
+        return self.message.role if self.message else None
+
+    @property
+    def created_at(self) -> datetime:
+        """Give the message's time, or the latest that the summary covers."""
+        return self.time_range[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence(Sequence[Hit]):
+    """Verbatim passages in the order they were said: a sequence of message hits.
+
+    ``text`` is how they read, with the speakers' names and a date where it changes; it costs
+    ``tokens``, at most ``max_tokens``.
+    """
+
+    session_id: str
+    max_tokens: int
+    tokens: int
+    text: str
+    hits: tuple[Hit, ...] = ()
+
+    @property
+    def messages(self) -> tuple[StoredMessage, ...]:
+        """Give the messages that stand there, in whole or in part, each once and whole."""
+        seen = {hit.message.index: hit.message for hit in self.hits if hit.message}
+        return tuple(seen.values())
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, place: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.hits[place]
+
+    def __str__(self) -> str:
+        return self.text

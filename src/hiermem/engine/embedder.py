@@ -1,0 +1,180 @@
+"""Asks an embedder: in batches, within its limits a minute, again where that may help.
+
+The one rule: no answer is used that was not checked, and what an embedder is sent is text that any
+of them can take. What the vectors are for is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Literal
+
+from hiermem.config import SearchPolicy
+from hiermem.core import vectors
+from hiermem.core.embedded import Identity
+from hiermem.core.pacing import Limits
+from hiermem.core.postings import Array
+from hiermem.engine.throttle import Lane, lane_of
+from hiermem.errors import (
+    HiermemError,
+    InvalidVectorError,
+    ModelTimeoutError,
+    TransientModelError,
+)
+from hiermem.protocols import Embedder
+
+__all__ = ["Asker"]
+
+_log = logging.getLogger("hiermem.search")
+#: How often a request is sent again that failed for the moment, and the first wait in seconds.
+_RETRIES: Final = 4
+_FIRST_WAIT: Final = 0.5
+#: Questions whose vectors are remembered.
+_REMEMBERED: Final = 256
+#: Of a question an embedder is sent the beginning.
+_LONGEST: Final = 8_000
+
+
+class Asker:
+    """The way to one embedder. ``requests`` counts what was sent."""
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        policy: SearchPolicy,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.identity = Identity(embedder.name, embedder.dimension)
+        self.weight = float(getattr(embedder, "weight", 1.0))
+        self._embedder, self._policy = embedder, policy
+        self._clock, self._sleep = clock, sleep
+        self._limits = Limits(policy.requests_per_minute, policy.tokens_per_minute)
+        self._questions: OrderedDict[str, Array] = OrderedDict()
+        self.requests = 0
+
+    async def question(self, text: str) -> Array | None:
+        """Give a question's vector; None where the embedder cannot be reached, or has no text.
+
+        A search without vectors is better than none. Raises InvalidVectorError, and what the
+        embedder raises for good.
+        """
+        clean = _clean(text[:_LONGEST])
+        if not clean.strip():
+            return None
+        known = self._questions.get(clean)
+        if known is None:
+            try:
+                known = (await self._send([clean], "query"))[0]
+            except TransientModelError as error:
+                _log.warning("the embedder failed (%s): words alone are compared", error)
+                return None
+            self._questions[clean] = known
+            while len(self._questions) > _REMEMBERED:
+                self._questions.popitem(last=False)
+        self._questions.move_to_end(clean)
+        return known
+
+    async def passages(
+        self,
+        texts: Sequence[str],
+        count: Callable[[str], int],
+        stopped: Callable[[], object],
+    ) -> Array | None:
+        """Give the vectors of texts, one a row; None where ``stopped`` before all were made.
+
+        Raises what the embedder raises in the end, and InvalidVectorError.
+        """
+        import numpy as np
+
+        found: list[Array] = []
+        for batch, tokens in self._batches([_clean(text) for text in texts], count):
+            made = await self._patiently(batch, tokens, stopped)
+            if made is None:
+                return None
+            found.append(made)
+        dimension = self.identity.dimension
+        return np.concatenate(found) if found else np.empty((0, dimension), dtype=np.float32)
+
+    def _batches(
+        self, texts: Sequence[str], count: Callable[[str], int]
+    ) -> list[tuple[list[str], int]]:
+        """Part texts into requests that are within the limits each by itself."""
+        most = self._limits.tokens
+        found: list[tuple[list[str], int]] = []
+        for text in texts:
+            tokens = count(text)
+            if found:
+                batch, held = found[-1]
+                room = len(batch) < self._policy.embed_batch
+                if room and (most is None or held + tokens <= most):
+                    batch.append(text)
+                    found[-1] = (batch, held + tokens)
+                    continue
+            found.append(([text], tokens))
+        return found
+
+    async def _patiently(
+        self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
+    ) -> Array | None:
+        lane: Lane = lane_of(self._embedder)
+        wait = _FIRST_WAIT
+        for turn in range(_RETRIES + 1):
+            leave = await lane.enter(
+                tokens, self._limits, clock=self._clock, sleep=self._sleep, stopped=stopped
+            )
+            if leave is None or stopped():
+                if leave is not None:
+                    leave.give_back()
+                return None
+            leave.begin(self._clock())
+            try:
+                return await self._send(texts, "passage")
+            except TransientModelError as error:
+                if turn == _RETRIES:
+                    raise
+                await self._sleep(max(wait, error.retry_after or 0.0))
+                wait *= 2
+            finally:
+                leave.settle(tokens)
+        raise AssertionError("the last turn raises")
+
+    async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
+        """Send one request and check the answer."""
+        self.requests += 1
+        embedder: Any = self._embedder
+        try:
+            async with asyncio.timeout(self._policy.embed_timeout):
+                answer = embedder.embed(list(texts), kind=kind)
+                if inspect.isawaitable(answer):
+                    answer = await answer
+        except TimeoutError:
+            raise ModelTimeoutError(
+                f"embedder {self.identity.name!r} did not answer in time"
+            ) from None
+        except HiermemError:
+            raise
+        except Exception as error:
+            # Whatever its client raises for a dropped connection, a later call may succeed.
+            raise TransientModelError(
+                f"embedder {self.identity.name!r} ended in {type(error).__name__}"
+            ) from error
+        try:
+            return vectors.check(answer, many=len(texts), dimension=self.identity.dimension)
+        except ValueError as error:
+            raise InvalidVectorError(f"embedder {self.identity.name!r}: {error}") from None
+
+
+def _clean(text: str) -> str:
+    """Put U+FFFD for what cannot be sent anywhere: a NUL, half a character."""
+    if "\0" in text:
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,0 +1,230 @@
+"""Keeps the indexes of sessions: built when they are first asked, extended, and let go.
+
+::
+
+    blocks in the store ──▶ missing or damaged? made from messages, put back ─┐
+    messages after the last full stride ───────────────────────────────────────┴─▶ index in memory
+
+The one rule: an index is derived. It is checked against the session's record each time, so that any
+process may write; whatever of it is lost, damaged or out of date is made again from the messages,
+and a store that cannot keep a block costs time and nothing else. What it answers is decided in
+``core.ranking``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
+
+from hiermem.core import postings
+from hiermem.core.inverted import Index
+from hiermem.core.postings import Postings
+from hiermem.core.shelf import Shelf
+from hiermem.effects import Block
+from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
+from hiermem.protocols import TenantStore, TokenCounter
+from hiermem.types import SessionRecord, StoredMessage
+
+__all__ = ["KIND", "STRIDE", "Held", "Indexes"]
+
+_log = logging.getLogger("hiermem.search")
+#: The kind of the blocks that hold terms.
+KIND: Final = "terms"
+#: Messages in a block. What does not fill one yet is kept in memory only.
+STRIDE: Final = 256
+#: Strides that are read, and blocks that are written, at a time.
+_AT_ONCE: Final = 32
+#: Fewer messages, or units, than this are worked on at once; more on a thread.
+_FEW_MESSAGES: Final = 32
+_FEW_UNITS: Final = 4_096
+#: How often a session is read again that was changed meanwhile.
+_TRIES: Final = 5
+
+Read: TypeAlias = Callable[[str, int, int], Awaitable[list[StoredMessage]]]
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """The index of one session as far as ``messages``, in one of its epochs.
+
+    ``tail`` are the postings after the last full stride. ``shelf`` are its summaries, as they were
+    when the journal bore ``mark``; ``vectors`` belong to the engine's ``embedding``.
+    """
+
+    record: SessionRecord
+    messages: int
+    index: Index
+    tail: list[Postings]
+    shelf: Shelf = field(default_factory=lambda: Shelf({}, {}))
+    shelf_mark: object = None
+    shelf_until: float = 0.0
+    vectors: object = None
+    vectors_mark: object = None
+
+    def serves(self, record: SessionRecord) -> bool:
+        """Say whether it was read from the session as ``record`` shows it, or from less of it."""
+        known = self.record
+        return (
+            (known.created_at, known.epoch) == (record.created_at, record.epoch)
+            and known.version <= record.version
+            and self.messages <= record.messages
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Give about how many bytes it takes."""
+        vectors = getattr(self.vectors, "nbytes", 0)
+        return self.index.nbytes + sum(t.nbytes for t in self.tail) + self.shelf.nbytes + vectors
+
+
+class Indexes:
+    """The indexes of one tenant's sessions, as many as fit ``max_bytes``; the newest used stay."""
+
+    def __init__(
+        self, store: TenantStore, counter: TokenCounter, read: Read, *, max_bytes: int
+    ) -> None:
+        self._store, self._counter, self._read = store, counter, read
+        self._max_bytes = max_bytes
+        self._held: OrderedDict[str, Held] = OrderedDict()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def lock(self, session_id: str) -> asyncio.Lock:
+        """Give the lock under which a session's index is looked at and changed."""
+        return self._locks.setdefault(session_id, asyncio.Lock())
+
+    def forget(self, session_id: str | None = None) -> None:
+        """Let go of one session's index, or of all."""
+        if session_id is None:
+            self._held.clear()
+        else:
+            self._held.pop(session_id, None)
+
+    async def of(self, record: SessionRecord) -> Held:
+        """Give the index of a session as its record shows it; call it under its lock.
+
+        Raises SessionChangedError where it was changed meanwhile: read the record, and try again.
+        """
+        held = self._held.get(record.id)
+        if held is None or not held.serves(record):
+            held = await self._built(record)
+        elif held.messages < record.messages:
+            await self._extend(held, record)
+        self._keep(held)
+        return held
+
+    def _keep(self, held: Held) -> None:
+        name = held.record.id
+        self._held[name] = held
+        self._held.move_to_end(name)
+        total = sum(each.nbytes for each in self._held.values())
+        while total > self._max_bytes and len(self._held) > 1:
+            _, dropped = self._held.popitem(last=False)
+            total -= dropped.nbytes
+
+    # -- building
+
+    async def _built(self, record: SessionRecord) -> Held:
+        full = record.messages // STRIDE
+        parts: list[Postings] = []
+        for first in range(0, full, _AT_ONCE):
+            parts += await self._strides(record, first, min(full, first + _AT_ONCE))
+        tail = [await self._collected(record.id, full * STRIDE, record.messages)]
+        await self._check(record)
+        index = await _indexed([*parts, *tail])
+        return Held(record, record.messages, index, tail)
+
+    async def _strides(self, record: SessionRecord, first: int, stop: int) -> list[Postings]:
+        """Give the postings of strides by number; what the store lacks is made and put there."""
+        found: dict[int, Postings] = {}
+        for block in await self._blocks(record.id, first * STRIDE, stop * STRIDE):
+            part = _usable(block)
+            if part is not None:
+                found[block.start // STRIDE] = part
+        missing = [number for number in range(first, stop) if number not in found]
+        for number in missing:
+            start = number * STRIDE
+            found[number] = await self._collected(record.id, start, start + STRIDE)
+        await self._put(record, [(number * STRIDE, found[number]) for number in missing])
+        return [found[number] for number in range(first, stop)]
+
+    async def _blocks(self, session_id: str, start: int, stop: int) -> list[Block]:
+        try:
+            return await self._store.blocks(session_id, KIND, start, stop)
+        except StoreCorruptError:
+            # Whatever stands there, it is made again.
+            return []
+
+    async def _extend(self, held: Held, record: SessionRecord) -> None:
+        new: list[Postings] = []
+        tail = list(held.tail)
+        full: list[tuple[int, Postings]] = []
+        start = held.messages
+        while start < record.messages:
+            stop = min(record.messages, (start // STRIDE + 1) * STRIDE)
+            part = await self._collected(record.id, start, stop)
+            new.append(part)
+            tail.append(part)
+            if stop % STRIDE == 0:
+                full.append((stop - STRIDE, postings.join(tail)))
+                tail = []
+            start = stop
+        await self._check(record)
+        await self._put(record, full)
+        more = postings.join(new)
+        index = held.index
+        if len(index) + len(more) <= _FEW_UNITS:
+            index = index.extended(more)
+        else:
+            index = await asyncio.to_thread(index.extended, more)
+        held.record, held.messages, held.index = record, record.messages, index
+        held.tail = [postings.join(tail)]
+        held.vectors = held.vectors_mark = None
+
+    async def _collected(self, session_id: str, start: int, stop: int) -> Postings:
+        """Read messages into postings; what was taken out of use gives none."""
+        if start >= stop:
+            return postings.join([])
+        read = await self._read(session_id, start, stop)
+        live = [stored for stored in read if stored.state == "live"]
+        count = self._counter.count
+        if len(live) <= _FEW_MESSAGES:
+            return postings.collect(live, count)
+        return await asyncio.to_thread(postings.collect, live, count)
+
+    async def _put(self, record: SessionRecord, parts: Sequence[tuple[int, Postings]]) -> None:
+        blocks = [Block(KIND, start, start + STRIDE, postings.pack(part)) for start, part in parts]
+        if not blocks:
+            return
+        try:
+            await self._store.put_blocks(record.id, blocks, epoch=record.epoch)
+        except StoreError as error:
+            _log.info("an index was not kept: %s", type(error).__name__)
+
+    async def _check(self, record: SessionRecord) -> None:
+        """Make sure that what was read belongs to the record's epoch. Raises."""
+        now = await self._store.session(record.id)
+        if now is None or (now.created_at, now.epoch) != (record.created_at, record.epoch):
+            raise SessionChangedError(record.id)
+
+
+def _usable(block: Block) -> Postings | None:
+    """Read a block; None where it is damaged, or of other messages than its place says."""
+    if block.start % STRIDE or block.stop != block.start + STRIDE:
+        return None
+    part = postings.unpack(block.data)
+    if part is None:
+        return None
+    if len(part) and not block.start <= part.message[0] <= part.message[-1] < block.stop:
+        return None
+    return part
+
+
+async def _indexed(parts: Sequence[Postings]) -> Index:
+    if sum(map(len, parts)) <= _FEW_UNITS:
+        return Index(postings.join(parts))
+    return await asyncio.to_thread(lambda: Index(postings.join(parts)))

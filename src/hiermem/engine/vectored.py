@@ -1,0 +1,142 @@
+"""Loads the vectors of a session, as far as they are made, and says whose they are.
+
+The one rule: a session's vectors are all of one embedder, and each belongs to the very text that it
+was made from: what does not fit its units is as good as missing. Who makes them is ``embedding``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hiermem.core import told_vectors
+from hiermem.core import vectors as packed
+from hiermem.core.embedded import EMBEDDER, Identity
+from hiermem.core.inverted import Index
+from hiermem.core.postings import Array
+from hiermem.core.ranking import Dense
+from hiermem.core.vectors import Vectors
+from hiermem.effects import Block
+from hiermem.engine.handle import Handle
+from hiermem.engine.index import STRIDE, Held
+from hiermem.engine.shelving import journal_mark
+from hiermem.errors import EmbedderMismatchError, StoreCorruptError
+from hiermem.types import SessionRecord
+
+__all__ = ["Loaded", "agree", "identity_of", "loaded", "place_of", "read_blocks", "vectors_in"]
+
+#: Blocks of vectors read at a time.
+_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """The vectors of a session in memory: those of its index, and those of its shelf by level.
+
+    A summary without one has NaN in its row.
+    """
+
+    units: Vectors
+    told: Mapping[int, Array]
+
+    @property
+    def nbytes(self) -> int:
+        """Give about how many bytes they take."""
+        return self.units.nbytes + sum(table.nbytes for table in self.told.values())
+
+    def near(
+        self, index: Index, question: Array, *, weight: float
+    ) -> tuple[Dense, Mapping[int, Array]]:
+        """Compare a question with every unit, and with the summaries by level."""
+        told = {level: packed.spread(table @ question) for level, table in self.told.items()}
+        return packed.compare(index, self.units, question, weight=weight), told
+
+
+# ---------------------------------------------------------------------------------------------
+# Identity
+
+
+async def identity_of(handle: Handle, session_id: str) -> Identity | None:
+    """Give whose vectors a session has; None where it has none."""
+    found = await handle.store.records(EMBEDDER, scope=session_id, key="identity")
+    return Identity.from_json(found[0].body) if found else None
+
+
+def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
+    """Refuse to mix. Raises EmbedderMismatchError."""
+    if kept is not None and kept != given:
+        raise EmbedderMismatchError(
+            session_id,
+            made=f"{kept.name!r} ({kept.dimension} dimensions)",
+            given=f"{given.name!r} ({given.dimension} dimensions)",
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# Loading
+
+
+async def loaded(handle: Handle, held: Held, record: SessionRecord) -> Loaded | None:
+    """Give the vectors of ``held``, read again where a pass may have made more since.
+
+    Call it under the index's lock. Raises EmbedderMismatchError.
+    """
+    asker = handle.asker
+    if asker is None:
+        return None
+    mark = (held.messages, await journal_mark(handle, record), held.shelf)
+    if held.vectors_mark != mark:
+        kept = await identity_of(handle, record.id)
+        agree(record.id, kept, asker.identity)
+        held.vectors = None if kept is None else await _load(handle, held, record, asker.identity)
+        held.vectors_mark = mark
+    found = held.vectors
+    return found if isinstance(found, Loaded) else None
+
+
+async def _load(handle: Handle, held: Held, record: SessionRecord, identity: Identity) -> Loaded:
+    parts: list[tuple[int, Array]] = []
+    for first in range(0, record.messages, _AT_ONCE * STRIDE):
+        stop = first + _AT_ONCE * STRIDE
+        for block in await read_blocks(handle, record.id, identity.kind, first, stop):
+            part = vectors_in(held.index, block, identity)
+            if part is not None:
+                parts.append((place_of(held.index, block.start), part))
+    dimension = identity.dimension
+    told: dict[int, Array] = {}
+    for level, row in held.shelf.rows.items():
+        kept: dict[tuple[str, int], Array] = {}
+        for block in await read_blocks(handle, record.id, identity.kind_of(level), 0, None):
+            kept |= told_vectors.unpack(block.data, dimension=dimension)
+        told[level] = np.full((len(row.summaries), dimension), np.nan, dtype=np.float32)
+        for place, each in enumerate(row.summaries):
+            vector = kept.get((each.id, each.node.revision))
+            if vector is not None:
+                told[level][place] = vector
+    units = await asyncio.to_thread(Vectors.of, held.index, parts, dimension=dimension)
+    return Loaded(units, told)
+
+
+async def read_blocks(
+    handle: Handle, session_id: str, kind: str, start: int, stop: int | None
+) -> list[Block]:
+    """Read blocks; those that cannot be read are missing, and made again."""
+    try:
+        return await handle.store.blocks(session_id, kind, start, stop)
+    except StoreCorruptError:
+        return []
+
+
+def place_of(index: Index, message: int) -> int:
+    """Give the first unit of a message, or where it would stand."""
+    return int(np.searchsorted(index.units.message, message))
+
+
+def vectors_in(index: Index, block: Block, identity: Identity) -> Array | None:
+    """Give a block's vectors; None where it does not fit the units that it should be of."""
+    many = place_of(index, block.stop) - place_of(index, block.start)
+    return packed.unpack(block.data, many=many, dimension=identity.dimension)

@@ -1,0 +1,93 @@
+"""The commands that ask: hits with the matched words marked, and recall at the end of a context."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from hiermem import Memory, Message
+from hiermem.cli.app import app
+
+runner = CliRunner()
+
+
+def _run(*arguments, code=0):
+    result = runner.invoke(app, [str(each) for each in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def db(tmp_path):
+    """A memory of 120 messages, summarised, two of which speak of a lighthouse."""
+    path = tmp_path / "memory.db"
+    with Memory.open(path) as memory:
+        session = memory.session("s")
+        session.append(Message.user("The lighthouse keeper is called Ottilie Brandt."))
+        for n in range(118):
+            make = Message.assistant if n % 2 else Message.user
+            session.append(make(f"Message {n} costs {n * 17} EUR, said the clerk. " * 4))
+        session.append(
+            Message.assistant("x \x1b[31m" + "filler words " * 80 + "lighthouses \u202e")
+        )
+        session.update()
+    return path
+
+
+def test_search_marks_the_words_that_matched(db):
+    lines = _run("search", "the lighthouse keepers", "--db", db, "--level", 0).stdout
+    assert "The *lighthouse* *keeper* is called Ottilie Brandt." in lines
+    assert "m0     user" in lines
+    assert "*lighthouses*" in lines, "the words around the match are shown, not the beginning"
+    assert "\x1b" not in lines
+    assert "\u202e" not in lines
+
+
+def test_search_filters_and_gives_json(db):
+    found = json.loads(
+        _run("search", "lighthouse", "--db", db, "--role", "assistant", "--format", "json").stdout
+    )
+    assert [each["id"] for each in found] == ["m119"]
+    [(begin, end)] = found[0]["matched"]
+    assert found[0]["text"][begin:end] == "lighthouses"
+    told = _run("search", "lighthouse", "--db", db, "--level", 1, "--format", "json").stdout
+    assert {each["kind"] for each in json.loads(told)} == {"summary"}
+    _run("search", "lighthouse", "--db", db, "--role", "nobody", code=2)
+
+
+def test_search_prints_evidence_in_a_budget(db):
+    text = _run("search", "lighthouse", "--db", db, "--tokens", 60).stdout
+    assert "User: The *lighthouse* keeper is called Ottilie Brandt." in text
+    _run("search", "x", "--db", db, "--tokens", 60, "--level", 1, code=2)
+
+
+def test_search_that_finds_nothing_prints_nothing(db):
+    result = _run("search", "qwxyz \0 OR *", "--db", db)
+    assert result.stdout == ""
+    assert "Nothing found." in result.stderr
+
+
+def test_context_with_a_question_ends_with_what_answers_it(db):
+    plain = _run("context", "--db", db, "--max-tokens", 3_000, "--query", "lighthouse keeper")
+    assert "The lighthouse keeper is called Ottilie Brandt." in plain.stdout, "piped: as it is"
+    assert "[[hiermem recall " in plain.stdout
+    told = _run(
+        "context", "--db", db, "--max-tokens", 3_000, "-q", "lighthouse keeper", "--explain"
+    ).stdout
+    assert "recalled: of messages" in told
+    assert "The *lighthouse* *keeper* is called Ottilie Brandt." in told
+    openai = _run(
+        "context", "--db", db, "--max-tokens", 3_000, "-q", "lighthouse", "--format", "openai"
+    ).stdout
+    assert "Ottilie" in json.loads(openai)[-1]["content"]
+    none = _run(
+        "context", "--db", db, "--max-tokens", 3_000, "-q", "lighthouse", "--recall-tokens", 0
+    ).stdout
+    assert "[[hiermem recall " not in none
+
+
+def test_context_for_a_kind_of_agent(db):
+    told = _run("context", "--db", db, "--profile", "code-reviewer", "--explain").stdout
+    assert "verbatim: 10 messages" in told

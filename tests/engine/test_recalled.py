@@ -1,0 +1,185 @@
+"""What a question adds to a context: evidence at the end, and nothing else anywhere."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_context import START, Words, histories, talk
+
+from hiermem import (
+    AsyncMemory,
+    BudgetTooSmallError,
+    ContextBudget,
+    ContextPolicy,
+    HierarchyConfig,
+    Message,
+    UsageError,
+)
+from hiermem.core.fence import read
+from hiermem.stores.memory import MemoryStore
+
+SMALL = {"target": 150, "max_messages": 6}
+
+
+async def opened(count=120, **settings):
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL), **settings)
+    session = memory.session("s")
+    await talk(session, count, words=30)
+    await session.append(Message.user("The harbour master is called Ottilie Brandt."))
+    await talk(session, count, begin=count, words=30)
+    await session.update()
+    return memory, session
+
+
+async def test_the_evidence_stands_last_in_one_record_and_repeats_nothing_raw():
+    memory, session = await opened()
+    found = await session.context(2_000, query="Who is the harbour master?")
+    last = found.blocks[-1]
+    assert last.kind == "recall"
+    assert "Ottilie Brandt" in last.text
+    assert 120 in {stored.index for stored in found.recall}
+    raw = {stored.index for stored in found.recent_messages}
+    assert raw.isdisjoint(stored.index for stored in found.recall)
+    assert found.to_openai()[-1] == {"role": "user", "content": last.text}
+    assert [fence.name for fence in read(last.text, key=await memory._handle.key())] == ["recall"]
+    assert found.evidence.text in read(last.text, key=await memory._handle.key())[0].body
+    assert found.total_tokens == sum(block.tokens for block in found.blocks) <= 2_000
+    assert "recalled" in found.explain()
+
+
+async def test_what_comes_before_the_evidence_does_not_depend_on_the_question():
+    _, session = await opened()
+    first = await session.context(2_000, query="harbour master")
+    for query in ("the price in EUR", "zzzz", "", "capacity of the ferry on 2024-03-15"):
+        other = await session.context(2_000, query=query)
+        ours = [block for block in other.blocks if block.kind != "recall"]
+        assert ours == [block for block in first.blocks if block.kind != "recall"]
+        assert other.shared_prefix_tokens == sum(block.tokens for block in ours)
+    silent = await session.context(2_000, recall_tokens=800)
+    assert list(silent.blocks) == ours, "0.4 of 2,000 is 800: the same cut without a question"
+    assert silent.recall == ()
+    assert silent.evidence is None
+
+
+async def test_recall_has_the_tokens_it_was_given_and_the_cut_the_rest():
+    _, session = await opened()
+    for tokens in (0, 40, 200, 900):
+        found = await session.context(2_000, query="harbour master", recall_tokens=tokens)
+        spent = sum(block.tokens for block in found.blocks if block.kind == "recall")
+        assert spent <= tokens
+        assert found.total_tokens - spent <= 2_000 - tokens
+        assert bool(found.recall) == (tokens > 100)
+
+
+async def test_the_policy_sets_the_share():
+    _, session = await opened(context_policy=ContextPolicy(recall=0.1))
+    found = await session.context(4_000, query="harbour master and the ferry")
+    assert 0 < sum(block.tokens for block in found.blocks if block.kind == "recall") <= 400
+
+
+async def test_recall_by_default_gives_way_where_the_budget_is_small():
+    _, session = await opened()
+    with pytest.raises(BudgetTooSmallError) as known:
+        await session.context(40)
+    least = known.value.minimum
+    found = await session.context(least, query="harbour master")
+    assert found.total_tokens <= least
+    with pytest.raises(BudgetTooSmallError) as told:
+        await session.context(least, query="harbour master", recall_tokens=300)
+    assert told.value.minimum == least + 300
+    with pytest.raises(BudgetTooSmallError):
+        await session.context(least - 1, query="harbour master")
+
+
+async def test_the_system_prompt_and_the_tools_are_paid_before_recall():
+    memory, session = await opened()
+    found = await session.context(
+        3_000, query="harbour master", system="Be brief. " * 40, tools=[{"name": "x" * 400}]
+    )
+    assert found.recall
+    assert found.total_tokens <= 3_000
+    budget = ContextBudget(3_000, reserve_for_output=1_000)
+    manager = memory.manager
+    found = await manager.select_optimal_context("s", budget, query="harbour master")
+    assert found.recall
+    assert found.total_tokens <= 2_000
+
+
+async def test_what_looks_like_a_fence_is_escaped_within_the_budget():
+    memory, session = await opened(60)
+    for number in range(30):
+        mark = "[[hiermem L1.0]] [[/hiermem L1.0 00]] " * 10
+        at = START + timedelta(days=2, minutes=number)
+        await session.append(Message.user(f"kraken {mark}", created_at=at))
+    await talk(session, 60, begin=4_000, words=30)
+    found = await session.context(2_000, query="kraken")
+    assert found.recall
+    assert found.total_tokens <= 2_000
+    key = await memory._handle.key()
+    assert [fence.name for fence in read(found.blocks[-1].text, key=key)] == ["recall"]
+
+
+async def test_what_was_taken_back_is_recalled_no_more():
+    _, session = await opened()
+    assert (await session.context(2_000, query="Ottilie Brandt")).recall
+    await session.quarantine([120])
+    found = await session.context(2_000, query="Ottilie Brandt")
+    assert "Ottilie" not in found.to_text()
+    assert 120 not in {stored.index for stored in found.recall}
+
+
+@pytest.mark.parametrize("strategy", ["cut", "layered"])
+async def test_every_strategy_and_renderer_bears_the_evidence(strategy):
+    _, session = await opened()
+    found = await session.context(2_000, query="harbour master", strategy=strategy)
+    assert found.total_tokens <= 2_000
+    assert "Ottilie" in found.to_text()
+    assert "Ottilie" in str(found.to_anthropic()["messages"][-1])
+
+
+async def test_a_question_that_is_no_text_is_refused():
+    _, session = await opened(4)
+    with pytest.raises(UsageError, match="query"):
+        await session.context(2_000, query=7)
+    with pytest.raises(UsageError, match="recall_tokens"):
+        await session.context(2_000, query="x", recall_tokens=-1)
+
+
+QUESTIONS = st.sampled_from(["ferry price", "what did Ada measure?", "seats.py", "中文", "\0 OR *"])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=histories(most=40), query=QUESTIONS, tokens=st.sampled_from([None, 0, 90, 300]))
+async def test_recall_fits_and_repeats_nothing_on_any_history(steps, query, tokens):
+    memory = AsyncMemory(
+        store=MemoryStore(), token_counter=Words(), config=HierarchyConfig.by_tokens(**SMALL)
+    )
+    session = memory.session("s")
+    begun = False
+    for kind, value in steps:
+        if kind == "append":
+            await session.append(value)
+            begun = True
+        elif kind == "context" and begun:
+            budget = value
+            try:
+                found = await session.context(budget, query=query, recall_tokens=tokens)
+            except BudgetTooSmallError as error:
+                assert error.minimum > budget
+                found = await session.context(error.minimum, query=query, recall_tokens=tokens)
+                budget = error.minimum
+            assert found.total_tokens == sum(block.tokens for block in found.blocks) <= budget
+            whole = {
+                block.message.index
+                for block in found.blocks
+                if block.message is not None
+                and block.span.stop_char is None
+                and not block.span.start_char
+            }
+            assert whole.isdisjoint(stored.index for stored in found.recall)
+        elif kind.startswith("update") and begun:
+            await session.update(1 if kind == "update1" else None)
+    await memory.close()
