@@ -509,7 +509,7 @@ class Summary:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Give what it is tagged with: words that its window kept coming back to, "code", "tool"."""
+        """Give its tags: words that its window kept coming back to, and "code" or "tool"."""
         return self.revision.tags if self.revision else ()
 
     @property
