@@ -393,7 +393,8 @@ async def test_an_edit_reads_no_more_rows_in_a_hundred_thousand_messages_than_it
     assert more_levels > levels, "more levels, or the test shows nothing"
     # One row more for each level that there is more; nothing else.
     assert more_rows - rows <= more_levels - levels
-    assert more_rows < 30
+    # Each window that an overlap could reach, and what it says, is looked at: 200 messages hold 16.
+    assert more_rows < 60
     assert sorted(set(more_asked)) == sorted(more_asked)
     assert sorted(set(asked)) == sorted(asked)
     assert 1 in more_asked

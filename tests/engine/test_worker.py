@@ -132,6 +132,51 @@ async def test_provisional_texts_grow_in_the_background():
     assert all(node.revision for node in loose)
 
 
+async def test_what_another_model_made_is_followed_in_the_background():
+    """Broken, a worker that is to follow another model leaves what is made as it is for ever."""
+    office = Office(follow_strategy=True)
+    for name, count in (("a", 150), ("b", 50), ("c", 5)):
+        await office.say(name, count)
+    async with office.worker(ScriptedLLM(name="old")) as worker:
+        assert await worker.drain(20)
+    looks = Counter()
+
+    class Watched:
+        def __getattr__(self, name):
+            looks[name] += 1
+            return getattr(office.tenant, name)
+
+    office.handle.store = Watched()
+    async with office.worker(ScriptedLLM(name="new")) as worker:
+        assert await worker.drain(20)
+        assert worker.status.made == 19 + 6
+        for name in "ab":
+            made = [(node.id, node.revision) for node in await office.nodes(name)]
+            models = {each.model for each in await office.tenant.revisions(name, made)}
+            assert models == {"new"}
+        runs = len(await office.tenant.runs())
+        seen = looks["outdated"]
+        assert seen > 0
+        assert await worker.drain(20)
+        await office.say("a", 20, start=150)
+        assert await worker.drain(20)
+        assert worker.status.made == 19 + 6 + 2
+        # What it made itself it need not look through; an update looks at what it is about to do.
+        turns = len(await office.tenant.runs()) - runs
+        assert turns == 1
+        assert looks["outdated"] - seen <= 3 * turns
+
+
+async def test_a_worker_that_is_not_to_follow_looks_for_nothing_made_otherwise():
+    office = Office()
+    await office.say("a", 50)
+    async with office.worker(ScriptedLLM(name="old")) as worker:
+        assert await worker.drain(20)
+    async with office.worker(ScriptedLLM(name="new")) as worker:
+        assert await worker.drain(20)
+        assert worker.status.made == 0
+
+
 # -- order
 
 

@@ -49,7 +49,7 @@ __all__ = ["DERIVED", "Forks", "erase", "erase_session", "tombstone"]
 #: The kind of record that says which messages it was made from: a chunk's answer.
 CHUNK: Final = "chunk"
 #: The kinds of record that are made from messages. The others are made of all of a session.
-DERIVED: Final = (CHUNK, "entity", "feedback", "join", "trivector")
+DERIVED: Final = (CHUNK, "entity", "feedback", "join", "part", "trivector")
 #: The hash of every message that was erased.
 ERASED: Final = "erased"
 #: Whether the sessions that share a message are reached too, or keep it and are named.

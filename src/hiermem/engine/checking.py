@@ -54,7 +54,7 @@ _MOST: Final = 1_000
 #: How often a session is read again because it was written to meanwhile.
 _AGAIN: Final = 3
 #: The kinds of records whose scope is a session.
-_SCOPED: Final = ("chunk", "join", "trivector", "entity", "feedback")
+_SCOPED: Final = ("chunk", "join", "part", "trivector", "entity", "feedback")
 _MANY: Final = 2**31 - 1
 
 

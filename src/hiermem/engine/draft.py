@@ -22,14 +22,24 @@ from hiermem.core.assess import (
 )
 from hiermem.core.inputs import Inputs
 from hiermem.core.plan import Failure, Lengths, LevelPlan
+from hiermem.core.portions import key_of
 from hiermem.core.prompt import Length, render, stricter
 from hiermem.engine.ask import Making, ask, end_with
+from hiermem.engine.portions import keep_part, kept_part
 from hiermem.engine.workshop import Workshop, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.types import Node, Revision
 
-__all__ = ["Task", "UnfitError", "assess_answer", "compose", "prompt_tokens", "request_for"]
+__all__ = [
+    "Task",
+    "UnfitError",
+    "assess_answer",
+    "compose",
+    "part_keys",
+    "prompt_tokens",
+    "request_for",
+]
 
 #: Words of a template that are not in its text yet: title, people, times, marks.
 _PROMPT_FRAME: Final = 120
@@ -115,9 +125,30 @@ async def _in_parts(task: Task, inputs: Inputs, length: Lengths) -> Draft:
         return await _draft(task, inputs.sources, length, tokens=inputs.tokens, summaries=summaries)
     sizes = [sum(count(source.text) for source in part) for part in parts]
     drafts: list[Draft] = []
-    for part, size, share in zip(parts, sizes, plan.shares(length, sizes), strict=True):
-        drafts.append(await _draft(task, part, share, tokens=size, summaries=summaries))
+    shares = plan.shares(length, sizes)
+    keys = part_keys(task.node, inputs, parts, shares, strategy=task.plan.strategy)
+    for key, part, size, share in zip(keys, parts, sizes, shares, strict=True):
+        draft = await kept_part(shop, task.node.id, key)
+        if draft is None:
+            draft = await _draft(task, part, share, tokens=size, summaries=summaries)
+            await keep_part(shop, task.node.id, key, draft)
+        drafts.append(draft)
     return join(drafts, count=count)
+
+
+def part_keys(
+    node: Node,
+    inputs: Inputs,
+    parts: Sequence[Sequence[SourceText]],
+    shares: Sequence[Lengths],
+    *,
+    strategy: str,
+) -> list[str]:
+    """Name the answers to the parts of what ``node`` is made from."""
+    return [
+        key_of(node.id, part, share, level=node.level, strategy=strategy, overlap=inputs.overlap)
+        for part, share in zip(parts, shares, strict=True)
+    ]
 
 
 async def assess_answer(

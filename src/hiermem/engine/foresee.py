@@ -14,9 +14,10 @@ from hiermem.core import plan, status
 from hiermem.core.agenda import PAGE
 from hiermem.core.hashes import input_hash
 from hiermem.core.inputs import Inputs, from_children
-from hiermem.engine.draft import prompt_tokens
+from hiermem.engine.draft import part_keys, prompt_tokens
 from hiermem.engine.following import outdated
 from hiermem.engine.generate import verbatim_revision
+from hiermem.engine.portions import count_kept
 from hiermem.engine.workshop import Workshop, read_inputs, read_serving
 from hiermem.types import Node, Revision
 
@@ -113,10 +114,14 @@ class _Sight:
             return
         room = self._room(node, length.limit)
         count = shop.counter.count
-        parts = len(
-            plan.in_parts(inputs, level=node.level, config=shop.config, room=room, count=count)
-        )
-        self._says[node.id] = self._ask(node, wanted, parts=parts)
+        parts = plan.in_parts(inputs, level=node.level, config=shop.config, room=room, count=count)
+        calls = len(parts)
+        if calls > 1:
+            sizes = [sum(count(source.text) for source in part) for part in parts]
+            shares = plan.shares(length, sizes)
+            keys = part_keys(node, inputs, parts, shares, strategy=level_plan.strategy)
+            calls -= await count_kept(shop, keys)
+        self._says[node.id] = self._ask(node, wanted, parts=calls)
 
     async def _look_above(self, node: Node) -> None:
         """Foresee a node that waits for children which are only foreseen themselves."""
@@ -178,7 +183,7 @@ class _Sight:
         if len(tokens) == len(known) and await self._reuses(node, wanted, length):
             return
         room = self._room(node, length.limit)
-        parts = 1 if room is None else math.ceil(node.input_tokens / room)
+        parts = 1 if room is None else max(1, math.ceil(node.input_tokens / room))
         self._says[node.id] = self._ask(node, wanted, parts=parts)
 
     def _length(self, node: Node, tokens: int) -> plan.Lengths:
@@ -207,7 +212,7 @@ class _Sight:
             self.tally.reused(node)
         else:
             self.asked.add(wanted)
-            self.tally.called(node, parts=max(1, parts))
+            self.tally.called(node, parts=parts)
         return f"answer to {wanted}"
 
     def _room(self, node: Node, answer: int) -> int | None:

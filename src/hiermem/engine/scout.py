@@ -14,12 +14,15 @@ from typing import Final
 from hiermem.core.agenda import PAGE
 from hiermem.core.status import standing
 from hiermem.core.stored import config_from
+from hiermem.engine.crew import Crew
+from hiermem.engine.following import outdated
 from hiermem.engine.sharing import Rests
-from hiermem.errors import HiermemError
+from hiermem.engine.workshop import Workshop
+from hiermem.errors import HiermemError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore
 from hiermem.types import Node, SessionRecord
 
-__all__ = ["Finding", "backlog", "grows", "probe"]
+__all__ = ["Finding", "backlog", "follows", "grows", "probe"]
 
 #: Sessions listed at once.
 _LISTED: Final = 500
@@ -87,3 +90,36 @@ def grows(record: SessionRecord) -> bool:
     except HiermemError:
         return False
     return config.enabled and config.open_groups == "grow" and bool(record.state)
+
+
+async def follows(crew: Crew, record: SessionRecord) -> bool:
+    """Say whether texts of a session are to be made anew, to follow the present way of making.
+
+    It may cost what the session holds.
+    """
+    handle = crew.handle
+    if not handle.update_policy.follow_strategy or record.counter != handle.counter.name:
+        return False
+    try:
+        shop = Workshop(
+            handle.store,
+            record,
+            handle.config_for(record),
+            handle.update_policy,
+            crew.llm,
+            crew.fallback,
+            handle.counter,
+            crew.prompts,
+            now=handle.clock,
+            sleep=crew.sleep,
+            run_id="",
+            purse=crew.purse,
+        )
+        for level, stop in (await handle.store.levels(record.id)).items():
+            async for page in outdated(shop, level, stop):
+                if page:
+                    return True
+    except HiermemError as error:
+        if isinstance(error, StoreError) and not isinstance(error, StoreCorruptError):
+            raise
+    return False

@@ -17,6 +17,7 @@ from hiermem.core.status import standing
 from hiermem.engine.generate import make
 from hiermem.engine.growing import grown, keep_growing
 from hiermem.engine.ledger import Outcome
+from hiermem.engine.portions import drop_parts
 from hiermem.engine.runs import Run
 from hiermem.engine.workshop import Workshop
 from hiermem.errors import StoreError
@@ -218,6 +219,8 @@ class Work:
         for outcome, held in zip(outcomes, holds, strict=True):
             if outcome.revision is not None:
                 self._shop.drop_text(outcome.revision.input_hash)
+                if held and outcome.kind in ("made", "reused"):
+                    await drop_parts(self._shop, outcome.node.id)
             await self._note(outcome, held=held)
         for node in soiled:
             if self._agenda.soil(node) and node.level in self._totals:
@@ -356,7 +359,10 @@ class Work:
         self._tasks.clear()
         try:
             if self._finished:
-                await self._shop.ledger.commit(self._finished)
+                holds, _ = await self._shop.ledger.commit(self._finished)
+                for outcome, held in zip(self._finished, holds, strict=True):
+                    if held and outcome.kind == "made":
+                        await drop_parts(self._shop, outcome.node.id)
             await self._shop.ledger.release()
             await run.break_off(self._report(), error)
         except StoreError:

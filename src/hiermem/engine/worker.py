@@ -28,19 +28,20 @@ from hiermem.core.schedule import LONGEST, Parking, SessionQueue, back_off
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.crew import Crew, Stint
 from hiermem.engine.handle import Handle
-from hiermem.engine.scout import backlog, grows, probe
+from hiermem.engine.scout import backlog, follows, grows, probe
 from hiermem.engine.sharing import Rests
 from hiermem.engine.spending import Purse
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM
+from hiermem.types import SessionRecord
 
 __all__ = ["AsyncWorker"]
 
 _log = logging.getLogger("hiermem.worker")
 #: Of the time, at most this part is spent looking for work.
 _LOOKING: Final = 0.1
-#: Seconds between two looks for sessions whose open windows or groups have grown, and the most of
-#: the time that these take: they read every session's record.
+#: Seconds between two looks for sessions in which something is to be made that no backlog shows,
+#: and the most of the time that these take: they read every session's record.
 _SWEEP: Final = 60.0
 _SWEEPING: Final = 0.01
 #: Provisional texts are made after all others.
@@ -104,6 +105,9 @@ class AsyncWorker:
         self._stints: dict[str, Stint] = {}
         self._parking = Parking()
         self._grown: dict[str, int] = {}
+        #: The (tree, configuration's hash) under which a session's texts were found to be made in
+        #: the present way; what is made later under them is.
+        self._followed: dict[str, tuple[int, int]] = {}
         self._wake = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._next_look = self._next_sweep = 0.0
@@ -304,13 +308,24 @@ class AsyncWorker:
         self._looked, self._left = number, len(seen)
 
     async def _sweep(self) -> None:
-        """Put in the queue the sessions whose provisional texts may be out of date."""
+        """Put in the queue the sessions in which something is to be made that no backlog shows.
+
+        That is a provisional text out of date, and, where the policy is to follow the present way
+        of making, one that was made in another. For that a session's tree is looked through once,
+        and again only after a re-pack, or under another configuration.
+        """
         for record in await self._store.sessions():
             known = record.id in self._stints or record.id in self._queue
-            if known or record.id in self._parking or self._grown.get(record.id) == record.version:
+            if known or record.id in self._parking:
                 continue
-            if grows(record):
+            if grows(record) and self._grown.get(record.id) != record.version:
                 self._queue.put(record.id, _GROWTH)
+            elif self._followed.get(record.id) != _shape(record):
+                if await follows(self._crew, record):
+                    self._queue.put(record.id, _GROWTH)
+                    self._fill()
+                else:
+                    self._followed[record.id] = _shape(record)
 
     async def _is_due(self, session_id: str) -> bool:
         """Say whether a session is to be looked at: not where it is parked, unless it changed."""
@@ -379,6 +394,8 @@ class AsyncWorker:
         self._total = add_report(self._total, report)
         if stint.record is not None:
             self._grown[session_id] = stint.record.version
+            # An update marks what is to follow before it makes anything.
+            self._followed[session_id] = _shape(stint.record)
         if stopped in ("turn", "pause", "stop"):
             if stopped == "turn":
                 self._queue.put(session_id, stint.seat.level)
@@ -400,6 +417,7 @@ class AsyncWorker:
         self._queue.drop(session_id)
         self._parking.drop(session_id)
         self._grown.pop(session_id, None)
+        self._followed.pop(session_id, None)
         self._rests.forget(session_id)
 
     def _note_error(self, error: Exception) -> None:
@@ -414,3 +432,8 @@ class AsyncWorker:
         tasks = [stint.task for stint in self._stints.values() if stint.task is not None]
         if tasks:
             await asyncio.wait(tasks)
+
+
+def _shape(record: SessionRecord) -> tuple[int, int]:
+    """Name the tree of a session and the configuration that its texts are made under."""
+    return record.tree, hash(record.config)

@@ -47,6 +47,7 @@ class Workshop:
     ``slots`` are the calls that may be in flight at once. ``making`` holds, by input hash, the
     texts that this run makes right now, which others may wait for; ``waiting`` the tasks that only
     wait (for an answer, their turn, the next try), which may be cut off without losing work.
+    ``parted`` are the nodes of which parts are kept for the next run, until they have a text.
     ``building`` is the re-pack that the run is about, None where it is about the tree that serves.
     """
 
@@ -65,6 +66,7 @@ class Workshop:
     pace: Pace = field(init=False)
     ledger: Ledger = field(init=False)
     making: dict[str, Awaited] = field(default_factory=dict[str, "Awaited"])
+    parted: set[str] = field(default_factory=set[str])
     slots: Seat = field(init=False)
     shared: Shared = field(default_factory=Shared)
     building: Build | None = None
