@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 
 import pytest
 from arborist import check_tree, tree_of
 from desk import COUNTER, START, Desk, messages, text
 
-from hiermem.effects import Scrubbed
+from hiermem.config import HierarchyConfig
+from hiermem.effects import Batch, Changes, NeedSession, NodeWrite, Scrubbed
 from hiermem.engine import append as ingest
 from hiermem.engine import change
 from hiermem.engine.forking import fork, replayed
@@ -305,3 +307,27 @@ async def test_what_cannot_be_erased_is_refused_and_nothing_is_written():
         await change.erase_session(desk.handle, "t")
     assert await desk.tenant.session("s") == before
     assert (await change.erase(desk.handle, "s", [])).removed == {}
+
+
+@pytest.mark.parametrize("take", [change.erase, change.quarantine])
+async def test_whatever_stands_for_something_open_goes(take):
+    """Broken, a provisional text that nothing open names any more outlives what it says."""
+    desk = await made(Desk(config=HierarchyConfig.by_tokens(open_groups="grow")), 40)
+    record = await desk.tenant.session("s")
+    loose = (await desk.tenant.provisional("s"))[0]
+    stray = replace(loose, id="open/L1/gone", thread="gone", status="pending", revision=0)
+
+    def put():
+        now = yield "s", NeedSession()
+        after = replace(now, version=now.version + 1)
+        return Batch(None, (("s", Changes(None, after, nodes=(stray,))),))
+
+    await desk.tenant.transact(put)
+    (said,) = await desk.tenant.revisions("s", [(loose.id, loose.revision)])
+    served = replace(stray, status="active", revision=1, version=stray.version + 1)
+    write = NodeWrite(served, stray.version, replace(said, node_id=stray.id, number=1))
+    assert await desk.tenant.write_nodes("s", [write]) == [True]
+    await take(desk.handle, "s", [3])
+    assert await desk.tenant.provisional("s") == []
+    assert not await desk.tenant.revisions("s", [(stray.id, 1)])
+    assert (await desk.tenant.session("s")).epoch == record.epoch + 1

@@ -58,6 +58,7 @@ def to_json(draft: Draft) -> str | None:
 def from_json(body: str) -> Draft:
     """Read a draft."""
     told: dict[str, Any] = json.loads(body)
-    lists = {name: tuple(told[name]) for name in _LISTS}
-    problems = tuple(Problem(**each) for each in told["problems"])
-    return Draft(**(told | lists | {"units": (), "problems": problems}))
+    told |= {name: tuple(told[name]) for name in _LISTS}
+    told["problems"] = tuple(Problem(**each) for each in told["problems"])
+    told["units"] = ()
+    return Draft(**told)
