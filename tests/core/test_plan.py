@@ -180,7 +180,7 @@ def test_a_plan_adds_up_and_its_worst_case_holds_every_escalation_and_retry():
     policy = UpdatePolicy(retries=4, concurrency=2, batch_delay=1.0)
     tally = plan.Tally(policy=policy, remote=True, steady=False)
     tally.called(node(), parts=1)
-    tally.called(node(level=3), parts=2)
+    tally.called(node(level=3), parts=2, windows=2)
     tally.reused(node())
     tally.kept(node(level=2))
     made = tally.plan()
@@ -188,6 +188,12 @@ def test_a_plan_adds_up_and_its_worst_case_holds_every_escalation_and_retry():
     assert made.calls_max == 1 * 2 * 5 + 2 * 4 * 5
     assert (made.by_level, made.reused, made.reused_by_level) == ({1: 2, 2: 1, 3: 1}, 1, {1: 1})
     assert made.seconds == 2 * 4.0 + 1.0
+    # More parts than are likely, more of them from the windows, and an answer that is not to be had.
+    tally.called(node(level=3), parts=1, most=3, windows=4)
+    tally.shared(node(), most=2)
+    again = tally.plan()
+    assert (again.calls, again.reused) == (4, 2)
+    assert again.calls_max - made.calls_max == (3 + 4) * 2 * 5 + 2 * 2 * 5
     steady = plan.Tally(policy=policy, remote=False, steady=True)
     steady.called(node(), parts=1)
     assert steady.plan().calls_max == 1

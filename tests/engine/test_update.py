@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.assess import assess_extract
 from hiermem.core.units import unpack
 from hiermem.engine import append as appending
+from hiermem.engine import change
 from hiermem.errors import (
     NotFoundError,
     PermanentModelError,
@@ -206,6 +209,61 @@ async def test_p9_a_dry_run_says_exactly_what_the_run_calls_and_writes_nothing(
     else:
         # In how many parts summaries are read depends on how long they come out.
         assert abs(plan.calls - report.calls) <= len(await desk.nodes())
+
+
+class Wordy(ScriptedLLM):
+    """Says as much as it may, and at times nothing fit or nothing at all."""
+
+    def __init__(self, window, seed, rate):
+        super().__init__(context_window=window)
+        self.luck, self.rate = random.Random(seed), rate
+
+    async def complete(self, request):
+        response = await super().complete(request)
+        luck = self.luck.random()
+        if luck < self.rate:
+            raise TransientModelError("busy", charged=False)
+        if luck < 2 * self.rate:
+            return replace(response, text="")
+        words = " ".join(source.text for source in request.inputs).split()
+        said = response.text.split("\n")
+        room = request.max_tokens - COUNTER.count(response.text) - 1
+        return replace(response, text="\n".join([*said, " ".join(words[: max(0, room)])]))
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    count=st.integers(10, 260),
+    words=st.sampled_from([20, 60, 150]),
+    window=st.sampled_from([None, 1_200, 1_300, 1_500, 2_000, 3_000]),
+    rate=st.sampled_from([0.0, 0.1, 0.4]),
+    seed=st.integers(0, 1000),
+    made=st.booleans(),
+)
+async def test_p9_no_run_calls_more_than_the_dry_run_says_at_most(
+    count, words, window, rate, seed, made
+):
+    """Broken, somebody who agreed to at most so many calls pays for more."""
+    policy = UpdatePolicy(batch_delay=0, concurrency=4, retries=1)
+    desk = Desk(policy=policy)
+    await desk.say(messages(count, words=words))
+    if made:
+        # Some have a text, and some of those are to be made anew.
+        await desk.update(Wordy(window, seed, 0.2))
+        await change.edit(desk.handle, "s", seed % count, text(seed, words), on_edit="rebuild")
+    llm = Wordy(window, seed + 1, rate)
+    plan = await desk.update(llm, dry_run=True)
+    report = await desk.update(llm)
+    assert report.calls == llm.calls <= plan.calls_max
+
+
+async def test_p9_parts_of_long_summaries_are_within_what_a_dry_run_says_at_most():
+    """Broken, summaries that come out longer than allotted take parts that nobody foresaw."""
+    desk = await told(Desk(policy=UpdatePolicy(batch_delay=0, retries=0)), 300)
+    llm = Wordy(1_300, 0, 0.0)
+    plan = await desk.update(llm, dry_run=True)
+    report = await desk.update(llm)
+    assert plan.calls < report.calls == llm.calls <= plan.calls_max
 
 
 async def test_p9_a_dry_run_in_the_middle_says_what_is_left():

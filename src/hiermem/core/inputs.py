@@ -7,6 +7,7 @@ inputs and is no part of them. Reading the store is the engine's business.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -28,6 +29,7 @@ __all__ = [
     "heard",
     "in_turn",
     "kept_units",
+    "most_parts",
     "overlap_before",
     "overlap_shown",
     "partition",
@@ -40,6 +42,13 @@ __all__ = [
 OVERLAP_REACH: Final = 200
 #: Tokens that the frame around one text costs, in messages and in prompts alike.
 _FRAME: Final = 4
+
+#: Tokens that a text may have more when it is counted in two halves, and the most characters that
+#: a token is taken to have.
+_CUT: Final = 1
+_LONGEST_TOKEN: Final = 128
+#: Who speaks in the text of a child.
+SUMMARY: Final = "Summary"
 
 #: Counts the tokens of a text.
 Count: TypeAlias = Callable[[str], int]
@@ -125,7 +134,7 @@ def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool =
         SourceText(
             index=None,
             role="user",
-            speaker="Summary",
+            speaker=SUMMARY,
             date=day(child.first_at),
             text=revision.text,
             trust=revision.trust,
@@ -227,6 +236,27 @@ def partition(
     if part:
         parts.append(tuple(part))
     return tuple(parts)
+
+
+def most_parts(sizes: Sequence[int], room: int | None, *, count: Count) -> int:
+    """Give the most parts that ``partition`` makes of summaries of at most these tokens each.
+
+    Two parts that follow each other are more than the room together, whatever their texts. What is
+    over the room alone is halved: each time, what is halved is over it, and no text is halved more
+    often than its length in characters can be.
+    """
+    if room is None:
+        return 1
+    room, frame = max(room, 1), _FRAME + count(SUMMARY) + _CUT
+    pieces = total = 0
+    for size in sizes:
+        cut = 1
+        if size + frame > room:
+            times = (size * _LONGEST_TOKEN).bit_length()
+            cut += times * math.ceil(size / max(1, room - frame))
+        pieces += cut
+        total += size + cut * frame
+    return max(1, min(pieces, 2 * (total // room) + 1))
 
 
 def word_for_word(inputs: Inputs, *, count: Count) -> Verbatim:

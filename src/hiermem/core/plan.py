@@ -67,12 +67,13 @@ _LOCAL_TOKENS: Final = 250_000
 class UpdatePlan:
     """What an update would do; nothing was written and no model was called.
 
-    ``calls`` is what it takes if every answer is fit, ``calls_max`` the most that escalations and
-    retries can make of it. ``by_level`` counts the nodes that get a text, ``reused`` those of them
-    that need no call because the same inputs were summarised before. Above level 1, the number of
-    parts that a small model's window makes of a node's inputs is an estimate. ``tokens_in`` and
-    ``tokens_out`` are estimates for ``calls``; ``seconds`` assumes ordinary answering times and
-    keeps to the limits a minute.
+    ``calls`` is what it takes if every answer is fit, and exact, but for a model whose window is so
+    small that summaries are read in parts: in how many depends on how long they come out, and above
+    level 1 ``calls`` goes by what they are allotted. ``calls_max`` is never passed: it holds every
+    stricter prompt, retry and part that there can be, while the session stays as it is.
+    ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no call
+    because the same inputs were summarised before. ``tokens_in`` and ``tokens_out`` are estimates
+    for ``calls``; ``seconds`` assumes ordinary answering times and keeps to the limits a minute.
     """
 
     calls: int = 0
@@ -328,16 +329,19 @@ def after_failure(node: Node, kind: Failure, policy: UpdatePolicy) -> tuple[int,
     return min(spent, policy.max_attempts), spent >= policy.max_attempts
 
 
-def worst_calls(level: int, parts: int, policy: UpdatePolicy, *, steady: bool) -> int:
+def worst_calls(
+    level: int, parts: int, policy: UpdatePolicy, *, steady: bool, windows: int = 1
+) -> int:
     """Give the most calls that one node can take in a run.
 
-    Both prompts, for level 3 and up once more from the windows below, each with all its retries.
-    A ``steady`` model (the extractive one) is asked once: it would only say the same again.
+    Both prompts for each of the ``parts`` of its inputs, for level 3 and up once more for those of
+    the ``windows`` below, each with all its retries. A ``steady`` model (the extractive one) is
+    asked once: it would only say the same again.
     """
     if steady:
         return parts
-    rounds = PROMPTS * (2 if level >= FROM_WINDOWS else 1)
-    return parts * rounds * (1 + policy.retries)
+    asked = parts + (windows if level >= FROM_WINDOWS else 0)
+    return asked * PROMPTS * (1 + policy.retries)
 
 
 class Tally:
@@ -358,13 +362,27 @@ class Tally:
         self.kept(node)
         self._reused[node.level] = self._reused.get(node.level, 0) + 1
 
-    def called(self, node: Node, *, parts: int) -> None:
-        """Count a node that takes ``parts`` requests."""
+    def shared(self, node: Node, *, most: int, windows: int = 1) -> None:
+        """Count a node that gets another one's answer, and asks itself where that one gets none."""
+        self.reused(node)
+        self._fail(node, most, windows)
+
+    def called(self, node: Node, *, parts: int, most: int | None = None, windows: int = 1) -> None:
+        """Count a node that takes ``parts`` requests; at ``most`` so many, where that is not known.
+
+        ``windows`` are the most requests that asking from the windows below it takes.
+        """
         self.kept(node)
         self._calls += parts
-        self._worst += worst_calls(node.level, parts, self._policy, steady=self._steady)
+        self._fail(node, parts if most is None else max(parts, most), windows)
         self._in += node.input_tokens + (0 if self._steady else parts * _FRAME)
         self._out += node.allotted_tokens
+
+    def _fail(self, node: Node, parts: int, windows: int) -> None:
+        """Count what a node takes where every answer but the last is unfit."""
+        self._worst += worst_calls(
+            node.level, parts, self._policy, steady=self._steady, windows=windows
+        )
 
     def plan(self) -> UpdatePlan:
         """Give the sums."""

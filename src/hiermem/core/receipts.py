@@ -45,9 +45,12 @@ class Receipt:
     gives by session the ids of the summaries over the messages, which the next update makes from
     what is left.
 
-    ``unproven`` lists what could not be shown to be clean. ``scrubbed`` says whether the store's
-    bytes are clean too, ``scrub_reason`` why not yet; ``memory.scrub()`` tries again. ``run_id`` is
-    the run's, "" where nothing had to be done.
+    ``unproven`` names what the library wrote from it outside the store, such as a file's prose, and
+    could not show to be clean; of what the store holds nothing is left. Other messages are not
+    looked through: one that repeats what was said, or quotes memory that showed it, is a message of
+    its own, to be erased like one. ``scrubbed`` says whether the store's bytes are clean too,
+    ``scrub_reason`` why not yet; ``memory.scrub()`` tries again. ``run_id`` is the run's, "" where
+    nothing had to be done.
     """
 
     kind: ReceiptKind

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from hiermem.core import plan, status
 from hiermem.core.agenda import PAGE
 from hiermem.core.hashes import input_hash
-from hiermem.core.inputs import Inputs, from_children
+from hiermem.core.inputs import Inputs, from_children, most_parts
 from hiermem.engine.draft import part_keys, prompt_tokens
 from hiermem.engine.following import outdated
 from hiermem.engine.generate import verbatim_revision
@@ -22,6 +23,9 @@ from hiermem.engine.workshop import Workshop, read_inputs, read_serving
 from hiermem.types import Node, Revision
 
 __all__ = ["foresee"]
+
+#: More tokens than anything has.
+_MANY: Final = 10**9
 
 
 async def foresee(
@@ -62,6 +66,7 @@ class _Sight:
         self._says: dict[str, str] = {}
         self._small: dict[str, Revision] = {}
         self._tokens: dict[str, int] = {}
+        self._most: dict[str, int] = {}
         self.asked: set[str] = set()
         self._soiled: dict[int, dict[str, Node]] = {}
         self.tally = plan.Tally(policy=shop.policy, remote=shop.llm.remote, steady=shop.steady)
@@ -80,6 +85,7 @@ class _Sight:
         """Foresee one node."""
         if status.standing(node, now=self._shop.now()) == "leased":
             self._says[node.id] = f"leased {node.id}"
+            self._most[node.id] = self._longest(node)
             return
         if any(child in self._says for child in node.children):
             await self._look_above(node)
@@ -94,7 +100,7 @@ class _Sight:
             and not node.forced
             and self._shop.is_clean(node, inputs, serving)
         ):
-            self._says[node.id] = serving.output_hash
+            self._says[node.id], self._most[node.id] = serving.output_hash, serving.tokens
             return
         await self._look_at(node, inputs)
         if serving and serving.output_hash != self._says[node.id]:
@@ -121,7 +127,9 @@ class _Sight:
             shares = plan.shares(length, sizes)
             keys = part_keys(node, inputs, parts, shares, strategy=level_plan.strategy)
             calls -= await count_kept(shop, keys)
-        self._says[node.id] = self._ask(node, wanted, parts=calls)
+        self._most[node.id] = length.limit
+        windows = await self._from_windows(node, room)
+        self._says[node.id] = self._ask(node, wanted, parts=calls, windows=windows)
 
     async def _look_above(self, node: Node) -> None:
         """Foresee a node that waits for children which are only foreseen themselves."""
@@ -147,10 +155,12 @@ class _Sight:
                 self._keep(node, kept)
             else:
                 self._says[node.id] = f"kept {input_hash(level=0, strategy='', outputs=outputs)}"
+                self._most[node.id] = sum(self._longest_of(child, texts) for child in node.children)
         else:
             sizes = {id_: revision.tokens for id_, revision in texts.items()} | self._tokens
             known = [sizes.get(child) for child in node.children]
-            await self._ask_above(node, level_plan, outputs, known)
+            most = [self._longest_of(child, texts) for child in node.children]
+            await self._ask_above(node, level_plan, outputs, known, most)
         if node.revision:
             await self._soil(node)
 
@@ -163,6 +173,7 @@ class _Sight:
         if serving is None or not self._shop.is_clean(node, inputs, serving):
             return False
         self._says[node.id], self._tokens[node.id] = serving.output_hash, serving.tokens
+        self._most[node.id] = serving.tokens
         return True
 
     async def _ask_above(
@@ -171,11 +182,12 @@ class _Sight:
         level_plan: plan.LevelPlan,
         outputs: Sequence[str],
         known: Sequence[int | None],
+        most: Sequence[int],
     ) -> None:
         """Foresee a call, or the reuse of a text that was made from what the children will say.
 
         ``known`` are the tokens of the children's texts, None where one is still to be asked for;
-        nothing was made from a text that nobody has seen.
+        nothing was made from a text that nobody has seen. ``most`` are the most they can have.
         """
         wanted = input_hash(level=node.level, strategy=level_plan.strategy, outputs=outputs)
         tokens = [each for each in known if each is not None]
@@ -184,7 +196,35 @@ class _Sight:
             return
         room = self._room(node, length.limit)
         parts = 1 if room is None else max(1, math.ceil(node.input_tokens / room))
-        self._says[node.id] = self._ask(node, wanted, parts=parts)
+        longest = self._most[node.id] = self._length(node, sum(most)).limit
+        least = self._room(node, max(longest, length.limit))
+        worst = most_parts(most, least, count=self._shop.counter.count)
+        windows = await self._from_windows(node, least)
+        self._says[node.id] = self._ask(node, wanted, parts=parts, most=worst, windows=windows)
+
+    async def _from_windows(self, node: Node, room: int | None) -> int:
+        """Give the most requests that asking from the windows below ``node`` takes."""
+        if node.level < plan.FROM_WINDOWS or room is None or self._shop.steady:
+            return 1
+        store, session_id = self._shop.store, self._shop.session_id
+        below = await store.level(session_id, 1, *node.windows)
+        made = [each for each in below if each.id not in self._most and each.revision]
+        found = await store.revisions(session_id, [(each.id, each.revision) for each in made])
+        texts = {revision.node_id: revision for revision in found}
+        sizes = [self._longest_of(each.id, texts, each) for each in below]
+        return most_parts(sizes, room, count=self._shop.counter.count)
+
+    def _longest_of(self, id_: str, texts: Mapping[str, Revision], node: Node | None = None) -> int:
+        """Give the most tokens that a node's text can have: foreseen, or as it is."""
+        if id_ in self._most:
+            return self._most[id_]
+        if id_ in texts:
+            return texts[id_].tokens
+        return self._longest(node) if node else 0
+
+    def _longest(self, node: Node) -> int:
+        """Give the most tokens that a text of a node can have, whatever it is made from."""
+        return self._length(node, _MANY).limit
 
     def _length(self, node: Node, tokens: int) -> plan.Lengths:
         shop = self._shop
@@ -202,17 +242,20 @@ class _Sight:
     def _keep(self, node: Node, said: Revision) -> None:
         """Remember what a node will say, and its text where a parent may keep it word for word."""
         self._says[node.id], self._tokens[node.id] = said.output_hash, said.tokens
+        self._most[node.id] = said.tokens
         if node.allotted_tokens <= self._shop.config.verbatim_tokens:
             self._small[node.id] = said
 
-    def _ask(self, node: Node, wanted: str, *, parts: int) -> str:
+    def _ask(
+        self, node: Node, wanted: str, *, parts: int, most: int | None = None, windows: int
+    ) -> str:
         """Count a call, or the reuse of one that is made for an equal node, of any session."""
         counted = wanted in self.asked or wanted in self._shop.shared.foreseen
         if counted and not node.forced:
-            self.tally.reused(node)
+            self.tally.shared(node, most=max(parts, most or 0), windows=windows)
         else:
             self.asked.add(wanted)
-            self.tally.called(node, parts=parts)
+            self.tally.called(node, parts=parts, most=most, windows=windows)
         return f"answer to {wanted}"
 
     def _room(self, node: Node, answer: int) -> int | None:
