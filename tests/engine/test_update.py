@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -319,16 +318,13 @@ async def test_lower_levels_and_older_nodes_come_first():
     assert firsts == sorted(firsts)
 
 
-async def test_calls_run_side_by_side_in_about_the_time_of_the_critical_path():
+async def test_calls_run_side_by_side_as_many_as_are_allowed():
+    """What that comes to in time is ``benchmarks/update.py``'s to say."""
     desk = await told(Desk(), 400)
     llm = ScriptedLLM(latency=0.2, script=_plain)
-    begun = time.perf_counter()
     report = await desk.update(llm, policy=UpdatePolicy(concurrency=8, batch_delay=0))
-    took = time.perf_counter() - begun
     assert llm.peak == 8
     assert report.calls == llm.calls == 50
-    # 40 windows in 5 waves, 8 groups in 1, then 2.
-    assert took <= 1.25 * 7 * 0.2, "hands were idle while there was work"
 
 
 def _plain(request):
