@@ -188,7 +188,7 @@ def test_a_plan_adds_up_and_its_worst_case_holds_every_escalation_and_retry():
     assert made.calls_max == 1 * 2 * 5 + 2 * 4 * 5
     assert (made.by_level, made.reused, made.reused_by_level) == ({1: 2, 2: 1, 3: 1}, 1, {1: 1})
     assert made.seconds == 2 * 4.0 + 1.0
-    # More parts than are likely, more of them from the windows, and an answer that is not to be had.
+    # More parts than are likely, more from the windows, and an answer that is not to be had.
     tally.called(node(level=3), parts=1, most=3, windows=4)
     tally.shared(node(), most=2)
     again = tally.plan()
