@@ -213,7 +213,7 @@ def test_messages_are_erased_in_forks_too_and_out_of_the_file(db):
     told = run("erase", "60", "3-5", "--db", db, "-s", "talk", "--yes").stdout
     assert "erased: 4 messages" in told
     assert "reached the forks: branch" in told
-    assert "the file holds none of it any more" in told
+    assert "no trace of them is left in the file" in told
     assert SECRET.encode() not in _bytes(db)
     with Memory.open(db) as memory:
         for name in ("talk", "branch"):
