@@ -242,7 +242,8 @@ def print_receipt(receipt: Receipt) -> None:
     if remake:
         lines.append(f"{plural(remake, 'summary', 'summaries')} to be made again: hiermem update")
     if receipt.scrubbed:
-        lines.append("no trace of them is left in the file; later messages that quote them were not looked for")
+        lines.append("no trace of them is left in the file")
+        lines.append("later messages that quote them were not looked for")
     elif receipt.scrub_reason:
         lines.append(f"the file may still hold bytes of it: {clean(receipt.scrub_reason)}")
         if receipt.kind != "quarantine":
