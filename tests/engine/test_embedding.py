@@ -430,7 +430,9 @@ async def test_a_damaged_vector_block_is_made_again():
     await session.embed()
     tenant = memory._handle.store
     (block,) = await tenant.blocks("s", "vectors/64/meanings")
-    await tenant.put_blocks("s", [Block(block.kind, 0, 30, block.data[:-2] + b"xx")], epoch=0)
+    epoch = (await tenant.session("s")).epoch
+    spoilt = Block(block.kind, 0, 30, block.data[:-2] + b"xx")
+    assert await tenant.put_blocks("s", [spoilt], epoch=epoch)
     again = memory_over(store, Meanings()).session("s")
     assert await again.search("conveyance") == []
     await again.embed()
