@@ -36,11 +36,12 @@ from typing import Any
 import numpy as np
 from rivals import RIVALS, Search
 
-from hiermem.core import measure, packing, ranking, vectors
-from hiermem.core.inverted import Index
-from hiermem.core.postings import Array, collect, spoken
-from hiermem.core.query import read_query
-from hiermem.core.ranking import WEIGHTS, Weights
+from hiermem.core.search import packing, ranking, vectors
+from hiermem.core.search.inverted import Index
+from hiermem.core.search.postings import Array, collect, spoken
+from hiermem.core.search.query import read_query
+from hiermem.core.search.ranking import WEIGHTS, Weights
+from hiermem.core.text import measure
 from hiermem.tokens import default_counter
 from hiermem.types import Message, StoredMessage
 

@@ -21,10 +21,11 @@ from pathlib import Path
 from statistics import median
 
 from hiermem import HierarchyConfig, Message
-from hiermem.core import fence, fold, measure
-from hiermem.core.fold import Arrival, Slice
-from hiermem.core.state import SessionState
-from hiermem.core.text import clean_message
+from hiermem.core.text import fence, measure
+from hiermem.core.text.policy import clean_message
+from hiermem.core.tree import fold
+from hiermem.core.tree.fold import Arrival, Slice
+from hiermem.core.tree.state import SessionState
 from hiermem.tokens import default_counter
 
 AIM = 1.3

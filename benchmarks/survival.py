@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from hiermem.config import HierarchyConfig
-from hiermem.core import measure
-from hiermem.core.fold import Arrival, arrive, close
-from hiermem.core.lexicon import stem, words
-from hiermem.core.salience import select
-from hiermem.core.state import SessionState
-from hiermem.core.units import split
+from hiermem.core.generation.salience import select
+from hiermem.core.text import measure
+from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.units import split
+from hiermem.core.tree.fold import Arrival, arrive, close
+from hiermem.core.tree.state import SessionState
 from hiermem.tokens import default_counter
 from hiermem.types import Message, Node, Unit
 

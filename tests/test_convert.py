@@ -14,7 +14,7 @@ from hiermem.convert import (
     to_anthropic,
     to_openai,
 )
-from hiermem.core.text import clean_message
+from hiermem.core.text.policy import clean_message
 from hiermem.errors import InvalidMessageError
 from hiermem.types import FilePart, ImagePart, JsonPart, Message, TextPart, ToolCall
 

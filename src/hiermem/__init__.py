@@ -21,29 +21,34 @@ if TYPE_CHECKING:
         UpdatePolicy,
     )
     from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
-    from hiermem.core.batch import BatchProgress, BatchReport, WorkerStatus
+    from hiermem.core.change.receipts import EditReport, Receipt
     from hiermem.core.checking import CheckReport, Finding
-    from hiermem.core.diagram import to_graphml, to_mermaid
-    from hiermem.core.embedded import EmbeddingReport, IndexReport
-    from hiermem.core.extract_plan import ChunkReport, ExtractionProgress, ExtractionReport, Failure
-    from hiermem.core.graph import GraphEntity, Mention, Neighbour
-    from hiermem.core.hits import Evidence, Hit
-    from hiermem.core.journal import RunItem, RunReport
-    from hiermem.core.marking import matched
-    from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Prices, Served
-    from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
-    from hiermem.core.profile import ContextProfile
-    from hiermem.core.prompt import PromptTemplate
-    from hiermem.core.receipts import EditReport, Receipt
-    from hiermem.core.selection import (
+    from hiermem.core.context.profile import ContextProfile
+    from hiermem.core.context.selection import (
         AsyncContextSelection,
         ContextBudget,
         ContextSelection,
         ShownSummary,
     )
-    from hiermem.core.state import OpenWindow
-    from hiermem.core.trigger import CompressionTrigger
-    from hiermem.core.turns import Arrival, Slice
+    from hiermem.core.extraction.diagram import to_graphml, to_mermaid
+    from hiermem.core.extraction.graph import GraphEntity, Mention, Neighbour
+    from hiermem.core.extraction.plan import (
+        ChunkReport,
+        ExtractionProgress,
+        ExtractionReport,
+        Failure,
+    )
+    from hiermem.core.generation.batch import BatchProgress, BatchReport, WorkerStatus
+    from hiermem.core.generation.journal import RunItem, RunReport
+    from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
+    from hiermem.core.generation.prompt import PromptTemplate
+    from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Prices, Served
+    from hiermem.core.search.embedded import EmbeddingReport, IndexReport
+    from hiermem.core.search.hits import Evidence, Hit
+    from hiermem.core.search.marking import matched
+    from hiermem.core.tree.state import OpenWindow
+    from hiermem.core.tree.trigger import CompressionTrigger
+    from hiermem.core.tree.turns import Arrival, Slice
     from hiermem.effects import LogEvent, Scrubbed, Spent
     from hiermem.engine.context import ContextWindowManager
     from hiermem.engine.graph import AsyncGraph
@@ -123,40 +128,40 @@ _HOMES = {
         "UpdatePolicy",
     ),
     "hiermem.convert": ("from_anthropic", "from_openai", "to_anthropic", "to_openai"),
-    "hiermem.core.batch": ("BatchProgress", "BatchReport", "WorkerStatus"),
+    "hiermem.core.generation.batch": ("BatchProgress", "BatchReport", "WorkerStatus"),
     "hiermem.core.checking": ("CheckReport", "Finding"),
-    "hiermem.core.diagram": ("to_graphml", "to_mermaid"),
-    "hiermem.core.embedded": (
+    "hiermem.core.extraction.diagram": ("to_graphml", "to_mermaid"),
+    "hiermem.core.search.embedded": (
         "EmbeddingReport",
         "IndexReport",
     ),
-    "hiermem.core.extract_plan": (
+    "hiermem.core.extraction.plan": (
         "ChunkReport",
         "ExtractionProgress",
         "ExtractionReport",
         "Failure",
     ),
-    "hiermem.core.graph": ("GraphEntity", "Mention", "Neighbour"),
-    "hiermem.core.hits": (
+    "hiermem.core.extraction.graph": ("GraphEntity", "Mention", "Neighbour"),
+    "hiermem.core.search.hits": (
         "Evidence",
         "Hit",
     ),
-    "hiermem.core.journal": ("RunItem", "RunReport"),
-    "hiermem.core.marking": ("matched",),
+    "hiermem.core.generation.journal": ("RunItem", "RunReport"),
+    "hiermem.core.search.marking": ("matched",),
     "hiermem.core.metrics": ("Feedback", "LevelMetrics", "Metrics", "Prices", "Served"),
-    "hiermem.core.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
-    "hiermem.core.profile": ("ContextProfile",),
-    "hiermem.core.prompt": ("PromptTemplate",),
-    "hiermem.core.receipts": ("EditReport", "Receipt"),
-    "hiermem.core.selection": (
+    "hiermem.core.generation.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
+    "hiermem.core.context.profile": ("ContextProfile",),
+    "hiermem.core.generation.prompt": ("PromptTemplate",),
+    "hiermem.core.change.receipts": ("EditReport", "Receipt"),
+    "hiermem.core.context.selection": (
         "AsyncContextSelection",
         "ContextBudget",
         "ContextSelection",
         "ShownSummary",
     ),
-    "hiermem.core.state": ("OpenWindow",),
-    "hiermem.core.trigger": ("CompressionTrigger",),
-    "hiermem.core.turns": ("Arrival", "Slice"),
+    "hiermem.core.tree.state": ("OpenWindow",),
+    "hiermem.core.tree.trigger": ("CompressionTrigger",),
+    "hiermem.core.tree.turns": ("Arrival", "Slice"),
     "hiermem.effects": ("LogEvent", "Scrubbed", "Spent"),
     "hiermem.engine.context": ("ContextWindowManager",),
     "hiermem.engine.graph": ("AsyncGraph",),

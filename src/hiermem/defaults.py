@@ -14,7 +14,7 @@ from typing import Any
 
 from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
-from hiermem.core.prompt import PromptTemplate
+from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.errors import ConfigError, UsageError
 from hiermem.prompts import load
 from hiermem.protocols import LLM, LLMRequest, Store

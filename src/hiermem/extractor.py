@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core import arguments
-from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
-from hiermem.core.prompt import PromptTemplate
-from hiermem.core.text import check_name
+from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
+from hiermem.core.generation.prompt import PromptTemplate
+from hiermem.core.text.policy import check_name
 from hiermem.engine.extract import extract
 from hiermem.engine.handle import Handle, utc_now
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, Store, TokenCounter

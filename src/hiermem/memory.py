@@ -16,15 +16,15 @@ from typing import Any, Literal, Self, overload
 
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.core import arguments
-from hiermem.core.batch import BatchProgress, BatchReport
+from hiermem.core.change.erasing import Forks
+from hiermem.core.change.receipts import Receipt
 from hiermem.core.checking import CheckReport
-from hiermem.core.embedded import EmbeddingReport, IndexReport
-from hiermem.core.erasing import Forks
-from hiermem.core.journal import RunReport
-from hiermem.core.plan import UpdatePlan
-from hiermem.core.prompt import PromptTemplate
-from hiermem.core.receipts import Receipt
-from hiermem.core.text import MAX_NAME, check, check_name
+from hiermem.core.generation.batch import BatchProgress, BatchReport
+from hiermem.core.generation.journal import RunReport
+from hiermem.core.generation.plan import UpdatePlan
+from hiermem.core.generation.prompt import PromptTemplate
+from hiermem.core.search.embedded import EmbeddingReport, IndexReport
+from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.effects import Scrubbed
 from hiermem.engine import change, journal
 from hiermem.engine.allowance import Allowances

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
-from hiermem.core.prompt import PromptTemplate
+from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.handle import Handle

@@ -15,18 +15,18 @@ from typing import Any, Literal, overload
 
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core import arguments
-from hiermem.core.change import OnEdit
-from hiermem.core.embedded import EmbeddingReport
-from hiermem.core.erasing import Forks
-from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
-from hiermem.core.filters import read_filters
-from hiermem.core.hits import Evidence, Hit
+from hiermem.core.change.edit import OnEdit
+from hiermem.core.change.erasing import Forks
+from hiermem.core.change.receipts import EditReport, Receipt
+from hiermem.core.context.profile import ContextProfile
+from hiermem.core.context.selection import AsyncContextSelection, ContextBudget, ShownSummary
+from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
+from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.metrics import Metrics, Prices
-from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.core.profile import ContextProfile
-from hiermem.core.receipts import EditReport, Receipt
-from hiermem.core.selection import AsyncContextSelection, ContextBudget, ShownSummary
-from hiermem.core.text import MAX_NAME, check, check_name
+from hiermem.core.search.embedded import EmbeddingReport
+from hiermem.core.search.filters import read_filters
+from hiermem.core.search.hits import Evidence, Hit
+from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.engine import append as ingest
 from hiermem.engine import change, feedback, forking, journal, remake, tree
 from hiermem.engine.append import About, Messages, Seen

@@ -12,14 +12,14 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.batch import BatchProgress, BatchReport, WorkerStatus
+from hiermem.core.change.erasing import Forks
+from hiermem.core.change.receipts import Receipt
 from hiermem.core.checking import CheckReport
-from hiermem.core.embedded import EmbeddingReport, IndexReport
-from hiermem.core.erasing import Forks
-from hiermem.core.graph import GraphEntity, Mention, Neighbour
-from hiermem.core.journal import RunReport
-from hiermem.core.plan import UpdatePlan
-from hiermem.core.receipts import Receipt
+from hiermem.core.extraction.graph import GraphEntity, Mention, Neighbour
+from hiermem.core.generation.batch import BatchProgress, BatchReport, WorkerStatus
+from hiermem.core.generation.journal import RunReport
+from hiermem.core.generation.plan import UpdatePlan
+from hiermem.core.search.embedded import EmbeddingReport, IndexReport
 from hiermem.effects import Scrubbed
 from hiermem.engine.context import ContextWindowManager
 from hiermem.engine.graph import AsyncGraph

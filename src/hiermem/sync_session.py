@@ -11,16 +11,16 @@ from datetime import datetime
 from typing import Any, Literal, overload
 
 from hiermem.config import ExtractionOptions, HierarchyConfig
-from hiermem.core.change import OnEdit
-from hiermem.core.embedded import EmbeddingReport
-from hiermem.core.erasing import Forks
-from hiermem.core.extract_plan import ExtractionProgress, ExtractionReport
-from hiermem.core.hits import Evidence, Hit
+from hiermem.core.change.edit import OnEdit
+from hiermem.core.change.erasing import Forks
+from hiermem.core.change.receipts import EditReport, Receipt
+from hiermem.core.context.profile import ContextProfile
+from hiermem.core.context.selection import ContextSelection, ShownSummary, blocking
+from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
+from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.metrics import Metrics, Prices
-from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.core.profile import ContextProfile
-from hiermem.core.receipts import EditReport, Receipt
-from hiermem.core.selection import ContextSelection, ShownSummary, blocking
+from hiermem.core.search.embedded import EmbeddingReport
+from hiermem.core.search.hits import Evidence, Hit
 from hiermem.engine import append as ingest
 from hiermem.engine.append import Messages
 from hiermem.engine.context import Strategy

@@ -3,7 +3,7 @@
 The one rule: a count never depends on anything but the text and the counter's name; no text is
 read as a special token. Importing this module loads neither tiktoken nor the vocabulary; the first
 count does, once per process. What a message costs beside its text is decided in
-``hiermem.core.measure``.
+``hiermem.core.text.measure``.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class Span:
 
     It starts at character ``start_char`` of message ``start`` and ends before message ``stop``, or,
     where ``stop_char`` is given, before that character of message ``stop - 1``. Characters count
-    in ``hiermem.core.measure.body`` of the message, which for plain text is its content.
+    in ``hiermem.core.text.measure.body`` of the message, which for plain text is its content.
     """
 
     start: int
@@ -378,8 +378,9 @@ class Node:
 class Revision:
     """What a node says: one made text with the record of how it was made.
 
-    ``provenance`` is the packed list of kept units (``hiermem.core.units.unpack``); "" where the
-    text was not extracted. ``fidelity`` is kept / required anchors, 1.0 where none were required.
+    ``provenance`` is the packed list of kept units (``hiermem.core.text.units.unpack``); "" where
+    the text was not extracted. ``fidelity`` is kept / required anchors, 1.0 where none were
+    required.
     """
 
     node_id: str
@@ -528,13 +529,13 @@ class SessionRecord:
     """What is stored of a session besides its log.
 
     ``config`` is the canonical JSON of its HierarchyConfig, ``state`` that of the fold
-    (``hiermem.core.state``), both opaque to the store. ``version`` counts the writes, ``epoch``
-    those that took content back or changed it: what was read in an earlier epoch may be kept
-    nowhere. ``tree`` is the number of the tree that serves. Both begin with the time of creation,
-    in microseconds: a session made anew under an id that was erased repeats neither, and who still
-    works on the erased one writes nowhere. ``build``, opaque too, says where a re-pack into another
-    tree stands, "" while there is none. A fork names the session it was ``forked_from`` and shares
-    its first ``forked_at`` messages.
+    (``hiermem.core.tree.state``), both opaque to the store. ``version`` counts the writes,
+    ``epoch`` those that took content back or changed it: what was read in an earlier epoch may be
+    kept nowhere. ``tree`` is the number of the tree that serves. Both begin with the time of
+    creation, in microseconds: a session made anew under an id that was erased repeats neither, and
+    who still works on the erased one writes nowhere. ``build``, opaque too, says where a re-pack
+    into another tree stands, "" while there is none. A fork names the session it was
+    ``forked_from`` and shares its first ``forked_at`` messages.
     """
 
     id: str

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core import vectors
+from hiermem.core.search import vectors
 from hiermem.embedders import HashingEmbedder
 from hiermem.protocols import Embedder
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hiermem.core.levels import allot, hull
-from hiermem.core.shifts import Scales
-from hiermem.core.windows import converted
+from hiermem.core.change.shifts import Scales
+from hiermem.core.tree.levels import allot, hull
+from hiermem.core.tree.windows import converted
 from hiermem.engine.handle import config_from, state_from
 
 

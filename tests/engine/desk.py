@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.hashes import input_hash
-from hiermem.core.inputs import from_messages
+from hiermem.core.generation.inputs import from_messages
+from hiermem.core.text.hashes import input_hash
 from hiermem.engine.append import About, append
 from hiermem.engine.handle import Handle
 from hiermem.engine.update import update

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from hiermem.core.measure import body
-from hiermem.core.view import View
+from hiermem.core.context.view import View
+from hiermem.core.text.measure import body
 
 
 def intervals_of(span, thread, messages):

@@ -11,7 +11,7 @@ from desk import COUNTER, START, messages
 
 from hiermem import AsyncMemory
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.plan import UpdatePlan
+from hiermem.core.generation.plan import UpdatePlan
 from hiermem.engine.append import About, append
 from hiermem.engine.batch import update_all
 from hiermem.engine.forking import fork

@@ -18,8 +18,8 @@ from hiermem import (
     Message,
     ToolCall,
 )
-from hiermem.core.render import RENDERER
-from hiermem.core.view import View
+from hiermem.core.context.render import RENDERER
+from hiermem.core.context.view import View
 from hiermem.engine.handle import state_from
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore

@@ -11,8 +11,8 @@ import pytest
 
 from hiermem import AsyncMemory, Message, ToolCall
 from hiermem.config import ExtractionOptions, UpdatePolicy
-from hiermem.core import extract_prompt
-from hiermem.core.extract_kept import Claim, write_claim
+from hiermem.core.extraction import prompt as extract_prompt
+from hiermem.core.extraction.kept import Claim, write_claim
 from hiermem.engine.extract_books import ExtractionBooks, Step
 from hiermem.errors import (
     ConfigError,

@@ -13,7 +13,7 @@ from logbook import CONFIGS, START, Words, bounds, drawn, logs, opened, place, p
 from test_edit import Editor
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.status import standing
+from hiermem.core.generation.status import standing
 from hiermem.engine import append as ingest
 from hiermem.engine import change
 from hiermem.engine.forking import fork, replayed

@@ -6,7 +6,7 @@ import pytest
 from desk import Desk, messages, text
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.portions import PART
+from hiermem.core.generation.portions import PART
 from hiermem.engine import change
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 

@@ -20,7 +20,7 @@ from desk import START, Desk, messages
 from logbook import CONFIGS, bounds, drawn, logs, messages_of
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.build import Build
+from hiermem.core.change.build import Build
 from hiermem.effects import ViewRecord
 from hiermem.engine import append as appending
 from hiermem.engine import change as changing

@@ -18,7 +18,7 @@ from hiermem import (
     Message,
     UsageError,
 )
-from hiermem.core.fence import read
+from hiermem.core.text.fence import read
 from hiermem.stores.memory import MemoryStore
 
 SMALL = {"target": 150, "max_messages": 6}

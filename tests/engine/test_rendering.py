@@ -19,8 +19,8 @@ from hiermem import (
     from_anthropic,
     from_openai,
 )
-from hiermem.core import fence
-from hiermem.core.measure import FILE_OVERHEAD, IMAGE_HIGH, IMAGE_LOW, canonical_json
+from hiermem.core.text import fence
+from hiermem.core.text.measure import FILE_OVERHEAD, IMAGE_HIGH, IMAGE_LOW, canonical_json
 from hiermem.stores.memory import MemoryStore
 from hiermem.tokens import default_counter
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, Message, NotFoundError, SearchPolicy, UsageError
-from hiermem.core.measure import body
+from hiermem.core.text.measure import body
 from hiermem.effects import Block
 from hiermem.engine.index import KIND, STRIDE
 from hiermem.stores.memory import MemoryStore

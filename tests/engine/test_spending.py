@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.pacing import MINUTE, Limits
+from hiermem.core.generation.pacing import MINUTE, Limits
 from hiermem.effects import Attempt
 from hiermem.engine import throttle
 from hiermem.engine.allowance import Allowances

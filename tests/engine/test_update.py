@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from desk import COUNTER, START, Desk, messages, text
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.assess import assess_extract
-from hiermem.core.units import unpack
+from hiermem.core.generation.assess import assess_extract
+from hiermem.core.text.units import unpack
 from hiermem.engine import append as appending
 from hiermem.engine import change
 from hiermem.errors import (
@@ -330,8 +330,8 @@ async def test_calls_run_side_by_side_as_many_as_are_allowed():
 def _plain(request):
     """An answer that costs nothing to write, and has what is looked for."""
     headings = [line for line in request.messages[0].content.splitlines() if line[:3] == "## "]
-    from hiermem.core.anchors import fidelity
-    from hiermem.core.plan import anchor_limit
+    from hiermem.core.generation.plan import anchor_limit
+    from hiermem.core.text.anchors import fidelity
 
     limit = anchor_limit(request.target_tokens)
     held = fidelity(inputs=[s.text for s in request.inputs], output="", limit=limit).required
@@ -403,7 +403,7 @@ async def test_dirt_stops_where_the_new_text_is_the_old_one():
     desk = await told(Desk(), 150)
     await desk.update()
     (node,) = await desk.tenant.nodes("s", ["L1.4"])
-    from hiermem.core import status
+    from hiermem.core.generation import status
 
     await desk.tenant.write_nodes("s", [status.write(node, status.soil(node))])
     llm = ScriptedLLM()

@@ -22,7 +22,7 @@ from hiermem import (
     NotFoundError,
     UsageError,
 )
-from hiermem.core.measure import body
+from hiermem.core.text.measure import body
 from hiermem.engine import selecting
 from hiermem.engine.handle import state_from
 from hiermem.engine.selecting import Request

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from hiermem.core.salience import Weights
-from hiermem.core.units import pack, render, unpack
+from hiermem.core.generation.salience import Weights
+from hiermem.core.text.units import pack, render, unpack
 from hiermem.errors import UsageError
 from hiermem.models.extractive import ExtractiveLLM
 from hiermem.protocols import LLM, LLMRequest, SourceText

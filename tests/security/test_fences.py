@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, HierarchyConfig, Message, TextPart, ToolCall, UpdatePolicy
-from hiermem.core import fence
+from hiermem.core.text import fence
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.llms import ScriptedLLM

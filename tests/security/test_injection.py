@@ -16,7 +16,7 @@ from hiermem import (
     ToolCall,
     UpdatePolicy,
 )
-from hiermem.core import fence
+from hiermem.core.text import fence
 from hiermem.stores.memory import MemoryStore
 
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from hiermem import AsyncMemory, HierarchyConfig, Message
-from hiermem.core.view import Seen, View
+from hiermem.core.context.view import Seen, View
 from hiermem.errors import StoreCorruptError
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 The one rule: what passes here can do no harm further in, and what does not raises UsageError (or
 its InvalidTextError and InvalidMessageError), naming the argument and what would be right, never
-its value. Texts are checked by ``hiermem.core.text``.
+its value. Texts are checked by ``hiermem.core.text.policy``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from hiermem.core.text import MAX_CONTENT, check, check_json, check_name
+from hiermem.core.text.policy import MAX_CONTENT, check, check_json, check_name
 from hiermem.errors import UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.types import Span

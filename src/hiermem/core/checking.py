@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from hiermem.core import units
-from hiermem.core.fence import read as read_fences
-from hiermem.core.hashes import output_hash
-from hiermem.core.inputs import Inputs
-from hiermem.core.measure import body, fingerprint, message_hash
-from hiermem.core.plan import made_hash
-from hiermem.core.state import SessionState
-from hiermem.core.view import View
+from hiermem.core.context.view import View
+from hiermem.core.generation.inputs import Inputs
+from hiermem.core.generation.plan import made_hash
+from hiermem.core.text import units
+from hiermem.core.text.fence import read as read_fences
+from hiermem.core.text.hashes import output_hash
+from hiermem.core.text.measure import body, fingerprint, message_hash
+from hiermem.core.tree.state import SessionState
 from hiermem.effects import KeyEntry, ViewRecord
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Position, Revision, StoredMessage

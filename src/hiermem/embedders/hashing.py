@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
-from hiermem.core.stopwords import STOP_WORDS
-from hiermem.core.terms import words
+from hiermem.core.search.stopwords import STOP_WORDS
+from hiermem.core.search.terms import words
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,13 +14,14 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig
-from hiermem.core import fence, fold, measure
-from hiermem.core.fold import Folded
-from hiermem.core.oversize import cut
-from hiermem.core.state import SessionState
-from hiermem.core.text import clean_message
-from hiermem.core.turns import Arrival, Slice, call_mark
-from hiermem.core.windows import micros
+from hiermem.core.text import fence, measure
+from hiermem.core.text.policy import clean_message
+from hiermem.core.tree import fold
+from hiermem.core.tree.fold import Folded
+from hiermem.core.tree.oversize import cut
+from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.turns import Arrival, Slice, call_mark
+from hiermem.core.tree.windows import micros
 from hiermem.engine.handle import Handle, config_from, state_from
 from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClosedError
 from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot

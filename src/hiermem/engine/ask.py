@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol
 
 from typing_extensions import TypeVar
 
-from hiermem.core.text import MAX_CONTENT, check
+from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.spending import Hold, Pace, Purse, Turn
 from hiermem.errors import (
     HiermemError,

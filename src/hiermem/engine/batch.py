@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
-from hiermem.core.batch import (
+from hiermem.core.generation.batch import (
     BATCH_SUBJECT,
     BatchProgress,
     BatchReport,
@@ -25,8 +25,8 @@ from hiermem.core.batch import (
     add_report,
     resume,
 )
-from hiermem.core.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.core.prompt import PromptTemplate
+from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.crew import Crew
 from hiermem.engine.handle import Handle

@@ -1,7 +1,8 @@
 """Edits and takes back what is in the log: prepare outside the transaction, decide inside it.
 
-The one rule: what is decided is in ``hiermem.core.change`` and ``hiermem.core.erasing``; here a new
-text is checked and counted before the store is asked, and the store's bytes are scrubbed after.
+The one rule: what is decided is in ``hiermem.core.change.edit`` and
+``hiermem.core.change.erasing``; here a new text is checked and counted before the store is asked,
+and the store's bytes are scrubbed after.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hiermem.core import arguments, change, erasing, fence, measure
-from hiermem.core.change import OnEdit
-from hiermem.core.erasing import Forks, Kind
-from hiermem.core.receipts import EditReport, Receipt
-from hiermem.core.shifts import Scales
-from hiermem.core.text import OnBad, clean_message
+from hiermem.core import arguments
+from hiermem.core.change import edit as change
+from hiermem.core.change import erasing
+from hiermem.core.change.edit import OnEdit
+from hiermem.core.change.erasing import Forks, Kind
+from hiermem.core.change.receipts import EditReport, Receipt
+from hiermem.core.change.shifts import Scales
+from hiermem.core.text import fence, measure
+from hiermem.core.text.policy import OnBad, clean_message
 from hiermem.engine.handle import Handle, config_from
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import TokenCounter

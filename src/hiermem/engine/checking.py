@@ -15,20 +15,20 @@ from itertools import islice
 from typing import Any, Final
 
 from hiermem.core import checking
-from hiermem.core.batch import BATCH_SUBJECT
-from hiermem.core.build import Build
+from hiermem.core.change.build import Build
+from hiermem.core.change.shifts import Told as ShiftsTold
+from hiermem.core.change.shown import shown_size
 from hiermem.core.checking import CheckReport, Finding, Told
-from hiermem.core.inputs import (
+from hiermem.core.generation.batch import BATCH_SUBJECT
+from hiermem.core.generation.inputs import (
     OVERLAP_REACH,
     Inputs,
     from_children,
     from_messages,
     overlap_before,
 )
-from hiermem.core.measure import message_tokens
-from hiermem.core.shifts import Told as ShiftsTold
-from hiermem.core.shown import shown_size
-from hiermem.core.state import SessionState
+from hiermem.core.text.measure import message_tokens
+from hiermem.core.tree.state import SessionState
 from hiermem.effects import (
     Batch,
     Changes,

@@ -13,11 +13,11 @@ from typing import Any
 
 from hiermem.config import HierarchyConfig, SearchPolicy
 from hiermem.core import arguments
-from hiermem.core.filters import read_filters
-from hiermem.core.hits import Hit
-from hiermem.core.profile import ContextProfile
-from hiermem.core.selection import AsyncContextSelection, ContextBudget, ShownSummary
-from hiermem.core.text import check_name
+from hiermem.core.context.profile import ContextProfile
+from hiermem.core.context.selection import AsyncContextSelection, ContextBudget, ShownSummary
+from hiermem.core.search.filters import read_filters
+from hiermem.core.search.hits import Hit
+from hiermem.core.text.policy import check_name
 from hiermem.engine.handle import Handle
 from hiermem.engine.selecting import Decided, Request, Strategy, select
 from hiermem.engine.tree import expand

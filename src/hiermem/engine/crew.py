@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hiermem.core.prompt import PromptTemplate
+from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.handle import Handle
 from hiermem.engine.hands import Hands, Seat

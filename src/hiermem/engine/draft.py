@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hiermem.core import plan
-from hiermem.core.assess import (
+from hiermem.core.generation import plan
+from hiermem.core.generation.assess import (
     Draft,
     assess,
     assess_extract,
@@ -20,10 +20,10 @@ from hiermem.core.assess import (
     join,
     weigh_against,
 )
-from hiermem.core.inputs import Inputs
-from hiermem.core.plan import Failure, Lengths, LevelPlan
-from hiermem.core.portions import key_of
-from hiermem.core.prompt import Length, render, stricter
+from hiermem.core.generation.inputs import Inputs
+from hiermem.core.generation.plan import Failure, Lengths, LevelPlan
+from hiermem.core.generation.portions import key_of
+from hiermem.core.generation.prompt import Length, render, stricter
 from hiermem.engine.ask import Making, ask, end_with
 from hiermem.engine.portions import keep_part, kept_part
 from hiermem.engine.workshop import Workshop, read_windows

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
 from hiermem.config import SearchPolicy
-from hiermem.core import vectors
-from hiermem.core.embedded import Identity
-from hiermem.core.pacing import Limits
-from hiermem.core.postings import Array
+from hiermem.core.generation.pacing import Limits
+from hiermem.core.search import vectors
+from hiermem.core.search.embedded import Identity
+from hiermem.core.search.postings import Array
 from hiermem.engine.throttle import Lane, lane_of
 from hiermem.errors import (
     HiermemError,

@@ -22,14 +22,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from hiermem.core import told_vectors
-from hiermem.core import vectors as packed
-from hiermem.core.embedded import EMBEDDER, EmbeddingReport, Identity
-from hiermem.core.inverted import Index
-from hiermem.core.measure import body
-from hiermem.core.postings import Array, spoken
-from hiermem.core.shelf import Row
-from hiermem.core.told_vectors import Told
+from hiermem.core.search import told_vectors
+from hiermem.core.search import vectors as packed
+from hiermem.core.search.embedded import EMBEDDER, EmbeddingReport, Identity
+from hiermem.core.search.inverted import Index
+from hiermem.core.search.postings import Array, spoken
+from hiermem.core.search.shelf import Row
+from hiermem.core.search.told_vectors import Told
+from hiermem.core.text.measure import body
 from hiermem.effects import Block
 from hiermem.engine.embedder import Asker
 from hiermem.engine.handle import Handle

@@ -21,15 +21,15 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem import prompts as shipped
 from hiermem.config import ExtractionOptions
-from hiermem.core import extract_plan as plan
-from hiermem.core import extract_prompt
-from hiermem.core.extract_plan import Agenda, ExtractionProgress, ExtractionReport, Failure
-from hiermem.core.extract_record import detail
-from hiermem.core.finish import finish
-from hiermem.core.graph import MadeOf
-from hiermem.core.pacing import Limits
-from hiermem.core.prompt import PromptTemplate
-from hiermem.core.reduce import Graph, ground, reduce
+from hiermem.core.extraction import plan
+from hiermem.core.extraction import prompt as extract_prompt
+from hiermem.core.extraction.finish import finish
+from hiermem.core.extraction.graph import MadeOf
+from hiermem.core.extraction.plan import Agenda, ExtractionProgress, ExtractionReport, Failure
+from hiermem.core.extraction.record import detail
+from hiermem.core.extraction.reduce import Graph, ground, reduce
+from hiermem.core.generation.pacing import Limits
+from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.ask import ClaimLostError
 from hiermem.engine.extract_books import ExtractionBooks

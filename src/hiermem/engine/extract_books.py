@@ -17,10 +17,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
-from hiermem.core.chunks import Chunk
-from hiermem.core.extract_kept import Claim, Kept, read_kept, settled, write_claim, write_kept
-from hiermem.core.extract_plan import Failure
-from hiermem.core.extract_record import failure_detail
+from hiermem.core.extraction.chunks import Chunk
+from hiermem.core.extraction.kept import Claim, Kept, read_kept, settled, write_claim, write_kept
+from hiermem.core.extraction.plan import Failure
+from hiermem.core.extraction.record import failure_detail
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.runs import note_cut_off
 from hiermem.engine.steady import TRIES, steady

@@ -16,12 +16,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from hiermem.config import ExtractionOptions
-from hiermem.core import extract_prompt
-from hiermem.core.chunks import Chunk, sources
-from hiermem.core.extract_kept import Claim, Kept, way_of
-from hiermem.core.extract_plan import Failure, Threshold, cause_of, finish_cause
-from hiermem.core.parse import parse
-from hiermem.core.prompt import Facts, PromptTemplate
+from hiermem.core.extraction import prompt as extract_prompt
+from hiermem.core.extraction.chunks import Chunk, sources
+from hiermem.core.extraction.kept import Claim, Kept, way_of
+from hiermem.core.extraction.plan import Failure, Threshold, cause_of, finish_cause
+from hiermem.core.generation.parse import parse
+from hiermem.core.generation.prompt import Facts, PromptTemplate
 from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
 from hiermem.engine.extract_books import ExtractionBooks, Piece
 from hiermem.engine.hands import Slots

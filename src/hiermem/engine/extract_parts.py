@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hiermem.core import chunks as parting
-from hiermem.core import extract_prompt, hashes
-from hiermem.core.chunks import Chunk, Measured, Piece
+from hiermem.core.extraction import chunks as parting
+from hiermem.core.extraction import prompt as extract_prompt
+from hiermem.core.extraction.chunks import Chunk, Measured, Piece
+from hiermem.core.text import hashes
 from hiermem.engine.extract_map import PAGE, Shop, prompts_key
 from hiermem.types import StoredMessage
 

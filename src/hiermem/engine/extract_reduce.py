@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hiermem.core import extract_prompt, salience, validate
-from hiermem.core.extract_kept import Kept, way_of
-from hiermem.core.extract_plan import Cause, Failure, cause_of, finish_cause, join_key
-from hiermem.core.finish import join_groups
-from hiermem.core.graph import MadeOf, graph_records, replaces, write_kept_vector
-from hiermem.core.validate import Problem
+from hiermem.core.extraction import prompt as extract_prompt
+from hiermem.core.extraction.finish import join_groups
+from hiermem.core.extraction.graph import MadeOf, graph_records, replaces, write_kept_vector
+from hiermem.core.extraction.kept import Kept, way_of
+from hiermem.core.extraction.plan import Cause, Failure, cause_of, finish_cause, join_key
+from hiermem.core.generation import salience, validate
+from hiermem.core.generation.validate import Problem
 from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
 from hiermem.engine.extract_books import Piece, Step
 from hiermem.engine.extract_map import Shop, finished, made_elsewhere, prompts_key

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from hiermem.core.chunks import Chunk, chunk_number
-from hiermem.core.extract_plan import (
+from hiermem.core.extraction.chunks import Chunk, chunk_number
+from hiermem.core.extraction.plan import (
     ChunkReport,
     ChunkStatus,
     ExtractionReport,

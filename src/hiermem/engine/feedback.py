@@ -11,9 +11,9 @@ import json
 from typing import Any, Final
 
 from hiermem.core import arguments
-from hiermem.core.hits import Hit
 from hiermem.core.metrics import Feedback
-from hiermem.core.text import check, check_name
+from hiermem.core.search.hits import Hit
+from hiermem.core.text.policy import check, check_name
 from hiermem.engine.handle import Handle
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.protocols import RecordWrite

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
-from hiermem.core import status
-from hiermem.core.agenda import PAGE
+from hiermem.core.generation import status
+from hiermem.core.generation.agenda import PAGE
 from hiermem.engine.workshop import Workshop
 from hiermem.types import Node
 

@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hiermem.core import plan, status
-from hiermem.core.agenda import PAGE
-from hiermem.core.hashes import input_hash
-from hiermem.core.inputs import Inputs, from_children, most_parts
+from hiermem.core.generation import plan, status
+from hiermem.core.generation.agenda import PAGE
+from hiermem.core.generation.inputs import Inputs, from_children, most_parts
+from hiermem.core.text.hashes import input_hash
 from hiermem.engine.draft import part_keys, prompt_tokens
 from hiermem.engine.following import outdated
 from hiermem.engine.generate import verbatim_revision

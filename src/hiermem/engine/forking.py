@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from hiermem.core import arguments, forking
-from hiermem.core.forking import Prepared
-from hiermem.core.replay import Replay, config_at, prefix
-from hiermem.core.shifts import Scales
-from hiermem.core.text import check_name
+from hiermem.core import arguments
+from hiermem.core.change import forking
+from hiermem.core.change.forking import Prepared
+from hiermem.core.change.replay import Replay, config_at, prefix
+from hiermem.core.change.shifts import Scales
+from hiermem.core.text.policy import check_name
 from hiermem.engine.handle import Handle, config_from
 from hiermem.errors import NotFoundError, SessionExistsError, StoreBusyError
 from hiermem.types import Node, StoredMessage

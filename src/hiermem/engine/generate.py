@@ -17,12 +17,14 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from hiermem.core import anchors, labels, plan, status, units
-from hiermem.core.assess import MOST_ANCHORS, Draft
-from hiermem.core.hashes import VERBATIM, output_hash
-from hiermem.core.inputs import Inputs, Verbatim, rebase, word_for_word
-from hiermem.core.plan import LevelPlan
-from hiermem.core.shown import noted
+from hiermem.core.change.shown import noted
+from hiermem.core.generation import plan, status
+from hiermem.core.generation.assess import MOST_ANCHORS, Draft
+from hiermem.core.generation.inputs import Inputs, Verbatim, rebase, word_for_word
+from hiermem.core.generation.plan import LevelPlan
+from hiermem.core.search import labels
+from hiermem.core.text import anchors, units
+from hiermem.core.text.hashes import VERBATIM, output_hash
 from hiermem.engine.ask import ClaimLostError, Making
 from hiermem.engine.draft import Task, UnfitError, assess_answer, compose, request_for
 from hiermem.engine.inhand import Awaited

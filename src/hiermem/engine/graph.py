@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from hiermem.core import graph
-from hiermem.core.graph import GraphEntity, Mention, Named, Neighbour
-from hiermem.core.reduce import normalise
-from hiermem.core.text import check_name
+from hiermem.core.extraction import graph
+from hiermem.core.extraction.graph import GraphEntity, Mention, Named, Neighbour
+from hiermem.core.extraction.reduce import normalise
+from hiermem.core.text.policy import check_name
 from hiermem.engine.extract_reduce import ENTITY, TRIVECTOR
 from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hiermem.core import fold, status
+from hiermem.core.generation import status
 from hiermem.core.needs import NeedNodes, NeedSession
-from hiermem.core.state import SessionState
+from hiermem.core.tree import fold
+from hiermem.core.tree.state import SessionState
 from hiermem.effects import Batch, Changes, Deciding
 from hiermem.engine.workshop import Workshop
 from hiermem.types import Node, SessionRecord

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
-from hiermem.core.fence import tenant_key
 from hiermem.core.needs import (
     Need,
     NeedLevel,
@@ -23,8 +22,9 @@ from hiermem.core.needs import (
     NeedRevisions,
     Reading,
 )
-from hiermem.core.state import SessionState
-from hiermem.core.stored import config_from
+from hiermem.core.text.fence import tenant_key
+from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.stored import config_from
 from hiermem.engine.inhand import InHand
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import Embedder, TenantStore, TokenCounter

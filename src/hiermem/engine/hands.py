@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from hiermem.core.schedule import Rota, Ticket
+from hiermem.core.generation.schedule import Rota, Ticket
 
 __all__ = ["Hands", "Seat", "Slots"]
 

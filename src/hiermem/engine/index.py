@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
-from hiermem.core import postings
-from hiermem.core.inverted import Index
-from hiermem.core.postings import Postings
-from hiermem.core.shelf import Shelf
+from hiermem.core.search import postings
+from hiermem.core.search.inverted import Index
+from hiermem.core.search.postings import Postings
+from hiermem.core.search.shelf import Shelf
 from hiermem.effects import Block
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TokenCounter

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hiermem.core import arguments
-from hiermem.core.journal import RunReport, report, seen
-from hiermem.core.text import check_name
+from hiermem.core.generation.journal import RunReport, report, seen
+from hiermem.core.text.policy import check_name
 from hiermem.engine.handle import Handle
 from hiermem.errors import NotFoundError
 from hiermem.protocols import RunRecord

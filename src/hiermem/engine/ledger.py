@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from hiermem.core import status
+from hiermem.core.generation import status
 from hiermem.engine.allowance import Allowances
 from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
 from hiermem.protocols import Attempt, NodeWrite, TenantStore

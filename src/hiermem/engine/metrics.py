@@ -10,9 +10,9 @@ from collections.abc import Generator
 from typing import Any
 
 from hiermem.core import arguments
+from hiermem.core.context.view import Seen
 from hiermem.core.metrics import Metrics, Prices, Served, measure
-from hiermem.core.state import SessionState
-from hiermem.core.view import Seen
+from hiermem.core.tree.state import SessionState
 from hiermem.effects import Batch, Need, NeedViews, ViewRecord
 from hiermem.engine import feedback
 from hiermem.engine.handle import Handle, state_from

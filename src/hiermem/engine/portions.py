@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hiermem.core.assess import Draft
-from hiermem.core.portions import PART, from_json, is_of, to_json
+from hiermem.core.generation.assess import Draft
+from hiermem.core.generation.portions import PART, from_json, is_of, to_json
 from hiermem.engine.workshop import Workshop
 from hiermem.protocols import RecordWrite
 

@@ -19,13 +19,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from hiermem.core import fold, rebuild
-from hiermem.core.agenda import PAGE
-from hiermem.core.build import Build
-from hiermem.core.plan import UpdatePlan, UpdateReport
-from hiermem.core.shifts import Scales
-from hiermem.core.state import SessionState
-from hiermem.core.stored import config_from
+from hiermem.core.change import rebuild
+from hiermem.core.change.build import Build
+from hiermem.core.change.shifts import Scales
+from hiermem.core.generation.agenda import PAGE
+from hiermem.core.generation.plan import UpdatePlan, UpdateReport
+from hiermem.core.tree import fold
+from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.stored import config_from
 from hiermem.engine.foresee import foresee
 from hiermem.engine.treed import foreseen, treed
 from hiermem.engine.work import Progress, Work

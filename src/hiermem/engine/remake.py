@@ -6,7 +6,7 @@ The one rule: what is decided is decided in ``core.remake``, inside the store's 
 from __future__ import annotations
 
 from hiermem.config import HierarchyConfig
-from hiermem.core import remake
+from hiermem.core.generation import remake
 from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from hiermem.core.agenda import PAGE
-from hiermem.core.plan import UpdateReport
+from hiermem.core.generation.agenda import PAGE
+from hiermem.core.generation.plan import UpdateReport
 from hiermem.engine.handle import state_from
 from hiermem.engine.workshop import Workshop
 from hiermem.errors import StoreError

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from hiermem.core.agenda import PAGE
-from hiermem.core.status import standing
-from hiermem.core.stored import config_from
+from hiermem.core.generation.agenda import PAGE
+from hiermem.core.generation.status import standing
+from hiermem.core.tree.stored import config_from
 from hiermem.engine.crew import Crew
 from hiermem.engine.following import outdated
 from hiermem.engine.sharing import Rests

@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hiermem.core import arguments, seek
-from hiermem.core.embedded import IndexReport
-from hiermem.core.evidence import write
-from hiermem.core.filters import Filters
-from hiermem.core.hits import Evidence, Hit
-from hiermem.core.inverted import Index
-from hiermem.core.measure import body
-from hiermem.core.postings import Array
-from hiermem.core.seek import Asked
-from hiermem.core.shelf import Shelf
+from hiermem.core import arguments
+from hiermem.core.search import seek
+from hiermem.core.search.embedded import IndexReport
+from hiermem.core.search.evidence import write
+from hiermem.core.search.filters import Filters
+from hiermem.core.search.hits import Evidence, Hit
+from hiermem.core.search.inverted import Index
+from hiermem.core.search.postings import Array
+from hiermem.core.search.seek import Asked
+from hiermem.core.search.shelf import Shelf
+from hiermem.core.text.measure import body
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import KIND, Held
 from hiermem.engine.shelving import kind_of, stocked

@@ -1,8 +1,8 @@
 """Select a context: read, let the core decide, remember what was shown, add what was recalled.
 
 The one rule: it holds no policy; which messages and summaries stand where is decided in
-``hiermem.core.cut``. What was shown is remembered under a name that no question is part of, so that
-the cut stays where it is whatever is asked.
+``hiermem.core.context.cut``. What was shown is remembered under a name that no question
+is part of, so that the cut stays where it is whatever is asked.
 """
 
 from __future__ import annotations
@@ -12,15 +12,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from hiermem.core import cut, layered, profiled, recalled
-from hiermem.core.cut import Cut, Situation
-from hiermem.core.hits import Evidence
-from hiermem.core.measure import MESSAGE_OVERHEAD, canonical_json
+from hiermem.core.context import cut, layered, profiled, recalled
+from hiermem.core.context.cut import Cut, Situation
+from hiermem.core.context.profile import ContextProfile
+from hiermem.core.context.render import RENDERER, Block, Shown
+from hiermem.core.context.selection import (
+    AsyncContextSelection,
+    ByLevel,
+    ContextBudget,
+    ShownSummary,
+)
+from hiermem.core.context.view import Piece, Seen, View
 from hiermem.core.needs import Reading
-from hiermem.core.profile import ContextProfile
-from hiermem.core.render import RENDERER, Block, Shown
-from hiermem.core.selection import AsyncContextSelection, ByLevel, ContextBudget, ShownSummary
-from hiermem.core.view import Piece, Seen, View
+from hiermem.core.search.hits import Evidence
+from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
 from hiermem.engine.handle import Handle, config_from, state_from
 from hiermem.errors import BudgetTooSmallError
 from hiermem.protocols import TokenCounter, ViewRecord

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.pacing import Limits
-from hiermem.core.schedule import back_off
+from hiermem.core.generation.pacing import Limits
+from hiermem.core.generation.schedule import back_off
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.hands import Hands, Seat
 from hiermem.engine.inhand import InHand

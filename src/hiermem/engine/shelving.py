@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hiermem.core.postings import Postings
-from hiermem.core.shelf import Parts, pack, unpack
-from hiermem.core.state import SessionState
+from hiermem.core.search.postings import Postings
+from hiermem.core.search.shelf import Parts, pack, unpack
+from hiermem.core.tree.state import SessionState
 from hiermem.effects import Block
 from hiermem.engine.handle import Handle, config_from, state_from
 from hiermem.engine.index import KIND, STRIDE, Held

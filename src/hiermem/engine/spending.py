@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn, Protocol
 
-from hiermem.core.pacing import Limits
+from hiermem.core.generation.pacing import Limits
 from hiermem.engine.throttle import Lane, Pass
 from hiermem.errors import SpendLimitError
 

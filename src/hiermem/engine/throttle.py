@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from hiermem.core.pacing import Limits, Request, Traffic
+from hiermem.core.generation.pacing import Limits, Request, Traffic
 from hiermem.errors import ModelOverflowError
 
 __all__ = ["Lane", "Pass", "lane_of"]

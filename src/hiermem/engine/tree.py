@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from hiermem.core import arguments
-from hiermem.core.state import OpenWindow
-from hiermem.core.text import check_name
+from hiermem.core.text.policy import check_name
+from hiermem.core.tree.state import OpenWindow
 from hiermem.engine.handle import Handle, state_from
 from hiermem.errors import NotFoundError, StoreCorruptError, UsageError
 from hiermem.protocols import LogEvent

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Literal, TypeAlias, overload
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.plan import UpdatePlan, UpdateReport
-from hiermem.core.prompt import PromptTemplate
+from hiermem.core.generation.plan import UpdatePlan, UpdateReport
+from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.engine.following import mark_outdated
 from hiermem.engine.foresee import foresee
 from hiermem.engine.growing import grown

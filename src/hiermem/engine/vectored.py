@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from hiermem.core import told_vectors
-from hiermem.core import vectors as packed
-from hiermem.core.embedded import EMBEDDER, Identity
-from hiermem.core.inverted import Index
-from hiermem.core.postings import Array
-from hiermem.core.ranking import Dense
-from hiermem.core.vectors import Vectors
+from hiermem.core.search import told_vectors
+from hiermem.core.search import vectors as packed
+from hiermem.core.search.embedded import EMBEDDER, Identity
+from hiermem.core.search.inverted import Index
+from hiermem.core.search.postings import Array
+from hiermem.core.search.ranking import Dense
+from hiermem.core.search.vectors import Vectors
 from hiermem.effects import Block
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, Held

@@ -11,9 +11,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
-from hiermem.core.agenda import PAGE, Agenda
-from hiermem.core.plan import UpdateProgress, UpdateReport
-from hiermem.core.status import standing
+from hiermem.core.generation.agenda import PAGE, Agenda
+from hiermem.core.generation.plan import UpdateProgress, UpdateReport
+from hiermem.core.generation.status import standing
 from hiermem.engine.generate import make
 from hiermem.engine.growing import grown, keep_growing
 from hiermem.engine.ledger import Outcome

@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from hiermem.core import arguments
-from hiermem.core.batch import BatchReport, WorkerState, WorkerStatus, add_report
-from hiermem.core.plan import UpdateReport
-from hiermem.core.prompt import PromptTemplate
-from hiermem.core.schedule import LONGEST, Parking, SessionQueue, back_off
+from hiermem.core.generation.batch import BatchReport, WorkerState, WorkerStatus, add_report
+from hiermem.core.generation.plan import UpdateReport
+from hiermem.core.generation.prompt import PromptTemplate
+from hiermem.core.generation.schedule import LONGEST, Parking, SessionQueue, back_off
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.crew import Crew, Stint
 from hiermem.engine.handle import Handle

@@ -15,17 +15,17 @@ from typing import Any, Final
 
 from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.build import Build
-from hiermem.core.hashes import VERBATIM
-from hiermem.core.inputs import (
+from hiermem.core.change.build import Build
+from hiermem.core.generation.inputs import (
     OVERLAP_REACH,
     Inputs,
     from_children,
     from_messages,
     overlap_shown,
 )
-from hiermem.core.plan import LevelPlan, is_clean, level_plan
-from hiermem.core.prompt import Facts, PromptTemplate
+from hiermem.core.generation.plan import LevelPlan, is_clean, level_plan
+from hiermem.core.generation.prompt import Facts, PromptTemplate
+from hiermem.core.text.hashes import VERBATIM
 from hiermem.engine.hands import Seat
 from hiermem.engine.inhand import Awaited
 from hiermem.engine.ledger import Ledger

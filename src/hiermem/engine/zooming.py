@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from hiermem.core import recalled, zoom
-from hiermem.core.hits import Evidence, Hit
-from hiermem.core.selection import AsyncContextSelection, ContextBudget
-from hiermem.core.view import Piece, View
-from hiermem.core.zone import ZoneMaker
+from hiermem.core.context import recalled, zoom
+from hiermem.core.context.selection import AsyncContextSelection, ContextBudget
+from hiermem.core.context.view import Piece, View
+from hiermem.core.context.zone import ZoneMaker
+from hiermem.core.search.hits import Evidence, Hit
 from hiermem.engine import search
 from hiermem.engine.handle import Handle
 from hiermem.engine.search import Question

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
-from hiermem.core import extraction
-from hiermem.core.salience import Selection, Weights, select
-from hiermem.core.units import of_source
+from hiermem.core.extraction import offline as extraction
+from hiermem.core.generation.salience import Selection, Weights, select
+from hiermem.core.text.units import of_source
 from hiermem.errors import UsageError
 from hiermem.protocols import LLMRequest, LLMResponse, Usage
 

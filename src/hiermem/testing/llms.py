@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias, get_args
 
-from hiermem.core import anchors, salience, units
-from hiermem.core.plan import anchor_limit
+from hiermem.core.generation import salience
+from hiermem.core.generation.plan import anchor_limit
+from hiermem.core.text import anchors, units
 from hiermem.errors import (
     ModelOverflowError,
     ModelRefusedError,

@@ -1,0 +1,166 @@
+"""Decides a fork: a session that shares another one's first messages, its windows and its texts.
+
+Its log is the other's as far as it concerns those messages, its tree what replaying that log gives.
+Texts of nodes that come out equal are taken along, with the mark where they say something old, so
+that nothing sealed before the fork is paid for again. The one rule: what was prepared from the log
+is compared, inside the transaction, with the log as it is then; where they differ, nothing is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from hiermem.core.change.edit import known_session
+from hiermem.core.change.replay import Replay, prefix
+from hiermem.core.needs import NeedEvents, NeedSession
+from hiermem.core.tree.fold import reopen
+from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.windows import micros
+from hiermem.effects import Batch, Changes, Copy, Deciding, LogEvent, Rewrite
+from hiermem.errors import SessionExistsError
+from hiermem.types import Node, SessionRecord, StoredMessage
+
+__all__ = ["Prepared", "fork", "prepare"]
+
+#: What a message is flagged with when its calls were given up, by what may come after the fork.
+_GIVEN_UP = "missing_result"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A fork that was worked out from ``source`` as it was read; ``events`` are its log's."""
+
+    source: SessionRecord
+    record: SessionRecord
+    events: tuple[LogEvent, ...]
+    nodes: tuple[Node, ...]
+    revisions: tuple[tuple[str, int], ...]
+    rewrites: tuple[Rewrite, ...]
+
+
+def prepare(
+    source: SessionRecord,
+    new_id: str,
+    replay: Replay,
+    *,
+    events: Sequence[LogEvent],
+    nodes: Mapping[str, Node],
+    flagged: Iterable[StoredMessage],
+    title: str | None,
+    now: datetime,
+) -> Prepared:
+    """Work a fork out: ``replay`` is finished, ``nodes`` are those of the source's tree.
+
+    ``flagged`` are the messages flagged for missing results: one whose group is still open at the
+    fork is not given up there.
+    """
+    at, state = replay.state.next_index, replay.state
+    log = list(events)
+    if state.closed:
+        state = reopen(state).state
+        log.append(LogEvent("reopen", at, now))
+    same = config_from(source.config) == replay.config
+    record = SessionRecord(
+        id=new_id,
+        title=source.title if title is None else title,
+        participants=source.participants,
+        config=source.config if same else replay.config.to_json(),
+        counter=source.counter,
+        created_at=now,
+        messages=at,
+        state=state.to_json(),
+        version=1,
+        epoch=micros(now),
+        tree=micros(now),
+        forked_from=source.id,
+        forked_at=at,
+    )
+    mine, revisions = _with_texts(replay.nodes.values(), nodes)
+    waiting = {index for thread in state.threads for _, index in state.strand(thread).turns.waiting}
+    rewrites = tuple(
+        Rewrite(
+            replace(stored, flags=tuple(flag for flag in stored.flags if flag != _GIVEN_UP)), "mark"
+        )
+        for stored in flagged
+        if stored.index in waiting
+    )
+    return Prepared(source, record, tuple(log), mine, revisions, rewrites)
+
+
+def _with_texts(
+    nodes: Iterable[Node], theirs: Mapping[str, Node]
+) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
+    """Give the nodes as they are in the fork, and the revisions to take along.
+
+    What waits to be made anew, or only says something old, does so in the fork as well; a text that
+    was asked for once more, for its own sake, was not asked for there. A parent says what its
+    children's texts said, so it is taken along only where all of those are.
+    """
+    found: list[Node] = []
+    taken: dict[str, int] = {}
+    for node in sorted(nodes, key=lambda node: (node.level, node.ordinal)):
+        other = theirs.get(node.id)
+        if (
+            other is None
+            or not other.revision
+            or not _alike(node, other)
+            or not taken.keys() >= set(node.children)
+        ):
+            found.append(node)
+            continue
+        taken[node.id] = other.revision
+        found.append(
+            replace(
+                node,
+                status="active",
+                revision=other.revision,
+                attempts=other.attempts,
+                error=other.error,
+                degraded=other.degraded,
+                dirty=other.dirty,
+                stale=other.stale,
+                since=other.since,
+            )
+        )
+    return tuple(found), tuple(taken.items())
+
+
+def _alike(node: Node, other: Node) -> bool:
+    """Say whether two nodes of one name cover the same at the same length: one text serves both."""
+    return all(
+        getattr(node, name) == getattr(other, name)
+        for name in (
+            "span", "thread", "windows", "children", "messages", "verbatim", "allotted_tokens",
+        )
+    )  # fmt: skip
+
+
+def fork(prepared: Prepared) -> Deciding[bool]:
+    """Write a fork; False, with nothing written, where the source has changed since it was read.
+
+    Raises NotFoundError where the source is gone, SessionExistsError where the name is taken.
+    """
+    source, record = prepared.source, prepared.record
+    other: SessionRecord | None = yield record.id, NeedSession()
+    if other is not None:
+        raise SessionExistsError(record.id)
+    now = yield from known_session(source.id)
+    if (now.epoch, now.tree, now.config) != (source.epoch, source.tree, source.config):
+        return Batch(result=False)
+    if now.version != source.version:
+        events: Sequence[LogEvent] = yield source.id, NeedEvents()
+        log = prefix(events, record.messages)
+        if log != prepared.events[: len(log)] or len(prepared.events) - len(log) > 1:
+            return Batch(result=False)
+    changes: Changes[None] = Changes(
+        None,
+        session=record,
+        copy=Copy(source.id, record.messages, prepared.revisions),
+        rewrites=prepared.rewrites,
+        nodes=prepared.nodes,
+        events=prepared.events,
+    )
+    return Batch(result=True, sessions=((record.id, changes),))

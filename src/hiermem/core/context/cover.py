@@ -1,0 +1,117 @@
+"""The exact cover of sealed windows by the fewest nodes, and its refinement level by level.
+
+Every node covers a contiguous half-open range of level-1 ordinals, so a cover is a row of adjacent
+intervals. The one rule: what comes out covers exactly the windows asked for, each of them once.
+
+It knows sizes and structure only; what the nodes say is read by ``pool``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hiermem.core import needs
+from hiermem.core.needs import Reading
+from hiermem.core.tree.state import SessionState
+from hiermem.types import Node, Span
+
+__all__ = ["Covered", "below", "cheapest", "children", "covered", "inside", "refine"]
+
+#: No refinement reads more nodes than this, however small they are.
+MOST_NODES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """A node as a cover sees it: where it stands and what it weighs, not what it says."""
+
+    id: str
+    level: int
+    windows: tuple[int, int]
+    span: Span
+    messages: int
+    tokens: int
+
+
+def covered(node: Node) -> Covered:
+    """Reduce a node to what a cover needs of it."""
+    return Covered(
+        id=node.id,
+        level=node.level,
+        windows=node.windows,
+        span=node.span,
+        messages=node.messages,
+        tokens=node.allotted_tokens,
+    )
+
+
+def cheapest(state: SessionState, provisional: Sequence[Node] = ()) -> list[Covered]:
+    """Give the roots of the tree, oldest first; no read is needed.
+
+    ``provisional`` are made summaries of groups that are still open: each stands for the roots that
+    it covers, the largest first, wherever its edges still agree with theirs.
+    """
+    found = [
+        Covered(
+            id=root.id,
+            level=root.level,
+            windows=root.windows,
+            span=root.span,
+            messages=root.messages,
+            tokens=root.allotted_tokens,
+        )
+        for root in state.roots()
+    ]
+    for node in sorted(provisional, key=lambda node: node.windows[0] - node.windows[1]):
+        inside = [item for item in found if within(item, node.windows)]
+        if len(inside) > 1 and (inside[0].windows[0], inside[-1].windows[1]) == node.windows:
+            place = found.index(inside[0])
+            found[place : place + len(inside)] = [covered(node)]
+    return found
+
+
+def within(item: Covered, windows: tuple[int, int]) -> bool:
+    """Say whether the item lies inside the range of windows."""
+    return windows[0] <= item.windows[0] and item.windows[1] <= windows[1]
+
+
+def below(roots: Sequence[Covered], boundary: int) -> Reading[list[Covered]]:
+    """Cover the windows before ``boundary`` with the largest nodes that end there or earlier."""
+    return (yield from inside(roots, 0, boundary))
+
+
+def inside(roots: Sequence[Covered], begin: int, end: int) -> Reading[list[Covered]]:
+    """Cover the windows from ``begin`` up to ``end`` with the largest nodes that lie between."""
+    found: list[Covered] = []
+    waiting = list(roots)
+    while waiting:
+        waiting = [item for item in waiting if item.windows[0] < end and begin < item.windows[1]]
+        found += [item for item in waiting if within(item, (begin, end))]
+        parted = [item for item in waiting if not within(item, (begin, end))]
+        waiting = yield from children(parted)
+    return sorted(found, key=lambda item: item.windows)
+
+
+def refine(cover: Sequence[Covered], share: int) -> Reading[list[Covered]]:
+    """Replace the topmost level by its children until the nodes together fill ``share`` tokens.
+
+    The level that first reaches the share is taken whole (summary_recipe section 4): a summary that
+    is trimmed from slightly too much keeps more than one that is shown because it happens to fit.
+    """
+    found = list(cover)
+    while sum(item.tokens for item in found) < share and len(found) < MOST_NODES:
+        top = max((item.level for item in found), default=1)
+        if top == 1:
+            break
+        parents = [item for item in found if item.level == top]
+        below_them = yield from children(parents)
+        found = [item for item in found if item.level != top] + below_them
+    return sorted(found, key=lambda item: item.windows)
+
+
+def children(parents: Sequence[Covered]) -> Reading[list[Covered]]:
+    """Read the nodes right below these."""
+    read = yield from needs.nodes([item.id for item in parents])
+    found = yield from needs.nodes([child for node in read for child in node.children])
+    return [covered(node) for node in found]

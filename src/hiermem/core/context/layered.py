@@ -1,0 +1,181 @@
+"""The ``layered`` strategy: the published plan's fixed recipe, for those who want it.
+
+Recent messages that no window holds yet, up to their reserve; then, with under 2,000 tokens left,
+the newest L3 alone; otherwise the newest L2s up to 60 % of what is left, the newest L3 where it
+fits, and the newest L1s that no chosen L2 covers. The one rule: it never exceeds the budget, and
+what it does not represent is listed. Unlike ``cut`` it leaves holes; that is its nature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from hiermem.core import needs
+from hiermem.core.context import verbatim
+from hiermem.core.context.cut import Cut, Omitted, Situation, newest_sealed
+from hiermem.core.context.render import Shown, message_blocks
+from hiermem.core.context.view import Piece, View
+from hiermem.core.context.zone import ZoneMaker
+from hiermem.core.needs import Reading
+from hiermem.errors import BudgetTooSmallError
+from hiermem.types import Node, Span
+
+__all__ = ["select"]
+
+#: Under this many tokens left, one L3 says more than anything finer.
+_COARSE_BELOW = 2_000
+#: What the newest L2s may take of what the recent messages leave.
+_L2_SHARE = 0.6
+_STRIDE = 16
+
+
+@dataclass(slots=True)
+class _Purse:
+    """What is left to spend."""
+
+    left: int
+
+    def buy(self, piece: Piece) -> bool:
+        """Spend the piece's tokens if they are there."""
+        if not piece.text or piece.tokens > self.left:
+            return False
+        self.left -= piece.tokens
+        return True
+
+
+def select(at: Situation) -> Reading[Cut]:
+    """Give the layered selection; ``situation.reserve`` is the share of the recent messages."""
+    zone = ZoneMaker(at.count, at.key, at.weights, view=at.view)
+    recent, older, first = yield from _recent(at)
+    purse = _Purse(at.budget - _cost(at, recent))
+    chosen: list[Piece] = []
+    if purse.left < _COARSE_BELOW:
+        chosen += yield from _newest(at, zone, 3, purse, most=1)
+    else:
+        fine = _Purse(int(_L2_SHARE * purse.left))
+        limit = fine.left
+        twos = yield from _newest(at, zone, 2, fine)
+        purse.left -= limit - fine.left
+        chosen += twos
+        chosen += yield from _newest(at, zone, 3, purse, most=1)
+        taken = [piece.windows for piece in twos]
+        taken = [*taken, (first, at.state.next_ordinal(1))]
+        chosen += yield from _newest(
+            at, zone, 1, purse, wanted=lambda node: not _inside(node.windows, taken)
+        )
+    chosen.sort(key=lambda piece: (piece.windows, -(piece.level or 0)))
+    blocks = [piece.block() for piece in chosen]
+    blocks += message_blocks(recent, key=at.key, count=at.count)
+    holes = yield from _holes(first, [piece.windows for piece in chosen])
+    omitted = [
+        *holes,
+        *(
+            Omitted(f"m{item.message.index}", Span(item.message.index, item.message.index + 1), 1)
+            for item in older
+        ),
+    ]
+    view = View(at.state.next_ordinal(1), tuple(chosen), None, zone.serial)
+    return Cut(view, tuple(recent), tuple(blocks), tuple(omitted))
+
+
+def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
+    """Take the newest messages that no made summary holds up to the reserve, groups whole.
+
+    The window of the newest message counts as not summarised, made or not: the newest exchange
+    group always stands. The last of the three is the ordinal of the first window taken apart.
+
+    Raises BudgetTooSmallError where that group alone exceeds the budget.
+    """
+    reserve = min(at.budget, at.reserve if at.reserve is not None else at.budget // 4)
+    opened = at.state.open_windows()
+    windows = yield from newest_sealed(at.state)
+    first = at.state.next_ordinal(1) - len(windows)
+    tokens = sum(window.tokens for window in opened)
+    tokens += sum(window.input_tokens for window in windows)
+    while first > 0 and tokens <= reserve:
+        before = yield from needs.windows(first - 1, first)
+        if before[0].revision:
+            break
+        windows = before + windows
+        tokens += before[0].input_tokens
+        first -= 1
+    begins = verbatim.starts(windows, opened)
+    if not begins:
+        return [], [], first
+    start = min(begin.index for begin in begins.values())
+    read = yield from needs.messages(start, at.state.next_index)
+    pieces = verbatim.pieces_of(verbatim.shown_from(begins, read))
+    taken = list(pieces.pop())
+    group = _cost(at, taken)
+    if group > at.budget:
+        raise BudgetTooSmallError(
+            budget=at.budget + at.overhead,
+            minimum=group + at.overhead,
+            why=f"the newest exchange group takes {group} tokens",
+        )
+    while pieces and _cost(at, [*pieces[-1], *taken]) <= reserve:
+        taken = _in_order([*pieces.pop(), *taken])
+    left = [item for piece in pieces for item in piece if not item.silent]
+    return taken, _in_order(left), first
+
+
+def _cost(at: Situation, shown: Iterable[Shown]) -> int:
+    blocks = message_blocks(_in_order(shown), key=at.key, count=at.count)
+    return sum(block.tokens for block in blocks)
+
+
+def _newest(
+    at: Situation,
+    zone: ZoneMaker,
+    level: int,
+    purse: _Purse,
+    *,
+    most: int | None = None,
+    wanted: Callable[[Node], bool] = lambda _: True,
+) -> Reading[list[Piece]]:
+    """Take made summaries of ``level``, newest first, until one does not fit."""
+    chosen: list[Piece] = []
+    begin = at.state.next_ordinal(level)
+    while begin > 0:
+        end, begin = begin, max(0, begin - _STRIDE)
+        nodes = yield from needs.level(level, begin, end)
+        # A part of a group that was split has a late ordinal and stands among early windows.
+        nodes.sort(key=lambda node: node.windows)
+        candidates = [node for node in reversed(nodes) if node.revision and wanted(node)]
+        read = yield from needs.revisions([(node.id, node.revision) for node in candidates])
+        texts = {revision.node_id: revision for revision in read}
+        for node in candidates:
+            if node.id not in texts:
+                continue
+            piece = zone.whole(node, texts[node.id])
+            if not piece.text:
+                continue
+            if not purse.buy(piece):
+                return chosen
+            chosen.append(piece)
+            if most is not None and len(chosen) == most:
+                return chosen
+    return chosen
+
+
+def _inside(windows: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(begin <= windows[0] and windows[1] <= end for begin, end in ranges)
+
+
+def _holes(total: int, taken: Sequence[tuple[int, int]]) -> Reading[list[Omitted]]:
+    """List the stretches of windows that nothing chosen covers, one entry each."""
+    found: list[Omitted] = []
+    at = 0
+    for begin, end in [*sorted(taken), (total, total)]:
+        if begin > at:
+            first = yield from needs.windows(at, at + 1)
+            last = yield from needs.windows(begin - 1, begin)
+            span = Span(first[0].span.start, last[0].span.stop)
+            found.append(Omitted(f"L1.{at}-{begin - 1}", span, span.stop - span.start))
+        at = max(at, end)
+    return found
+
+
+def _in_order(shown: Iterable[Shown]) -> list[Shown]:
+    return sorted(shown, key=lambda item: item.message.index)

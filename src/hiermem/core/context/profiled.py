@@ -1,0 +1,269 @@
+"""The cut for a profile: which summaries stand whole, how many messages raw, and what is pinned.
+
+The one rule: it is an exact cover inside the budget like every cut. What a profile wants stands
+whole as far as that fits, and all else of the summary zone in trimmed views between. It stays as it
+is until the budget, or twice the recent messages, is reached, and is then made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hiermem.core import needs
+from hiermem.core.context import cover, pool, verbatim
+from hiermem.core.context.cover import Covered
+from hiermem.core.context.cut import Cut, Planner, Situation
+from hiermem.core.context.profile import ContextProfile
+from hiermem.core.context.render import Block, Shown
+from hiermem.core.context.view import OpenView, Piece, View
+from hiermem.core.context.zone import VIEW_TOKENS
+from hiermem.core.needs import Reading
+from hiermem.errors import BudgetTooSmallError
+from hiermem.types import Node, Revision, Summary
+
+__all__ = ["select"]
+
+#: What a frame costs, about; exact once a piece is made.
+_FRAME: Final = 90
+#: Of more summaries than this only the newest are weighed against one another.
+_WEIGHED: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A made summary that may stand whole."""
+
+    item: Covered
+    node: Node
+    revision: Revision
+
+
+def select(
+    at: Situation, profile: ContextProfile, session_id: str, previous: View | None
+) -> Reading[Cut]:
+    """Give the cut that a profile wants, staying with ``previous`` as long as that will do.
+
+    Raises BudgetTooSmallError as every cut does; pins are part of its minimum.
+    """
+    pins = yield from _pinned(at, profile)
+    planner = _Planner(at, profile, session_id, previous)
+    block = planner.zone.quoted(pins)
+    if block is None:
+        return (yield from planner.selected(previous))
+    taken = block.tokens
+    if taken > at.budget:
+        raise BudgetTooSmallError(
+            budget=at.budget + at.overhead,
+            minimum=taken + at.overhead,
+            why=f"the profile's pins take {taken} tokens",
+        )
+    planner.at = replace(at, budget=at.budget - taken, overhead=at.overhead + taken)
+    found = yield from planner.selected(previous)
+    raw = {item.message.index for item in found.shown if not item.partial}
+    left = [item for item in pins if item.message.index not in raw]
+    block = planner.zone.quoted(left)
+    if block is None:
+        return found
+    return replace(found, blocks=_before_raw(found.blocks, block), pinned=tuple(left))
+
+
+def _pinned(at: Situation, profile: ContextProfile) -> Reading[list[Shown]]:
+    found: dict[int, Shown] = {}
+    for start, stop in profile.pins:
+        read = yield from needs.messages(start, min(stop, at.state.next_index))
+        found |= {stored.index: Shown(stored) for stored in read}
+    return [found[index] for index in sorted(found)]
+
+
+def _before_raw(blocks: Sequence[Block], block: Block) -> tuple[Block, ...]:
+    place = next(
+        (place for place, each in enumerate(blocks) if each.message is not None), len(blocks)
+    )
+    return (*blocks[:place], block, *blocks[place:])
+
+
+class _Planner(Planner):
+    """One selection for a profile in the making."""
+
+    def __init__(
+        self, at: Situation, profile: ContextProfile, session_id: str, previous: View | None
+    ) -> None:
+        super().__init__(at, previous.serial if previous else 0)
+        self.profile = profile
+        self.session_id = session_id
+
+    def selected(self, previous: View | None) -> Reading[Cut]:
+        """Keep what was shown, or make it anew."""
+        yield from self.look()
+        fullness = 1.0
+        if self.at.sticky:
+            policy = self.at.policy
+            if previous is not None and not self.at.cache_cold:
+                kept = yield from self._kept(previous)
+                if kept is not None:
+                    return kept
+            fullness = policy.replan_cold
+        return (yield from self._anew(fullness))
+
+    def _kept(self, view: View) -> Reading[Cut | None]:
+        """Append what is new; None where it is too much."""
+        if view.boundary > self.last:
+            return None
+        windows = yield from needs.windows(view.boundary, self.total)
+        found = self._assemble(view, (yield from self._shown(windows)))
+        if found.tokens > self.at.budget:
+            return None
+        recent = self.profile.recent
+        spoken = sum(not item.silent for item in found.shown)
+        return None if recent is not None and spoken > 2 * recent else found
+
+    def _anew(self, fullness: float) -> Reading[Cut]:
+        budget = self.at.budget
+        raw, older, boundary = yield from self._recent(int(fullness * budget))
+        below = yield from cover.below(self.roots, boundary)
+        least = self.zone.least(below) + (VIEW_TOKENS // 2 + pool.PIECE if older else 0)
+        spent = self._cost(raw)
+        if spent + least > budget:
+            return (yield from self.afresh(1.0))
+        room = max(least, int(fullness * budget) - spent)
+        opened: OpenView | None = None
+        if older:
+            weight = sum(item.message.tokens for item in older)
+            share = max(VIEW_TOKENS // 2 + pool.PIECE, min(weight, room // 4))
+            opened = self.zone.of_open(older, min(share, room - self.zone.least(below)))
+            room -= opened.tokens
+        pieces = yield from self._mixed(below, boundary, room)
+        found = self._assemble(View(boundary, pieces, opened), [*older, *raw])
+        return found if found.tokens <= budget else (yield from self.afresh(1.0))
+
+    # -- what stands raw
+
+    def _recent(self, limit: int) -> Reading[tuple[list[Shown], list[Shown], int]]:
+        """Choose the newest messages; give them, what else is not in the zone, and the boundary."""
+        windows = yield from self._newest_windows()
+        shown = yield from self._shown(windows or self.tail)
+        wanted = self.profile.recent
+        share = limit if wanted else int(self.at.policy.verbatim * self.at.budget)
+        raw: list[Shown] = []
+        for piece in reversed(verbatim.pieces_of(shown)):
+            if raw and self._cost([*piece, *raw]) > share:
+                break
+            raw += piece
+            if wanted is not None and sum(not item.silent for item in raw) >= wanted:
+                break
+        held = {item.message.index for item in raw}
+        ends = verbatim.window_of_each(windows, shown)
+        first = min(
+            (
+                at
+                for item, at in zip(shown, ends, strict=True)
+                if at is not None and item.message.index in held
+            ),
+            default=self.last,
+        )
+        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
+        begin = windows[0].ordinal if windows else self.total
+        boundary = max(
+            (at for at in allowed if at <= min(first, self.last)), default=min(begin, self.last)
+        )
+        rest = [window for window in windows if window.ordinal >= boundary]
+        shown = yield from self._shown(self.tail if boundary == self.last else rest)
+        newest = [item for item in shown if item.message.index in held]
+        older = [item for item in shown if item.message.index not in held and not item.silent]
+        return newest, older, boundary
+
+    # -- what stands whole
+
+    def _mixed(
+        self, below: Sequence[Covered], boundary: int, room: int
+    ) -> Reading[tuple[Piece, ...]]:
+        """Cover the zone by whole summaries that are wanted, and by views of what is between."""
+        if not self.profile.mixes:
+            return (yield from self.zone.pooled(below, room))
+        wanted = self._by_worth((yield from self._candidates(below)))
+        low, high = 0, len(wanted)
+        # The most that fit; each more costs more.
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = yield from self._fits(wanted[:middle], boundary, room)
+            low, high = (middle, high) if fits else (low, middle - 1)
+        while True:
+            pieces = yield from self._pieces(wanted[:low], boundary, room)
+            if not low or sum(piece.tokens for piece in pieces) <= room:
+                return pieces
+            low -= 1
+
+    def _candidates(self, below: Sequence[Covered]) -> Reading[list[_Candidate]]:
+        """Find the made summaries of wanted levels, the largest ones; the tagged ones finer."""
+        levels = self.profile.levels
+        lowest = min(levels) if levels else 1
+        waiting = list(below)
+        found: list[_Candidate] = []
+        while waiting:
+            waiting = sorted(waiting, key=lambda item: item.windows)[-_WEIGHED:]
+            read = yield from self._made(waiting)
+            finer: list[Covered] = []
+            for item in waiting:
+                candidate = read.get(item.id)
+                allowed = levels is None or item.level in levels
+                tagged = candidate is not None and self._tagged(candidate.revision)
+                if item.level > lowest and (not allowed or tagged):
+                    finer.append(item)
+                elif allowed and candidate is not None:
+                    found.append(candidate)
+            waiting = yield from cover.children(finer)
+        return found
+
+    def _made(self, items: Sequence[Covered]) -> Reading[dict[str, _Candidate]]:
+        nodes = yield from needs.nodes([item.id for item in items])
+        made = {node.id: node for node in nodes if node.revision}
+        read = yield from needs.revisions([(node.id, node.revision) for node in made.values()])
+        by_id = {item.id: item for item in items}
+        return {
+            revision.node_id: _Candidate(by_id[revision.node_id], made[revision.node_id], revision)
+            for revision in read
+            if revision.text
+        }
+
+    def _tagged(self, revision: Revision) -> bool:
+        return any(tag.strip().casefold() in self.profile.tags for tag in revision.tags)
+
+    def _by_worth(self, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+        value = self.profile.value
+
+        def worth(each: _Candidate) -> tuple[float, bool, int]:
+            summary = Summary(self.session_id, each.node, each.revision)
+            given = float(value(summary)) if value is not None else 0.0
+            return given, self._tagged(each.revision), each.item.windows[0]
+
+        return sorted(candidates, key=worth, reverse=True)
+
+    def _fits(self, whole: Sequence[_Candidate], boundary: int, room: int) -> Reading[bool]:
+        gaps = yield from self._gaps(whole, boundary)
+        cost = sum(each.revision.tokens + _FRAME for each in whole)
+        return cost + sum(self.zone.least(gap) for gap in gaps) <= room
+
+    def _gaps(self, whole: Sequence[_Candidate], boundary: int) -> Reading[list[list[Covered]]]:
+        """Cover what lies between, stretch by stretch."""
+        found: list[list[Covered]] = []
+        begin = 0
+        for start, stop in [*sorted(each.item.windows for each in whole), (boundary, boundary)]:
+            if begin < start:
+                found.append((yield from cover.inside(self.roots, begin, start)))
+            begin = stop
+        return found
+
+    def _pieces(
+        self, whole: Sequence[_Candidate], boundary: int, room: int
+    ) -> Reading[tuple[Piece, ...]]:
+        pieces = [self.zone.whole(each.node, each.revision) for each in whole]
+        gaps = yield from self._gaps(whole, boundary)
+        least = [self.zone.least(gap) for gap in gaps]
+        spare = max(0, room - sum(piece.tokens for piece in pieces) - sum(least))
+        weights = [sum(item.tokens for item in gap) for gap in gaps]
+        for gap, low, weight in zip(gaps, least, weights, strict=True):
+            share = low + spare * weight // max(1, sum(weights))
+            pieces += yield from self.zone.pooled(gap, share)
+        return tuple(sorted(pieces, key=lambda piece: piece.windows))

@@ -1,0 +1,52 @@
+"""Evidence beside a cut: what stands there raw already, and the record in which the rest stands.
+
+The one rule: a provider caches what comes first, so evidence, which another question would change,
+is one record after everything else, and it never says again what stands raw before it. What
+answers a question is decided in ``seek``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hiermem.core.context.render import Block, Frame, Shown, memory_block
+from hiermem.core.search.hits import Evidence
+from hiermem.core.text.measure import day
+from hiermem.core.text.trust import lowest, trust_of
+from hiermem.types import Span
+
+__all__ = ["NAME", "frame_tokens", "record", "shown_spans"]
+
+#: The name that the record bears.
+NAME: Final = "recall"
+#: Tokens may join differently where the text meets its frame.
+_SEAMS: Final = 4
+
+
+def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
+    """Give what stands raw, message by message; of one that stands in part, the part."""
+    return tuple(
+        Span(item.message.index, item.message.index + 1, item.begin, item.end)
+        for item in shown
+        if not item.silent
+    )
+
+
+def frame_tokens(messages: int, *, key: bytes, count: Callable[[str], int]) -> int:
+    """Give what a record costs beside its text, in a session of so many messages."""
+    widest = Frame(NAME, Span(0, max(1, messages)), ("0000-00-00", "9999-99-99"), trust="tool")
+    return memory_block("recall", widest, "", key=key, count=count).tokens + _SEAMS
+
+
+def record(evidence: Evidence, *, key: bytes, count: Callable[[str], int]) -> Block:
+    """Fence evidence that holds something as a record of its own."""
+    messages = evidence.messages
+    days = [day(stored.created_at) for stored in messages]
+    frame = Frame(
+        name=NAME,
+        span=Span(messages[0].index, messages[-1].index + 1),
+        dates=(min(days), max(days)),
+        trust=lowest(map(trust_of, messages)),
+    )
+    return memory_block("recall", frame, evidence.text, key=key, count=count)

@@ -1,0 +1,185 @@
+"""Turn what a context shows into provider messages: which form each message takes, byte for byte.
+
+The one rule: memory re-enters a prompt only as a fenced record in a user-role message of its own,
+and a real message is either given back whole or quoted inside such a record; an assistant's tool
+calls and all their results stand together in their native form, or none of them does.
+
+It does not choose what is shown; ``cut`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from hiermem.core.text.fence import fence
+from hiermem.core.text.measure import MESSAGE_OVERHEAD, body, day, speaker
+from hiermem.core.text.trust import trust_of
+from hiermem.types import Span, StoredMessage, Trust
+
+__all__ = [
+    "RENDERER",
+    "Block",
+    "Frame",
+    "Shown",
+    "memory_block",
+    "message_blocks",
+]
+
+#: Part of every sticky state's key: a change of any rendered byte must change it.
+RENDERER = "r1"
+
+Count: TypeAlias = Callable[[str], int]
+Kind: TypeAlias = Literal["summary", "view", "message", "quote", "recall"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One piece of a rendered context, in order.
+
+    ``kind``: a whole summary, a trimmed view of several, a verbatim message, a quoted one (or a
+    stretch of them), or what was recalled for a question. ``text`` is the fenced text; it is empty
+    for a message, which is rendered by its shape.
+    ``tokens`` counts everything that the block adds to a request, role overhead included.
+    """
+
+    kind: Kind
+    name: str
+    span: Span
+    tokens: int
+    text: str = ""
+    level: int | None = None
+    message: StoredMessage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What the opening line of a fenced record states about its provenance."""
+
+    name: str
+    span: Span
+    dates: tuple[str, str] | None = None
+    level: int | None = None
+    trust: Trust = "conversation"
+
+    def attributes(self) -> Mapping[str, str]:
+        """Write the provenance as attributes, in a fixed order."""
+        last = self.span.stop - 1
+        messages = str(self.span.start) if last == self.span.start else f"{self.span.start}-{last}"
+        found = {"messages": messages}
+        if self.level is not None:
+            found["level"] = str(self.level)
+        if self.dates is not None:
+            first, final = self.dates
+            found["dates"] = first if first == final else f"{first} to {final}"
+        if self.trust != "conversation":
+            found["trust"] = self.trust
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A message that stands verbatim: whole, or characters ``begin`` to ``end`` of its body."""
+
+    message: StoredMessage
+    begin: int = 0
+    end: int | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Say whether only a slice of it stands."""
+        return self.begin > 0 or self.end is not None
+
+    @property
+    def silent(self) -> bool:
+        """Say whether it renders as nothing: erased, quarantined or empty, and so covered."""
+        stored = self.message
+        if stored.state != "live":
+            return True
+        return not stored.content and not stored.tool_calls
+
+
+def memory_block(
+    kind: Kind,
+    frame: Frame,
+    text: str,
+    *,
+    key: bytes,
+    count: Count,
+    message: StoredMessage | None = None,
+) -> Block:
+    """Fence ``text`` as a record and count it as a message of its own."""
+    fenced = fence(frame.name, text, key=key, attributes=frame.attributes())
+    return Block(
+        kind=kind,
+        name=frame.name,
+        span=frame.span,
+        tokens=count(fenced) + MESSAGE_OVERHEAD,
+        text=fenced,
+        level=frame.level,
+        message=message,
+    )
+
+
+def message_blocks(shown: Sequence[Shown], *, key: bytes, count: Count) -> list[Block]:
+    """Render verbatim messages, in order of index, natively where a provider accepts that."""
+    visible = [item for item in shown if not item.silent]
+    native = _native(visible)
+    return [
+        _native_block(item.message) if native[place] else _quote(item, key=key, count=count)
+        for place, item in enumerate(visible)
+    ]
+
+
+def _native(visible: Sequence[Shown]) -> list[bool]:
+    """Decide for each message whether it keeps its native form.
+
+    Providers refuse a tool result that does not follow its call and a call without its results, so
+    a group is native only where it is complete and nothing stands in between.
+    """
+    native = [
+        not item.partial and item.message.role != "tool" and not item.message.tool_calls
+        for item in visible
+    ]
+    for place, item in enumerate(visible):
+        if item.partial or not item.message.tool_calls:
+            continue
+        pending = {call.id for call in item.message.tool_calls}
+        end = place + 1
+        while end < len(visible) and pending:
+            answer = visible[end]
+            if answer.partial or answer.message.tool_call_id not in pending:
+                break
+            if answer.message.thread != item.message.thread:
+                break
+            pending.discard(answer.message.tool_call_id)
+            end += 1
+        if not pending:
+            native[place:end] = [True] * (end - place)
+    return native
+
+
+def _native_block(stored: StoredMessage) -> Block:
+    index = stored.index
+    return Block(
+        kind="message",
+        name=f"m{index}",
+        span=Span(index, index + 1),
+        tokens=stored.tokens,
+        message=stored,
+    )
+
+
+def _quote(item: Shown, *, key: bytes, count: Count) -> Block:
+    """Quote a message (or a slice of one) as a record, where its native form would not stand."""
+    stored = item.message
+    span = Span(stored.index, stored.index + 1, item.begin, item.end)
+    frame = Frame(
+        name=f"m{stored.index}",
+        span=span,
+        dates=(day(stored.created_at), day(stored.created_at)),
+        trust=trust_of(stored),
+    )
+    text = f"{speaker(stored.message)}: {body(stored.message)[item.begin : item.end]}"
+    return memory_block("quote", frame, text, key=key, count=count, message=stored)

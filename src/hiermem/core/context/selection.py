@@ -1,0 +1,257 @@
+"""What a context request answers: the selected blocks and their renderings for each provider.
+
+The one rule: the same selection renders to the same bytes, and ``total_tokens`` counts everything
+that ``to_openai`` gives, the system prompt and the tools included. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hiermem.convert import context_to_anthropic, message_to_openai
+from hiermem.core.arguments import tool_schemas
+from hiermem.core.context.cut import Omitted
+from hiermem.core.context.render import Block
+from hiermem.core.search.hits import Evidence
+from hiermem.core.text.measure import body, speaker
+from hiermem.errors import UsageError
+from hiermem.types import Message, Span, StoredMessage
+
+__all__ = [
+    "AsyncContextSelection",
+    "ByLevel",
+    "ContextBudget",
+    "ContextSelection",
+    "ShownSummary",
+    "blocking",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextBudget:
+    """How many tokens a request may take, and for what.
+
+    ``reserve_for_messages`` is kept for the newest messages; ``system`` and ``tools`` are counted
+    and subtracted, as is ``reserve_for_output``.
+    """
+
+    max_tokens: int = 8_000
+    reserve_for_messages: int | None = 2_000
+    reserve_for_output: int = 0
+    system: str | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "reserve_for_messages", "reserve_for_output"):
+            value = getattr(self, name)
+            if name == "reserve_for_messages" and value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise UsageError(f"{name} must be a whole number of tokens")
+            least = 1 if name == "max_tokens" else 0
+            if value < least:
+                raise UsageError(f"{name} is {value}; it must be {least} or more")
+        object.__setattr__(self, "tools", tool_schemas(self.tools))
+
+    @property
+    def available_for_summaries(self) -> int:
+        """Give what the messages' and the output's reserves leave."""
+        reserved = (self.reserve_for_messages or 0) + self.reserve_for_output
+        return max(0, self.max_tokens - reserved)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSummary:
+    """A node that a selection shows: whole, or trimmed inside the view named ``block``."""
+
+    id: str
+    level: int
+    span: Span
+    messages: int
+    trimmed: bool
+    block: str
+
+
+class ByLevel(dict[int, tuple[ShownSummary, ...]]):
+    """The shown summaries by level; a level without any gives ()."""
+
+    def __missing__(self, level: int) -> tuple[ShownSummary, ...]:
+        """Give nothing for a level of which nothing is shown."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSelection:
+    """The best context that fits the budget: the whole history, each message exactly once.
+
+    ``coverage`` is the share of messages represented; it is 1.0 unless something is in ``omitted``.
+    ``trimmed`` names the nodes that a view shows in part. ``recall`` are the older messages that
+    stand verbatim for the sake of a question, in whole or in part; ``evidence`` says which parts.
+    ``shared_prefix_tokens`` is how much of the previous selection of the same view stands unchanged
+    at the front of this one.
+    """
+
+    session_id: str
+    max_tokens: int
+    total_tokens: int
+    messages: int
+    coverage: float
+    blocks: tuple[Block, ...]
+    omitted: tuple[Omitted, ...] = ()
+    trimmed: tuple[str, ...] = ()
+    recent_messages: tuple[StoredMessage, ...] = ()
+    summaries: ByLevel = field(default_factory=ByLevel)
+    recall: tuple[StoredMessage, ...] = ()
+    evidence: Evidence | None = None
+    shared_prefix_tokens: int = 0
+    system: str | None = None
+    tool_tokens: int = 0
+    _zoom: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
+
+    def zoom(self, query: str) -> ContextSelection:
+        """Give this selection with the summarised stretch that ``query`` is about in full.
+
+        What stood verbatim stands as it did; the summaries around make room, so that the whole
+        stays within the budget. Where nothing that is summarised answers, nothing changes. It is
+        a look: what the next selection shows does not depend on it.
+
+        Raises UsageError for a selection that came from no session.
+        """
+        if self._zoom is None:
+            raise UsageError("only what a session's context() or a manager gives can be zoomed")
+        found: ContextSelection = self._zoom(query)
+        return found
+
+    def to_openai(self) -> list[dict[str, Any]]:
+        """Render as a list of OpenAI chat messages.
+
+        What a message was read with beside what it says (``metadata``) is not rendered.
+        """
+        found: list[dict[str, Any]] = []
+        if self.system is not None:
+            found.append({"role": "system", "content": self.system})
+        found += [
+            {"role": "user", "content": block.text}
+            if block.text or block.message is None
+            else message_to_openai(block.message.message, extras=False)
+            for block in self.blocks
+        ]
+        return found
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """Render as the ``system`` and ``messages`` of an Anthropic request.
+
+        Content is always a list of blocks, a record being a block of its own, and a system message
+        of the session stands in its place as the user's text ``System: …``: what was rendered
+        before stays as it is when messages follow.
+        """
+        messages = [
+            Message.user(block.text)
+            if block.text or block.message is None
+            else block.message.message
+            for block in self.blocks
+        ]
+        return context_to_anthropic(messages, system=self.system)
+
+    def to_text(self) -> str:
+        """Render as plain text, one paragraph a block."""
+        found = [] if self.system is None else [self.system]
+        for block in self.blocks:
+            if block.text or block.message is None:
+                found.append(block.text)
+            else:
+                message = block.message.message
+                found.append(f"{speaker(message)}: {body(message)}")
+        return "\n\n".join(found)
+
+    def explain(self) -> str:
+        """Say in a few lines what stands where, what it costs and what was left out."""
+        said = (
+            f"{self.total_tokens:,} of {self.max_tokens:,} tokens cover {self.coverage:.0%} of "
+            f"{self.messages:,} messages."
+        )
+        if self.shared_prefix_tokens:
+            said += f" The first {self.shared_prefix_tokens:,} stand as before."
+        lines = [said]
+        if self.system is not None:
+            lines.append("  system prompt")
+        if self.tool_tokens:
+            lines.append(f"  tool schemas: {self.tool_tokens:,} tokens")
+        lines += _explain_blocks(self.blocks, self.summaries)
+        if self.trimmed:
+            lines.append(f"Trimmed inside views: {_some(self.trimmed)}.")
+        if self.omitted:
+            lines.append(
+                f"Left out: {sum(item.messages for item in self.omitted):,} messages in "
+                f"{_some([item.name for item in self.omitted])}."
+            )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncContextSelection(ContextSelection):
+    """A selection whose ``zoom`` is awaited; all else is as in ContextSelection."""
+
+    async def zoom(self, query: str) -> AsyncContextSelection:  # type: ignore[override]
+        """Give this selection with the summarised stretch that ``query`` is about in full."""
+        if self._zoom is None:
+            raise UsageError("only what a session's context() or a manager gives can be zoomed")
+        found: AsyncContextSelection = await self._zoom(query)
+        return found
+
+
+def blocking(
+    selection: AsyncContextSelection, wait: Callable[[Coroutine[Any, Any, Any]], Any]
+) -> ContextSelection:
+    """Give the same selection with a ``zoom`` that waits, by ``wait``."""
+
+    def zoom(query: str) -> ContextSelection:
+        return blocking(wait(selection.zoom(query)), wait)
+
+    held = {each.name: getattr(selection, each.name) for each in fields(ContextSelection)}
+    return ContextSelection(**{**held, "_zoom": zoom})
+
+
+def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
+    """Describe each record, and the run of verbatim messages in one line."""
+    lines: list[str] = []
+    raw = [block for block in blocks if block.message is not None]
+    recalled: list[str] = []
+    for block in blocks:
+        if block.message is not None:
+            continue
+        if block.kind == "recall":
+            recalled.append(
+                f"  recalled: of messages {block.span.start}-{block.span.stop - 1}, "
+                f"{block.tokens:,} tokens"
+            )
+            continue
+        inside = [
+            item for level in summaries.values() for item in level if item.block == block.name
+        ]
+        levels = sorted({item.level for item in inside}, reverse=True)
+        of = ", ".join(
+            f"{sum(item.level == level for item in inside)} L{level}" for level in levels
+        )
+        what = "pooled view" if inside else "open view"
+        what = {"summary": "summary", "quote": "in full"}.get(block.kind, what)
+        lines.append(
+            f"  {what} {block.name}: messages {block.span.start}-{block.span.stop - 1}, "
+            f"{block.tokens:,} tokens" + (f" ({of})" if of else "")
+        )
+    if raw:
+        first, last = raw[0].span.start, raw[-1].span.stop - 1
+        tokens = sum(block.tokens for block in raw)
+        quoted = sum(block.kind == "quote" for block in raw)
+        lines.append(
+            f"  verbatim: {len(raw)} messages, {first}-{last}, {tokens:,} tokens"
+            + (f", {quoted} of them quoted" if quoted else "")
+        )
+    return lines + recalled
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

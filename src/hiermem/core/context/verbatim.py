@@ -1,0 +1,117 @@
+"""The verbatim zone: which messages stand raw, and which of them may not be parted.
+
+The one rule: a thread's windows are contiguous in it, so what stands raw of a thread is all of it
+from one position on. Windows that share a message or an exchange group are raw together or not at
+all; the part that is still open is the exception, because the newest messages must stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hiermem.core.context.render import Shown
+from hiermem.core.tree.state import OpenWindow
+from hiermem.core.tree.turns import Arrival, Flag, Turns
+from hiermem.types import Node, Position, StoredMessage
+
+__all__ = ["allowed_boundaries", "in_window", "pieces_of", "shown_from", "starts", "window_of_each"]
+
+
+def starts(windows: Iterable[Node], opened: Iterable[OpenWindow]) -> dict[str, Position]:
+    """Give the position in each thread from which on it stands raw."""
+    found: dict[str, Position] = {}
+    begins = [(w.thread, w.span.begin) for w in windows if w.thread is not None]
+    begins += [(w.thread, w.begin) for w in opened]
+    for thread, begin in begins:
+        if thread not in found or begin < found[thread]:
+            found[thread] = begin
+    return found
+
+
+def shown_from(begins: dict[str, Position], messages: Iterable[StoredMessage]) -> list[Shown]:
+    """Select what stands raw of ``messages``, the first of a thread possibly from a slice on."""
+    found: list[Shown] = []
+    for stored in messages:
+        begin = begins.get(stored.thread)
+        if begin is None or stored.index < begin.index:
+            continue
+        found.append(Shown(stored, begin.char if stored.index == begin.index else 0))
+    return found
+
+
+def in_window(window: Node, messages: Iterable[StoredMessage]) -> list[Shown]:
+    """Select what a level-1 node covers of ``messages``, slices at its ends included."""
+    span = window.span
+    found: list[Shown] = []
+    for stored in messages:
+        if stored.thread != window.thread or not span.start <= stored.index < span.stop:
+            continue
+        begin = span.start_char if stored.index == span.start else 0
+        end = span.stop_char if stored.index == span.stop - 1 else None
+        found.append(Shown(stored, begin, end))
+    return found
+
+
+def allowed_boundaries(
+    windows: Sequence[Node], opened: Iterable[OpenWindow], total: int
+) -> set[int]:
+    """Give the ordinals at which the zones may meet without parting linked windows.
+
+    ``windows`` are consecutive level-1 nodes up to ``total``, the number of windows sealed. The
+    boundary ``total`` is always among them: what is open can stand raw without its sealed part.
+    """
+    if not windows:
+        return {total}
+    first = windows[0].ordinal
+    parted: set[int] = set()
+    last_of: dict[str | None, int] = {}
+    for window in windows:
+        if window.linked:
+            parted.update(range(last_of.get(window.thread, first - 1) + 1, window.ordinal + 1))
+        last_of[window.thread] = window.ordinal
+    for still_open in opened:
+        if still_open.linked and still_open.thread in last_of:
+            parted.update(range(last_of[still_open.thread] + 1, total))
+    return {at for at in range(first, total + 1) if at not in parted} | {total}
+
+
+def window_of_each(windows: Sequence[Node], shown: Sequence[Shown]) -> list[int | None]:
+    """Give for each raw message the ordinal of the window in which it ends; None: still open."""
+    by_thread: dict[str | None, list[Node]] = {}
+    for window in windows:
+        by_thread.setdefault(window.thread, []).append(window)
+    places: dict[str, int] = {}
+    found: list[int | None] = []
+    for item in shown:
+        thread, index = item.message.thread, item.message.index
+        own = by_thread.get(thread, [])
+        place = places.get(thread, 0)
+        while place < len(own) and own[place].span.end <= Position(index, 1):
+            place += 1
+        # A message that goes on in later slices ends where the last of them does.
+        while place < len(own) and own[place].span.stop_char and own[place].span.stop - 1 == index:
+            place += 1
+        places[thread] = place
+        found.append(own[place].ordinal if place < len(own) else None)
+    return found
+
+
+def pieces_of(shown: Sequence[Shown]) -> list[list[Shown]]:
+    """Part raw messages into what must stay together: exchange groups and single messages.
+
+    They come in the order of their last messages, so that the last piece is the newest exchange
+    group. Groups begin and end as they do for sealing.
+    """
+    pieces: list[list[Shown]] = []
+    ends: dict[str, Turns] = {}
+    groups: dict[str, list[Shown]] = {}
+    noted: list[Flag] = []
+    for item in shown:
+        thread, arrival = item.message.thread, Arrival.of(item.message)
+        turns = ends.get(thread, Turns()).before(arrival, noted)
+        if not turns.members:
+            groups[thread] = []
+            pieces.append(groups[thread])
+        groups[thread].append(item)
+        ends[thread] = turns.after(arrival, noted)
+    return sorted(pieces, key=lambda members: members[-1].message.index)

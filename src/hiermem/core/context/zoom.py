@@ -1,0 +1,192 @@
+"""Shows a summarised stretch in full inside a cut that stays as it is everywhere else.
+
+The one rule: what comes out is still an exact cover inside the budget. What stood verbatim stands
+as it did; windows that a question is about stand word for word (or, where there is no room for
+that, by their whole summaries), and what lies between them in pooled views of what is left. Which
+windows a question is about is found by ``seek``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from hiermem.core import needs
+from hiermem.core.context import cover, pool, verbatim
+from hiermem.core.context.cover import Covered
+from hiermem.core.context.cut import Cut, Situation
+from hiermem.core.context.render import Block, Shown
+from hiermem.core.context.view import OpenView, Piece, View
+from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
+from hiermem.core.needs import Reading
+from hiermem.types import Node, StoredMessage
+
+__all__ = ["Wanted", "Zoomed", "zoom"]
+
+#: At most so many stretches are shown in full: more would be another selection.
+_MOST: Final = 4
+
+#: A window, or the index of an older message of a window that is open.
+Wanted: TypeAlias = Node | int
+
+
+@dataclass(frozen=True, slots=True)
+class Zoomed:
+    """A cut with stretches in full, and the messages that stand in them."""
+
+    cut: Cut
+    messages: tuple[StoredMessage, ...]
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What is shown in full: windows by ordinal, and messages of open windows."""
+
+    windows: dict[int, Piece] = field(default_factory=dict[int, Piece])
+    opened: list[Block] = field(default_factory=list[Block])
+    raised: set[int] = field(default_factory=set[int])
+    messages: dict[int, StoredMessage] = field(default_factory=dict[int, StoredMessage])
+
+    @property
+    def tokens(self) -> int:
+        pieces = sum(piece.tokens for piece in self.windows.values())
+        return pieces + sum(block.tokens for block in self.opened)
+
+    def has(self, shown: Iterable[Shown]) -> None:
+        self.messages |= {i.message.index: i.message for i in shown if not i.silent}
+
+
+def zoom(at: Situation, cut: Cut, wanted: Sequence[Wanted]) -> Reading[Zoomed | None]:
+    """Show what is ``wanted``, the most wanted first, in full as far as the budget goes.
+
+    None where nothing of it is in the summary zone or fits.
+    """
+    zoomer = _Zoomer(at, cut)
+    yield from zoomer.look()
+    for each in wanted:
+        if len(zoomer.choice.windows) + len(zoomer.choice.opened) >= _MOST:
+            break
+        if isinstance(each, int):
+            zoomer.raise_open(each)
+        else:
+            yield from zoomer.raise_window(each)
+    if not zoomer.choice.tokens:
+        return None
+    found = yield from zoomer.assembled()
+    if found.tokens > at.budget:
+        return None
+    return Zoomed(found, tuple(m for _, m in sorted(zoomer.choice.messages.items())))
+
+
+class _Zoomer:
+    """One zoom in the making."""
+
+    def __init__(self, at: Situation, cut: Cut) -> None:
+        self.at, self.cut, self.view = at, cut, cut.view
+        self.zone = ZoneMaker(at.count, at.key, at.weights, cut.view.serial, at.view)
+        self.roots = cover.cheapest(at.state, at.provisional)
+        pieces = cut.view.pieces
+        # What was left out on permission stays out.
+        self.begin = pieces[0].windows[0] if pieces else cut.view.boundary
+        # What is pinned stands raw like the newest messages.
+        self.raw = [b for b in cut.blocks if b.message is not None or b.kind == "quote"]
+        self.room = at.budget - sum(block.tokens for block in self.raw)
+        self.older: list[Shown] = []
+        self.choice = _Choice()
+        # Where it is known what the zone needs at least, with nothing of it in full.
+        self.gaps: list[list[Covered]] = []
+
+    def look(self) -> Reading[None]:
+        """Read the older messages that stand in the view of open windows."""
+        self.gaps = yield from self._between(())
+        opened = self.view.opened
+        if opened is None:
+            return
+        state = self.at.state
+        windows = yield from needs.windows(self.view.boundary, state.next_ordinal(1))
+        begins = verbatim.starts(windows, state.open_windows())
+        read = yield from needs.messages(opened.span.start, opened.span.stop)
+        shown = verbatim.shown_from(begins, read)
+        self.older = [item for item in shown if opened.holds(item.message.index)]
+
+    def raise_window(self, window: Node) -> Reading[None]:
+        """Show a window of the zone in full, or by its whole summary, if either fits."""
+        at = window.ordinal
+        if not self.begin <= at < self.view.boundary or at in self.choice.windows:
+            return
+        gaps = yield from self._between({*self.choice.windows, at})
+        room = self.room - self.choice.tokens - self._least(gaps, self._left())
+        read = yield from needs.messages(window.span.start, window.span.stop)
+        shown = verbatim.in_window(window, read)
+        piece = self.zone.in_full(window, shown)
+        in_full = piece.tokens <= room
+        if not in_full:
+            told = yield from needs.revisions(
+                [(window.id, window.revision)] * bool(window.revision)
+            )
+            if not told:
+                return
+            piece = self.zone.whole(window, told[0])
+        if piece.text and piece.tokens <= room:
+            self.choice.windows[at] = piece
+            self.gaps = gaps
+            if in_full:
+                self.choice.has(shown)
+
+    def raise_open(self, index: int) -> None:
+        """Show the exchange that holds an older message of an open window in full, if it fits."""
+        held = [
+            piece
+            for piece in verbatim.pieces_of(self._left())
+            if any(item.message.index == index for item in piece)
+        ]
+        block = self.zone.quoted(held[0]) if held else None
+        if block is None:
+            return
+        going = {item.message.index for item in held[0]}
+        left = [item for item in self._left() if item.message.index not in going]
+        if block.tokens <= self.room - self.choice.tokens - self._least(self.gaps, left):
+            self.choice.opened.append(block)
+            self.choice.raised |= going
+            self.choice.has(held[0])
+
+    def assembled(self) -> Reading[Cut]:
+        """Make the views of what is left, and put everything in order."""
+        left = self._left()
+        weights = [sum(item.tokens for item in gap) for gap in self.gaps]
+        weights.append(sum(item.message.tokens for item in left))
+        least = [self.zone.least(gap) for gap in self.gaps] + [self._least((), left)]
+        before = sum(block.tokens for block in self.cut.blocks) - (self.at.budget - self.room)
+        total = min(self.room - self.choice.tokens, max(sum(least), before))
+        spare = max(0, total - sum(least)) / max(1, sum(weights))
+        shares = [low + int(spare * weight) for low, weight in zip(least, weights, strict=True)]
+        pieces = list(self.choice.windows.values())
+        for gap, share in zip(self.gaps, shares, strict=False):
+            pieces += yield from self.zone.pooled(gap, share)
+        pieces.sort(key=lambda piece: piece.windows)
+        opened: OpenView | None = self.zone.of_open(left, shares[-1]) if left else None
+        blocks = [piece.block() for piece in pieces if piece.text]
+        blocks += sorted(self.choice.opened, key=lambda block: block.span.start)
+        if opened is not None and opened.text:
+            blocks.append(opened.block())
+        view = View(self.view.boundary, tuple(pieces), opened, self.zone.serial)
+        return replace(self.cut, view=view, blocks=(*blocks, *self.raw))
+
+    def _left(self) -> list[Shown]:
+        """Give the older messages of open windows that still stand in a view."""
+        return [item for item in self.older if item.message.index not in self.choice.raised]
+
+    def _least(self, gaps: Iterable[Sequence[Covered]], left: Sequence[Shown]) -> int:
+        opened = VIEW_TOKENS // 2 + pool.PIECE if left else 0
+        return sum(self.zone.least(gap) for gap in gaps) + opened
+
+    def _between(self, ordinals: Iterable[int]) -> Reading[list[list[Covered]]]:
+        """Cover what lies between these windows, stretch by stretch."""
+        found: list[list[Covered]] = []
+        begin = self.begin
+        for end in [*sorted(ordinals), self.view.boundary]:
+            if begin < end:
+                found.append((yield from cover.inside(self.roots, begin, end)))
+            begin = end + 1
+        return found

@@ -1,0 +1,1 @@
+"""How things, links and open questions are found in a session and become one graph."""

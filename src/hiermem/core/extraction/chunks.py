@@ -1,0 +1,385 @@
+"""Decides how a session is parted for an extraction: turns, and chunks of whole turns.
+
+A turn is a user message and all that answers it in its thread, up to the thread's next user
+message; what stands before a thread's first user message is a turn of its own. Turns are taken in
+the order in which they begin, and put into chunks greedily, from left to right.
+
+The one rule: the chunks cover every message exactly once and part no turn. Where threads
+interleave, so do the hulls of their chunks: ``Chunk.spans`` says exactly what is in one, and in a
+session of one thread it is the one ``Chunk.span``. A turn that is over the limit alone is a chunk
+marked ``oversized``; only where the caller asks for it is it cut, between messages first, between
+exchange groups before that, and inside a message last.
+
+An appended message changes the last chunk of a one-thread session and no other. One that answers an
+old turn of another thread changes that turn's chunk and may move those after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Final, Literal, TypeAlias
+
+from hiermem.core.extraction.prompt import line
+from hiermem.core.generation.inputs import from_stretch
+from hiermem.core.text import hashes
+from hiermem.core.text.measure import body, slice_points
+from hiermem.core.tree.turns import Arrival, Flag, Turns
+from hiermem.errors import UsageError
+from hiermem.protocols import SourceText, TokenCounter
+from hiermem.types import Role, Span, StoredMessage
+
+__all__ = [
+    "Chunk",
+    "Measured",
+    "OnOversized",
+    "Piece",
+    "Turn",
+    "chunk_id",
+    "chunk_number",
+    "measure",
+    "pieces",
+    "plan",
+    "sources",
+    "turns",
+]
+
+Count: TypeAlias = Callable[[str], int]
+OnOversized: TypeAlias = Literal["fail", "slice"]
+
+_MARK: Final = ":chunk:"
+#: Exchange groups are found without looking at the clock.
+_ANY_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A message as the chunker sees it.
+
+    ``tokens`` are those of its line in the record, ``hash`` its output hash; 0 and "" where it is
+    covered and not read (erased, quarantined, empty, our own rendering come back). ``calls`` and
+    ``result_of`` tell exchange groups.
+    """
+
+    index: int
+    thread: str
+    role: Role
+    tokens: int
+    hash: str
+    calls: tuple[str, ...] = ()
+    result_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The messages of one turn, in order; there is always one."""
+
+    thread: str
+    messages: tuple[Measured, ...]
+
+    @property
+    def start(self) -> int:
+        """Give the index of its first message."""
+        return self.messages[0].index
+
+    @property
+    def tokens(self) -> int:
+        """Give what its messages cost together."""
+        return sum(message.tokens for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A slice of one message, from character ``begin`` up to before ``end`` (None: its end)."""
+
+    begin: int
+    end: int | None
+    tokens: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a session that is extracted by itself.
+
+    ``span`` is the hull of its messages and ``spans`` the messages themselves. ``turns`` and
+    ``messages`` count what is in it, a slice as one. ``oversized`` marks a turn that is over the
+    limit alone, or a part of one that was sliced.
+    """
+
+    id: str
+    number: int
+    span: Span
+    spans: tuple[Span, ...]
+    turns: int
+    messages: int
+    tokens: int
+    oversized: bool
+    input_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A stretch of one message as it goes into a chunk."""
+
+    index: int
+    tokens: int
+    hash: str
+    begin: int = 0
+    end: int | None = None
+
+
+def chunk_id(session_id: str, number: int) -> str:
+    """Give the id of a session's chunk.
+
+    >>> chunk_id("support-42", 3)
+    'support-42:chunk:3'
+    """
+    return f"{session_id}{_MARK}{number}"
+
+
+def chunk_number(name: str) -> int:
+    """Give the number in a chunk's id. Raises UsageError where it is none.
+
+    >>> chunk_number("a:chunk:b:chunk:12")
+    12
+    """
+    _, mark, number = name.rpartition(_MARK)
+    if not (mark and number.isascii() and number.isdigit()):
+        raise UsageError("a chunk's id has the form <session_id>:chunk:<number>")
+    return int(number)
+
+
+def measure(stored: StoredMessage, *, count: Count) -> Measured:
+    """Weigh a message as its line in the record will be."""
+    source, found = _read(stored, Span(stored.index, stored.index + 1))
+    message = stored.message
+    return Measured(
+        index=stored.index,
+        thread=stored.thread,
+        role=stored.role,
+        tokens=count(line(source)) if source else 0,
+        hash=found if source else "",
+        calls=tuple(call.id for call in message.tool_calls),
+        result_of=message.tool_call_id,
+    )
+
+
+def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[Piece, ...]:
+    """Cut a message into pieces whose lines in the record are of at most ``room`` tokens each.
+
+    Only where one character alone, or the frame of the line, is more than that, is a piece larger.
+    """
+    frame = replace(stored, echoes=())
+    source, _ = _read(frame, Span(stored.index, stored.index + 1))
+    if source is None:
+        return ()
+    around = counter.count(line(replace(source, text="")))
+    target = room - around
+    while target > 0:
+        cut = tuple(_pieces(stored, target, counter))
+        # Indented line ends cost a little more than the text alone, so the cut is proven.
+        excess = max((piece.tokens for piece in cut), default=0) - room
+        if excess <= 0 or target == 1:
+            return cut
+        target = max(1, min(target - excess, target * 7 // 8))
+    return tuple(_pieces(stored, 1, counter))
+
+
+def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterator[Piece]:
+    inner = slice_points(stored.message, unit="tokens", target=target, counter=counter)
+    length = len(body(stored.message))
+    for begin, end in pairwise((0, *inner, length)):
+        last = None if end == length else end
+        span = Span(stored.index, stored.index + 1, begin, last)
+        source, found = _read(stored, span)
+        yield Piece(
+            begin, last, counter.count(line(source)) if source else 0, found if source else ""
+        )
+
+
+def _read(stored: StoredMessage, span: Span) -> tuple[SourceText | None, str]:
+    """Give what a stretch of one message says, with its hash; None where nothing is read."""
+    read = from_stretch(span, (stored,), count=len)
+    if not read.sources:
+        return None, ""
+    return read.sources[0], read.outputs[0]
+
+
+def turns(messages: Iterable[Measured]) -> tuple[Turn, ...]:
+    """Group messages, given by index, into turns, in the order in which these begin."""
+    found: list[list[Measured]] = []
+    current: dict[str, list[Measured]] = {}
+    for message in messages:
+        turn = current.get(message.thread)
+        if turn is None or message.role == "user":
+            turn = current[message.thread] = []
+            found.append(turn)
+        turn.append(message)
+    return tuple(Turn(turn[0].thread, tuple(turn)) for turn in found)
+
+
+def plan(
+    session_id: str,
+    turns: Sequence[Turn],
+    *,
+    limit: int | None,
+    strategy: str = "",
+    oversized: OnOversized = "fail",
+    cut: Callable[[int, int], Sequence[Piece]] | None = None,
+) -> tuple[Chunk, ...]:
+    """Put turns into chunks of at most ``limit`` tokens; None puts all into one.
+
+    ``strategy`` names everything besides the messages that decides an answer (template, model,
+    settings) and goes into each input hash. ``cut`` gives the pieces of a message (by index) that
+    are of at most so many tokens; it is asked only where ``oversized`` is "slice" and a message is
+    over the limit alone. Raises UsageError for a limit under 1, and where a message has to be cut
+    and ``cut`` is None.
+    """
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit is {limit}; it must be 1 or more, or None")
+    made: list[Chunk] = []
+    parts: list[_Part] = []
+    held = number_of_turns = 0
+
+    def seal(parts: Sequence[_Part], *, turns: int, oversized: bool = False) -> None:
+        if parts:
+            made.append(
+                _chunk(session_id, len(made), parts, strategy, turns=turns, oversized=oversized)
+            )
+
+    for turn in turns:
+        tokens = turn.tokens
+        if limit is not None and parts and held + tokens > limit:
+            seal(parts, turns=number_of_turns)
+            parts, held, number_of_turns = [], 0, 0
+        if limit is not None and tokens > limit:
+            if oversized == "slice":
+                for slab in _sliced(turn, limit, cut):
+                    seal(slab, turns=1, oversized=True)
+            else:
+                seal([_whole(m) for m in turn.messages], turns=1, oversized=True)
+            continue
+        parts += map(_whole, turn.messages)
+        held += tokens
+        number_of_turns += 1
+    seal(parts, turns=number_of_turns)
+    return tuple(made)
+
+
+def _whole(message: Measured) -> _Part:
+    return _Part(message.index, message.tokens, message.hash)
+
+
+def _sliced(
+    turn: Turn, limit: int, cut: Callable[[int, int], Sequence[Piece]] | None
+) -> Iterator[list[_Part]]:
+    """Part a turn that is over the limit: by exchange groups, messages, then pieces of one."""
+    held: list[_Part] = []
+    weight = 0
+    for group in _groups(turn):
+        fits = sum(message.tokens for message in group) <= limit
+        for bundle in [group] if fits else [[message] for message in group]:
+            parts = [_whole(message) for message in bundle]
+            if parts[0].tokens > limit:
+                if cut is None:
+                    raise UsageError("oversized='slice' needs cut for a message over the limit")
+                parts = [
+                    _Part(bundle[0].index, piece.tokens, piece.hash, piece.begin, piece.end)
+                    for piece in cut(bundle[0].index, limit)
+                ]
+            # What was cut is taken piece by piece; everything else stays together.
+            for unit in [parts] if len(parts) == len(bundle) else [[part] for part in parts]:
+                tokens = sum(part.tokens for part in unit)
+                if held and weight + tokens > limit:
+                    yield held
+                    held, weight = [], 0
+                held += unit
+                weight += tokens
+    if held:
+        yield held
+
+
+def _groups(turn: Turn) -> Iterator[list[Measured]]:
+    """Give a turn's messages in stretches that an exchange group never crosses."""
+    state = Turns()
+    group: list[Measured] = []
+    flags: list[Flag] = []
+    for m in turn.messages:
+        arrival = Arrival(
+            m.index, m.thread, m.role, m.tokens, m.tokens, _ANY_TIME, m.calls, m.result_of
+        )
+        state = state.before(arrival, flags)
+        if not state.members and group:
+            yield group
+            group = []
+        state = state.after(arrival, flags)
+        group.append(m)
+    if group:
+        yield group
+
+
+def _chunk(
+    session_id: str,
+    number: int,
+    parts: Sequence[_Part],
+    strategy: str,
+    *,
+    turns: int,
+    oversized: bool,
+) -> Chunk:
+    parts = sorted(parts, key=lambda part: (part.index, part.begin))
+    spans = tuple(_runs(parts))
+    return Chunk(
+        id=chunk_id(session_id, number),
+        number=number,
+        span=Span(spans[0].start, spans[-1].stop, spans[0].start_char, spans[-1].stop_char),
+        spans=spans,
+        turns=turns,
+        messages=len({part.index for part in parts}),
+        tokens=sum(part.tokens for part in parts),
+        oversized=oversized,
+        # The numbers of messages are part of the record, so they are of the hash as well.
+        input_hash=hashes.input_hash(
+            level=0,
+            strategy=strategy,
+            outputs=[f"{part.index}={part.hash}" for part in parts if part.hash],
+        ),
+    )
+
+
+def _runs(parts: Sequence[_Part]) -> Iterator[Span]:
+    """Give the contiguous stretches that ``parts``, in order, make."""
+    first = last = parts[0]
+    for part in parts[1:]:
+        joined = (part.index == last.index + 1 and last.end is None and part.begin == 0) or (
+            part.index == last.index and part.begin == last.end
+        )
+        if not joined:
+            yield Span(first.index, last.index + 1, first.begin, last.end)
+            first = part
+        last = part
+    yield Span(first.index, last.index + 1, first.begin, last.end)
+
+
+def sources(messages: Iterable[StoredMessage], chunk: Chunk) -> tuple[SourceText, ...]:
+    """Give what a chunk says, as the inputs of a request.
+
+    ``messages`` are given by index and hold those of the chunk at least.
+    """
+    found: list[SourceText] = []
+    spans = iter(chunk.spans)
+    span = next(spans)
+    for stored in messages:
+        while stored.index >= span.stop:
+            following = next(spans, None)
+            if following is None:
+                return tuple(found)
+            span = following
+        if stored.index >= span.start:
+            source, _ = _read(stored, span)
+            if source is not None:
+                found.append(source)
+    return tuple(found)

@@ -1,0 +1,258 @@
+"""Decides what a finished extraction shows of the graph that its chunks gave together.
+
+What needs all chunks to be in happens here, once and in fixed order: relations are pointed at
+entities, and those with an end that nobody defined are dropped and counted; open ends that a later
+statement settles are closed, and statements that settled nothing are dropped and counted;
+everything is put in order and kept to its limits.
+
+The one rule: the same graph gives the same result, and nothing is left out without being counted.
+Merging is ``core.reduce``; making one summary of many is the engine's, in the groups given here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+from hiermem.core.extraction.reduce import Graph, entity_key, joined, normalise, order, relation_key
+from hiermem.core.text.lexicon import stem, words
+from hiermem.errors import UsageError
+from hiermem.trivector import Delta, Entity, EntityKey, Relation, Stats, Strategy, TriVector
+
+__all__ = ["Limits", "finish", "join_groups"]
+
+_Key: TypeAlias = tuple[str, ...]
+_Item = TypeVar("_Item", Relation, Delta, Strategy)
+
+_WORD: Final = re.compile(r"\w(?:[\w./-]*\w)?")
+#: An open end is settled by a later statement that has this share of its words, of three at least.
+_SETTLES: Final = 0.7
+#: Messages of an exchange: what is asked, and what answers it.
+_EXCHANGE: Final = 2
+#: Words that stand in more open ends than this tell none of them from another.
+_COMMON: Final = 64
+_EMPTY: Final = words(
+    """
+    the and for with that this from have has had was were will would should could are is not but
+    you your our their his her its what when where which who why how can does did into about then
+    need needs must still done been being now also just
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most of each that a result holds; what comes first by ``finish``'s order stays."""
+
+    entities: int = 2000
+    relations: int = 4000
+    deltas: int = 500
+    strategy: int = 500
+    provenance: int = 64
+    aliases: int = 16
+    tags: int = 16
+    namespace: int = 64
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) < 1:
+                raise UsageError(f"limit {name} is {getattr(self, name)}; it must be 1 or more")
+
+
+def finish(
+    graph: Graph, *, summary: str, limits: Limits = Limits(), missing: Sequence[str] = ()
+) -> TriVector:
+    """Make the result: point relations at entities, settle what was settled, keep to ``limits``.
+
+    ``summary`` is the one made of ``graph.summaries``; ``missing`` are the ids of chunks that
+    failed. Entities that more messages speak of come first, then surer ones, then earlier ones.
+    """
+    relations, dangling, loops = _pointed(graph)
+    whole = {order(place) for place in graph.places}
+    settled = _settled(graph.deltas)
+    deltas = [delta for delta in settled if not _idle(delta, whole)]
+    mentions = _mentions(graph)
+    entities = sorted(graph.entities, key=lambda e: (-mentions(e), -e.confidence))
+    kept = entities[: limits.entities]
+    known = {entity_key(each) for each in kept}
+    within = [
+        each for each in relations if {entity_key(each.source), entity_key(each.target)} <= known
+    ]
+    within.sort(key=lambda each: (-each.weight, -len(each.provenance)))
+    # What is open is worth more than what is settled, but both are told in the order they came.
+    deltas.sort(key=_first_place)
+    ranked = sorted(range(len(deltas)), key=lambda at: (not deltas[at].open, -at))
+    told = [deltas[at] for at in sorted(ranked[: limits.deltas])]
+    strategy = sorted(graph.strategy, key=_first_place)
+    features = sorted(graph.features, key=lambda feature: -len(feature[1]))
+    held = (
+        (graph.entities, limits.entities),
+        (deltas, limits.deltas),
+        (strategy, limits.strategy),
+    )
+    left_out = sum(max(0, len(items) - most) for items, most in held)
+    left_out += len(relations) - min(len(within), limits.relations)
+    return TriVector(
+        summary=summary,
+        namespace=tuple(name for name, _ in features[: limits.namespace]),
+        entities=tuple(
+            each.model_copy(
+                update={
+                    "aliases": each.aliases[: limits.aliases],
+                    "tags": each.tags[: limits.tags],
+                    "provenance": each.provenance[: limits.provenance],
+                }
+            )
+            for each in kept
+        ),
+        relations=_cut(within[: limits.relations], limits),
+        deltas=_cut(told, limits),
+        strategy=_cut(strategy[-limits.strategy :], limits),
+        missing=tuple(missing),
+        stats=Stats(
+            chunks=len(graph.chunks),
+            merged=sum(len({p.chunk for p in e.provenance}) - 1 for e in graph.entities),
+            dropped=sum(number for _, number in graph.dropped),
+            dangling=dangling,
+            loops=loops,
+            capped=left_out,
+            idle=len(settled) - len(deltas),
+        ),
+    )
+
+
+def _cut(items: Iterable[_Item], limits: Limits) -> tuple[_Item, ...]:
+    return tuple(
+        each.model_copy(update={"provenance": each.provenance[: limits.provenance]})
+        for each in items
+    )
+
+
+def _first_place(item: Delta | Strategy) -> tuple[int, int, int, str]:
+    return order(item.provenance[0])
+
+
+def _mentions(graph: Graph) -> Callable[[Entity], int]:
+    """Give what counts the messages that speak of an entity.
+
+    A place as wide as its chunk counts once: it is what an entity has whose messages are not told.
+    """
+    whole = {order(place) for place in graph.places}
+
+    def mentions(entity: Entity) -> int:
+        return sum(1 if order(p) in whole else p.stop - p.start for p in entity.provenance)
+
+    return mentions
+
+
+def _pointed(graph: Graph) -> tuple[list[Relation], int, int]:
+    """Point each relation at entities by their own names; tell how many dangle, and are loops.
+
+    An alias stands for its entity where no entity of that type has the name itself, and where it is
+    the alias of one only.
+    """
+    ends: dict[_Key, EntityKey] = {}
+    also: dict[_Key, set[EntityKey]] = {}
+    for entity in graph.entities:
+        ends[entity_key(entity)] = entity.key
+        for alias in entity.aliases:
+            also.setdefault((entity.type, normalise(alias)), set()).add(entity.key)
+    for key, meant in also.items():
+        if len(meant) == 1:
+            ends.setdefault(key, next(iter(meant)))
+    pointed: list[tuple[_Key, Relation]] = []
+    dangling = loops = 0
+    for relation in graph.relations:
+        source = ends.get(entity_key(relation.source))
+        target = ends.get(entity_key(relation.target))
+        if source is None or target is None:
+            dangling += 1
+        elif source == target:
+            loops += 1
+        else:
+            moved = relation.model_copy(update={"source": source, "target": target})
+            pointed.append((relation_key(moved), moved))
+    return list(joined(pointed)), dangling, loops
+
+
+def _settled(deltas: Sequence[Delta]) -> list[Delta]:
+    """Close open ends that a later statement settles in other words, and drop that statement.
+
+    It settles one that shares enough of its words; which of several is decided by the most words
+    shared, then by the latest.
+    """
+    words = [_words(delta.text) for delta in deltas]
+    holders: dict[str, list[int]] = {}
+    for at, delta in enumerate(deltas):
+        if delta.open and len(words[at]) >= 3:
+            for word in words[at]:
+                holders.setdefault(word, []).append(at)
+    result: list[Delta | None] = list(deltas)
+    for at, closer in enumerate(deltas):
+        if closer.open or closer.closed_by is None:
+            continue
+        shared: dict[int, int] = {}
+        for word in words[at]:
+            places = holders.get(word, ())
+            for place in places if len(places) <= _COMMON else ():
+                shared[place] = shared.get(place, 0) + 1
+        settled = [
+            place
+            for place, number in shared.items()
+            if number >= max(3, _SETTLES * len(words[place]))
+            and (held := result[place]) is not None
+            and held.open
+            and order(held.provenance[-1]) < order(closer.closed_by)
+        ]
+        for place in settled:
+            result[place] = deltas[place].model_copy(
+                update={"open": False, "closed_by": closer.closed_by}
+            )
+        if settled:
+            result[at] = None
+    return [delta for delta in result if delta is not None]
+
+
+def _idle(delta: Delta, whole: Collection[tuple[int, int, int, str]]) -> bool:
+    """Say whether a delta is closed and was never open: a statement that settled nothing.
+
+    What was open before it was settled has an earlier message too. A place as wide as its chunk is
+    mostly that of a statement whose message is not told; in a chunk of two it may be both.
+    """
+    if delta.open or delta.closed_by is None:
+        return False
+    if any(order(place) < order(delta.closed_by) for place in delta.provenance):
+        return False
+    size = delta.closed_by.stop - delta.closed_by.start
+    return size == 1 or (size > _EXCHANGE and order(delta.closed_by) in whole)
+
+
+def _words(text: str) -> frozenset[str]:
+    """Give the stems of the words of a line that carry its meaning."""
+    found = (word.strip("./-") for word in _WORD.findall(normalise(text)))
+    return frozenset(stem(word) for word in found if len(word) > 2 and word not in _EMPTY)
+
+
+def join_groups(tokens: Sequence[int], room: int) -> tuple[tuple[int, int], ...]:
+    """Say which neighbouring summaries are made one in this round, as half-open ranges.
+
+    Each group takes as many as fit ``room`` tokens, and two at least, so that N summaries are one
+    after ceil(log2 N) rounds at most. A last one left alone goes on as it is.
+
+    >>> join_groups([40, 40, 40, 40, 40], 100)
+    ((0, 2), (2, 4), (4, 5))
+    """
+    return tuple(_groups(tokens, room))
+
+
+def _groups(tokens: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
+    start, held = 0, 0
+    for at, weight in enumerate(tokens):
+        if at - start >= 2 and held + weight > room:
+            yield start, at
+            start, held = at, 0
+        held += weight
+    if start < len(tokens):
+        yield start, len(tokens)

@@ -1,0 +1,303 @@
+"""Decides how results are kept by name, and how those of many sessions are one graph.
+
+A session's result is kept twice: whole, and as one small document for each name in it (names
+compare after NFKC and case folding). A question about a name reads that name's documents, one a
+session, and joins them here by the laws of ``core.reduce``; so the tenant's graph needs no second
+copy that could fall behind, and erasing a session's documents takes it out of the graph.
+
+The one rule: what is asked by a name is found under its aliases too, and things of different types
+stay apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from hiermem.core.extraction.reduce import entity_key, merge_entities, normalise, relation_key
+from hiermem.trivector import (
+    MOST_MENTIONS,
+    Entity,
+    EntityKey,
+    EntityType,
+    Relation,
+    TriVector,
+)
+
+__all__ = [
+    "GraphEntity",
+    "MadeOf",
+    "Mention",
+    "Named",
+    "Neighbour",
+    "entities_named",
+    "graph_records",
+    "mentions_of",
+    "neighbours_of",
+    "read_kept_vector",
+    "read_named",
+    "replaces",
+    "write_kept_vector",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What one session says under one name.
+
+    ``entities`` bear the name, ``relations`` have one of them at an end, ``see`` are the names of
+    entities that have this one for an alias.
+    """
+
+    session_id: str
+    entities: tuple[Entity, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    see: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEntity:
+    """An entity of the tenant's graph: what all sessions say of it, and which ones do."""
+
+    entity: Entity
+    sessions: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Give its name."""
+        return self.entity.name
+
+    @property
+    def type(self) -> EntityType:
+        """Give its type."""
+        return self.entity.type
+
+    @property
+    def description(self) -> str:
+        """Give its longest description."""
+        return self.entity.description
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A relation seen from one of its ends: what stands at the other end, and which way it goes."""
+
+    entity: EntityKey
+    relation: Relation
+    outgoing: bool
+    sessions: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Give the other end's name."""
+        return self.entity.name
+
+    @property
+    def weight(self) -> float:
+        """Give the relation's weight."""
+        return self.relation.weight
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A place where an entity was mentioned: messages ``start`` up to before ``stop``."""
+
+    session_id: str
+    chunk: str
+    start: int
+    stop: int
+    entity: EntityKey
+
+
+# ---------------------------------------------------------------------------------------------
+# Records
+
+
+@dataclass(frozen=True, slots=True)
+class MadeOf:
+    """What a session's result was made of, which decides whether another may take its place.
+
+    ``messages`` is how many the session had and ``input`` names what they said; ``tokens`` counts
+    what was read of it, ``whole`` says that this is all of it; ``degraded`` that the summary was
+    put together without the model.
+    """
+
+    messages: int
+    input: str
+    tokens: int
+    whole: bool
+    degraded: bool
+
+    def worth(self) -> tuple[bool, bool, int]:
+        """Give what a better result of the same input has more of."""
+        # How a message was sliced changes what it counts, so the figure is for parts alone.
+        return self.whole, not self.degraded, 0 if self.whole else self.tokens
+
+
+def write_kept_vector(vector: TriVector, made_of: MadeOf) -> str:
+    """Write a session's whole result, with what it was made of."""
+    facts = {name: getattr(made_of, name) for name in MadeOf.__slots__}
+    return json.dumps({"of": facts, "vector": vector.model_dump_json()})
+
+
+def read_kept_vector(body: str) -> TriVector | None:
+    """Read what ``write_kept_vector`` wrote; None where it was damaged."""
+    try:
+        return TriVector.model_validate_json(json.loads(body)["vector"])
+    except (ValidationError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def replaces(made_of: MadeOf, standing: str) -> bool:
+    """Say whether a result made of that may take the place of the ``standing`` one.
+
+    It may not where that one is of more messages, or of the same ones and better. One that was
+    damaged is always replaced.
+    """
+    try:
+        found = json.loads(standing)["of"]
+        before = MadeOf(
+            int(found["messages"]),
+            str(found["input"]),
+            int(found["tokens"]),
+            found["whole"] is True,
+            found["degraded"] is True,
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return True
+    if before.input == made_of.input:
+        stays = before.worth() > made_of.worth()
+    else:
+        stays = before.messages > made_of.messages
+    return not stays or read_kept_vector(standing) is None
+
+
+def graph_records(vector: TriVector) -> dict[str, str]:
+    """Give one document for each name of the result, by the name's normal form."""
+    entities: dict[str, list[Entity]] = {}
+    see: dict[str, set[str]] = {}
+    for entity in vector.entities:
+        name = normalise(entity.name)
+        entities.setdefault(name, []).append(entity)
+        for alias in entity.aliases:
+            if (other := normalise(alias)) and other != name:
+                see.setdefault(other, set()).add(name)
+    relations: dict[str, list[Relation]] = {}
+    for relation in vector.relations:
+        for end in {normalise(relation.source.name), normalise(relation.target.name)}:
+            relations.setdefault(end, []).append(relation)
+    return {
+        name: _write_named(
+            entities.get(name, ()), relations.get(name, ()), sorted(see.get(name, ()))
+        )
+        for name in sorted(entities.keys() | see.keys())
+    }
+
+
+def _write_named(
+    entities: Iterable[Entity], relations: Iterable[Relation], see: Sequence[str]
+) -> str:
+    value: dict[str, Any] = {
+        "entities": [each.model_dump(mode="json") for each in entities],
+        "relations": [each.model_dump(mode="json") for each in relations],
+        "see": see,
+    }
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def read_named(session_id: str, body: str) -> Named:
+    """Read a name's document; an empty one where it was damaged."""
+    try:
+        found = json.loads(body)
+        return Named(
+            session_id,
+            tuple(Entity.model_validate(each) for each in found["entities"]),
+            tuple(Relation.model_validate(each) for each in found["relations"]),
+            tuple(map(str, found["see"])),
+        )
+    except (ValidationError, ValueError, TypeError, KeyError, RecursionError):
+        return Named(session_id)
+
+
+# ---------------------------------------------------------------------------------------------
+# Questions
+
+
+def entities_named(named: Iterable[Named], type_: EntityType | None) -> tuple[GraphEntity, ...]:
+    """Join what sessions say into one entity for each type and name, most mentioned first."""
+    joined: dict[tuple[str, ...], tuple[Entity, dict[str, None]]] = {}
+    for each in named:
+        for entity in each.entities:
+            if type_ not in (None, entity.type):
+                continue
+            key = entity_key(entity)
+            before = joined.get(key)
+            if before is None:
+                joined[key] = (entity, {each.session_id: None})
+            else:
+                before[1][each.session_id] = None
+                joined[key] = (merge_entities(before[0], entity), before[1])
+    found = [GraphEntity(entity, tuple(sessions)) for entity, sessions in joined.values()]
+    return tuple(sorted(found, key=lambda one: (-_mentions(one.entity), one.type, one.name)))
+
+
+def _mentions(entity: Entity) -> int:
+    """Count the messages that speak of an entity.
+
+    A place wider than an answer can name messages is a whole chunk, for want of their numbers.
+    """
+    wide = (place.stop - place.start for place in entity.provenance)
+    return sum(1 if each > MOST_MENTIONS else each for each in wide)
+
+
+def neighbours_of(named: Sequence[Named], type_: EntityType | None) -> tuple[Neighbour, ...]:
+    """Join the relations of the entities in ``named``, seen from them; heaviest first."""
+    mine = {
+        entity_key(entity)
+        for each in named
+        for entity in each.entities
+        if type_ in (None, entity.type)
+    }
+    joined: dict[tuple[str, ...], tuple[Relation, dict[str, None]]] = {}
+    for each in named:
+        for relation in each.relations:
+            key = relation_key(relation)
+            before = joined.get(key)
+            if before is None:
+                joined[key] = (relation, {each.session_id: None})
+            else:
+                before[1][each.session_id] = None
+                joined[key] = (_heavier(before[0], relation), before[1])
+    found: list[Neighbour] = []
+    for relation, sessions in joined.values():
+        for end, other, outgoing in (
+            (relation.source, relation.target, True),
+            (relation.target, relation.source, False),
+        ):
+            if entity_key(end) in mine:
+                found.append(Neighbour(other, relation, outgoing, tuple(sessions)))
+    found.sort(key=lambda one: (-one.weight, one.relation.relation, one.name, not one.outgoing))
+    return tuple(found)
+
+
+def _heavier(left: Relation, right: Relation) -> Relation:
+    """Join one relation of two sessions: the heavier one speaks, both give their places."""
+    best = right if right.weight > left.weight else left
+    places = dict.fromkeys((*left.provenance, *right.provenance))
+    return best.model_copy(update={"provenance": tuple(places)})
+
+
+def mentions_of(named: Iterable[Named], type_: EntityType | None) -> tuple[Mention, ...]:
+    """List where the entities were mentioned, by session, then place."""
+    found = {
+        Mention(each.session_id, place.chunk, place.start, place.stop, entity.key)
+        for each in named
+        for entity in each.entities
+        if type_ in (None, entity.type)
+        for place in entity.provenance
+    }
+    return tuple(sorted(found, key=lambda m: (m.session_id, m.start, m.stop, m.entity.type)))

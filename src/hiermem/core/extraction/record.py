@@ -1,0 +1,70 @@
+"""Writes what the record of an extraction's run says: ids, counts and reasons.
+
+The one rule: nothing in it is a text of the conversation, of the model or of an error, so that what
+is journalled from here can go into any log. What the words mean is told in ``core.extract_plan``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hiermem.core.extraction.plan import ExtractionReport, Failure, PhaseReport
+
+__all__ = ["detail", "failure_detail"]
+
+
+def detail(report: ExtractionReport) -> dict[str, Any]:
+    """Give what the run's record says: ids, counts and reasons, no text."""
+    return {
+        "model": report.model,
+        "live": report.live,
+        "chunked": report.chunked,
+        "chunking": report.chunking,
+        "estimate": report.estimate,
+        "threshold": report.threshold,
+        "single_pass_tokens": report.single_pass_tokens,
+        "chunked_tokens": report.chunked_tokens,
+        "chunks": [
+            {
+                "id": chunk.id,
+                "span": [chunk.span.start, chunk.span.stop],
+                "status": chunk.status,
+                "calls": chunk.calls,
+                "tokens_in": chunk.tokens_in,
+                "tokens_out": chunk.tokens_out,
+                "ms": round(chunk.seconds * 1000),
+                **({"reason": chunk.reason, "detail": chunk.detail} if chunk.reason else {}),
+            }
+            for chunk in report.chunks
+        ],
+        "failures": [failure_detail(failure) for failure in report.failures],
+        "map": _phase(report.map),
+        "reduce": _phase(report.reduce) | {"rounds": report.rounds, "degraded": report.degraded},
+        "calls": report.calls,
+        "tokens_in": report.tokens_in,
+        "tokens_out": report.tokens_out,
+        "unknown": report.unknown,
+        "stopped": report.stopped,
+        "kept": report.kept,
+    }
+
+
+def failure_detail(failure: Failure) -> dict[str, Any]:
+    """Give a failure as the run's record holds it."""
+    return {
+        "id": failure.id,
+        "phase": failure.phase,
+        "reason": failure.reason,
+        "attempts": failure.attempts,
+        "detail": failure.detail,
+    }
+
+
+def _phase(phase: PhaseReport) -> dict[str, Any]:
+    return {
+        "state": phase.state,
+        "calls": phase.calls,
+        "tokens_in": phase.tokens_in,
+        "tokens_out": phase.tokens_out,
+        "ms": round(phase.seconds * 1000),
+    }

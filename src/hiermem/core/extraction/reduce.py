@@ -1,0 +1,346 @@
+"""Decides how what was found in a session's chunks becomes one graph.
+
+A ``Graph`` is what is known of a run of chunks: uncapped, mergeable, and the same kind of value
+for one chunk as for all of them. ``merge`` joins two neighbours, ``reduce`` any number in the order
+of their chunk numbers; ``core.finish`` makes of the last one the ``TriVector`` that a user gets.
+
+The laws, each a property in the tests: the order in which graphs are given changes nothing;
+merging a graph with itself changes nothing; merging neighbours may be bracketed at will. They
+hold because every field is a union, a maximum with ties to the earlier chunk, or the word of the
+chunk that spoke last. Whatever needs all chunks to be in is decided by ``core.finish``, once.
+
+The one rule: two things are one exactly where type and name agree after NFKC and case folding. So
+two things that share both are merged, a documented limit, and a name of two types stays two.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from hiermem.core.extraction.chunks import Chunk, chunk_number
+from hiermem.core.generation.lenient import blank
+from hiermem.errors import UsageError
+from hiermem.trivector import (
+    Answer,
+    Delta,
+    Entity,
+    EntityKey,
+    Provenance,
+    Relation,
+    Strategy,
+)
+
+__all__ = [
+    "Graph",
+    "entity_key",
+    "ground",
+    "joined",
+    "merge",
+    "merge_entities",
+    "normalise",
+    "order",
+    "reduce",
+    "relation_key",
+]
+
+_Key: TypeAlias = tuple[str, ...]
+_Item = TypeVar("_Item", Entity, Relation, Delta, Strategy)
+
+_ENDING: Final = " .,;:!?…。！？"  # noqa: RUF001
+
+
+class Graph(BaseModel):
+    """What is known of some chunks of one session, before any cap.
+
+    ``chunks`` are their ids by number; ``summaries`` what each said, beside its number;
+    ``features`` each feature with the numbers of the chunks that name it; ``dropped`` how many
+    items of a chunk's answer could not be used, beside its number; ``places`` all that the chunks
+    cover, on which an item rests that named no message. Items stand in the order in which they were
+    first met.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    chunks: tuple[str, ...] = ()
+    summaries: tuple[tuple[int, str], ...] = ()
+    features: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    dropped: tuple[tuple[int, int], ...] = ()
+    places: tuple[Provenance, ...] = ()
+    entities: tuple[Entity, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    deltas: tuple[Delta, ...] = ()
+    strategy: tuple[Strategy, ...] = ()
+
+    def to_json(self) -> str:
+        """Write it as JSON, the same for the same graph."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_json(cls, text: str) -> Graph:
+        """Read what ``to_json`` wrote. Raises pydantic's ValidationError for anything else."""
+        return cls.model_validate_json(text)
+
+
+def normalise(name: str) -> str:
+    r"""Give the form under which two spellings of a name are one.
+
+    >>> normalise("\uff33QLite  3")
+    'sqlite 3'
+    """
+    # Folding can undo a composition that NFKC made, so it stands between two of them.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return " ".join(folded.split())
+
+
+def _said(text: str) -> str:
+    """Give the form under which two lines say the same."""
+    return normalise(text).strip(_ENDING)
+
+
+# ---------------------------------------------------------------------------------------------
+# One chunk
+
+
+def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
+    """Give what a model answered for ``chunk`` its provenance.
+
+    Message numbers that are not of the chunk are passed over; an item left without any rests on
+    the whole of the chunk. An item that names nothing is left out and counted, with those that
+    were ``dropped`` before.
+    """
+    place = _Places(chunk)
+    entities, relations = _entities(answer, place), _relations(answer, place)
+    deltas, strategy = _deltas(answer, place), _strategy(answer, place)
+    given = (answer.entities, answer.relations, answer.deltas, answer.strategy)
+    kept = (entities, relations, deltas, strategy)
+    dropped += sum(map(len, given)) - sum(map(len, kept))
+    summary = answer.summary.strip()
+    features = dict.fromkeys(map(normalise, answer.features))
+    parts = Graph(
+        chunks=(chunk.id,),
+        summaries=((chunk.number, summary),) if summary else (),
+        features=tuple((name, (chunk.number,)) for name in features if not blank(name)),
+        dropped=((chunk.number, dropped),) if dropped else (),
+        places=place.all,
+        entities=entities,
+        relations=relations,
+        deltas=deltas,
+        strategy=strategy,
+    )
+    # An answer may name one thing twice; as a graph it holds it once.
+    return _gathered([parts])
+
+
+def _entities(answer: Answer, place: _Places) -> tuple[Entity, ...]:
+    return tuple(
+        Entity(
+            type=each.type,
+            name=_spelt(each.name),
+            aliases=_without(map(_spelt, each.aliases), _spelt(each.name)),
+            description=" ".join(each.description.split()),
+            tags=_distinct(filter(None, map(normalise, each.tags))),
+            confidence=each.confidence,
+            provenance=place.of(each.messages),
+        )
+        for each in answer.entities
+        if not blank(each.name)
+    )
+
+
+def _relations(answer: Answer, place: _Places) -> tuple[Relation, ...]:
+    return tuple(
+        Relation(
+            source=EntityKey(type=each.source.type, name=_spelt(each.source.name)),
+            relation=normalise(each.relation).replace(" ", "_"),
+            target=EntityKey(type=each.target.type, name=_spelt(each.target.name)),
+            weight=each.weight,
+            justification=" ".join(each.justification.split()),
+            provenance=place.of(each.messages),
+        )
+        for each in answer.relations
+        if not any(
+            map(blank, (each.relation, each.justification, each.source.name, each.target.name))
+        )
+    )
+
+
+def _deltas(answer: Answer, place: _Places) -> tuple[Delta, ...]:
+    return tuple(
+        Delta(
+            kind=each.kind,
+            text=" ".join(each.text.split()),
+            open=each.open,
+            closed_by=None if each.open else place.of(each.messages)[-1],
+            provenance=place.of(each.messages),
+        )
+        for each in answer.deltas
+        if not blank(_said(each.text))
+    )
+
+
+def _strategy(answer: Answer, place: _Places) -> tuple[Strategy, ...]:
+    return tuple(
+        Strategy(
+            kind=each.kind, text=" ".join(each.text.split()), provenance=place.of(each.messages)
+        )
+        for each in answer.strategy
+        if not blank(_said(each.text))
+    )
+
+
+class _Places:
+    """Turns message numbers into provenance within one chunk."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self._chunk = chunk
+        #: Everything that the chunk covers.
+        self.all = self._provenance((span.start, span.stop) for span in chunk.spans)
+
+    def of(self, messages: Sequence[int]) -> tuple[Provenance, ...]:
+        """Give the contiguous runs of those ``messages`` that the chunk holds."""
+        runs: list[tuple[int, int]] = []
+        for index in sorted(set(messages)):
+            if not any(place.start <= index < place.stop for place in self.all):
+                continue
+            if runs and runs[-1][1] == index:
+                runs[-1] = (runs[-1][0], index + 1)
+            else:
+                runs.append((index, index + 1))
+        return self._provenance(runs) or self.all
+
+    def _provenance(self, runs: Iterable[tuple[int, int]]) -> tuple[Provenance, ...]:
+        id_ = self._chunk.id
+        # Pieces of one sliced message are one place.
+        return tuple(Provenance(chunk=id_, start=a, stop=b) for a, b in dict.fromkeys(runs))
+
+
+def _spelt(name: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", name).split())
+
+
+def _distinct(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _without(values: Iterable[str], name: str) -> tuple[str, ...]:
+    return tuple(value for value in dict.fromkeys(values) if value and value != name)
+
+
+# ---------------------------------------------------------------------------------------------
+# Merging
+
+
+def reduce(graphs: Iterable[Graph]) -> Graph:
+    """Merge graphs in the order of their chunk numbers, in whatever order they are given."""
+    # Of two that begin alike the longer comes first, so that one given twice changes nothing.
+    return _gathered(sorted((g for g in graphs if g.chunks), key=_place))
+
+
+def merge(left: Graph, right: Graph) -> Graph:
+    """Merge two graphs, the chunks of ``left`` being before those of ``right``."""
+    return _gathered([graph for graph in (left, right) if graph.chunks])
+
+
+def _place(graph: Graph) -> tuple[int, int, str]:
+    return chunk_number(graph.chunks[0]), -len(graph.chunks), graph.to_json()
+
+
+def _gathered(graphs: Sequence[Graph]) -> Graph:
+    """Merge graphs as they stand, in one pass over all their items."""
+    chunks = {name: chunk_number(name) for graph in graphs for name in graph.chunks}
+    summaries: dict[int, str] = {}
+    features: dict[str, set[int]] = {}
+    dropped: dict[int, int] = {}
+    for graph in graphs:
+        dropped |= graph.dropped
+        for number, text in graph.summaries:
+            summaries.setdefault(number, text)
+        for feature, numbers in graph.features:
+            features.setdefault(feature, set()).update(numbers)
+    return Graph(
+        chunks=tuple(sorted(chunks, key=lambda name: (chunks[name], name))),
+        summaries=tuple(sorted(summaries.items())),
+        features=tuple((name, tuple(sorted(numbers))) for name, numbers in features.items()),
+        dropped=tuple(sorted(dropped.items())),
+        places=_union(graph.places for graph in graphs),
+        entities=joined((entity_key(e), e) for g in graphs for e in g.entities),
+        relations=joined((relation_key(r), r) for g in graphs for r in g.relations),
+        deltas=joined(((_said(d.text),), d) for g in graphs for d in g.deltas),
+        strategy=joined(((_said(s.text),), s) for g in graphs for s in g.strategy),
+    )
+
+
+def joined(items: Iterable[tuple[_Key, _Item]]) -> tuple[_Item, ...]:
+    """Join the items of each key, in order; keys in the order in which they were first met."""
+    groups: dict[_Key, list[_Item]] = {}
+    for key, item in items:
+        groups.setdefault(key, []).append(item)
+    return tuple(_one(group) for group in groups.values())
+
+
+def _one(group: list[_Item]) -> _Item:
+    """Make one item of those that are the same, given in order."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    changes: dict[str, object] = {"provenance": _union(each.provenance for each in group)}
+    if isinstance(first, Entity):
+        changes |= _entity_changes([each for each in group if isinstance(each, Entity)])
+    elif isinstance(first, Relation):
+        # max gives the first of equals: ties go to the earlier chunk.
+        heaviest = max((e for e in group if isinstance(e, Relation)), key=lambda e: e.weight)
+        changes |= {"weight": heaviest.weight, "justification": heaviest.justification}
+    elif isinstance(first, Delta):
+        # What was said last holds; said in one breath, it is settled.
+        last = max((e for e in group if isinstance(e, Delta)), key=_spoken)
+        changes |= {"open": last.open, "closed_by": last.closed_by}
+    return first.model_copy(update=changes)
+
+
+def _entity_changes(group: Sequence[Entity]) -> dict[str, object]:
+    first = group[0]
+    names = (name for each in group for name in (each.name, *each.aliases))
+    return {
+        "aliases": _without(names, first.name),
+        "description": max((each.description for each in group), key=len),
+        "tags": _distinct(tag for each in group for tag in each.tags),
+        "confidence": max(each.confidence for each in group),
+    }
+
+
+def merge_entities(left: Entity, right: Entity) -> Entity:
+    """Merge two entities of one key, ``left`` being the earlier: the rule of the tenant's graph.
+
+    Raises UsageError where the keys differ.
+    """
+    if entity_key(left) != entity_key(right):
+        raise UsageError("two entities merge only where type and normalised name agree")
+    return _one([left, right])
+
+
+def _union(groups: Iterable[Sequence[Provenance]]) -> tuple[Provenance, ...]:
+    places = {order(each): each for group in groups for each in group}
+    return tuple(places[key] for key in sorted(places))
+
+
+def order(place: Provenance) -> tuple[int, int, int, str]:
+    """Order places by chunk number, then message; ids of several sessions by name last."""
+    return chunk_number(place.chunk), place.start, place.stop, place.chunk
+
+
+def _spoken(delta: Delta) -> tuple[tuple[int, int, int, str], bool]:
+    return max(map(order, delta.provenance)), not delta.open
+
+
+def entity_key(entity: Entity | EntityKey) -> _Key:
+    """Give what two entities have in common where they are one."""
+    return entity.type, normalise(entity.name)
+
+
+def relation_key(relation: Relation) -> _Key:
+    """Give what two relations have in common where they are one."""
+    return (*entity_key(relation.source), relation.relation, *entity_key(relation.target))

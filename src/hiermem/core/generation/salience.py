@@ -1,0 +1,403 @@
+"""Decides which units a summary of a given size keeps.
+
+The one rule: the result never exceeds the budget as the given counter counts it, and the same units
+give the same result in every process. It does not split text (``units``) nor know what a word is
+worth (``lexicon``).
+
+The method is weighted term coverage with diminishing returns, a submodular objective, maximised by
+a cost-scaled lazy greedy (Lin and Bilmes 2010, Leskovec et al. 2007). A set of units is worth, for
+each term that c of them hold, ``w * (1 + r + ... + r ** (c - 1))``, so a second mention adds little
+and a third almost nothing; each step takes the unit that adds most per token:
+
+    gain(u)  = prior(u) * sum of w(t) * r ** c(t) / (cost(u) + 3) ** s
+    w(t)     = kind(t) * f ** 0.25 * ln(1 + n / f)      f of the n units hold the term t
+    prior(u) = other_role * (1 + lead, first unit of its message) * (code, a code digest)
+    cost(u)  = its tokens, and those of its speaker and date where they are not shown yet
+
+The parameters are flat near their defaults. They were chosen on LoCoMo and BEAM development chats;
+``benchmarks/survival.py`` measures what they keep.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from hiermem.core.text.lexicon import (
+    ANCHOR,
+    DECISION,
+    PLAIN,
+    Lexicon,
+    is_back_channel,
+    is_bare_answer,
+)
+from hiermem.core.text.units import continues, render
+from hiermem.types import Unit
+
+__all__ = ["Selection", "Weights", "select"]
+
+#: Added to a unit's cost before it is scaled, so that the shortest do not win by shortness alone.
+_COST_OFFSET = 3
+#: Less than this many tokens hold nothing worth a look.
+_CRUMB = 3
+#: Speakers' labels that are not names.
+_ROLE_LABELS = {"user", "assistant", "system", "tool", "summary"}
+#: Figures of one unit that count; a sentence that says something holds fewer.
+_MOST_FIGURES = 8
+#: How often what rendering saved is spent again.
+_REFILLS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What counts how much in a selection.
+
+    ``anchor`` and ``decision`` are the weights of such terms beside 1 for plain words: 4 suits
+    assistants and chats, 1 or 2 the gist of long meetings. ``other_role`` scales what anyone but
+    the user said: lower remembers the user, 1.0 both alike.
+    """
+
+    anchor: float = 4.0
+    decision: float = 2.0
+    other_role: float = 0.5
+    lead: float = 0.3
+    code: float = 0.7
+    repeat: float = 0.3
+    cost_power: float = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What was kept: ``text`` is ``units.render`` of ``units``, ``tokens`` its count."""
+
+    units: tuple[Unit, ...] = ()
+    text: str = ""
+    tokens: int = 0
+
+
+def select(
+    units: Sequence[Unit],
+    budget: int,
+    count: Callable[[str], int],
+    *,
+    weights: Weights = Weights(),
+    groups: Sequence[Sequence[int]] = (),
+    piece: int = 40,
+) -> Selection:
+    """Keep the units worth most within ``budget`` tokens, in their given order.
+
+    ``groups`` are lists of positions in ``units``, oldest first: before the rest is pooled, each
+    keeps its best unit, cut to ``piece`` tokens with its date and speaker, for as long as the
+    budget lasts. A bare "Yes." is kept where the question before it is. Where nothing can be
+    scored or nothing fits, the head of the first unit stands for all. ``count(text) <= budget``
+    holds for every counter; a counter is taken to count parts apart as no less than joined, and
+    where that fails, what was taken last is left out again.
+    """
+    if budget <= 0 or not units:
+        return Selection()
+    pool = _Pool(units, budget, count, weights)
+    for group in groups:
+        pool.represent(group, piece)
+    pool.fill()
+    return pool.result()
+
+
+class _Pool:
+    """The state of one selection: what every unit is worth and costs now, and what was taken."""
+
+    def __init__(
+        self, units: Sequence[Unit], budget: int, count: Callable[[str], int], weights: Weights
+    ) -> None:
+        self._units = list(units)
+        self._budget = budget
+        self._left = budget
+        self._count = count
+        self._weights = weights
+        self._message = _message_numbers(units)
+        self._answer = _answers(units, self._message)
+        self._terms: list[tuple[int, ...]] = []
+        self._worth: list[float] = []
+        self._score()
+        answers = set(self._answer.values())
+        self._tokens = [
+            count(" " + unit.text) if self._terms[at] or at in answers else 0
+            for at, unit in enumerate(units)
+        ]
+        self._labels: dict[str, int] = {}
+        self._days: dict[str, int] = {"": 0}
+        self._seen_messages: set[int] = set()
+        self._seen_days: set[str] = {""}
+        self._taken: dict[int, Unit] = {}
+
+    def _score(self) -> None:
+        """Read the terms of every unit and weigh them over all units.
+
+        Exact repeats by one speaker and back-channel count once and not at all.
+        """
+        lexicon = Lexicon()
+        found: list[dict[str, int]] = []
+        said: set[tuple[str, str]] = set()
+        for unit in self._units:
+            key = unit.speaker, unit.text.casefold()
+            idle = key in said or (unit.ordinal == 0 and is_back_channel(unit.text))
+            said.add(key)
+            found.append({} if idle else _without_columns(lexicon.terms(unit.text)))
+        frequency: Counter[str] = Counter()
+        kinds: dict[str, int] = {}
+        for terms in found:
+            frequency.update(terms)
+            for term, kind in terms.items():
+                if kind > kinds.get(term, 0):
+                    kinds[term] = kind
+        names = _own_names(self._units)
+        by_kind = {PLAIN: 1.0, DECISION: self._weights.decision, ANCHOR: self._weights.anchor}
+        number = {term: place for place, term in enumerate(frequency)}
+        total = len(self._units)
+        self._worth = [
+            0.0
+            if term in names
+            else by_kind[kinds[term]] * math.sqrt(math.sqrt(f)) * math.log(1 + total / f)
+            for term, f in frequency.items()
+        ]
+        self._terms = [tuple(number[term] for term in terms) for terms in found]
+
+    # -- what a unit costs and is worth now
+
+    def _heading_cost(self, at: int) -> int:
+        """Give the tokens of the speaker and the date of a unit, where they are not shown yet."""
+        unit, cost = self._units[at], 0
+        if self._message[at] not in self._seen_messages and unit.speaker:
+            if unit.speaker not in self._labels:
+                self._labels[unit.speaker] = self._count(f"\n{unit.speaker}:")
+            cost = self._labels[unit.speaker]
+        if unit.date not in self._seen_days:
+            if unit.date not in self._days:
+                self._days[unit.date] = self._count(f"[{unit.date}]\n")
+            cost += self._days[unit.date]
+        return cost
+
+    def _cost(self, at: int) -> int:
+        """Give what showing a unit adds in tokens, with the bare answer that goes with it."""
+        cost = self._tokens[at] + self._heading_cost(at)
+        answer = self._answer.get(at)
+        if answer is not None and answer not in self._taken:
+            cost += self._tokens[answer] + self._heading_cost(answer)
+        return cost
+
+    def _gain(self, at: int, cost: int) -> float:
+        """Give what a unit of that cost adds now, per token."""
+        unit, weights = self._units[at], self._weights
+        value = sum([self._worth[term] for term in self._terms[at]])
+        if unit.role != "user":
+            value *= weights.other_role
+        if unit.ordinal == 0:
+            value *= 1 + weights.lead
+        if unit.code:
+            value *= weights.code
+        return value / math.pow(cost + _COST_OFFSET, weights.cost_power)
+
+    def _take(self, at: int, cost: int, *, cut: Unit | None = None) -> None:
+        """Show a unit (or what was ``cut`` from it); what it told is worth less from now on."""
+        self._left -= cost
+        together = [at] if cut or at not in self._answer else [at, self._answer[at]]
+        for place in together:
+            unit = cut or self._units[place]
+            self._taken.setdefault(place, unit)
+            if unit.speaker:
+                self._seen_messages.add(self._message[place])
+            self._seen_days.add(unit.date)
+        for term in self._terms[at]:
+            self._worth[term] *= self._weights.repeat
+
+    # -- the three steps
+
+    def represent(self, group: Sequence[int], piece: int) -> None:
+        """Take the best unit of a group, cut to ``piece`` tokens where none is shorter.
+
+        A group all of whose units say nothing is represented by its first.
+        """
+        room = min(piece, self._left)
+        if not group or room <= 0 or any(at in self._taken for at in group):
+            return
+        best, best_gain, best_cost = group[0], 0.0, piece + 1
+        for at in group:
+            if not self._terms[at]:
+                continue
+            cost = self._cost(at)
+            # A unit that must be cut is worth what fits of it.
+            gain = self._gain(at, cost) * min(1.0, room / max(1, cost))
+            if gain > best_gain:
+                best, best_gain, best_cost = at, gain, cost
+        if self._terms[best] and best_cost <= room:
+            self._take(best, best_cost)
+        else:
+            self._take_head(best, room)
+
+    def _take_head(self, at: int, room: int) -> None:
+        """Show as much of a unit as fits ``room`` tokens, without its headings if they fill it."""
+        unit = self._units[at]
+        heading = self._heading_cost(at)
+        if heading > room // 2:
+            unit, heading = replace(unit, speaker="", date=""), 0
+        # The first token of a line may merge otherwise than after a space: both must fit.
+        text = _head(unit.text, room - heading, lambda text: self._count("\n" + text))
+        if text:
+            cost = heading + self._count("\n" + text)
+            self._take(at, min(cost, room), cut=replace(unit, text=text))
+
+    def fill(self) -> None:
+        """Spend what is left on the units that add most per token, until nothing fits."""
+        queue = [
+            (-self._gain(at, self._cost(at)), at, 0)
+            for at, terms in enumerate(self._terms)
+            if terms and at not in self._taken
+        ]
+        heapq.heapify(queue)
+        version = 0
+        while queue and self._left > _CRUMB:
+            _bound, at, seen = heapq.heappop(queue)
+            cost = self._cost(at)
+            if cost > self._left or at in self._taken:
+                continue
+            gain = self._gain(at, cost)
+            if gain <= 0:
+                continue
+            if seen != version and queue and -gain > queue[0][0]:
+                heapq.heappush(queue, (-gain, at, version))
+                continue
+            self._take(at, cost)
+            version += 1
+
+    def measured(self, number: int | None = None) -> Selection:
+        """Give the first ``number`` units taken (all for None) as they would be rendered."""
+        places = sorted(list(self._taken)[:number])
+        units = tuple(self._taken[place] for place in places)
+        text = render(units)
+        return Selection(units, text, self._count(text))
+
+    def result(self) -> Selection:
+        """Give what was taken, spending once more what joining the parts has saved.
+
+        Where the counter counts the parts lower than the whole, the units taken last are left out.
+        """
+        best = self.measured()
+        for _ in range(_REFILLS):
+            taken = len(self._taken)
+            self._left = self._budget - best.tokens
+            self.fill()
+            if len(self._taken) == taken:
+                break
+            best = self.measured()
+        low, high = 0, len(self._taken)
+        while best.tokens > self._budget and low < high:
+            middle = (low + high) // 2
+            fewer = self.measured(middle)
+            if fewer.tokens > self._budget:
+                high = middle
+            elif middle + 1 < high:
+                low = middle + 1
+            else:
+                best = fewer
+        return best if best.units and best.tokens <= self._budget else self._last_resort()
+
+    def _last_resort(self) -> Selection:
+        """Give a part of the best unit with its headings, else of the first without them."""
+        self._taken.clear()
+        self._seen_messages.clear()
+        self._seen_days = {""}
+        self._left = self._budget
+        self.represent(range(len(self._units)), self._budget)
+        best = self.measured()
+        if best.units and best.tokens <= self._budget:
+            return best
+        unit = self._units[0]
+        text = _head(unit.text, self._budget, self._count)
+        if not text:
+            return Selection()
+        return Selection((replace(unit, text=text, speaker="", date=""),), text, self._count(text))
+
+
+def _without_columns(terms: dict[str, int]) -> dict[str, int]:
+    """Leave out the figures of a unit beyond the first few.
+
+    A pasted row of a table is all figures, each of them an anchor; without this bound it would
+    outweigh every sentence, though none of its figures says what it means.
+    """
+    if len(terms) <= _MOST_FIGURES:
+        return terms
+    kept: dict[str, int] = {}
+    figures = 0
+    for term, kind in terms.items():
+        if term[0].isdigit() and not any(map(str.isalpha, term)):
+            figures += 1
+            if figures > _MOST_FIGURES:
+                continue
+        kept[term] = kind
+    return kept
+
+
+def _message_numbers(units: Iterable[Unit]) -> list[int]:
+    """Give each unit the running number of the message that it comes from."""
+    numbers: list[int] = []
+    before = None
+    for unit in units:
+        number = numbers[-1] if numbers else 0
+        if before is not None and not continues(before, unit):
+            number += 1
+        numbers.append(number)
+        before = unit
+    return numbers
+
+
+def _answers(units: Sequence[Unit], message: Sequence[int]) -> dict[int, int]:
+    """Give the position of the bare "Yes." or "No." that answers each question, by the question's.
+
+    Alone such an answer says nothing and is never kept; with its question it is a fact.
+    """
+    return {
+        at - 1: at
+        for at in range(1, len(units))
+        if units[at].ordinal == 0
+        and message[at] != message[at - 1]
+        and units[at].speaker != units[at - 1].speaker
+        and units[at - 1].text.rstrip("\"'”’)] ").endswith(("?", "？"))  # noqa: RUF001
+        and is_bare_answer(units[at].text)
+    }
+
+
+def _own_names(units: Iterable[Unit]) -> frozenset[str]:
+    """Give the speakers' names and their starts, as "Mel" for Melanie: they call, not tell."""
+    names = {name for unit in units for name in unit.speaker.lower().split()} - _ROLE_LABELS
+    return frozenset(name[:end] for name in names for end in range(3, len(name) + 1))
+
+
+def _head(text: str, room: int, count: Callable[[str], int]) -> str:
+    """Give the longest start of ``text`` that counts no more than ``room``, marked as cut."""
+    if count(text) <= room:
+        return text
+    for mark in ("…", ""):
+        low, high = 0, len(text)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if count(text[:middle].rstrip() + mark) <= room:
+                low = middle
+            else:
+                high = middle - 1
+        while low and _joins(text[low - 1], text[low : low + 1]):
+            low -= 1
+        space = text.rfind(" ", low * 2 // 3, low)
+        head = text[: space if space > 0 else low].rstrip()
+        if head and count(head + mark) <= room:
+            return head + mark
+    return ""
+
+
+def _joins(before: str, after: str) -> bool:
+    """Say whether two code points belong to one visible character."""
+    return before == "\u200d" or (
+        after != "" and (after in "\u200d\ufe0e\ufe0f" or unicodedata.combining(after) != 0)
+    )

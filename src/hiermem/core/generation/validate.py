@@ -1,0 +1,383 @@
+"""Decides whether a model's answer is fit to be memory.
+
+The one rule: what is doubtful in form never becomes memory, and what a conversation is about never
+counts against it: a summary may tell of errors, refusals and apologies. No problem's detail
+holds text of a message or an answer, since it is journalled. It re-makes nothing: that is the
+engine's.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from hiermem.core.text import language
+from hiermem.core.text.anchors import Fidelity
+from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.units import prose
+from hiermem.protocols import LLMRequest, LLMResponse
+
+__all__ = ["Problem", "ProblemKind", "check", "check_extract"]
+
+ProblemKind: TypeAlias = Literal[
+    "empty",
+    "truncated",
+    "refused",
+    "error_text",
+    "too_long",
+    "not_smaller",
+    "echo",
+    "unrelated",
+    "missing_sections",
+    "missing_anchors",
+    "wrong_language",
+]
+
+#: A refusal or an error message is the whole answer, and short.
+_SHORT: Final = 600
+#: A copied stretch this long, in code points, is no quotation any more.
+_ECHO: Final = 240
+#: Inputs of this many tokens or fewer may come out as long as they went in.
+_SMALL_INPUT: Final = 200
+
+_REFUSAL: Final = re.compile(
+    r"[\"'*]*(?:"
+    r"(?:(?:i[’']?m|i am|we[’']?re)?\s*(?:very |so |truly )?sorry\b"  # noqa: RUF001
+    r"|i apologi[sz]e\b|unfortunately\b)"
+    r"[^.\n]{0,60}?\bi\s?(?:can[’']?t|cannot|can not|won[’']?t|will not|[’']?m (?:unable|not able)"  # noqa: RUF001
+    r"|am (?:unable|not able))\b"
+    r"|i\s?(?:can[’']?t|cannot|can not|won[’']?t|will not|[’']?m (?:unable|not able) to"  # noqa: RUF001
+    r"|am (?:unable|not able) to)\s+"
+    r"(?:help|assist|comply|provide|fulfil|fulfill|summari[sz]e|process|do that|do this|continue"
+    r"|engage|create|generate|complete)\b"
+    r"|as an? (?:ai|artificial intelligence|large language model|language model)\b[^.\n]{0,80}?"
+    r"\b(?:can[’']?t|cannot|unable|not able|won[’']?t)\b"  # noqa: RUF001
+    r"|(?:lo siento|désolée?|je suis désolée?|es tut mir leid|mi dispiace|desculpe)\b[^.\n]{0,40}?"
+    r"\b(?:no puedo|je ne (?:peux|puis)|kann ich|ich kann|non posso|não posso)\b"
+    r"|(?:the|this|your) (?:given |provided )?(?:conversation|chat|text|transcript|record|input"
+    r"|content|request)\s(?:can[’']?t|cannot|can not|could not|couldn[’']?t) be "  # noqa: RUF001
+    r"(?:summari[sz]ed|processed|completed|fulfilled)\b"
+    r"|i (?:do not|don[’']?t|did not|didn[’']?t) have (?:enough|sufficient|any|the)\b"  # noqa: RUF001
+    r"[^.\n]{0,60}?\bto (?:summari[sz]e|provide|write|create|generate|complete|answer)\b"
+    r"|(?:leider )?(?:kann ich|ich kann)\b[^.\n]{0,60}?\bnicht "
+    r"(?:bearbeiten|beantworten|zusammenfassen|helfen|erfüllen|verarbeiten)\b"
+    r"|(?:抱歉|对不起|申し訳)[^。\n]{0,30}(?:无法|不能|できません)"
+    r")",
+    re.IGNORECASE,
+)
+_HTTP_TEXT: Final = (
+    r"(?:bad request|unauthori[sz]ed|forbidden|not found|request timeout|too many requests"
+    r"|internal server error|bad gateway|service (?:temporarily )?unavailable|gateway time-?out)"
+)
+#: What an error's body begins with, however long it is.
+_ERROR_BODY: Final = re.compile(
+    r"\{\s*\"(?:error|errors|detail|message|status_code)\"\s*:"
+    r"|<!doctype html|<html[\s>]"
+    r"|error code: [45]\d\d\b"
+    r"|traceback \(most recent call last\)",
+    re.IGNORECASE,
+)
+_ERROR_LINE: Final = re.compile(
+    rf"(?:(?:http |http/1\.1 |error |status |code )?[45]\d\d\b[\s:,-]*{_HTTP_TEXT}"
+    rf"|{_HTTP_TEXT}[.!]?\s*$"
+    r"|(?:the )?(?:request|connection|read|operation|call) (?:has )?(?:timed[ -]out|timeout)\b"
+    r"[^\n]{0,80}$"
+    r"|connection (?:error|refused|reset)[^\n]{0,80}$"
+    r"|upstream (?:connect error|request timeout)"
+    r"|(?:rate limit|quota|context length|maximum context length)\b[^.\n]{0,40}\bexceeded\b[^\n]*$"
+    r"|(?:[a-z_.]{0,60}(?:error|exception)): [^\n]*$"
+    r"|an? (?:unexpected |internal )?error (?:has )?occurred\b[^\n]*$)",
+    re.IGNORECASE,
+)
+_DECORATION: Final = "#*_-:.) \t0123456789"
+
+#: What a program writes for nothing, and a person for later.
+_CONSTANTS: Final = words("null none nil nan n/a na undefined todo tbd ok okay empty blank")
+#: An announcement of a summary that does not come.
+_ANNOUNCED: Final = re.compile(
+    r"(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b[!,. ]*)?"
+    r"(?:here(?:[’']s| is| are)|below is|this is|the following is)\b[^\n]{0,80}:\s*$",  # noqa: RUF001
+    re.IGNORECASE,
+)
+_JSON_START: Final = re.compile(r"(?:```(?:json)?\s*)?(?:\{\s*\"|\[\s*[{\"])", re.IGNORECASE)
+_JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+_TERM: Final = re.compile(r"\w+")
+_UNSPACED: Final = re.compile(
+    "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f]+"
+)
+#: Letters from here on (Hebrew, Arabic, Indic, ...) are of words that are short or take prefixes.
+_COMPACT: Final = "\u0530"
+#: Letters of a word that are compared: endings differ between a talk and what is told of it.
+_TERM_HEAD: Final = 5
+#: Up to so many terms of its own, an answer needs one of the inputs'; a longer one needs two.
+_FEW_TERMS: Final = 6
+#: Terms of an answer that are looked up, and code points of its inputs that tell their script.
+_MOST_TERMS: Final = 400
+_SCRIPT_SAMPLE: Final = 4000
+#: So many first words of a text are known again where they are quoted.
+_OPENING: Final = 3
+#: Words that are in any talk, and those that any talk about a summary is made of.
+_CONTENTLESS: Final = words(
+    """
+    the and for that this with from have been were will would could should there their they them
+    then than what when where which while your about into only also just some more most very such
+    does done doing make made many much here these those each other over under after before
+    because being like not but you are was his her its our out all any can had has who how why now
+    new one two get got did let say said says
+    summary summaries summarise summarised summarize summarized summarization conversation
+    conversations message messages request requests response information context content provided
+    provide enough sorry unable cannot please assistant user users system tool text transcript
+    record overview following sure certainly error null none
+    aber alle auch dann dass diese dieser dieses doch eine einen einer eines haben hatte hier ihre
+    kann kein keine leider mehr nicht noch oder ohne schon sein sich sind über und wenn werden wird
+    wurde
+    avec cette dans elle leur mais nous pour sont tout tous vous plus comme como con esta este está
+    para pero por que porque del los las una todo muy más sobre
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with an answer.
+
+    A ``hard`` one never becomes memory. The others earn one stricter try, after which the better
+    answer may be taken. ``detail`` tells what would be right and holds no text.
+    """
+
+    kind: ProblemKind
+    detail: str
+    hard: bool
+
+
+def check(
+    response: LLMResponse,
+    *,
+    request: LLMRequest,
+    input_tokens: int,
+    sections: Sequence[str] = (),
+    fidelity: Fidelity | None = None,
+    min_fidelity: float = 0.0,
+) -> tuple[Problem, ...]:
+    """Give what is wrong with ``response``, hard problems first; () where it is fit.
+
+    ``input_tokens`` counts what was summarised, without the prompt. ``sections`` are the headings
+    that were asked for.
+    """
+    text = response.text
+    if not text.strip():
+        return (*_finish(response), Problem("empty", "the answer is blank", hard=True))
+    if _says_nothing(text):
+        says = "the answer says nothing beyond its headings"
+        return (*_finish(response), Problem("empty", says, hard=True))
+    return (
+        *_finish(response),
+        *_form(text, request=request),
+        *_size(request.counter.count(text), request=request, input_tokens=input_tokens),
+        *_copy(response, request=request),
+        *_relation(text, request=request, input_tokens=input_tokens),
+        *_language(text, request=request),
+        *_content(text, sections=sections, fidelity=fidelity, min_fidelity=min_fidelity),
+    )
+
+
+def check_extract(
+    response: LLMResponse, *, request: LLMRequest, tokens: int, input_tokens: int
+) -> tuple[Problem, ...]:
+    """Give what is wrong with an answer of ``tokens`` tokens that was taken from its inputs."""
+    if _says_nothing(response.text):
+        return (*_finish(response), Problem("empty", "nothing was extracted", hard=True))
+    return (
+        *_finish(response),
+        *_form(response.text, request=request),
+        *_size(tokens, request=request, input_tokens=input_tokens),
+    )
+
+
+def _says_nothing(text: str) -> bool:
+    """Say whether an answer has no word beyond its headings ("...", "## Overview")."""
+    said = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return not any(char.isalnum() for line in said for char in line)
+
+
+def _finish(response: LLMResponse) -> Iterator[Problem]:
+    """Yield what the finish reason says against the answer."""
+    if response.finish_reason == "length":
+        yield Problem("truncated", "the answer was cut off at its token limit", hard=True)
+    elif response.finish_reason == "refusal":
+        yield Problem("refused", "the model declined", hard=True)
+    elif response.finish_reason == "error":
+        yield Problem("error_text", "the model reported an error", hard=True)
+
+
+def _form(text: str, *, request: LLMRequest) -> Iterator[Problem]:
+    """Yield a problem where the whole answer is a refusal, an error message or a mere form."""
+    answer = text.strip()
+    head = answer[:_SHORT]
+    whole = len(answer) <= _SHORT
+    if whole and _REFUSAL.match(head):
+        yield Problem("refused", "the answer is a refusal, not a summary", hard=True)
+    elif _ERROR_BODY.match(head) or (whole and _ERROR_LINE.match(head)):
+        yield Problem("error_text", "the answer is an error message, not a summary", hard=True)
+    elif answer.casefold().strip("\"'`*.!:()[]<> ") in _CONSTANTS:
+        yield Problem("empty", "the answer is a word for nothing", hard=True)
+    elif whole and _ANNOUNCED.match(head):
+        yield Problem("empty", "the answer announces a summary and gives none", hard=True)
+    elif request.schema is None and _is_cut_json(answer):
+        yield Problem("truncated", "the answer is JSON that is cut off", hard=True)
+
+
+def _is_cut_json(answer: str) -> bool:
+    """Say whether an answer begins as JSON and ends inside of it."""
+    if not _JSON_START.match(answer):
+        return False
+    bare = _JSON_STRING.sub("", answer)
+    return '"' in bare or any(bare.count(a) > bare.count(b) for a, b in ("{}", "[]"))
+
+
+def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[Problem]:
+    """Yield a problem where next to nothing in the answer is from its inputs.
+
+    Small inputs are not judged, for a fair summary of them may have none of their words, nor is an
+    answer in a script that the inputs are not in.
+    """
+    if input_tokens <= _SMALL_INPUT:
+        return
+    found = _terms(text)
+    needed = 1 if len(found) <= _FEW_TERMS else 2
+    told = _plain(" ".join(f"{source.speaker} {source.text}" for source in request.inputs))
+    for term in found:
+        needed -= bool(_stands_in(term, told))
+        if not needed:
+            return
+    answer = " ".join(_plain(text).split())
+    if any(opening in answer for opening in _openings(source.text for source in request.inputs)):
+        return
+    if found and not _same_script("".join(found), request=request):
+        return
+    yield Problem("unrelated", "the answer tells nothing of its inputs", hard=True)
+
+
+def _terms(text: str) -> tuple[str, ...]:
+    """Give the terms of an answer that could only come from its inputs, in order.
+
+    These are the heads of words of four letters or more, of names of three, figures, and the pairs
+    of characters of scripts without spaces. () where there are none.
+    """
+    found: dict[str, None] = {}
+    for run in _UNSPACED.findall(text):
+        found.update((run[at : at + 2], None) for at in range(max(1, len(run) - 1)))
+    for word in _TERM.findall(_UNSPACED.sub(" ", text)):
+        plain = _plain(word)
+        figure = any(map(str.isdigit, word))
+        shortest = 2 if figure or word[0] >= _COMPACT else 3 if word[0].isupper() else 4
+        if len(plain) >= shortest and plain not in _CONTENTLESS:
+            found[plain if figure else stem(plain)[:_TERM_HEAD]] = None
+    return tuple(found)[:_MOST_TERMS]
+
+
+def _plain(text: str) -> str:
+    """Give ``text`` as it is compared: whole code points, without case."""
+    return unicodedata.normalize("NFC", text).casefold()
+
+
+def _stands_in(term: str, told: str) -> bool:
+    """Say whether a word of ``told`` begins with ``term``, or holds it, in a compact script."""
+    at = told.find(term)
+    while at >= 0:
+        if term[0] >= _COMPACT or at == 0 or not told[at - 1].isalnum():
+            return True
+        at = told.find(term, at + 1)
+    return False
+
+
+def _openings(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the first words of each text, by which an answer may name what it is about."""
+    for text in texts:
+        opening = _plain(text[:200]).split()[:_OPENING]
+        if len(opening) == _OPENING:
+            yield " ".join(opening)
+
+
+def _same_script(letters: str, *, request: LLMRequest) -> bool:
+    """Say whether most of ``letters`` are of a script that the inputs are written in."""
+    share = max(40, _SCRIPT_SAMPLE // max(1, len(request.inputs)))
+    spoken = _scripts("".join(source.text[:share] for source in request.inputs)[:_SCRIPT_SAMPLE])
+    answered = _scripts(letters[:_SCRIPT_SAMPLE])
+    if not answered or not spoken:
+        return True
+    (script, _), *_others = answered.most_common(1)
+    return spoken[script] * 10 >= spoken.total()
+
+
+def _scripts(text: str) -> Counter[str]:
+    """Count the letters of ``text`` by the first word of their names, which is their script."""
+    return Counter(
+        unicodedata.name(char, "OTHER").partition(" ")[0] for char in text if char.isalpha()
+    )
+
+
+def _size(tokens: int, *, request: LLMRequest, input_tokens: int) -> Iterator[Problem]:
+    """Yield a problem where the answer is over its limit, or no smaller than its inputs."""
+    if tokens > request.max_tokens:
+        yield Problem(
+            "too_long",
+            f"{tokens} tokens; the limit is {request.max_tokens}, asked were "
+            f"{request.target_tokens}",
+            hard=True,
+        )
+    limit = input_tokens - 1 if input_tokens > _SMALL_INPUT else input_tokens
+    if tokens > limit:
+        yield Problem(
+            "not_smaller", f"{tokens} tokens of {input_tokens} tokens of inputs", hard=True
+        )
+
+
+def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
+    """Yield a problem where the answer is one stretch of its inputs or of the prompt.
+
+    An extracted answer is made of such stretches, and says so by its units.
+    """
+    answer = " ".join(response.text.split())
+    if response.units or len(answer) < _ECHO:
+        return
+    told = [" ".join(source.text for source in request.inputs)]
+    told += [message.content for message in request.messages]
+    if any(answer in " ".join(text.split()) for text in told):
+        yield Problem("echo", "the answer repeats its input instead of summarising it", hard=True)
+
+
+def _language(text: str, *, request: LLMRequest) -> Iterator[Problem]:
+    """Yield a problem where the answer is clearly in another language than all of the inputs."""
+    answered = language.guess(prose(text))
+    if answered is None:
+        return
+    # A share of each input, so that no single long one speaks for a conversation in two languages.
+    share = max(200, 6000 // max(1, len(request.inputs)))
+    spoken = language.guess("\n".join(prose(source.text)[:share] for source in request.inputs))
+    if spoken is not None and spoken != answered:
+        yield Problem(
+            "wrong_language", f"answered in {answered!r}, the inputs are in {spoken!r}", hard=True
+        )
+
+
+def _content(
+    text: str, *, sections: Sequence[str], fidelity: Fidelity | None, min_fidelity: float
+) -> Iterator[Problem]:
+    """Yield what is missing: the sections that were asked for, the anchors of the inputs."""
+    headings = [line.strip(_DECORATION).casefold() for line in text.splitlines()]
+    missing = [
+        name for name in sections if not any(line.startswith(name.casefold()) for line in headings)
+    ]
+    if missing:
+        yield Problem("missing_sections", "missing: " + ", ".join(missing), hard=False)
+    if fidelity is not None and fidelity.value < min_fidelity:
+        kept = len(fidelity.required) - len(fidelity.missing)
+        yield Problem(
+            "missing_anchors", f"{kept} of {len(fidelity.required)} anchors kept", hard=False
+        )

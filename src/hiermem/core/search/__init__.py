@@ -1,0 +1,1 @@
+"""How a question finds what was said: terms, the index, the ranking, the evidence."""

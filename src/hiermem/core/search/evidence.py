@@ -1,0 +1,126 @@
+"""Packs the units that answer a question into a budget and writes them as a person reads them.
+
+The one rule: the text never costs more than the budget, as the caller's counter counts, and every
+character of a passage is as it was said. It reads oldest first; each message is one line that
+begins with the speaker's name, under the date where that changes, and what is left out of a long
+message shows as an ellipsis. Which units are best is decided in ``ranking``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hiermem.core.search import packing
+from hiermem.core.search.inverted import Index
+from hiermem.core.search.packing import Stretch
+from hiermem.core.search.postings import Array
+from hiermem.core.text.measure import body, day, speaker
+from hiermem.types import StoredMessage
+
+__all__ = ["Written", "around", "fill", "write"]
+
+#: What stands where a part of a long message is left out, and about what it costs.
+GAP: Final = "…"
+_GAP_TOKENS: Final = 1
+_SAMPLE_DAY: Final = "2024-12-31"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Stretches in the order of reading, with the text that they make together."""
+
+    stretches: tuple[Stretch, ...]
+    text: str
+    tokens: int
+
+
+def fill(
+    index: Index, ranked: Sequence[int] | Array, budget: int, *, count: Callable[[str], int]
+) -> list[int]:
+    """Give the units that fill ``budget`` from ``ranked`` (best first), best first.
+
+    What a unit costs is foreseen, once for each sitting's date; ``write`` counts exactly.
+    """
+    units = index.units
+    places = np.asarray(ranked, dtype=np.int64)
+    labels = np.array([count(f"{name}: ") + 1 for name in units.speakers] or [0])
+    cost = units.tokens.astype(np.int64)
+    if len(cost):
+        cost = cost + labels[units.speaker] + _GAP_TOKENS * (units.tokens < units.whole)
+    sittings = int(index.sitting.max(initial=-1)) + 1
+    header = np.full(sittings, count(f"[{_SAMPLE_DAY}]\n"))
+    chosen = set(packing.pack(places, budget, cost=cost, sitting=index.sitting, header=header))
+    return [unit for unit in places.tolist() if unit in chosen]
+
+
+def around(index: Index, ranked: Iterable[int], neighbours: int, allowed: Array) -> list[int]:
+    """Put behind each ranked unit those that stand around it, up to ``neighbours`` on each side.
+
+    Each unit stands once, at the first of its places; neighbours are of the same sitting.
+    """
+    found: dict[int, None] = {}
+    for unit in ranked:
+        found[unit] = None
+        before = after = unit
+        for _ in range(neighbours):
+            before = int(index.before[before]) if before >= 0 else -1
+            after = int(index.after[after]) if after >= 0 else -1
+            for place in (before, after):
+                if place >= 0 and allowed[place]:
+                    found.setdefault(place)
+    return list(found)
+
+
+def write(
+    index: Index,
+    chosen: Sequence[int],
+    budget: int,
+    messages: Mapping[int, StoredMessage],
+    *,
+    count: Callable[[str], int],
+) -> Written:
+    """Write the ``chosen`` units (best first), leaving out the last ones that do not fit."""
+    kept = len(chosen)
+    while True:
+        parts = packing.stretches(index, sorted(chosen[:kept]))
+        text = "\n".join(_lines(parts, messages))
+        tokens = count(text)
+        if tokens <= budget or not kept:
+            return Written(tuple(parts), text, tokens)
+        # What was foreseen is nearly right: seldom more than one or two are too many.
+        kept -= 1 if tokens < 1.05 * budget else max(1, kept // 20)
+
+
+def _lines(parts: Sequence[Stretch], messages: Mapping[int, StoredMessage]) -> Iterator[str]:
+    """Write one line a message, and one for the date where it is another than before."""
+    shown = ""
+    by_message: dict[int, list[Stretch]] = {}
+    for part in parts:
+        by_message.setdefault(part.message, []).append(part)
+    for number, held in by_message.items():
+        stored = messages[number]
+        today = day(stored.created_at)
+        if today != shown:
+            shown = today
+            yield f"[{today}]"
+        yield f"{speaker(stored.message)}: {_spliced(body(stored.message), held)}"
+
+
+def _spliced(text: str, held: Sequence[Stretch]) -> str:
+    """Join stretches of one message; an ellipsis stands for what is left out."""
+    found = ""
+    reached = 0
+    for part in held:
+        found += _gap(text[reached : part.begin], found) + text[part.begin : part.end]
+        reached = part.end
+    return found + (f" {GAP}" if text[reached:].strip() else "")
+
+
+def _gap(left_out: str, found: str) -> str:
+    if not left_out.strip():
+        return left_out if found else ""
+    return f" {GAP} " if found else f"{GAP} "

@@ -1,0 +1,212 @@
+"""The index of one session in memory: who holds a term, and how its units lie together.
+
+The one rule: an index is a function of its postings alone, so that it is the same whatever store
+they came from and in however many pieces they arrived. It keeps the units sorted by term, their
+windows of two sizes, and their neighbours; a window never crosses a thread or a sitting (a pause of
+some hours). It scores nothing: that is ``ranking``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hiermem.core.search.postings import Array, Postings, join
+from hiermem.types import ROLES
+
+__all__ = ["LEVELS", "Index", "Level"]
+
+#: The tokens of a window, level by level. Larger ones serve to navigate and not to score.
+LEVELS: Final = (400, 1_600)
+#: A longer pause begins a new sitting, in microseconds: four hours.
+SITTING: Final = 4 * 3_600 * 1_000_000
+#: What arrived since the terms were sorted is scanned; beyond this share they are sorted again.
+_TAIL: Final = 0.1
+_LEAST_TAIL: Final = 2_048
+
+_USER: Final = ROLES.index("user")
+_ASSISTANT: Final = ROLES.index("assistant")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """Windows of one size: ``node`` is each unit's window, ``length`` the terms of each window."""
+
+    node: Array
+    length: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sorted:
+    """Postings sorted by term: ``numbers[k]`` stands in ``rows[starts[k]:starts[k + 1]]``."""
+
+    numbers: Array
+    starts: Array
+    rows: Array
+    counts: Array
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in (self.numbers, self.starts, self.rows, self.counts))
+
+
+class Index:
+    """All units of a session, ready to be asked.
+
+    ``sitting`` numbers the sittings; ``before`` and ``after`` are the neighbouring units of the
+    same sitting, or -1; ``opener`` is, for the units of a reply, a unit of the user's message that
+    it answers, or -1. An index is not changed: ``extended`` gives a longer one.
+    """
+
+    def __init__(self, units: Postings, *, _main: _Sorted | None = None, _sorted: int = 0) -> None:
+        self.units = units
+        if _main is None:
+            _main, _sorted = _sort(units), len(units.terms)
+        self._main = _main
+        self._tail = _Sorted(
+            numbers=units.terms[_sorted:],
+            starts=np.empty(0, dtype=np.int64),
+            rows=_rows(units)[_sorted:],
+            counts=units.counts[_sorted:],
+        )
+        self._sorted = _sorted
+        self.length = np.maximum(units.length, 1).astype(np.float64)
+        order = np.argsort(units.thread, kind="stable")
+        self.sitting = _sittings(units, order)
+        self.before, self.after = _neighbours(self.sitting, order)
+        self.opener = _openers(units, order)
+        self.levels = tuple(self._level(order, limit) for limit in LEVELS)
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    @property
+    def nbytes(self) -> int:
+        """Give about how many bytes the index takes."""
+        own = (self.length, self.sitting, self.before, self.after, self.opener)
+        levels = sum(level.node.nbytes + level.length.nbytes for level in self.levels)
+        sizes = (self.units.nbytes, self._main.nbytes, self._tail.nbytes, levels)
+        return sum(sizes) + sum(array.nbytes for array in own)
+
+    def extended(self, more: Postings) -> Index:
+        """Give the index with the postings of the messages that follow."""
+        units = join([self.units, more])
+        tail = len(units.terms) - self._sorted
+        if tail > max(_LEAST_TAIL, _TAIL * self._sorted):
+            return Index(units)
+        return Index(units, _main=self._main, _sorted=self._sorted)
+
+    def find(self, numbers: Sequence[int]) -> tuple[Array, Array]:
+        """Give the units that hold any of the terms, and how often each does.
+
+        A unit stands once; terms that stand for one another count together.
+        """
+        if not len(numbers):
+            return np.empty(0, dtype=np.uint32), np.empty(0)
+        rows, counts = self._gather(np.unique(np.array(numbers, dtype=np.uint32)))
+        if len(numbers) == 1 or not len(rows):
+            return rows, counts
+        total = np.bincount(rows, counts, len(self))
+        rows = np.flatnonzero(total)
+        return rows, total[rows]
+
+    def _gather(self, numbers: Array) -> tuple[Array, Array]:
+        main, tail = self._main, self._tail
+        rows, counts = [], []
+        if len(main.numbers):
+            places = np.minimum(np.searchsorted(main.numbers, numbers), len(main.numbers) - 1)
+            for place in places[main.numbers[places] == numbers].tolist():
+                stretch = slice(main.starts[place], main.starts[place + 1])
+                rows.append(main.rows[stretch])
+                counts.append(main.counts[stretch])
+        if len(tail.numbers):
+            if len(numbers) == 1:
+                hits = np.flatnonzero(tail.numbers == numbers[0])
+            else:
+                hits = np.flatnonzero(np.isin(tail.numbers, numbers))
+            rows.append(tail.rows[hits])
+            counts.append(tail.counts[hits])
+        if not rows:
+            return np.empty(0, dtype=np.uint32), np.empty(0)
+        return np.concatenate(rows), np.concatenate(counts).astype(np.float64)
+
+    def _level(self, order: Array, limit: int) -> Level:
+        node = np.empty(len(self), dtype=np.int64)
+        node[order] = _windows(self.units.tokens[order], self.sitting[order], limit)
+        return Level(node, np.bincount(node, self.length))
+
+
+# ---------------------------------------------------------------------------------------------
+# Sorting
+
+
+def _rows(units: Postings) -> Array:
+    return np.repeat(np.arange(len(units), dtype=np.uint32), units.sizes)
+
+
+def _sort(units: Postings) -> _Sorted:
+    order = np.argsort(units.terms, kind="stable")
+    ordered = units.terms[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else ordered
+    return _Sorted(
+        numbers=ordered[starts],
+        starts=np.append(starts, len(ordered)).astype(np.int64),
+        rows=_rows(units)[order],
+        counts=units.counts[order],
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# How units lie together
+
+
+def _sittings(units: Postings, order: Array) -> Array:
+    """Tell the sittings apart by number; ``order`` has each thread's units together."""
+    sitting = np.zeros(len(units), dtype=np.int64)
+    if len(units):
+        at, thread = units.at[order], units.thread[order]
+        begins = (np.abs(np.diff(at)) > SITTING) | (np.diff(thread.astype(np.int64)) != 0)
+        sitting[order] = np.r_[0, np.cumsum(begins)]
+    return sitting
+
+
+def _neighbours(sitting: Array, order: Array) -> tuple[Array, Array]:
+    before = np.full(len(order), -1, dtype=np.int64)
+    after = before.copy()
+    together = sitting[order][1:] == sitting[order][:-1]
+    before[order[1:][together]] = order[:-1][together]
+    after[order[:-1][together]] = order[1:][together]
+    return before, after
+
+
+def _openers(units: Postings, order: Array) -> Array:
+    """Give for each unit of a reply the last unit of the user's message before it."""
+    opener = np.full(len(order), -1, dtype=np.int64)
+    role, thread = units.role[order], units.thread[order]
+    place = np.arange(len(order))
+    last = np.maximum.accumulate(np.where(role == _USER, place, -1)) if len(order) else place
+    found = (role == _ASSISTANT) & (last >= 0)
+    found[found] = thread[last[found]] == thread[found]
+    opener[order[found]] = order[last[found]]
+    return opener
+
+
+def _windows(tokens: Array, sitting: Array, limit: int) -> Array:
+    """Tell windows apart by number, each of at most ``limit`` tokens and of one sitting."""
+    total = np.cumsum(tokens, dtype=np.int64).tolist()
+    edges = [*(np.flatnonzero(np.diff(sitting)) + 1).tolist(), len(total)]
+    starts: list[int] = []
+    start = edge = 0
+    while start < len(total):
+        starts.append(start)
+        room = (total[start - 1] if start else 0) + limit
+        stop = max(start + 1, bisect_right(total, room, start))
+        edge += edges[edge] <= start
+        start = min(stop, edges[edge])
+    begins = np.zeros(len(total), dtype=np.int64)
+    begins[starts[1:]] = 1
+    return np.cumsum(begins)

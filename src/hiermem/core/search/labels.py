@@ -1,0 +1,101 @@
+"""Decides what a summary is labelled with: the entities that its messages name, and a few tags.
+
+The one rule: labels are read off what was said, by form and count, never made up and never asked
+of a model; the same messages have the same labels whoever summarises them. A summary of summaries
+bears what those bear that it stands for, the first of each first, so that a search can be narrowed
+at every level. What a name is, is decided in ``extract_names``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from hiermem.core.extraction import names as extract_names
+from hiermem.core.extraction.words import GENERIC
+from hiermem.core.generation.inputs import Inputs
+from hiermem.core.search.stem import stem
+from hiermem.core.search.stopwords import STOP_WORDS
+from hiermem.core.search.terms import words
+from hiermem.core.text.units import of_source
+from hiermem.protocols import SourceText
+
+__all__ = ["Labels", "of_inputs", "of_messages"]
+
+#: The most that a summary bears, of a window and above.
+_ENTITIES: Final = 24
+_TAGS: Final = 12
+_ABOVE: Final = 2
+#: Kinds of names that say when or how much, not what.
+_NO_ENTITY: Final = frozenset({"number", "date", "url"})
+#: A name whose form alone tells little is an entity only where it is named again.
+_SURE: Final = 0.6
+#: A word is a tag where so many messages of a window say it, and it has so many letters.
+_SAID_BY: Final = 3
+_LETTERS: Final = 4
+_LONGEST: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The tags and the entities of a summary, the most telling first."""
+
+    tags: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+
+
+def of_inputs(inputs: Inputs) -> Labels:
+    """Label what is made from these inputs: read off messages, or taken over from summaries."""
+    if inputs.tags is None or inputs.entities is None:
+        return of_messages(inputs.sources)
+    return Labels(inputs.tags[: _ABOVE * _TAGS], inputs.entities[: _ABOVE * _ENTITIES])
+
+
+def of_messages(sources: Iterable[SourceText]) -> Labels:
+    """Label a window: entities by how often they are named, tags by how many messages say them.
+
+    Tags also tell what there is beside prose: "code", "tool".
+    """
+    named: Counter[str] = Counter()
+    written: dict[str, str] = {}
+    said: Counter[str] = Counter()
+    forms: dict[str, Counter[str]] = {}
+    kinds: dict[str, None] = {}
+    for source in sources:
+        if source.role == "tool":
+            kinds["tool"] = None
+        if "```" in source.text:
+            kinds["code"] = None
+        for unit in of_source(source):
+            if unit.code:
+                continue
+            for mention in extract_names.find(unit.text, prose=source.role != "tool"):
+                if mention.type in _NO_ENTITY or len(mention.name) > _LONGEST:
+                    continue
+                key = mention.name.casefold()
+                named[key] += 2 if mention.sure >= _SURE else 1
+                written.setdefault(key, mention.name)
+        if source.role != "tool":
+            own = _topics(source.text)
+            said.update(own.keys())
+            for root, forms_of in own.items():
+                forms.setdefault(root, Counter()).update(forms_of)
+    entities = [written[key] for key, count in named.most_common() if count > 1]
+    topics = [
+        min(forms[root], key=lambda form: (-forms[root][form], form))
+        for root, count in said.most_common()
+        if count >= _SAID_BY
+    ]
+    return Labels(tuple([*kinds, *topics][:_TAGS]), tuple(entities[:_ENTITIES]))
+
+
+def _topics(text: str) -> dict[str, Counter[str]]:
+    """Give the stems of a message's longer words, with the forms that they stand in."""
+    found: dict[str, Counter[str]] = {}
+    for word in words(text):
+        if len(word) < _LETTERS or word in STOP_WORDS or word in GENERIC or not word.isalpha():
+            continue
+        found.setdefault(stem(word), Counter())[word] += 1
+    return found

@@ -1,0 +1,43 @@
+"""Finds the words of a text that a question's words found, so that they can be shown.
+
+The one rule: a word is marked by the same terms that the index holds it under, in the text as it
+stands: offsets count in it unfolded. How a mark looks is the caller's.
+"""
+
+from __future__ import annotations
+
+from hiermem.core.search.query import Query, read_query
+from hiermem.core.search.terms import number, spans, terms
+
+__all__ = ["marks", "matched"]
+
+
+def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
+    """Give the stretches of ``text`` that hold a sought term, in order, joined where they touch.
+
+    >>> from hiermem.core.search.query import read_query
+    >>> marks("Two kittens and a car", read_query("What pets are there?"))
+    ((4, 11),)
+    """
+    wanted = set(query.numbers)
+    for sought in query.sought:
+        wanted.update(sought.synonyms, sought.members)
+    found: list[tuple[int, int]] = []
+    for begin, end in spans(text):
+        if any(number(term) in wanted for term in terms(text[begin:end])):
+            if found and begin <= found[-1][1]:
+                found[-1] = (found[-1][0], end)
+            else:
+                found.append((begin, end))
+    return tuple(found)
+
+
+def matched(text: str, query: str) -> tuple[tuple[int, int], ...]:
+    """Give the stretches of ``text`` that a search for ``query`` finds it by, in order.
+
+    They are (begin, end) in characters, so that ``text[begin:end]`` can be shown as a match.
+
+    >>> matched("We planned the trips.", "trip plans")
+    ((3, 10), (15, 20))
+    """
+    return marks(text, read_query(query))

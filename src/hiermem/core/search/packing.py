@@ -1,0 +1,126 @@
+"""Chooses which ranked units fill a budget, and puts them in the order of reading.
+
+The one rule: best first, and what does not fit is passed over for what does; the result never costs
+more than the budget by the costs given. Measured: dividing scores by costs, spreading over sittings
+or windows, and covering the question's terms one after the other all find less than plain order.
+Rendering, and what a unit costs in it, are the caller's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from hiermem.core.search.inverted import Index
+from hiermem.core.search.postings import Array
+
+__all__ = ["Stretch", "candidates", "distinct", "pack", "stretches"]
+
+#: Less than this many tokens hold no unit worth a look.
+_CRUMB: Final = 10
+#: After this many units in a row of ranks that did not fit, the budget counts as full.
+_MISSES: Final = 40
+#: Two units that share this part of their terms say the same; shorter ones may do so by chance.
+_ALIKE: Final = 0.9
+_LEAST_TERMS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Consecutive characters of one message's body that are returned together."""
+
+    message: int
+    begin: int
+    end: int
+    units: tuple[int, ...]
+
+
+def candidates(budget: int) -> int:
+    """Give how many of the best units packing has to see to fill ``budget`` tokens."""
+    return max(400, budget // 8)
+
+
+def pack(
+    ranked: Sequence[int] | Array,
+    budget: int,
+    *,
+    cost: Array,
+    sitting: Array,
+    header: Array,
+) -> list[int]:
+    """Fill ``budget`` from ``ranked`` (best first); give the units in the order of reading.
+
+    ``cost`` and ``sitting`` are by unit; ``header`` is, by sitting, what its one header costs.
+    """
+    chosen: list[int] = []
+    headed: set[int] = set()
+    left, missed = budget, 0
+    for unit in np.asarray(ranked).tolist():
+        own = int(sitting[unit])
+        price = int(cost[unit]) + (0 if own in headed else int(header[own]))
+        if price <= left:
+            left -= price
+            headed.add(own)
+            chosen.append(unit)
+        else:
+            missed += 1
+        if left < _CRUMB or missed > _MISSES:
+            break
+    return sorted(chosen)
+
+
+def stretches(index: Index, units: Sequence[int]) -> list[Stretch]:
+    """Join chosen units of one message that stand side by side; ``units`` rise."""
+    found: list[Stretch] = []
+    for unit in units:
+        message, begin, end = (
+            int(column[unit])
+            for column in (index.units.message, index.units.begin, index.units.end)
+        )
+        last = found[-1] if found else None
+        if last and last.message == message and last.units[-1] == unit - 1:
+            found[-1] = Stretch(message, last.begin, end, (*last.units, unit))
+        else:
+            found.append(Stretch(message, begin, end, (unit,)))
+    return found
+
+
+def distinct(index: Index, ranked: Sequence[int] | Array, *, most: int) -> list[int]:
+    """Keep of ``ranked`` (best first) the first ``most`` that repeat none before them.
+
+    Two units repeat one another where their terms are nearly the same, whoever says them and
+    whenever, as far as date and name are the smaller part of what they hold. Two such sets share
+    one of their first terms in any fixed order (prefix filtering: Chaudhuri, Ganti and Kaushik
+    2006); with the rarest first few pairs are compared.
+    """
+    kept: list[int] = []
+    wanted = np.asarray(ranked, dtype=np.int64)
+    holding: dict[int, list[frozenset[int]]] = {}
+    starts = np.append(0, np.cumsum(index.units.sizes, dtype=np.int64))
+    held = [index.units.terms[starts[unit] : starts[unit + 1]].tolist() for unit in wanted]
+    shared = Counter(chain.from_iterable(held))
+    for unit, numbers in zip(wanted.tolist(), held, strict=True):
+        if len(kept) >= most:
+            break
+        if len(numbers) >= _LEAST_TERMS:
+            own = frozenset(numbers)
+            rarest = sorted(numbers, key=lambda number: (shared[number], number))
+            first = rarest[: len(rarest) - math.ceil(_ALIKE * len(rarest)) + 1]
+            if any(_alike(own, other) for term in first for other in holding.get(term, ())):
+                continue
+            for term in first:
+                holding.setdefault(term, []).append(own)
+        kept.append(unit)
+    return kept
+
+
+def _alike(one: frozenset[int], other: frozenset[int]) -> bool:
+    smaller, larger = sorted((len(one), len(other)))
+    # Sets of too different a size need no look: their overlap cannot be large enough.
+    return smaller >= _ALIKE * larger and len(one & other) >= _ALIKE * len(one | other)

@@ -1,0 +1,68 @@
+"""Cuts a message into the passages that are searched, ranked and returned.
+
+The one rule: a passage is a stretch of ``measure.body`` known by its offsets, and passages joined
+are the body, save what hiermem itself once rendered and got back (echoes), which is never found
+again as if it had been said. A message that is short enough is one passage; a longer one is cut at
+line ends, so that a search returns the part that matters and not the whole. What a passage is worth
+is decided in ``ranking``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from hiermem.core.text.slices import Piece, token_points
+
+__all__ = ["SLICE", "WHOLE", "Passage", "passages"]
+
+#: A message of at most this many tokens is not cut.
+WHOLE: Final = 150
+#: A passage of a longer one holds at most this many. Measured on chats with long answers: 100 finds
+#: a message of the evidence more often than 200 (.83 to .79 within 4,000 tokens) and shows a little
+#: less of it (.69 to .71 of its tokens).
+SLICE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """The characters ``begin`` to ``end`` of a body, with their tokens."""
+
+    begin: int
+    end: int
+    text: str
+    tokens: int
+
+
+def passages(
+    body: str, count: Callable[[str], int], *, echoes: Sequence[tuple[int, int]] = ()
+) -> list[Passage]:
+    """Cut a body; what is empty or white space gives none. Time is linear in the body."""
+    found: list[Passage] = []
+    for begin, end in _heard(len(body), sorted(echoes)):
+        text = body[begin:end]
+        if not text.strip():
+            continue
+        tokens = count(text)
+        if tokens <= WHOLE:
+            found.append(Passage(begin, end, text, tokens))
+            continue
+        points = (0, *token_points([Piece(text)], SLICE, count), len(text))
+        for low, high in pairwise(points):
+            piece = text[low:high]
+            if piece.strip():
+                found.append(Passage(begin + low, begin + high, piece, count(piece)))
+    return found
+
+
+def _heard(length: int, echoes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Give the stretches between the echoes."""
+    place = 0
+    for begin, end in echoes:
+        if begin > place:
+            yield place, begin
+        place = max(place, end)
+    if place < length:
+        yield place, length

@@ -1,0 +1,309 @@
+"""The index's raw matter: for a run of messages, its passages and the terms that each holds.
+
+The one rule: postings are derived. They hold no text, only numbers of terms, offsets and the facts
+that ranking needs; packed, they are one block of bytes with a checksum, and a block that cannot be
+read is made again from its messages. Everything here is arrays in which one place is one passage
+(a *unit*), in the order of the messages. Nothing here is scored: see ``inverted`` and ``ranking``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from hiermem.core.search.passages import passages
+from hiermem.core.search.stem import stem
+from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
+from hiermem.core.search.terms import number, terms, words
+from hiermem.core.text import measure
+from hiermem.types import ROLES, StoredMessage
+
+__all__ = [
+    "ASKS",
+    "COLUMNS",
+    "SPEAKS_OF_SELF",
+    "Array",
+    "Postings",
+    "collect",
+    "is_generic",
+    "join",
+    "pack",
+    "spoken",
+    "unpack",
+]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+#: Bits of ``Postings.flags``: the passage ends as a question; it holds a first-person word.
+ASKS: Final = 1
+SPEAKS_OF_SELF: Final = 2
+
+_MAGIC: Final = b"hmT1"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MOST: Final = 255
+_QUESTION_MARKS: Final = ("?", "\uff1f", "\u061f")
+_CLOSING: Final = " \t\r\n\"')]*_\u201d\u2019\u00bb"
+#: Names that say a role and no person; they are no terms.
+_GENERIC: Final = frozenset(("user", "assistant", "system", "tool", "human", "ai"))
+_WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS: Final = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+
+# The arrays of a block in their order, each with its type there.
+_FIELDS: Final = {
+    "message": "<u4",
+    "begin": "<u4",
+    "end": "<u4",
+    "tokens": "<u4",
+    "whole": "<u4",
+    "length": "<u4",
+    "at": "<i8",
+    "speaker": "<u4",
+    "thread": "<u4",
+    "role": "u1",
+    "flags": "u1",
+    "sizes": "<u4",
+}
+
+
+#: The fields of ``Postings`` that have one place for each unit.
+COLUMNS: Final = tuple(_FIELDS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Postings:
+    """The units of a run of messages.
+
+    ``message`` is the index in the session, ``begin`` and ``end`` the stretch of its body,
+    ``tokens`` those of the stretch and ``whole`` those of the whole message's passages. ``length``
+    counts the unit's terms, ``at`` is its time in microseconds since 1970, ``speaker`` and
+    ``thread`` are places in the tables, ``role`` one in ``types.ROLES``. Unit i holds the next
+    ``sizes[i]`` entries of ``terms`` (numbers, rising) and ``counts`` (up to 255).
+    """
+
+    message: Array
+    begin: Array
+    end: Array
+    tokens: Array
+    whole: Array
+    length: Array
+    at: Array
+    speaker: Array
+    thread: Array
+    role: Array
+    flags: Array
+    sizes: Array
+    terms: Array
+    counts: Array
+    speakers: tuple[str, ...]
+    threads: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.message)
+
+    @property
+    def nbytes(self) -> int:
+        """Give the bytes of all arrays, for a cache that is bounded by them."""
+        arrays = (getattr(self, name) for name in (*_FIELDS, "terms", "counts"))
+        return sum(array.nbytes for array in arrays)
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading messages
+
+
+def collect(messages: Iterable[StoredMessage], count: Callable[[str], int]) -> Postings:
+    """Read messages into postings; ``count`` counts tokens.
+
+    A message without text (erased, or empty) gives no unit.
+    """
+    rows: list[tuple[int, ...]] = []
+    numbers: list[int] = []
+    counts: list[int] = []
+    speakers: dict[str, int] = {}
+    threads: dict[str, int] = {}
+    for stored in messages:
+        message = stored.message
+        found = passages(measure.body(message), count, echoes=stored.echoes)
+        if not found:
+            continue
+        who = measure.speaker(message)
+        speaker = speakers.setdefault(who, len(speakers))
+        thread = threads.setdefault(message.thread, len(threads))
+        frame = terms(f"{'' if is_generic(who) else who} {_date_words(stored.created_at)}")
+        at = (stored.created_at - _EPOCH) // _MICROSECOND
+        whole = sum(passage.tokens for passage in found)
+        role = ROLES.index(message.role)
+        for passage in found:
+            spoken = words(passage.text)
+            held = [stem(word) for word in spoken if word not in STOP_WORDS]
+            held += frame
+            tally = sorted(Counter(map(number, held)).items())
+            numbers.extend(term for term, _ in tally)
+            counts.extend(min(times, _MOST) for _, times in tally)
+            flags = ASKS * _asks(passage.text) + SPEAKS_OF_SELF * (
+                not FIRST_PERSON.isdisjoint(spoken)
+            )
+            rows.append(
+                (
+                    stored.index, passage.begin, passage.end, passage.tokens, whole, len(held), at,
+                    speaker, thread, role, flags, len(tally),
+                )
+            )  # fmt: skip
+    return _assemble(rows, numbers, counts, tuple(speakers), tuple(threads))
+
+
+def _assemble(
+    rows: Sequence[tuple[int, ...]],
+    numbers: Sequence[int],
+    counts: Sequence[int],
+    speakers: tuple[str, ...],
+    threads: tuple[str, ...],
+) -> Postings:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(_FIELDS)
+    named = {
+        name: np.array(column, dtype=kind)
+        for (name, kind), column in zip(_FIELDS.items(), columns, strict=True)
+    }
+    return Postings(
+        **named,
+        terms=np.array(numbers, dtype="<u4"),
+        counts=np.array(counts, dtype="u1"),
+        speakers=speakers,
+        threads=threads,
+    )
+
+
+def spoken(speaker: str, text: str) -> str:
+    """Give the text of a unit as an embedder is given it: with the name of who said it.
+
+    >>> spoken("Ada", "I bought a car."), spoken("Assistant", "Good.")
+    ('Ada: I bought a car.', 'Good.')
+    """
+    return text if is_generic(speaker) else f"{speaker}: {text}"
+
+
+def is_generic(name: str) -> bool:
+    """Say whether a speaker's name tells a role only."""
+    return name.lower() in _GENERIC
+
+
+def _date_words(at: datetime) -> str:
+    """Write a date as people ask for it, so that "in May" finds what was said in May."""
+    at = at.astimezone(UTC)
+    return f"{_WEEKDAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at.year} {at.day}"
+
+
+def _asks(text: str) -> bool:
+    return text.rstrip(_CLOSING).endswith(_QUESTION_MARKS)
+
+
+# ---------------------------------------------------------------------------------------------
+# Joining runs
+
+
+def join(parts: Sequence[Postings]) -> Postings:
+    """Join the postings of consecutive runs into one."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return _assemble((), (), (), (), ())
+    speakers, by_speaker = _merge([part.speakers for part in parts])
+    threads, by_thread = _merge([part.threads for part in parts])
+    named = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in (*_FIELDS, "terms", "counts")
+    }
+    named["speaker"] = _renumbered([part.speaker for part in parts], by_speaker)
+    named["thread"] = _renumbered([part.thread for part in parts], by_thread)
+    return Postings(**named, speakers=speakers, threads=threads)
+
+
+def _merge(tables: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[list[int]]]:
+    """Merge tables of names; give the merged one and where each table's entries now are."""
+    places: dict[str, int] = {}
+    moved = [[places.setdefault(name, len(places)) for name in table] for table in tables]
+    return tuple(places), moved
+
+
+def _renumbered(columns: Sequence[Array], moved: Sequence[Sequence[int]]) -> Array:
+    found = [
+        np.array(places, dtype="<u4")[column] if len(column) else column
+        for column, places in zip(columns, moved, strict=True)
+    ]
+    return np.concatenate(found)
+
+
+# ---------------------------------------------------------------------------------------------
+# Blocks
+
+
+def pack(postings: Postings) -> bytes:
+    """Write postings as bytes: a magic, a JSON head, the arrays in little-endian, a CRC-32."""
+    head = json.dumps(
+        {
+            "units": len(postings),
+            "terms": len(postings.terms),
+            "speakers": postings.speakers,
+            "threads": postings.threads,
+        },
+        separators=(",", ":"),
+    ).encode()
+    parts = [_MAGIC, len(head).to_bytes(4, "little"), head]
+    parts += [getattr(postings, name).astype(kind).tobytes() for name, kind in _FIELDS.items()]
+    parts += [postings.terms.astype("<u4").tobytes(), postings.counts.astype("u1").tobytes()]
+    data = b"".join(parts)
+    return data + crc32(data).to_bytes(4, "little")
+
+
+def unpack(data: bytes) -> Postings | None:
+    """Read a block; None where it is of another version, damaged or makes no sense.
+
+    What a store gives back is not trusted: every place that a number points to exists.
+    """
+    if len(data) < 12 or data[:4] != _MAGIC:
+        return None
+    if crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
+        return None
+    size = int.from_bytes(data[4:8], "little")
+    try:
+        head = json.loads(data[8 : 8 + size])
+        units, entries = int(head["units"]), int(head["terms"])
+        named, place = {}, 8 + size
+        layout = [(name, kind, units) for name, kind in _FIELDS.items()]
+        for name, kind, many in [*layout, ("terms", "<u4", entries), ("counts", "u1", entries)]:
+            named[name] = np.frombuffer(data, dtype=kind, count=many, offset=place)
+            place += named[name].nbytes
+        postings = Postings(
+            **named,
+            speakers=tuple(str(name) for name in head["speakers"]),
+            threads=tuple(str(name) for name in head["threads"]),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return postings if place == len(data) - 4 and _makes_sense(postings) else None
+
+
+def _makes_sense(postings: Postings) -> bool:
+    if int(postings.sizes.sum(dtype=np.int64)) != len(postings.terms):
+        return False
+    if not len(postings):
+        return True
+    return bool(
+        postings.speaker.max() < len(postings.speakers)
+        and postings.thread.max() < len(postings.threads)
+        and postings.role.max() < len(ROLES)
+        and (postings.begin <= postings.end).all()
+        and (np.diff(postings.message.astype(np.int64)) >= 0).all()
+    )

@@ -1,0 +1,149 @@
+"""Reads a question: which terms it looks for, and whose words it wants.
+
+The one rule: a question is data. There are no operators and nothing is refused; whatever is typed
+gives some terms, perhaps none. What the terms are worth is decided in ``ranking``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+from hiermem.core.search.kinds import members, synonyms
+from hiermem.core.search.spelling import slips
+from hiermem.core.search.stem import stem
+from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
+from hiermem.core.search.terms import number, words
+from hiermem.core.text.lexicon import words as word_list
+
+__all__ = ["Query", "Sought", "meant", "read_query"]
+
+#: A pasted document is looked for by this many of its terms, the most frequent first.
+_MOST_TERMS: Final = 1_000
+#: Nor is it a question that names kinds.
+_MOST_FOR_KINDS: Final = 64
+
+#: What a request says of the answer's form and not of its matter. Where these words are rare in a
+#: session they would weigh more than the matter itself.
+_OF_FORM: Final = frozenset(
+    stem(word)
+    for word in word_list(
+        """
+        please tell show list name mention describe explain clarify outline summarize summarise
+        summary overview recap comprehensive complete clear brief detailed detail order sequence
+        chronological item thing aspect different various several conversation chat discussion
+        discuss talk session question answer remember recall remind know throughout far brought
+        total kind type sort many much one two three four five six seven eight nine ten specific
+        particular
+        """
+    )
+)
+_OVERVIEW: Final = frozenset(
+    stem(word) for word in word_list("summary summarize summarise overview recap recapitulate")
+)
+_ADVISING: Final = frozenset(
+    stem(word)
+    for word in word_list(
+        """
+        said say suggest suggestion recommend recommendation advise advice told tell explain
+        explanation gave give propose proposal mention answer
+        """
+    )
+)
+_BIDDING: Final = word_list("tell give show remind let help")
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A term's number with how often it is asked for, and the numbers that may stand for it.
+
+    ``word`` is the word as it was typed, in lower case.
+    """
+
+    number: int
+    word: str
+    count: int
+    of_form: bool
+    synonyms: tuple[int, ...]
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question as the ranking sees it.
+
+    ``numbers`` are all its terms. ``first_person``: the asker's own matter. ``to_assistant``: what
+    the assistant once said. ``overview``: a summary of a whole matter, not one fact.
+    """
+
+    sought: tuple[Sought, ...]
+    numbers: frozenset[int]
+    first_person: bool
+    to_assistant: bool
+    overview: bool
+
+
+def read_query(text: str) -> Query:
+    """Read a question.
+
+    Stop words count only where there is nothing else.
+
+    >>> query = read_query("Can you summarise how my budget developed?")
+    >>> len(query.sought), query.first_person, query.overview
+    (4, True, True)
+    """
+    asked = words(text)
+    typed = {stem(word): word for word in asked if word not in STOP_WORDS}
+    typed = typed or {stem(word): word for word in asked}
+    counts = Counter(term for term in map(stem, asked) if term in typed)
+    all_of_form = counts.keys() <= _OF_FORM
+    broad = len(counts) <= _MOST_FOR_KINDS
+    sought = tuple(
+        Sought(
+            number=number(term),
+            word=typed[term],
+            count=count,
+            of_form=term in _OF_FORM and not all_of_form,
+            synonyms=_numbers(synonyms(term)) if broad else (),
+            members=_numbers(members(term)) if broad else (),
+        )
+        for term, count in counts.most_common(_MOST_TERMS)
+    )
+    return Query(
+        sought=sought,
+        numbers=frozenset(one.number for one in sought),
+        first_person=_is_of_asker(asked),
+        to_assistant=_asks_assistant(asked),
+        overview=not _OVERVIEW.isdisjoint(counts),
+    )
+
+
+@lru_cache(maxsize=256)
+def meant(sought: Sought) -> tuple[int, ...]:
+    """Give the terms that are one slip of the finger from what was typed."""
+    return _numbers(frozenset(map(stem, slips(sought.word))))
+
+
+def _numbers(terms: frozenset[str]) -> tuple[int, ...]:
+    return tuple(sorted(map(number, terms)))
+
+
+def _is_of_asker(asked: list[str]) -> bool:
+    """Say whether a question is about the asker's own matter; "tell me" makes it no such."""
+    return any(
+        word in FIRST_PERSON and not (word == "me" and before in _BIDDING)
+        for before, word in pairwise(["", *asked])
+    )
+
+
+def _asks_assistant(asked: list[str]) -> bool:
+    """Say whether a question is about what "you" said: "did you suggest", "your advice"."""
+    for before, after in pairwise(asked):
+        if before == "did" and after == "you":
+            return True
+        if before in ("you", "your") and stem(after) in _ADVISING:
+            return True
+    return False

@@ -1,0 +1,269 @@
+"""Decides how well each unit of a session answers a question.
+
+The one rule: a score is a function of the index, the question and the cosines alone, so that every
+store and every process ranks alike. Filters and budgets come later and never change a score.
+
+For unit i with the terms of its text, its speaker's name and its date:
+
+    own_i     = bm25_i / max bm25  [+ w * cosine_i, scaled to 0..1]
+    level_n   = the same for each window, from the summed terms [and the mean vector] of its units
+    context_i = mean over the window sizes of i's window
+    near_i    = own of the unit before + own of the unit after, in the same sitting
+    lone_i    = 1 / (1 + (m_i / 130) ** 2)            m_i: tokens of the whole message
+    who_i     = 1 if the question addresses i's speaker
+    said_i    = (i holds a first-person word) - (i ends as a question)
+    score_i   = own_i + lone_i * (.7 * context_i + .3 * near_i) + legs * (.3 * who_i + .1 * said_i)
+
+Short turns lean on what stands around them, long answers stand alone; that is what lets one default
+serve both. ``legs`` is 1, and 1 + w with vectors. BM25 (Robertson and Zaragoza 2009) has k1 = .8,
+b = .75 and the statistics of the session. Words of the question that tell the answer's form
+("list", "summary") weigh .3. A word that nobody used is looked for as what it may have been meant
+to be (``spelling``). A word also finds its synonyms (.4) and, where it names a kind, the
+members of that kind (.7; ``kinds``), each set counting as one term with its own frequency.
+
+A speaker is addressed where the question holds the name; the user, where the question speaks in the
+first person; the assistant, where it asks what "you" said. A question for an overview addresses
+nobody. For an overview, and for what the assistant said, the best unit of each reply is lifted to
+the best unit of what it replies to: a summary of a matter wants the exchange and not one side of
+it, and a question about advice is worded as the question was that led to it.
+
+The constants were chosen on LoCoMo and BEAM development chats, where the optimum is flat;
+``benchmarks/recall.py`` measures what they find.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hiermem.core.search.inverted import Index
+from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, Array, is_generic
+from hiermem.core.search.query import Query, meant
+from hiermem.core.search.terms import number, terms
+from hiermem.types import ROLES
+
+__all__ = ["WEIGHTS", "Dense", "Lexical", "Scores", "Weights", "best", "lexical", "score"]
+
+_USER = ROLES.index("user")
+_ASSISTANT = ROLES.index("assistant")
+#: Words of one question that are looked for under other spellings; each costs some milliseconds.
+_MOST_GUESSES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The constants of the formula above."""
+
+    saturation: float = 0.8
+    length: float = 0.75
+    form: float = 0.3
+    synonyms: float = 0.4
+    members: float = 0.7
+    context: float = 0.7
+    near: float = 0.3
+    lone: float = 130.0
+    who: float = 0.3
+    said: float = 0.1
+
+
+WEIGHTS = Weights()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dense:
+    """What vectors say: for each unit, and for each window of each level, a value from 0 to 1.
+
+    A unit or window without a vector yet is NaN there; its lexical value stands in.
+    """
+
+    own: Array
+    levels: tuple[Array, ...]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lexical:
+    """What words say: for each unit, and for each window of each level, a value from 0 to 1.
+
+    A unit that holds nothing of what is asked has 0, and so has a window of such units.
+    """
+
+    own: Array
+    levels: tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """What each unit is worth to a question.
+
+    Of ``total`` only the order means something. ``held`` says whether the unit itself holds what is
+    asked for (a word, what it may have been meant to be, a synonym or a member of its kind), and
+    ``beside`` whether it does so or shares a window with one that does: what is not even that ranks
+    by who said it only.
+    """
+
+    total: Array
+    held: Array
+    beside: Array
+
+
+def score(
+    index: Index, query: Query, *, dense: Dense | None = None, weights: Weights = WEIGHTS
+) -> Scores:
+    """Score every unit of the index."""
+    words = lexical(index, query, weights=weights)
+    own, levels = words.own, list(words.levels)
+    held = own > 0
+    beside = held.copy()
+    for level, value in zip(index.levels, levels, strict=True):
+        beside |= (value > 0)[level.node]
+    legs = 1.0
+    if dense is not None:
+        own = _joined(own, dense.own, dense.weight)
+        levels = [
+            _joined(level, seen, dense.weight)
+            for level, seen in zip(levels, dense.levels, strict=True)
+        ]
+        legs += dense.weight
+    context = np.zeros(len(index))
+    for level, value in zip(index.levels, levels, strict=True):
+        context += value[level.node] / len(levels)
+    lone = 1 / (1 + (index.units.whole / weights.lone) ** 2)
+    result = own + lone * (weights.context * context + weights.near * _near(index, own))
+    result += legs * weights.who * _addressed(index, query)
+    result += legs * weights.said * _said(index)
+    if query.overview or query.to_assistant:
+        _lift_replies(index, result)
+    return Scores(result, held, beside)
+
+
+def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
+    """Give the ``limit`` best units, best first; of equals, the older first.
+
+    ``allowed`` says which units may be given.
+    """
+    places = np.arange(len(scores)) if allowed is None else np.flatnonzero(allowed)
+    if not len(places) or limit <= 0:
+        return places[:0]
+    found = scores[places]
+    if limit < len(places):
+        # All that are as good as the last one to be given, so that ties are told apart by age.
+        least = np.partition(found, len(found) - limit)[len(found) - limit]
+        places = places[found >= least]
+        found = scores[places]
+    return places[np.argsort(-found, kind="stable")][:limit]
+
+
+# ---------------------------------------------------------------------------------------------
+# The lexical leg
+
+
+def lexical(index: Index, query: Query, *, weights: Weights = WEIGHTS) -> Lexical:
+    """Score units and windows by their terms, each scaled to at most 1."""
+    own = np.zeros(len(index))
+    levels = [np.zeros(len(level.length)) for level in index.levels]
+    mean = index.length.mean() if len(index) else 1.0
+    for rows, counts, weight in _held(index, query, weights):
+        if not len(rows):
+            continue
+        own[rows] += weight * _bm25(counts, index.length[rows] / mean, len(index), weights)
+        for level, values in zip(index.levels, levels, strict=True):
+            held = np.bincount(level.node[rows], counts, len(values))
+            nodes = np.flatnonzero(held)
+            lengths = level.length[nodes] / level.length.mean()
+            values[nodes] += weight * _bm25(held[nodes], lengths, len(values), weights)
+    return Lexical(_scaled(own), tuple(_scaled(values) for values in levels))
+
+
+def _held(index: Index, query: Query, weights: Weights) -> Iterator[tuple[Array, Array, float]]:
+    """Give who holds each set of terms, how often, and what that weighs.
+
+    The terms of one set count as one.
+    """
+    guesses = _MOST_GUESSES
+    for sought in query.sought:
+        weight = sought.count * (weights.form if sought.of_form else 1.0)
+        rows, counts = index.find((sought.number,))
+        if not len(rows) and guesses > 0:
+            guesses -= 1
+            rows, counts = index.find(meant(sought))
+        yield rows, counts, weight
+        for numbers, share in (
+            (sought.synonyms, weights.synonyms),
+            (sought.members, weights.members),
+        ):
+            if numbers:
+                yield *index.find(numbers), weight * share
+
+
+def _bm25(counts: Array, lengths: Array, total: int, weights: Weights) -> Array:
+    """Give BM25 of one term for all that hold it; ``lengths`` are relative to the mean."""
+    k, b = weights.saturation, weights.length
+    rarity = math.log(1 + (total - len(counts) + 0.5) / (len(counts) + 0.5))
+    found: Array = rarity * counts * (k + 1) / (counts + k * (1 - b + b * lengths))
+    return found
+
+
+def _scaled(values: Array) -> Array:
+    top = values.max(initial=0.0)
+    return values / top if top > 0 else values
+
+
+# ---------------------------------------------------------------------------------------------
+# The other parts
+
+
+def _joined(lexical: Array, seen: Array, weight: float) -> Array:
+    found: Array = lexical + weight * np.where(np.isnan(seen), lexical, seen)
+    return found
+
+
+def _near(index: Index, own: Array) -> Array:
+    # Place -1, where there is no neighbour, is the zero at the end.
+    padded = np.append(own, 0.0)
+    found: Array = padded[index.before] + padded[index.after]
+    return found
+
+
+def _addressed(index: Index, query: Query) -> Array:
+    """Say, for each unit, whether the question is about what its speaker says."""
+    units = index.units
+    named = np.array([_is_named(name, query) for name in units.speakers], dtype=bool)
+    found = named[units.speaker] if len(units) else np.zeros(0, dtype=bool)
+    roles = units.role
+    if len(units) and not query.overview and (roles != roles[0]).any():
+        if query.to_assistant:
+            found |= roles == _ASSISTANT
+        elif query.first_person:
+            found |= roles == _USER
+    return found.astype(np.float64)
+
+
+def _is_named(speaker: str, query: Query) -> bool:
+    if is_generic(speaker):
+        return False
+    return any(number(term) in query.numbers for term in terms(speaker))
+
+
+def _said(index: Index) -> Array:
+    flags = index.units.flags
+    own: Array = (flags & SPEAKS_OF_SELF != 0).astype(np.float64) - (flags & ASKS != 0)
+    return own
+
+
+def _lift_replies(index: Index, result: Array) -> None:
+    """Give the best unit of each reply at least the best score of what it replies to."""
+    rows = np.flatnonzero(index.opener >= 0)
+    if not len(rows):
+        return
+    message = index.units.message
+    starts = np.flatnonzero(np.r_[True, message[1:] != message[:-1]])
+    tops = np.maximum.reduceat(result, starts)
+    of = np.cumsum(np.r_[0, message[1:] != message[:-1]])
+    asked = tops[of[index.opener[rows]]]
+    chosen = rows[result[rows] == tops[of[rows]]]
+    lifted = asked[result[rows] == tops[of[rows]]]
+    result[chosen] = np.maximum(result[chosen], lifted)

@@ -1,0 +1,167 @@
+"""Decides which forms of an English word count as the same term of the index.
+
+The one rule: a pure function of the word, the same in every process, so that what was indexed long
+ago is found by what is asked today. It is Porter's algorithm (M. F. Porter, "An algorithm for
+suffix stripping", Program 14(3), 1980) in its published form, without later amendments. It does not
+split text nor drop words (``terms``); the summariser has a lighter stemmer of its own, since a
+summary compares words of one text and an index words of months.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from hiermem.core.text.lexicon import words
+
+__all__ = ["stem"]
+
+_ENGLISH: Final = re.compile("[a-z]{3,40}")
+
+
+@lru_cache(maxsize=65_536)
+def stem(word: str) -> str:
+    """Strip a lower-case English ``word`` to its stem; give back any other word as it is.
+
+    >>> stem("relational"), stem("adoption"), stem("hopping"), stem("2023")
+    ('relat', 'adopt', 'hop', '2023')
+    """
+    if not _ENGLISH.fullmatch(word):
+        return word
+    word = _plural(word)
+    word = _past_and_participle(word)
+    if word.endswith("y") and _has_vowel(word[:-1]):
+        word = word[:-1] + "i"
+    word = _replace_longest(word, _DOUBLE_SUFFIXES, least=1)
+    word = _replace_longest(word, _SINGLE_SUFFIXES, least=1)
+    word = _drop_suffix(word)
+    return _tidy(word)
+
+
+# ---------------------------------------------------------------------------------------------
+# The shape of a word
+
+
+def _shape(word: str) -> str:
+    """Write a word as consonants and vowels; y is a vowel behind a consonant.
+
+    >>> _shape("trouble"), _shape("toy"), _shape("syzygy")
+    ('ccvvccv', 'cvc', 'cvcvcv')
+    """
+    shape = ""
+    for letter in word:
+        if letter in "aeiou" or (letter == "y" and shape.endswith("c")):
+            shape += "v"
+        else:
+            shape += "c"
+    return shape
+
+
+def _measure(word: str) -> int:
+    """Count the vowel-consonant sequences, Porter's m.
+
+    >>> _measure("tree"), _measure("trouble"), _measure("oaten")
+    (0, 1, 2)
+    """
+    return _shape(word).count("vc")
+
+
+def _has_vowel(word: str) -> bool:
+    return "v" in _shape(word)
+
+
+def _ends_double(word: str) -> bool:
+    return len(word) > 1 and word[-1] == word[-2] and _shape(word).endswith("c")
+
+
+def _ends_short(word: str) -> bool:
+    """Say whether a word ends consonant, vowel, consonant, the last not being w, x or y."""
+    return _shape(word).endswith("cvc") and word[-1] not in "wxy"
+
+
+# ---------------------------------------------------------------------------------------------
+# The steps
+
+
+def _plural(word: str) -> str:
+    """Step 1a."""
+    if word.endswith(("sses", "ies")):
+        return word[:-2]
+    if word.endswith("s") and not word.endswith("ss"):
+        return word[:-1]
+    return word
+
+
+def _past_and_participle(word: str) -> str:
+    """Step 1b."""
+    if word.endswith("eed"):
+        return word[:-1] if _measure(word[:-3]) > 0 else word
+    for suffix in ("ed", "ing"):
+        if word.endswith(suffix):
+            rest = word[: -len(suffix)]
+            return _repair(rest) if _has_vowel(rest) else word
+    return word
+
+
+def _repair(word: str) -> str:
+    """Give back the e that a participle lost, or take the consonant that it doubled."""
+    if word.endswith(("at", "bl", "iz")):
+        return word + "e"
+    if _ends_double(word) and word[-1] not in "lsz":
+        return word[:-1]
+    if _measure(word) == 1 and _ends_short(word):
+        return word + "e"
+    return word
+
+
+#: Step 2.
+_DOUBLE_SUFFIXES: Final = {
+    "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize",
+    "abli": "able", "alli": "al", "entli": "ent", "eli": "e", "ousli": "ous", "ization": "ize",
+    "ation": "ate", "ator": "ate", "alism": "al", "iveness": "ive", "fulness": "ful",
+    "ousness": "ous", "aliti": "al", "iviti": "ive", "biliti": "ble",
+}  # fmt: skip
+#: Step 3.
+_SINGLE_SUFFIXES: Final = {
+    "icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": "",
+}  # fmt: skip
+#: Step 4.
+_DROPPED: Final = dict.fromkeys(
+    words("al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize"), ""
+)
+
+
+def _longest(word: str, suffixes: dict[str, str]) -> str | None:
+    """Find the longest of the suffixes that the word ends in; none of them is over 7 letters."""
+    for start in range(max(0, len(word) - 7), len(word)):
+        if word[start:] in suffixes:
+            return word[start:]
+    return None
+
+
+def _replace_longest(word: str, suffixes: dict[str, str], *, least: int) -> str:
+    suffix = _longest(word, suffixes)
+    if suffix is None:
+        return word
+    rest = word[: -len(suffix)]
+    return rest + suffixes[suffix] if _measure(rest) >= least else word
+
+
+def _drop_suffix(word: str) -> str:
+    """Step 4, where -ion goes only behind s or t."""
+    if _longest(word, _DROPPED) == "ion" and not word.endswith(("sion", "tion")):
+        return word
+    return _replace_longest(word, _DROPPED, least=2)
+
+
+def _tidy(word: str) -> str:
+    """Step 5: a final e goes, and one of two final l."""
+    if word.endswith("e"):
+        rest = word[:-1]
+        measure = _measure(rest)
+        if measure > 1 or (measure == 1 and not _ends_short(rest)):
+            word = rest
+    if word.endswith("ll") and _measure(word) > 1:
+        word = word[:-1]
+    return word

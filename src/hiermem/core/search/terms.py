@@ -1,0 +1,96 @@
+"""Decides which terms a text is found by.
+
+The one rule: the same function reads what is indexed and what is asked, so that a message is found
+by its own words in any script. Text is folded (NFKC, case), words of letters and digits are
+stemmed, and English stop words go, save those of the first person. Scripts that put no spaces
+between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan) are read as pairs of
+neighbouring characters, so that a word inside a sentence is found without a dictionary. A query is
+data like any other text: it has no operators. What a term is worth is decided in ``ranking``.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Final
+from zlib import crc32
+
+from hiermem.core.search.stem import stem
+from hiermem.core.search.stopwords import STOP_WORDS
+
+__all__ = ["number", "spans", "terms", "words"]
+
+# Han with its extensions and signs, kana, Thai, Lao, Tibetan, Burmese, Khmer.
+_UNSPACED: Final = (
+    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uaa60-\uaa7f\uf900-\ufaff\U00020000-\U0003ffff"
+)
+# Vowel signs and accents that are no word characters to ``re``, of scripts that use spaces.
+_MARKS: Final = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    "\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u0900-\u0903\u093a-\u094f\u0951-\u0957\u0962\u0963"
+    "\u0981-\u0983\u09bc-\u09d7\u0a01-\u0a03\u0a3c-\u0a51\u0a81-\u0a83\u0abc-\u0acd\u0b01-\u0b03\u0b3c-\u0b57"
+    "\u0b82\u0bbe-\u0bd7\u0c00-\u0c04\u0c3c-\u0c56\u0c81-\u0c83\u0cbc-\u0cd6\u0d00-\u0d03\u0d3b-\u0d57\u0d81-\u0ddf"
+)
+_TOKEN: Final = re.compile(f"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\\W_][{_MARKS}]*)+")
+_UNSPACED_START: Final = re.compile(f"[{_UNSPACED}]")
+_PLAIN: Final = re.compile("[a-z0-9]+")
+#: A longer run of letters is no word; its head still finds it.
+_LONGEST: Final = 64
+
+
+def words(text: str) -> list[str]:
+    """Give the words of a text, folded; pairs of characters where a script has no spaces.
+
+    >>> words("Don't, the ＣＡＦÉ's 42!")
+    ['don', 't', 'the', 'café', 's', '42']
+    >>> words("東京タワー")
+    ['東京', '京タ', 'タワ', 'ワー']
+    """
+    if text.isascii():
+        return [word[:_LONGEST] for word in _PLAIN.findall(text.lower())]
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return list(_split(folded))
+
+
+def _split(text: str) -> Iterator[str]:
+    for token in _TOKEN.findall(text):
+        if not _UNSPACED_START.match(token):
+            yield token[:_LONGEST]
+        elif len(token) == 1:
+            yield token
+        else:
+            yield from (token[at : at + 2] for at in range(len(token) - 1))
+
+
+def terms(text: str) -> list[str]:
+    """Give the terms of a text in their order: its words without stop words, stemmed.
+
+    >>> terms("We have been planning the trips")
+    ['we', 'plan', 'trip']
+    """
+    return [stem(word) for word in words(text) if word not in STOP_WORDS]
+
+
+def spans(text: str) -> Iterator[tuple[int, int]]:
+    """Give where the words of a text stand in it; neighbouring pairs overlap by one character.
+
+    >>> list(spans("two cats")), list(spans("天气好"))
+    ([(0, 3), (4, 8)], [(0, 2), (1, 3)])
+    """
+    for found in _TOKEN.finditer(text):
+        begin, end = found.span()
+        if end - begin == 1 or not _UNSPACED_START.match(text, begin):
+            yield begin, end
+        else:
+            yield from ((at, at + 2) for at in range(begin, end - 1))
+
+
+def number(term: str) -> int:
+    """Give a term's number in the index, the CRC-32 of its UTF-8 form.
+
+    There is no table of words, so that nothing of a text has to be scrubbed from one. Two terms of
+    one session share a number once in some thousands of sessions; they then count as one.
+    """
+    return crc32(term.encode("utf-8", "surrogatepass"))

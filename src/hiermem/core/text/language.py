@@ -1,0 +1,83 @@
+"""Decides, roughly, which language a text is in: enough to see that an answer is in another one.
+
+The one rule: no guess is better than a wrong one. It gives None for short, mixed or unknown text,
+and reads a bounded sample, so its cost does not depend on the length.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hiermem.core.text.lexicon import words
+
+__all__ = ["guess"]
+
+_SAMPLE: Final = 6000
+#: Fewer letters than this prove nothing.
+_LETTERS_NEEDED: Final = 40
+_SCRIPTS: Final = {
+    "latin": "A-Za-z\u00c0-\u024f",
+    "greek": "\u0370-\u03ff",
+    "cyrillic": "\u0400-\u04ff",
+    "hebrew": "\u0590-\u05ff",
+    "arabic": "\u0600-\u06ff",
+    "devanagari": "\u0900-\u097f",
+    "thai": "\u0e00-\u0e7f",
+    "han": "\u3400-\u9fff",
+    "kana": "\u3040-\u30ff",
+    "hangul": "\uac00-\ud7af",
+}
+_SCRIPT: Final = {name: re.compile(f"[{ranges}]") for name, ranges in _SCRIPTS.items()}
+#: A code point of these scripts says about as much as three letters.
+_DENSE: Final = frozenset({"han", "kana", "hangul"})
+_WORD: Final = re.compile(r"[^\W\d_]+")
+
+
+#: Frequent words that stand in one of these languages only.
+_TELLING: Final = {
+    "en": words("the and of to is that was with for they have from what which would are it you"),
+    "de": words("der die das und ist nicht ein eine mit auf sich auch dem den wir ich sie werden"),
+    "fr": words("le les des est une dans pour qui sur pas avec nous vous sont cette mais je aux"),
+    "es": words("el los las y en una por con para del se lo su pero como más muy este está hay"),
+    "pt": words("o os não uma em com para do da dos das ao mas você são isso foi pelo pela muito"),
+    "it": words("il gli di che è non una per con della dei sono anche ma questo nel alla più ha"),
+    "nl": words("de het een van en niet dat ook met voor zijn op aan maar wij deze wordt naar"),
+}
+
+
+def guess(text: str) -> str | None:
+    """Give a language's code, or a script's name where the script tells no more; None if unsure.
+
+    >>> guess("The meeting was moved to Friday, and they have agreed to pay for the room.")
+    'en'
+    >>> guess("Error 404: /etc/passwd") is None
+    True
+    """
+    sample = text[:_SAMPLE]
+    letters = {
+        name: len(pattern.findall(sample)) * (3 if name in _DENSE else 1)
+        for name, pattern in _SCRIPT.items()
+    }
+    total = sum(letters.values())
+    if total < _LETTERS_NEEDED:
+        return None
+    if letters["kana"] > 0.1 * total:
+        return "ja"
+    script = max(letters, key=letters.__getitem__)
+    if letters[script] < 0.7 * total:
+        return None
+    return script if script != "latin" else _latin(sample)
+
+
+def _latin(sample: str) -> str | None:
+    """Give the language whose telling words stand in ``sample`` clearly more than any other's."""
+    spoken = _WORD.findall(sample.lower())
+    hits = sorted(
+        ((sum(word in telling for word in spoken), code) for code, telling in _TELLING.items()),
+        reverse=True,
+    )
+    (most, code), (second, _) = hits[0], hits[1]
+    if most < 6 or most < 2 * second or most < 0.1 * len(spoken):
+        return None
+    return code

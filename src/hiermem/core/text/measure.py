@@ -1,0 +1,441 @@
+"""What a message says, what it costs, and where an oversize one may be cut.
+
+The one rule: all of it is a function of the message, the counter and the unit, so that the same
+message weighs the same whenever and wherever it is measured. ``body`` is the text that summaries
+and character offsets refer to; ``message_tokens`` is the cost of showing the message unchanged.
+Whether a message *must* be cut, and what becomes of the slices, is decided by the fold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any, Literal
+
+from hiermem.core.text.slices import Piece, char_points, token_points
+from hiermem.errors import InvalidMessageError
+from hiermem.protocols import TokenCounter
+from hiermem.types import FilePart, ImagePart, Message, Part, TextPart, ToolCall
+
+__all__ = [
+    "MESSAGE_OVERHEAD",
+    "body",
+    "canonical_json",
+    "day",
+    "fingerprint",
+    "message_hash",
+    "message_size",
+    "message_tokens",
+    "slice_points",
+    "slice_sizes",
+    "speaker",
+]
+
+Unit = Literal["tokens", "chars"]
+
+#: Tokens that a provider adds to each message for its role and frame.
+MESSAGE_OVERHEAD = 4
+#: Tokens of an image: the low-detail price, and that of one of ordinary size otherwise.
+IMAGE_LOW = 85
+IMAGE_HIGH = 765
+#: Tokens of a file beside those of its name.
+FILE_OVERHEAD = 64
+
+_MAX_SHOWN = 200
+_HASH_DIGITS = 40
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}
+
+
+# ---------------------------------------------------------------------------------------------
+# Canonical form
+
+
+def _plain(value: object) -> Any:
+    """Give json the plain form of a mapping or sequence type of someone else's."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(type(value).__name__)
+
+
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
+)
+
+
+def canonical_json(value: Any) -> str:
+    """Write a JSON value in its one form: keys sorted, no white space, characters as they are.
+
+    Raises InvalidMessageError for what is not JSON.
+
+    >>> canonical_json({"b": 1, "a": ["ü"]})
+    '{"a":["ü"],"b":1}'
+    """
+    try:
+        return _ENCODER.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidMessageError(
+            f"a value cannot be written as JSON ({type(error).__name__}); use mappings with text "
+            "keys, lists, texts, finite numbers, booleans and None"
+        ) from None
+
+
+def _arguments(call: ToolCall) -> str:
+    """Give a call's arguments in canonical form, or as they are where they are not JSON."""
+    text = call.arguments
+    try:
+        return _ENCODER.encode(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _call_json(call: ToolCall) -> str:
+    """Give a call as canonical JSON, its arguments being the text that the model wrote."""
+    return _ENCODER.encode(
+        {"arguments": call.arguments, "id": call.id, "name": call.name, "type": call.type}
+    )
+
+
+def _call_price(call: ToolCall, counter: TokenCounter) -> int:
+    """Count a call as a request shows it: canonical JSON, what is called nested in it."""
+    kind, field = ("custom", "input") if call.type == "custom" else ("function", "arguments")
+    shown = {field: call.arguments, "name": call.name}
+    return counter.count(_ENCODER.encode({kind: shown, "id": call.id, "type": kind}))
+
+
+# ---------------------------------------------------------------------------------------------
+# What a message says
+
+
+def body(message: Message) -> str:
+    """Give the text of a message: what is summarised, and what character offsets count in.
+
+    Text parts and placeholders for other parts stand on lines of their own, and tool calls follow
+    as ``name(arguments)``. A plain text message's body is its content, the same object.
+
+    >>> body(Message.user("Hello"))
+    'Hello'
+    """
+    content = message.content
+    if isinstance(content, str):
+        if not message.tool_calls:
+            return content
+        texts = [content] if content else []
+    else:
+        texts = [_part_text(part) for part in content]
+    texts.extend(_call_text(call) for call in message.tool_calls)
+    return "\n".join(texts)
+
+
+def _part_text(part: Part) -> str:
+    """Give a part as text: itself, or a short placeholder without the data of a data URL."""
+    if isinstance(part, TextPart):
+        return part.text
+    if isinstance(part, ImagePart):
+        return f"[image: {_shown(part.reference)}]"
+    if isinstance(part, FilePart):
+        return f"[file: {_shown(part.name or part.reference)}]"
+    kind = part.data.get("type")
+    return f"[{_shown(kind)}]" if isinstance(kind, str) and kind else "[data]"
+
+
+def _shown(reference: str) -> str:
+    """Give the recognisable head of a reference, on one line."""
+    if reference[:5].lower() == "data:":
+        reference = reference[:_MAX_SHOWN].partition(",")[0]
+    return _one_line(reference[:_MAX_SHOWN])
+
+
+def _call_text(call: ToolCall) -> str:
+    return f"{call.name}({_arguments(call)})"
+
+
+def _one_line(text: str) -> str:
+    """Turn every control, line end and run of white space into one space."""
+    if text.isprintable():
+        return text
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def speaker(message: Message) -> str:
+    """Give the name under which a message is quoted, on one line: its own, or its role's.
+
+    >>> speaker(Message.user("Hi", name="Ada")), speaker(Message.assistant("Hi"))
+    ('Ada', 'Assistant')
+    """
+    name = message.name
+    if name:
+        # A line end in a name would let it pass for the start of another message.
+        shown = _one_line(name)
+        if shown and not shown.isspace():
+            return shown
+    return _SPEAKERS[message.role]
+
+
+def day(created_at: datetime) -> str:
+    """Give the date under which a message is quoted, in UTC.
+
+    >>> day(datetime(2024, 3, 15, 9, 30, tzinfo=UTC))
+    '2024-03-15'
+    """
+    return created_at.astimezone(UTC).date().isoformat()
+
+
+# ---------------------------------------------------------------------------------------------
+# What a message costs
+
+
+def _part_price(part: Part, counter: TokenCounter) -> int | None:
+    """Give the tokens of a part that is not text, by the stated rule; None for text."""
+    if isinstance(part, TextPart):
+        return None
+    if isinstance(part, ImagePart):
+        return IMAGE_LOW if part.detail == "low" else IMAGE_HIGH
+    if isinstance(part, FilePart):
+        return FILE_OVERHEAD + counter.count(_shown(part.name or part.reference))
+    return counter.count(canonical_json(part.data))
+
+
+def _frame(message: Message, *, unit: Unit, counter: TokenCounter) -> int:
+    """Give what every message and slice costs beside its text: the speaker's name, the role."""
+    name = message.name
+    if unit == "chars":
+        return len(name) if name else 0
+    return MESSAGE_OVERHEAD + (counter.count(name) if name else 0)
+
+
+def message_tokens(message: Message, counter: TokenCounter) -> int:
+    """Count a message as shown unchanged, in tokens.
+
+    Content, name, each tool call as canonical JSON of its chat shape, and MESSAGE_OVERHEAD for the
+    role. An image is 85 tokens where its detail is "low" and 765 otherwise; a file is 64 and the
+    tokens of its name (or reference); an opaque part is its canonical JSON.
+    """
+    content = message.content
+    if isinstance(content, str):
+        tokens = MESSAGE_OVERHEAD + counter.count(content) if content else MESSAGE_OVERHEAD
+    else:
+        tokens = MESSAGE_OVERHEAD
+        for part in content:
+            price = _part_price(part, counter)
+            tokens += counter.count(_part_text(part)) if price is None else price
+    if message.name:
+        tokens += counter.count(message.name)
+    for call in message.tool_calls:
+        tokens += _call_price(call, counter)
+    return tokens
+
+
+def message_size(
+    message: Message,
+    *,
+    unit: Unit,
+    counter: TokenCounter,
+    echoes: Sequence[tuple[int, int]] = (),
+) -> int:
+    """Weigh a message for sealing, in ``unit``; at least 1.
+
+    In tokens it is what ``message_tokens`` gives, in characters the code points of its body and
+    name. ``echoes`` are ranges of the body that weigh nothing.
+    """
+    if not echoes:
+        if unit == "tokens":
+            return message_tokens(message, counter)
+        return max(1, len(body(message)) + (len(message.name) if message.name else 0))
+    pieces = _pieces(message, counter)
+    total = sum(len(piece.text) for piece in pieces)
+    size = _frame(message, unit=unit, counter=counter)
+    for start, end in _heard(0, total, sorted(echoes)):
+        size += _weigh(pieces, start, end, unit=unit, counter=counter)
+    return max(1, size)
+
+
+def _heard(start: int, end: int, echoes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Give the stretches between two offsets that lie in no echo; the echoes come sorted."""
+    for begin, stop in echoes:
+        if begin >= end:
+            break
+        if begin > start:
+            yield start, begin
+        start = max(start, stop)
+    if start < end:
+        yield start, end
+
+
+def _pieces(message: Message, counter: TokenCounter) -> list[Piece]:
+    """Cut a body into the pieces that are priced by different rules; joined they are the body."""
+    content = message.content
+    if isinstance(content, str):
+        if not message.tool_calls:
+            return [Piece(content)]
+        pieces = [Piece(content)] if content else []
+    else:
+        pieces = [Piece(_part_text(part), _part_price(part, counter)) for part in content]
+    for call in message.tool_calls:
+        text = _call_text(call)
+        # A call costs its canonical JSON; the line that stands for it is shorter.
+        extra = _call_price(call, counter) - counter.count(text)
+        pieces.append(Piece(text, extra=max(0, extra)))
+    # The line end between two pieces belongs to the first.
+    return [piece._replace(text=piece.text + "\n") for piece in pieces[:-1]] + pieces[-1:]
+
+
+def _muted(pieces: Sequence[Piece], echoes: Sequence[tuple[int, int]]) -> list[Piece]:
+    """Cut pieces where echoes begin and end, and let what is an echo cost nothing."""
+    found: list[Piece] = []
+    begin = 0
+    for piece in pieces:
+        stop = begin + len(piece.text)
+        heard = list(_heard(begin, stop, echoes))
+        if piece.price is not None:
+            # Priced where it begins, as in weighing.
+            free = not heard or heard[0][0] > begin
+            found.append(piece._replace(price=0, extra=0) if free else piece)
+            begin = stop
+            continue
+        place = begin
+        for low, high in [*heard, (stop, stop)]:
+            if low > place:
+                found.append(Piece(piece.text[place - begin : low - begin], price=0))
+            if high > low:
+                text = piece.text[low - begin : high - begin]
+                found.append(Piece(text, extra=piece.extra if low == begin else 0))
+            place = high
+        begin = stop
+    return found
+
+
+def _weigh(
+    pieces: Sequence[Piece], start: int, end: int, *, unit: Unit, counter: TokenCounter
+) -> int:
+    """Weigh the body between two offsets, without the frame."""
+    if unit == "chars":
+        return end - start
+    size = begin = 0
+    for piece in pieces:
+        stop = begin + len(piece.text)
+        if start < stop and begin < end:
+            if start <= begin:
+                size += piece.extra + (piece.price or 0)
+            if piece.price is None:
+                low, high = max(start - begin, 0), min(end, stop) - begin
+                size += counter.count(piece.text[low:high])
+        begin = stop
+    return size
+
+
+# ---------------------------------------------------------------------------------------------
+# Slices
+
+
+def slice_points(
+    message: Message,
+    *,
+    unit: Unit,
+    target: int,
+    counter: TokenCounter,
+    echoes: Sequence[tuple[int, int]] = (),
+) -> tuple[int, ...]:
+    """Give the inner offsets at which to cut a body into slices of at most ``target``.
+
+    A slice ends at the last blank line in its second half, else at a line end, sentence end, white
+    space or grapheme boundary there. It is measured with the message's frame (its name and role)
+    and so is over the target only where that alone leaves no room: where it takes more than half
+    the target, a slice may be over by the excess, so that a long name cannot make a slice of each
+    character; and where one grapheme cluster or one part that is not text is larger by itself.
+    ``echoes`` are ranges of the body that weigh nothing: a slice may be longer by them.
+    Time grows linearly with the body.
+    """
+    frame = _frame(message, unit=unit, counter=counter)
+    least = 0 if unit == "chars" else MESSAGE_OVERHEAD
+    room = max(target - frame, (target - least) // 2, 1)
+    if unit == "chars":
+        if not echoes:
+            return char_points(body(message), room)
+        return token_points(_muted([Piece(body(message))], sorted(echoes)), room, len)
+    pieces = _pieces(message, counter)
+    if echoes:
+        pieces = _muted(pieces, sorted(echoes))
+    return token_points(pieces, room, counter.count)
+
+
+def slice_sizes(
+    message: Message,
+    points: Sequence[int],
+    *,
+    unit: Unit,
+    counter: TokenCounter,
+    echoes: Sequence[tuple[int, int]] = (),
+) -> tuple[tuple[int, int], ...]:
+    """Give (size in ``unit``, tokens) of each slice that ``points`` make, each with the frame.
+
+    Both are what is heard: ``echoes`` are ranges of the body that weigh nothing.
+    """
+    echoes = sorted(echoes)
+    pieces = _pieces(message, counter)
+    frame = _frame(message, unit=unit, counter=counter)
+    in_tokens = _frame(message, unit="tokens", counter=counter)
+    bounds = [0, *points, sum(len(piece.text) for piece in pieces)]
+    sizes: list[tuple[int, int]] = []
+    for start, end in pairwise(bounds):
+        tokens, chars = in_tokens, frame
+        for low, high in _heard(start, end, echoes):
+            tokens += _weigh(pieces, low, high, unit="tokens", counter=counter)
+            chars += high - low
+        sizes.append((tokens if unit == "tokens" else max(1, chars), tokens))
+    return tuple(sizes)
+
+
+# ---------------------------------------------------------------------------------------------
+# Identity
+
+
+def message_hash(message: Message) -> str:
+    """Give a message's output hash: H(role, name, content, tool calls, created_at).
+
+    Tagged SHA-256, of which 160 bits are kept. The time counts as an instant, whatever zone it was
+    written in. Every part is preceded by its length, so that no two messages run together.
+    """
+    at = message.created_at
+    moment = "-" if at is None else str((at - _EPOCH) // _MICROSECOND)
+    return _digest("message", message, "", moment)
+
+
+def fingerprint(message: Message) -> str:
+    """Give what "the same message" means for a key: role, content, name, thread, tool calls."""
+    return _digest("key", message, message.thread, "")
+
+
+def _digest(kind: str, message: Message, thread: str, moment: str) -> str:
+    content = message.content
+    if isinstance(content, str):
+        form = "text"
+    else:
+        form = "parts"
+        content = canonical_json([_part_json(part) for part in content])
+    calls = "\n".join(map(_call_json, message.tool_calls)) if message.tool_calls else ""
+    name = message.name
+    length = "-" if name is None else len(name)
+    name = name or ""
+    text = (
+        f"{kind} {message.role} {form} {moment} {length} {len(thread)} {len(calls)} "
+        f"{len(content)}\n"
+        f"{name}{thread}{calls}{content}"
+    )
+    return "sha256:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+
+
+def _part_json(part: Part) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"text": part.text}
+    if isinstance(part, ImagePart):
+        return {"image": part.reference, "detail": part.detail}
+    if isinstance(part, FilePart):
+        return {"file": part.reference, "name": part.name, "media_type": part.media_type}
+    return {"data": part.data}

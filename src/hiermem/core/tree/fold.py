@@ -1,0 +1,252 @@
+"""The fold of a session's log: every message and event, in order, into windows and groups.
+
+It is run inside the transaction that appends, and says which nodes to insert, which older nodes get
+a parent, and which messages get a flag. However the log is cut into calls, the same nodes come out
+(P4), and a sealed node's bounds are never spoken of again (P5).
+
+The one rule: windows that close at one message are numbered by the closing message's own thread
+first, then by first index; that order is the order of the tree.
+
+Where the specification leaves a choice: idleness is looked at after the arriving message has joined
+its window, so a thread that speaks is never idle; a thread is forgotten, with its run of users and
+its late calls, when it has been silent for twice the idle limit (its next message begins it anew);
+the close of a session abandons open exchange groups and flags them; with ``enabled`` off, turns
+are followed and open windows grow, but nothing is sealed, not by flush or close either, and no
+thread is forgotten. Times come back in UTC. A session that is reopened keeps its root as a node
+among others, so each close after new messages puts one level on top of it.
+
+It reads no message and no node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.tree.levels import Growth, group_node, window_node
+from hiermem.core.tree.state import SessionState, Strand
+from hiermem.core.tree.turns import Arrival, Flag, Slice
+from hiermem.core.tree.windows import Limits, Reason, Seal, follow, micros, receive
+from hiermem.errors import UsageError
+from hiermem.types import Node
+
+__all__ = [
+    "Arrival", "Folded", "Slice", "arrive", "close", "flush", "provisional", "reopen", "tick",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a fold decided: the next state, and what to write beside it.
+
+    ``nodes`` are new; those whose group was sealed in the same fold bear their parent already.
+    ``parents`` are (child, parent) pairs for nodes of earlier folds. ``flags`` are (message index,
+    flag) pairs. ``drop`` are ids of provisional nodes that are out of date.
+    """
+
+    state: SessionState
+    nodes: tuple[Node, ...] = ()
+    parents: tuple[tuple[str, str], ...] = ()
+    flags: tuple[Flag, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+def arrive(state: SessionState, arrivals: Sequence[Arrival], config: HierarchyConfig) -> Folded:
+    """Fold messages in, in order.
+
+    Raises UsageError where an index is not the next one or the session is closed.
+    """
+    fold = _Fold(state, config)
+    for arrival in arrivals:
+        fold.arrive(arrival)
+    return fold.folded()
+
+
+def flush(state: SessionState, config: HierarchyConfig) -> Folded:
+    """Close each thread's open window at its last whole point."""
+    fold = _Fold(state, config)
+    if config.enabled:
+        for thread in fold.by_first_index():
+            turns, window = fold.strand(thread)
+            seals: list[Seal] = []
+            fold.keep(thread, Strand(turns, window.close_whole("flush", seals)), seals)
+    return fold.folded()
+
+
+def tick(state: SessionState, now: datetime, config: HierarchyConfig) -> Folded:
+    """Apply rule 1 to each open window as if a message arrived ``now``."""
+    fold, at = _Fold(state, config), micros(now)
+    if config.enabled:
+        for thread in fold.by_first_index():
+            turns, window = fold.strand(thread)
+            seals: list[Seal] = []
+            fold.keep(thread, Strand(turns, window.timed(at, fold.limits, seals)), seals)
+    return fold.folded()
+
+
+def close(state: SessionState, config: HierarchyConfig) -> Folded:
+    """Seal everything, up to one root; the session then takes no message until it is reopened."""
+    fold = _Fold(state, config)
+    for thread in fold.by_first_index():
+        fold.shut(thread, "close")
+    if config.enabled:
+        fold.growth.finish()
+    return fold.folded(closed=True)
+
+
+def reopen(state: SessionState) -> Folded:
+    """Let a closed session go on; what was sealed stays as it is."""
+    return Folded(replace(state, closed=False))
+
+
+def provisional(state: SessionState, config: HierarchyConfig) -> tuple[Node, ...]:
+    """Give the nodes that stand for what is open, where the configuration lets open groups grow.
+
+    One for each open window, ``open/L1/{thread}``, by where it begins; one for each open group of
+    two or more, ``open/L{level}``, lowest level first. None is sealed, their ordinal is -1, and
+    that of a window covers no sealed window yet: its ``windows`` is the empty range at their end.
+    """
+    if config.open_groups != "grow" or not config.enabled:
+        return ()
+    count = state.next_ordinal(1)
+    nodes: list[Node] = []
+    for window in state.open_windows():
+        seals: list[Seal] = []
+        window.strand.window.close_all("flush", seals)
+        node = window_node(seals[0], thread=window.thread, ordinal=-1, config=config)
+        nodes.append(
+            replace(
+                node, id=provisional_window(window.thread), windows=(count, count), sealed=False
+            )
+        )
+    for level in range(2, len(state.groups) + 2):
+        group = state.group(level)
+        if len(group) > 1:
+            node = group_node(level, -1, group, config)
+            nodes.append(replace(node, id=provisional_group(level), sealed=False))
+    return tuple(nodes)
+
+
+def provisional_window(thread: str) -> str:
+    """Give the id of the node that stands for the open window of ``thread``."""
+    return f"open/L1/{thread}"
+
+
+def provisional_group(level: int) -> str:
+    """Give the id of the node that stands for the open group of ``level``."""
+    return f"open/L{level}"
+
+
+class _Fold:
+    """One fold at work: what was unpacked, what was sealed and flagged so far."""
+
+    def __init__(self, state: SessionState, config: HierarchyConfig) -> None:
+        self.state = state
+        self.config = config
+        self.limits = Limits.of(config)
+        self.flags: list[Flag] = []
+        self.drop: dict[str, None] = {}
+        self._next = state.next_index
+        self._lasts = {thread: last for thread, (last, _) in state.threads.items()}
+        self._strands: dict[str, Strand] = {}
+        self._growth: Growth | None = None
+
+    @property
+    def growth(self) -> Growth:
+        """Give the growing tree, begun when something is first sealed."""
+        if self._growth is None:
+            self._growth = Growth(self.state.ordinals, self.state.groups, self.config)
+        return self._growth
+
+    def strand(self, thread: str) -> Strand:
+        """Give what is remembered of ``thread`` now."""
+        kept = self._strands.get(thread)
+        if kept is not None:
+            return kept
+        # One that was forgotten in this fold is still in the state that the fold began with.
+        return self.state.strand(thread) if thread in self._lasts else Strand()
+
+    def by_first_index(self) -> list[str]:
+        """Name the threads with an open window, by where it begins."""
+        begins: list[tuple[int, str]] = []
+        for thread in self._lasts:
+            content = self.strand(thread).window.content
+            if content.messages:
+                begins.append((content.begin, thread))
+        return [thread for _, thread in sorted(begins)]
+
+    def arrive(self, arrival: Arrival) -> None:
+        """Take one message in: its own thread by the rules, then another one for idleness."""
+        if arrival.index != self._next or self.state.closed:
+            raise UsageError(
+                f"message {arrival.index} cannot arrive: "
+                + ("the session is closed" if self.state.closed else f"{self._next} is next")
+            )
+        self._next += 1
+        thread = arrival.thread
+        turns, window = self.strand(thread)
+        if not self.config.enabled:
+            turns, window = follow(turns, window, arrival, self.limits, self.flags)
+            self._lasts[thread], self._strands[thread] = arrival.index, Strand(turns, window)
+            return
+        turns, window, seals, flags = receive(turns, window, arrival, self.limits)
+        self.flags += flags
+        self._lasts[thread] = arrival.index
+        self.keep(thread, Strand(turns, window), seals)
+        if len(self._lasts) > 1:
+            self._idle(arrival.index)
+
+    def keep(self, thread: str, strand: Strand, seals: Iterable[Seal]) -> None:
+        """Remember the thread as it is now and let its sealed windows arrive in the tree."""
+        self._strands[thread] = strand
+        for seal in seals:
+            self.growth.window(seal, thread)
+            if self.config.open_groups == "grow":
+                self.drop[provisional_window(thread)] = None
+
+    def shut(self, thread: str, reason: Reason) -> None:
+        """Abandon the thread's open exchange group and close its window at its end."""
+        turns, window = self.strand(thread)
+        seals: list[Seal] = []
+        turns = turns.abandon(self.flags)
+        if self.config.enabled:
+            window = window.close_all(reason, seals)
+        self.keep(thread, Strand(turns, window.settled(turns, self.limits.boundary)), seals)
+
+    def _idle(self, index: int) -> None:
+        """Close the window that message ``index`` leaves idle; forget the thread that stays so.
+
+        Each message has one index, so at most one thread reaches each of the two marks.
+        """
+        idle, forgotten = index - self.limits.idle, index - 2 * self.limits.idle
+        for thread, last in list(self._lasts.items()):
+            if last == idle:
+                self.shut(thread, "idle")
+            elif last <= forgotten:
+                del self._lasts[thread]
+                self._strands.pop(thread, None)
+
+    def folded(self, *, closed: bool | None = None) -> Folded:
+        """Give what was decided, the changed parts of the state packed again."""
+        kept = self.state.threads
+        threads = {
+            thread: (last, strand.pack()) if (strand := self._strands.get(thread)) else kept[thread]
+            for thread, last in self._lasts.items()
+        }
+        growth, state = self._growth, self.state
+        ordinals, groups = state.ordinals, state.groups
+        if growth is not None:
+            ordinals, groups = growth.ordinals(), growth.groups()
+            if self.config.open_groups == "grow":
+                self.drop |= {provisional_group(n): None for n in sorted(growth.sealed_groups)}
+        return Folded(
+            SessionState(
+                self._next, state.closed if closed is None else closed, ordinals, groups, threads
+            ),
+            tuple(growth.nodes.values()) if growth else (),
+            tuple(growth.parents) if growth else (),
+            tuple(self.flags),
+            tuple(self.drop),
+        )

@@ -1,0 +1,349 @@
+"""The recursion of levels: sealed windows become L1 nodes, groups of nodes the next level's.
+
+A node that arrives at a level joins its open group; a group that is full becomes a node and arrives
+at the level above, by the same code for every level. In all of it a node weighs its *allotted*
+size, which follows from its inputs' sizes alone: structure never depends on a text.
+
+The one rule: nodes arrive in the order of the windows they cover, so that every node covers a
+contiguous range of windows and the open groups together, highest level first, cover them all.
+
+Where the specification leaves a choice: a fraction of a size is rounded down, at least 1; a node
+that is not verbatim is allotted at least one less than its input, whatever its floor; a size in
+tokens is allotted in the proportion of the size in the session's unit, as floors and caps are in
+that unit; a group's ``thread`` is its children's where they have one in common; at close the levels
+are gone through upwards, and a lone node joins the next level by the ordinary rule. A size that was
+taken in another unit is converted by one rule (``windows.converted``).
+
+It decides nothing about windows and generates no text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hiermem.config import HierarchyConfig, LevelConfig
+from hiermem.core.tree.windows import CHARS_A_TOKEN, Seal, converted, micros, moment
+from hiermem.types import Node, SizeUnit, Span
+
+__all__ = ["Growth", "Root", "allot", "group_node", "hull", "parts", "weigh", "window_node"]
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A sealed node without a parent, with what is remembered of it until it has one.
+
+    ``first`` and ``last`` are the earliest and latest time covered, in microseconds since 1970 UTC.
+    ``unit`` is what ``allotted`` was measured in; None is the unit of the configuration.
+    """
+
+    id: str
+    level: int
+    ordinal: int
+    windows: tuple[int, int]
+    span: Span
+    messages: int
+    allotted: int
+    allotted_tokens: int
+    thread: str | None
+    first: int
+    last: int
+    unit: SizeUnit | None = None
+
+    def size(self, unit: SizeUnit) -> int:
+        """Give what it is allotted, in ``unit``."""
+        return converted(self.allotted, self.allotted_tokens, self.unit or unit, unit)
+
+    @classmethod
+    def of(cls, node: Node) -> Root:
+        """Take it from a sealed node."""
+        return cls(
+            node.id,
+            node.level,
+            node.ordinal,
+            node.windows,
+            node.span,
+            node.messages,
+            node.allotted,
+            node.allotted_tokens,
+            node.thread,
+            micros(node.first_at),
+            micros(node.last_at),
+            node.unit,
+        )
+
+
+def hull(spans: Iterable[Span]) -> Span:
+    """Give the stretch from where the first of the spans begins to where the last one ends.
+
+    An end inside a message stays one, even where that message is empty by now.
+    """
+    known = tuple(spans)
+    first = min(known, key=lambda span: span.begin)
+    last = max(known, key=lambda span: (span.end, span.stop))
+    return Span(first.start, last.stop, first.start_char, last.stop_char)
+
+
+def weigh(level: LevelConfig, size: int, *, verbatim: bool) -> int:
+    """Give the size allotted to a node of ``size``: ``min(input, clamp(ratio * input, …))``.
+
+    A node that is kept word for word is allotted its input; any other one less at least (P8).
+    """
+    if verbatim:
+        return size
+    asked = max(int(level.target_ratio * size), level.floor)
+    if level.cap is not None:
+        asked = min(asked, level.cap)
+    return min(size, max(1, min(asked, size - 1)))
+
+
+def window_node(seal: Seal, *, thread: str, ordinal: int, config: HierarchyConfig) -> Node:
+    """Make the L1 node of a closed window."""
+    content = seal.content
+    allotted, allotted_tokens, verbatim = allot(1, content.size, content.tokens, config)
+    return Node(
+        id=f"L1.{ordinal}",
+        level=1,
+        ordinal=ordinal,
+        thread=thread,
+        span=Span.between(seal.begin, seal.end),
+        windows=(ordinal, ordinal + 1),
+        children=(),
+        messages=content.messages,
+        input_size=content.size,
+        allotted=allotted,
+        input_tokens=content.tokens,
+        allotted_tokens=allotted_tokens,
+        verbatim=verbatim,
+        first_at=moment(content.min_at),
+        last_at=moment(content.max_at),
+        linked=seal.linked,
+        unit=config.unit,
+    )
+
+
+def group_node(level: int, ordinal: int, group: Sequence[Root], config: HierarchyConfig) -> Node:
+    """Make the node of ``level`` that covers ``group``, which is in order and not empty."""
+    size = sum(child.size(config.unit) for child in group)
+    tokens = sum(child.allotted_tokens for child in group)
+    allotted, allotted_tokens, verbatim = allot(level, size, tokens, config)
+    thread = group[0].thread
+    return Node(
+        id=f"L{level}.{ordinal}",
+        level=level,
+        ordinal=ordinal,
+        thread=thread if all(child.thread == thread for child in group) else None,
+        span=hull(child.span for child in group),
+        windows=(group[0].windows[0], group[-1].windows[1]),
+        children=tuple(child.id for child in group),
+        messages=sum(child.messages for child in group),
+        input_size=size,
+        allotted=allotted,
+        input_tokens=tokens,
+        allotted_tokens=allotted_tokens,
+        verbatim=verbatim,
+        first_at=moment(min(child.first for child in group)),
+        last_at=moment(max(child.last for child in group)),
+        unit=config.unit,
+    )
+
+
+def allot(
+    number: int, size: int, tokens: int, config: HierarchyConfig, *, unit: SizeUnit | None = None
+) -> tuple[int, int, bool]:
+    """Give the allotted size, the same in tokens, and whether the node is kept word for word.
+
+    ``size`` is in ``unit``, None being the configuration's own, in which floors and caps are.
+    """
+    if tokens <= config.verbatim_tokens:
+        return size, tokens, True
+    level = config.level(number)
+    if unit not in (None, config.unit):
+        level = _in_unit(level, unit)
+    allotted = weigh(level, size, verbatim=False)
+    share = tokens * allotted // size if size else 0
+    return allotted, max(1, min(share, tokens - 1)), False
+
+
+def _in_unit(level: LevelConfig, unit: SizeUnit | None) -> LevelConfig:
+    """Give a level's floor and cap in the other unit than the one they were written in."""
+
+    def other(size: int) -> int:
+        return size // CHARS_A_TOKEN if unit == "tokens" else size * CHARS_A_TOKEN
+
+    cap = None if level.cap is None else max(1, other(level.cap))
+    return level.model_copy(update={"floor": other(level.floor), "cap": cap})
+
+
+def _overfull(group: Sequence[Root], child: Root, rule: LevelConfig, unit: SizeUnit) -> bool:
+    """Say whether a group must be sealed before ``child`` joins it (spec section 5)."""
+    if rule.max_size is None or len(group) < 2:
+        return False
+    size = sum(member.size(unit) for member in group) + child.size(unit)
+    return size > round(rule.max_size * (1 + rule.tolerance), 6)
+
+
+def _full(group: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> bool:
+    """Say whether a group is to be sealed as it is (spec section 5)."""
+    if len(group) < 2:
+        return False
+    if len(group) >= rule.fan_in:
+        return True
+    if rule.max_size is not None and sum(m.size(unit) for m in group) >= rule.max_size:
+        return True
+    covered = sum(member.messages for member in group)
+    return rule.max_messages is not None and covered >= rule.max_messages
+
+
+def parts(children: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> list[list[Root]]:
+    """Split a group's children by the rule of their arrival; a lone last one joins the part before.
+
+    There is one part where the rule would have made no other group of them.
+    """
+    found: list[list[Root]] = [[]]
+    for child in children:
+        if _overfull(found[-1], child, rule, unit):
+            found.append([])
+        found[-1].append(child)
+        if _full(found[-1], rule, unit):
+            found.append([])
+    last = found.pop()
+    if len(last) == 1 and found:
+        found[-1] += last
+    elif last:
+        found.append(last)
+    return found
+
+
+class Growth:
+    """The growing of a tree during one fold: what it seals, and the open groups it leaves.
+
+    ``ordinals`` holds the number of sealed nodes of level 1, 2, …; ``groups`` the open group of
+    level 2, 3, … as ``pack`` wrote it. A group is unpacked when its level is reached, so that
+    sealing a window costs the same however high the tree is.
+    """
+
+    def __init__(
+        self, ordinals: Sequence[int], groups: Sequence[str], config: HierarchyConfig
+    ) -> None:
+        self.config = config
+        self.nodes: dict[str, Node] = {}
+        self.parents: list[tuple[str, str]] = []
+        self.sealed_groups: set[int] = set()
+        self._ordinals = list(ordinals)
+        self._packed = list(groups)
+        self._open: dict[int, list[Root]] = {}
+        self._levels: dict[int, LevelConfig] = {}
+
+    def ordinals(self) -> tuple[int, ...]:
+        """Give the number of sealed nodes of level 1, 2, … as it is now."""
+        return tuple(self._ordinals)
+
+    def groups(self) -> tuple[str, ...]:
+        """Give the open groups of level 2, 3, … as they are now, packed."""
+        packed = list(self._packed)
+        for level, group in self._open.items():
+            packed.extend("[]" for _ in range(level - 1 - len(packed)))
+            packed[level - 2] = pack(group)
+        while packed and packed[-1] == "[]":
+            packed.pop()
+        return tuple(packed)
+
+    def window(self, seal: Seal, thread: str) -> Node:
+        """Make the L1 node of a closed window and let it arrive at level 2."""
+        node = window_node(seal, thread=thread, ordinal=self._number(1), config=self.config)
+        self.nodes[node.id] = node
+        self._arrive(2, Root.of(node))
+        return node
+
+    def finish(self) -> None:
+        """Seal what is open, lowest level first, until one root is left.
+
+        A lone node joins the group of the level above as it is.
+        """
+        level = 2
+        while True:
+            group = self._group(level)
+            above = range(level + 1, max(len(self._packed) + 1, *self._open) + 1)
+            if len(group) > 1:
+                self._seal(level)
+            elif group and any(self._group(higher) for higher in above):
+                self._open[level] = []
+                self._arrive(level + 1, group[0])
+            elif not any(self._group(higher) for higher in above):
+                return
+            level += 1
+
+    def _number(self, level: int) -> int:
+        """Give the next ordinal of ``level`` and count it as given."""
+        self._ordinals.extend(0 for _ in range(level - len(self._ordinals)))
+        number = self._ordinals[level - 1]
+        self._ordinals[level - 1] += 1
+        return number
+
+    def _group(self, level: int) -> list[Root]:
+        if level not in self._open:
+            place = level - 2
+            packed = self._packed[place] if place < len(self._packed) else "[]"
+            self._open[level] = unpack(packed)
+        return self._open[level]
+
+    def _level(self, level: int) -> LevelConfig:
+        if level not in self._levels:
+            self._levels[level] = self.config.level(level)
+        return self._levels[level]
+
+    def _arrive(self, level: int, child: Root) -> None:
+        """Let ``child`` arrive at the open group of ``level`` (spec §5)."""
+        rule, unit = self._level(level), self.config.unit
+        if _overfull(self._group(level), child, rule, unit):
+            self._seal(level)
+        group = self._group(level)
+        group.append(child)
+        if _full(group, rule, unit):
+            self._seal(level)
+
+    def _seal(self, level: int) -> None:
+        """Make a node of the open group of ``level`` and let it arrive at the level above."""
+        group = self._group(level)
+        node = group_node(level, self._number(level), group, self.config)
+        for child in group:
+            made = self.nodes.get(child.id)
+            if made is None:
+                self.parents.append((child.id, node.id))
+            else:
+                self.nodes[child.id] = replace(made, parent=node.id)
+        self.nodes[node.id] = node
+        self.sealed_groups.add(level)
+        self._open[level] = []
+        self._arrive(level + 1, Root.of(node))
+
+
+_encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
+_decode: Callable[[str], Any] = json.JSONDecoder().decode
+
+
+def pack(group: Iterable[Root]) -> str:
+    """Write an open group as JSON."""
+    return _encode(
+        [
+            (
+                root.level, root.ordinal, *root.windows,
+                root.span.start, root.span.stop, root.span.start_char, root.span.stop_char,
+                root.messages, root.allotted, root.allotted_tokens,
+                root.thread, root.first, root.last, root.unit,
+            )
+            for root in group
+        ]
+    )  # fmt: skip
+
+
+def unpack(text: str) -> list[Root]:
+    """Read what ``pack`` wrote."""
+    roots: list[Root] = []
+    for level, ordinal, low, high, start, stop, start_char, stop_char, *others in _decode(text):
+        span = Span(start, stop, start_char, stop_char)
+        roots.append(Root(f"L{level}.{ordinal}", level, ordinal, (low, high), span, *others))
+    return roots

@@ -1,0 +1,51 @@
+"""Decides which message is too large for a window, and how it is cut (rule 2 of sealing).
+
+A message over the hard limit is cut into slices of at most the target. The one rule: over the limit
+means sliced, even where there is nothing to cut at: what is one piece, such as an image, is then
+one slice, and it closes what precedes it all the same. An append, a re-pack and a replay of the log
+ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.text import measure
+from hiermem.core.tree.turns import Slice
+from hiermem.protocols import TokenCounter
+from hiermem.types import Message
+
+__all__ = ["cut", "is_oversize", "slices_at"]
+
+
+def is_oversize(size: int, config: HierarchyConfig) -> bool:
+    """Say whether a message of ``size``, in the configuration's unit, is to be sliced."""
+    return config.enabled and size > config.hard_limit
+
+
+def cut(
+    message: Message,
+    size: int,
+    config: HierarchyConfig,
+    *,
+    counter: TokenCounter,
+    echoes: Sequence[tuple[int, int]] = (),
+) -> tuple[tuple[int, ...], tuple[Slice, ...]]:
+    """Give the inner offsets at which a message is cut, and its slices; () where it stays whole."""
+    if not is_oversize(size, config):
+        return (), ()
+    unit = config.unit
+    points = measure.slice_points(
+        message, unit=unit, target=config.target, counter=counter, echoes=echoes
+    )
+    sizes = measure.slice_sizes(message, points, unit=unit, counter=counter, echoes=echoes)
+    return points, slices_at(points, sizes)
+
+
+def slices_at(points: Sequence[int], sizes: Sequence[tuple[int, int]]) -> tuple[Slice, ...]:
+    """Give the slices that ``points`` make; ``sizes`` are each one's size and tokens."""
+    return tuple(
+        Slice(begin, end, size, tokens)
+        for begin, end, (size, tokens) in zip((0, *points), (*points, None), sizes, strict=True)
+    )

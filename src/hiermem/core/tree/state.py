@@ -1,0 +1,267 @@
+"""The state of a session's fold: all that an append has to know of what came before.
+
+It is one small JSON text. What grows with use, threads and open groups, is kept packed inside it
+until something looks at it: an append unpacks one thread, the seal of a window one group. Its size
+is bounded: a thread takes a constant number of figures and is forgotten once it has been silent
+for twice the idle limit, an open group has at most ``fan_in`` children, and levels grow as log n.
+
+The one rule: it holds nothing that is not needed to go on; what can be read from the log is not
+repeated here.
+
+It applies no rule: ``hiermem.core.tree.fold`` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from hiermem.core.tree.levels import Root, pack, unpack
+from hiermem.core.tree.turns import Turns, call_mark
+from hiermem.core.tree.windows import Window, moment
+from hiermem.errors import StoreCorruptError
+from hiermem.types import Position, SizeUnit
+
+__all__ = ["OpenWindow", "SessionState", "Strand"]
+
+#: The format of the JSON; another number is another format.
+_VERSION = 2
+#: The format before it, which remembered tool calls by their ids.
+_BY_IDS = 1
+_encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
+_decode: Callable[[str], Any] = json.JSONDecoder().decode
+
+
+class Strand(NamedTuple):
+    """What is remembered of one thread: its end, and its open window."""
+
+    turns: Turns = Turns()
+    window: Window = Window()
+
+    def pack(self) -> str:
+        """Write it as JSON."""
+        return _encode((self.turns, self.window.pack()))
+
+    def marked(self) -> Strand:
+        """Give it with its tool calls, remembered by their ids, remembered by their marks."""
+        turns = self.turns._replace(
+            waiting=tuple((call_mark(call), index) for call, index in self.turns.waiting),
+            late=tuple(map(call_mark, self.turns.late)),
+        )
+        return Strand(turns, self.window)
+
+    @classmethod
+    def unpack(cls, text: str) -> Strand:
+        """Read what ``pack`` wrote."""
+        turns, window = _decode(text)
+        return cls(Turns.unpack(turns), Window.unpack(window))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWindow:
+    """The open window of a thread, as data: what will be in the thread's next L1, so far.
+
+    It begins at ``begin`` and ends with message ``last_index``, the last of its thread.
+    ``safe_messages`` and ``safe_size`` tell what lies before its last safe point and
+    ``whole_messages`` what lies before its last whole one. ``group_messages`` is the number of
+    messages in the open exchange group, 0 where none is open. ``linked`` says that it shares a
+    message or an exchange group with the sealed window before it in its thread.
+    """
+
+    thread: str
+    begin: Position
+    last_index: int
+    messages: int
+    size: int
+    tokens: int
+    linked: bool
+    due: bool
+    first_at: datetime
+    last_at: datetime
+    safe_messages: int
+    safe_size: int
+    whole_messages: int
+    group_messages: int
+    strand: Strand = field(repr=False)
+
+    @classmethod
+    def of(cls, thread: str, strand: Strand) -> OpenWindow | None:
+        """Take it from what is remembered of ``thread``; None where no window is open."""
+        turns, window = strand
+        content = window.content
+        if not content.messages:
+            return None
+        return cls(
+            thread=thread,
+            begin=Position(content.begin, window.char),
+            last_index=content.last,
+            messages=content.messages,
+            size=content.size,
+            tokens=content.tokens,
+            linked=window.linked,
+            due=window.due,
+            first_at=moment(content.first_at),
+            last_at=moment(window.last_at),
+            safe_messages=window.safe.messages,
+            safe_size=window.safe.size,
+            whole_messages=window.safe.messages + window.whole.messages,
+            group_messages=turns.members,
+            strand=strand,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """Where a session's fold stands.
+
+    ``ordinals`` is the number of sealed nodes of level 1, 2, …; ``groups`` the open groups of level
+    2, 3, … packed; ``threads`` gives for each thread the index of its last message and its packed
+    ``Strand``.
+    """
+
+    next_index: int = 0
+    closed: bool = False
+    ordinals: tuple[int, ...] = ()
+    groups: tuple[str, ...] = ()
+    threads: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Write it as JSON, threads in the order in which they first spoke."""
+        return _encode(
+            [_VERSION, self.next_index, self.closed, self.ordinals, self.groups, {**self.threads}]
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> SessionState:
+        """Read what ``to_json`` wrote; "" is the state of a session without messages.
+
+        Raises StoreCorruptError where it is neither.
+        """
+        if not text:
+            return cls()
+        try:
+            version, next_index, closed, ordinals, groups, threads = _decode(text)
+            kept = {thread: (last, text) for thread, (last, text) in threads.items()}
+            if version == _BY_IDS:
+                version, kept = _VERSION, {
+                    thread: (last, Strand.unpack(text).marked().pack())
+                    for thread, (last, text) in kept.items()
+                }  # fmt: skip
+            state = cls(next_index, closed, tuple(ordinals), tuple(groups), kept)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise StoreCorruptError(
+                "a session's state is not what hiermem wrote; the store is damaged"
+            ) from error
+        if version != _VERSION:
+            raise StoreCorruptError(f"a session's state is of format {version}, not {_VERSION}")
+        return state
+
+    def next_ordinal(self, level: int) -> int:
+        """Give the number of sealed nodes of ``level``, which is the ordinal of the next."""
+        return self.ordinals[level - 1] if level <= len(self.ordinals) else 0
+
+    def group(self, level: int) -> tuple[Root, ...]:
+        """Give the children of the open group of ``level``, 2 or more, in order."""
+        return tuple(unpack(self.groups[level - 2])) if level - 2 < len(self.groups) else ()
+
+    def roots(self) -> tuple[Root, ...]:
+        """Give all sealed nodes without a parent, in the order of their windows.
+
+        Together they cover every sealed window exactly once, in as few nodes as there are.
+        """
+        return tuple(root for packed in reversed(self.groups) for root in unpack(packed))
+
+    def strand(self, thread: str) -> Strand:
+        """Give what is remembered of ``thread``; an unknown one has said nothing."""
+        kept = self.threads.get(thread)
+        return Strand.unpack(kept[1]) if kept else Strand()
+
+    def open_windows(self) -> tuple[OpenWindow, ...]:
+        """Give the open windows that hold anything, by where they begin."""
+        windows = (OpenWindow.of(name, self.strand(name)) for name in self.threads)
+        return tuple(sorted((w for w in windows if w is not None), key=lambda w: w.begin))
+
+    def with_size(
+        self, thread: str, index: int, *, size: int, tokens: int, char: int | None = None
+    ) -> SessionState:
+        """Give the state after an edit of a message that changed its sizes by these amounts.
+
+        Nothing changes where the message is not in the open window of ``thread``. Bounds never
+        move: the rules look at the next arrival. ``char`` is where the window begins now, where it
+        begins inside that message.
+        """
+        kept = self.threads.get(thread)
+        if kept is None:
+            return self
+        turns, window = Strand.unpack(kept[1])
+        window = window.resized(index, size=size, tokens=tokens)
+        if char is not None and window.messages and window.content.begin == index:
+            window = window._replace(char=char)
+        return replace(
+            self, threads={**self.threads, thread: (kept[0], Strand(turns, window).pack())}
+        )
+
+    def with_roots(self, id_: str, roots: Sequence[Root]) -> tuple[SessionState, int | None]:
+        """Give the state with ``roots`` in the place of the root ``id_``.
+
+        The number is the level of the open group that held it; None, and this state, where none
+        did.
+        """
+        for place, packed in enumerate(self.groups):
+            group = unpack(packed)
+            for at, root in enumerate(group):
+                if root.id == id_:
+                    now = pack([*group[:at], *roots, *group[at + 1 :]])
+                    groups = (*self.groups[:place], now, *self.groups[place + 1 :])
+                    return replace(self, groups=groups), place + 2
+        return self, None
+
+    def with_ordinals(self, level: int, count: int) -> SessionState:
+        """Give the state after ``count`` more nodes of ``level`` were given an ordinal."""
+        ordinals = (*self.ordinals, *(0 for _ in range(level - len(self.ordinals))))
+        ordinals = (*ordinals[: level - 1], ordinals[level - 1] + count, *ordinals[level:])
+        return replace(self, ordinals=ordinals)
+
+    def with_chars(self, real: Callable[[int, int], int]) -> SessionState:
+        """Give the state with every offset inside a message as ``real(index, offset)`` has it."""
+
+        def placed(root: Root) -> Root:
+            span = root.span
+            stop_char = span.stop_char
+            return replace(
+                root,
+                span=replace(
+                    span,
+                    start_char=real(span.start, span.start_char) if span.start_char else 0,
+                    stop_char=None if stop_char is None else real(span.stop - 1, stop_char),
+                ),
+            )
+
+        groups = tuple(pack([placed(root) for root in unpack(packed)]) for packed in self.groups)
+        threads = dict(self.threads)
+        for thread, (last, packed) in self.threads.items():
+            turns, window = Strand.unpack(packed)
+            if window.char:
+                char = real(window.content.begin, window.char)
+                threads[thread] = (last, Strand(turns, window._replace(char=char)).pack())
+        return replace(self, groups=groups, threads=threads)
+
+    def in_unit(self, before: SizeUnit, after: SizeUnit) -> SessionState:
+        """Give the state of a session whose sizes were in ``before`` and are to be in ``after``.
+
+        What is open is converted; what is sealed keeps the unit that it was sealed in.
+        """
+        if before == after:
+            return self
+        groups = tuple(
+            pack([replace(root, unit=root.unit or before) for root in unpack(packed)])
+            for packed in self.groups
+        )
+        threads: dict[str, tuple[int, str]] = {}
+        for thread, (last, packed) in self.threads.items():
+            turns, window = Strand.unpack(packed)
+            threads[thread] = (last, Strand(turns, window.in_unit(before, after)).pack())
+        return replace(self, groups=groups, threads=threads)

@@ -1,0 +1,62 @@
+"""The public, pure face of the sealing rules: whether a message would close a window, and why.
+
+It asks ``hiermem.core.tree.windows.receive``, which is what an append runs, and keeps no rule of
+its own: what it says is what an append would do.
+
+The one rule: asking changes nothing.
+
+It sees one thread: a window that another thread's messages leave idle is not its concern.
+"""
+
+from __future__ import annotations
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.tree.state import OpenWindow, Strand
+from hiermem.core.tree.turns import Arrival
+from hiermem.core.tree.windows import Limits, Reason, receive
+from hiermem.errors import UsageError
+from hiermem.types import StoredMessage
+
+__all__ = ["CompressionTrigger"]
+
+
+class CompressionTrigger:
+    """Says why a message that arrives would close its thread's open window.
+
+    >>> from datetime import UTC, datetime
+    >>> trigger = CompressionTrigger(HierarchyConfig.by_tokens())
+    >>> noon = datetime(2024, 3, 15, 12, tzinfo=UTC)
+    >>> trigger.check(None, Arrival(0, "main", "assistant", size=2400, tokens=2400, at=noon))
+    ('size',)
+    """
+
+    def __init__(self, config: HierarchyConfig) -> None:
+        if not isinstance(config, HierarchyConfig):
+            raise UsageError(f"config is {type(config).__name__}; it must be a HierarchyConfig")
+        self.config = config
+        self._limits = Limits.of(config)
+
+    def check(
+        self, window: OpenWindow | None, message: Arrival | StoredMessage
+    ) -> tuple[Reason, ...]:
+        """Give a reason for each window that ``message`` would close, in order; () where none.
+
+        ``window`` is the open window of the message's thread (``SessionState.open_windows``), None
+        where none is open (what its thread said before is then not looked at). A message that only
+        makes the window due closes nothing. A stored message counts with its ``size``.
+
+        Raises UsageError for anything else.
+        """
+        if window is not None and not isinstance(window, OpenWindow):
+            raise UsageError(f"window is {type(window).__name__}; it must be an OpenWindow or None")
+        if isinstance(message, StoredMessage):
+            message = Arrival.of(message)
+        if not isinstance(message, Arrival):
+            raise UsageError(
+                f"message is {type(message).__name__}; it must be an Arrival or a StoredMessage"
+            )
+        if not self.config.enabled:
+            return ()
+        turns, open_window = window.strand if window is not None else Strand()
+        _, _, seals, _ = receive(turns, open_window, message, self._limits)
+        return tuple(seal.reason for seal in seals)

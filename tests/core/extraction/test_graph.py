@@ -1,0 +1,126 @@
+"""The tenant's graph: what is kept by name, and how sessions are joined when it is asked."""
+
+import json
+
+from hiermem.core.extraction import graph
+from hiermem.core.extraction.graph import MadeOf, Named
+from hiermem.trivector import Entity, EntityKey, Provenance, Relation, TriVector
+
+
+def place(session, start, stop):
+    return Provenance(chunk=f"{session}:chunk:0", start=start, stop=stop)
+
+
+def entity(name, type_="technology", session="s", aliases=(), at=0, **fields):
+    fields = {"confidence": 0.5, "provenance": (place(session, at, at + 1),)} | fields
+    return Entity(type=type_, name=name, aliases=tuple(aliases), **fields)
+
+
+def relation(source, word, target, session="s", weight=0.5):
+    ends = [EntityKey(type="technology", name=name) for name in (source, target)]
+    return Relation(source=ends[0], relation=word, target=ends[1], weight=weight,
+                    justification=f"in {session}", provenance=(place(session, 0, 1),))  # fmt: skip
+
+
+def kept(session, entities, relations=()):
+    vector = TriVector(summary="", entities=tuple(entities), relations=tuple(relations))
+    return {
+        key: graph.read_named(session, body) for key, body in graph.graph_records(vector).items()
+    }
+
+
+def test_a_document_stands_under_each_name_in_its_normal_form():
+    found = kept("s", [entity("\uff33QLite"), entity("Sqlite", "file"), entity("Ada", "person")])
+    assert set(found) == {"sqlite", "ada"}
+    assert [e.type for e in found["sqlite"].entities] == ["technology", "file"]
+
+
+def test_an_alias_leads_to_its_entity():
+    found = kept("s", [entity("PostgreSQL", aliases=("Postgres", "PG"))])
+    assert found["postgres"] == Named("s", see=("postgresql",))
+    assert found["pg"].see == ("postgresql",)
+
+
+def test_sessions_join_into_one_entity_with_all_places():
+    one = kept("one", [entity("SQLite", session="one", description="db", confidence=0.4)])
+    two = kept("two", [entity("sqlite", session="two", description="the database")])
+    (found,) = graph.entities_named([one["sqlite"], two["sqlite"]], None)
+    assert found.sessions == ("one", "two")
+    assert (found.description, found.entity.confidence) == ("the database", 0.5)
+    assert {p.chunk for p in found.entity.provenance} == {"one:chunk:0", "two:chunk:0"}
+
+
+def test_a_homograph_stays_two_and_the_more_mentioned_comes_first():
+    more = entity("Mercury", "person", provenance=(place("s", 0, 1), place("s", 2, 3)))
+    found = kept("s", [entity("Mercury", "concept"), more])["mercury"]
+    assert [e.type for e in graph.entities_named([found], None)] == ["person", "concept"]
+    assert [e.type for e in graph.entities_named([found], "concept")] == ["concept"]
+
+
+def test_a_relation_is_seen_from_both_ends_and_joined_over_sessions():
+    parts = [
+        kept(name, [entity("A", session=name), entity("B", session=name)],
+             [relation("A", "uses", "B", name, weight)])
+        for name, weight in (("one", 0.4), ("two", 0.9))
+    ]  # fmt: skip
+    (out,) = graph.neighbours_of([part["a"] for part in parts], None)
+    (back,) = graph.neighbours_of([part["b"] for part in parts], None)
+    assert (out.name, out.outgoing, out.weight, out.sessions) == ("B", True, 0.9, ("one", "two"))
+    assert (back.name, back.outgoing) == ("A", False)
+    assert {p.chunk for p in out.relation.provenance} == {"one:chunk:0", "two:chunk:0"}
+    assert graph.neighbours_of([part["a"] for part in parts], "file") == ()
+
+
+def test_mentions_come_by_session_and_place():
+    one = kept("one", [entity("A", session="one", at=4)])["a"]
+    two = kept("two", [entity("A", session="two", at=1)])["a"]
+    found = graph.mentions_of([two, one], None)
+    assert [(m.session_id, m.start, m.stop) for m in found] == [("one", 4, 5), ("two", 1, 2)]
+
+
+def test_damaged_records_say_nothing():
+    bad = '{"entities": [1], "relations": [], "see": []}'
+    for body in ("", "[]", "{}", "[" * 9999, bad, "nul"):
+        assert graph.read_named("s", body) == Named("s")
+        assert graph.read_kept_vector(body) is None
+        assert graph.replaces(made_of(whole=False), body)
+    vector = TriVector(summary="x")
+    assert graph.read_kept_vector(graph.write_kept_vector(vector, made_of())) == vector
+
+
+def made_of(messages=7, said="h", tokens=100, *, whole=True, degraded=False):
+    return MadeOf(messages, said, tokens, whole, degraded)
+
+
+def test_a_result_never_gives_way_to_a_worse_one_of_the_same_messages():
+    """Nor to one of fewer messages; to any of more, or of messages that say something else."""
+
+    def replaced(standing, by):
+        return graph.replaces(by, graph.write_kept_vector(TriVector(summary=""), standing))
+
+    part, less = made_of(whole=False), made_of(whole=False, tokens=60)
+    degraded = made_of(degraded=True)
+    ranks = [less, part, degraded, made_of()]
+    for at, standing in enumerate(ranks):
+        assert [replaced(standing, by) for by in ranks] == [n >= at for n in range(len(ranks))]
+    assert replaced(made_of(), made_of(9, "more", whole=False))
+    assert replaced(made_of(), made_of(7, "edited", whole=False))
+    assert not replaced(made_of(9, "more", whole=False), made_of())
+    # Slicing weighs a message differently; that makes a whole result no better and no worse.
+    assert replaced(made_of(tokens=110), made_of(tokens=100))
+
+
+def test_a_damaged_result_gives_way_to_any():
+    body = json.loads(graph.write_kept_vector(TriVector(summary=""), made_of()))
+    broken = json.dumps(body | {"vector": "{"})
+    assert graph.read_kept_vector(broken) is None
+    assert graph.replaces(made_of(whole=False), broken)
+
+
+def test_an_entity_of_many_messages_comes_before_one_of_many_places():
+    """The one mentioned most is the one that more messages speak of, however they lie."""
+    long = entity("Mercury", "person", provenance=(place("s", 0, 5),))
+    wide = entity("Mercury", "concept", provenance=(place("s", 0, 1), place("s", 3, 4)))
+    whole = entity("Mercury", "place", provenance=(place("s", 0, 500),))
+    found = kept("s", [whole, wide, long])["mercury"]
+    assert [e.type for e in graph.entities_named([found], None)] == ["person", "concept", "place"]

@@ -1,0 +1,214 @@
+"""What an extraction decides: its limit, what to ask for, what a failure means, how it ends."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from hiermem.config import ExtractionOptions
+from hiermem.core.extraction import plan
+from hiermem.core.extraction import record as extract_record
+from hiermem.core.extraction.chunks import Measured, turns
+from hiermem.core.extraction.chunks import plan as parted
+from hiermem.core.extraction.kept import (
+    Claim,
+    Kept,
+    made_from,
+    read_kept,
+    settled,
+    way_of,
+    write_claim,
+    write_kept,
+)
+from hiermem.core.extraction.plan import Failure
+from hiermem.errors import (
+    ConfigError,
+    InvalidAnswerError,
+    ModelOverflowError,
+    ModelRefusedError,
+    ModelTimeoutError,
+    TransientModelError,
+)
+from hiermem.prompts import load_named
+from hiermem.protocols import LLMResponse
+from hiermem.trivector import Answer
+
+NOW = datetime(2024, 3, 15, tzinfo=UTC)
+
+
+def chunks(*sizes, limit=100):
+    measured = [Measured(n, "main", "user", size, f"h{n}") for n, size in enumerate(sizes)]
+    return parted("s", turns(measured), limit=limit, strategy="x")
+
+
+def test_the_limit_is_what_was_asked_for_or_a_share_of_the_window():
+    assert plan.threshold(ExtractionOptions(safe_processing_tokens=7), None).tokens == 7
+    assert plan.threshold(ExtractionOptions(safe_processing_tokens=7), 7).source == "options"
+    assert plan.threshold(ExtractionOptions(), 1001).tokens == 750
+    assert plan.threshold(ExtractionOptions(), None) == plan.Threshold(None, "unknown")
+
+
+@pytest.mark.parametrize("window", [0, -1, 1.5, True, "8k", float("nan")])
+def test_a_window_that_is_none_is_refused(window):
+    with pytest.raises(ConfigError):
+        plan.threshold(ExtractionOptions(), window)
+
+
+def test_a_limit_over_the_window_is_refused():
+    with pytest.raises(ConfigError, match="750"):
+        plan.threshold(ExtractionOptions(safe_processing_tokens=1001), 1000)
+
+
+def test_the_answers_reserve_depends_on_the_model_and_never_on_the_limit():
+    """Else a request under the threshold would not be the one without chunking."""
+    for limit in (None, 5_000, 50_000):
+        options = ExtractionOptions(safe_processing_tokens=limit)
+        assert plan.answer_tokens(options, window=None, live=True) == plan.REMOTE_ANSWER
+        assert plan.answer_tokens(options, window=None, live=False) == plan.LOCAL_ANSWER
+        assert plan.answer_tokens(options, window=8_000, live=True) == 2_000
+    assert plan.answer_tokens(ExtractionOptions(output_tokens=900), window=500, live=True) == 900
+
+
+def test_all_that_decides_an_answer_is_in_the_strategy():
+    """Another model, prompt, temperature or answer length is asked again; the limit is no part."""
+    template = load_named("extract.map")
+
+    def of(template=template, *, answer=1000, model="m", counter="c", **options):
+        return plan.strategy_of(
+            template, ExtractionOptions(**options), answer=answer, model=model, counter=counter
+        )
+
+    same = of()
+    assert same == of(safe_processing_tokens=9, concurrency=9, on_chunk_failure="partial")
+    others = [of(load_named("extract.reduce")), of(answer=2), of(model="n"), of(counter="d"),
+              of(temperature=0.5)]  # fmt: skip
+    assert len({same, *others}) == 6
+
+
+def test_what_is_kept_comes_back_and_what_is_damaged_is_none():
+    kept = Kept(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3)
+    assert read_kept(write_kept(kept)) == kept
+    assert kept.value() == Answer(summary="x")
+    spread = Kept("{}", "s", "m", spans=((0, 3), (5, 6)))
+    assert read_kept(write_kept(spread)) == spread
+    claim = Claim("run", NOW)
+    assert read_kept(write_claim(claim)) == claim
+    used = Kept(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3, ("a", "b"), 4)
+    assert read_kept(write_kept(used)) == used
+    for body in ("", "[]", "3", "{}", '{"answer": 1}', '{"run": "r", "until": "soon"}', "[" * 9999,
+                 '{"answer":"x","strategy":"s","model":"m","calls":"many"}'):  # fmt: skip
+        assert read_kept(body) is None
+    assert Kept('{"summary": 1}', "s", "m").value() is None
+
+
+def test_an_answer_goes_with_each_message_that_it_was_made_from_and_with_no_other():
+    """Broken, an erased message lives on in an answer, or an erasure costs the whole session."""
+    body = write_kept(Kept("{}", "s", "m", spans=((0, 3), (5, 6))))
+    assert [index for index in range(8) if made_from(body, {index})] == [0, 1, 2, 5]
+    assert made_from(body, {4, 5})
+    assert not made_from(body, {3, 4, 6})
+    for unknown in (write_kept(Kept("{}", "s", "m")), write_claim(Claim("run", NOW)), "", "{}"):
+        assert made_from(unknown, {7})
+
+
+def test_an_answer_stays_while_one_way_of_parting_has_use_for_it():
+    """Two limits used in turn must not delete each other's answers."""
+    kept = Kept("{}", "s", "m", ways=("a",))
+    assert settled(kept, way="a", used=True) is kept
+    assert settled(kept, way="b", used=False) is kept, "none of its business"
+    both = settled(kept, way="b", used=True)
+    assert both.ways == ("a", "b")
+    assert settled(both, way="a", used=False).ways == ("b",)
+    assert settled(kept, way="a", used=False) is None
+
+
+def test_a_way_of_parting_is_its_room_and_what_becomes_of_oversized_turns():
+    ways = {way_of(None, oversized="fail"), way_of(9, oversized="fail"),
+            way_of(9, oversized="slice"), way_of(8, oversized="fail"),
+            way_of(9, oversized="fail", summary=60)}  # fmt: skip
+    assert len(ways) == 5
+    assert way_of(None, oversized="slice") == way_of(None, oversized="fail"), "nothing is over it"
+
+
+def test_what_is_kept_is_reused_and_the_rest_made_in_order():
+    parts = chunks(60, 60, 60, 60)
+    kept = {parts[1].input_hash: Kept("{}", "s", "m"), "gone": Kept("{}", "s", "m")}
+    agenda = plan.agenda(parts, kept, ExtractionOptions())
+    assert [c.number for c in agenda.make] == [0, 2, 3]
+    assert list(agenda.reuse) == ["s:chunk:1"]
+    assert agenda.fail == ()
+
+
+def test_an_oversized_chunk_fails_before_anything_is_paid():
+    parts = chunks(60, 600, 60)
+    agenda = plan.agenda(parts, {}, ExtractionOptions())
+    assert [(f.id, f.reason, f.attempts) for f in agenda.fail] == [("s:chunk:1", "oversized", 0)]
+    assert agenda.make == ()
+    partial = plan.agenda(parts, {}, ExtractionOptions(on_chunk_failure="partial"))
+    assert [c.number for c in partial.make] == [0, 2]
+    sliced = plan.agenda(parts, {}, ExtractionOptions(oversized="slice"))
+    assert sliced.fail == ()
+    assert len(sliced.make) == 3
+
+
+def test_an_extraction_is_whole_partial_or_nothing():
+    failure = Failure("s:chunk:0", "map", "schema", 1)
+    abort, partial = ExtractionOptions(), ExtractionOptions(on_chunk_failure="partial")
+
+    def of(done, failures, options):
+        return plan.outcome_of(chunks=2, done=done, failures=failures, options=options)
+
+    assert of(["a", "b"], [], abort) == "ok"
+    assert of(["a"], [failure], abort) == "error"
+    assert of(["a"], [], abort) == "error", "a capped run has no result"
+    assert of(["a"], [failure], partial) == "partial"
+    assert of(["a"], [], partial) == "partial"
+    assert of([], [failure], partial) == "error"
+
+
+def test_every_error_of_a_model_has_its_reason_and_keeps_its_words_to_itself():
+    said = "the prompt, or a key"
+    for error, reason in (
+        (ModelOverflowError(said), "overflow"),
+        (ModelTimeoutError(said), "timeout"),
+        (TransientModelError(said), "provider"),
+        (ModelRefusedError(said), "provider"),
+        (InvalidAnswerError(said, problem="too_deep", where="entities.3"), "schema"),
+    ):
+        cause, detail = plan.cause_of(error)
+        assert cause == reason
+        assert said not in detail
+    assert plan.finish_cause(LLMResponse("")) is None
+    assert plan.finish_cause(LLMResponse("", finish_reason="length"))[0] == "truncated"
+    for finish in ("refusal", "error"):
+        assert plan.finish_cause(LLMResponse("", finish_reason=finish))[0] == "provider"
+
+
+def test_a_step_of_the_reduction_is_known_by_its_texts():
+    template = load_named("extract.reduce")
+
+    def key_of(texts, *, strategy="s", template=template, target=9):
+        return plan.join_key(texts, strategy=strategy, template=template, target=target)
+
+    key = key_of(["a", "b"])
+    others = [key_of(["b", "a"]), key_of(["ab"]), key_of(["a", "b"], strategy="t"),
+              key_of(["a", "b"], target=8),
+              key_of(["a", "b"], template=load_named("extract.map"))]  # fmt: skip
+    assert len({key, *others}) == 6
+
+
+def test_a_records_detail_is_json():
+    from hiermem.core.extraction.plan import ChunkReport, ExtractionReport, PhaseReport
+    from hiermem.types import Span
+
+    chunk = ChunkReport("s:chunk:0", Span(0, 2), "failed", 1, 2, 9, 99, oversized=False,
+                        input_hash="h", reason="timeout", detail="d")  # fmt: skip
+    report = ExtractionReport(
+        "s", "run", "error", None, (chunk,), (Failure("s:chunk:0", "map", "timeout", 2),),
+        PhaseReport("failed", 2, 3, 4, 0.5), PhaseReport(), chunked=False,
+        chunking="unknown_window", estimate=9, threshold=None, model="m", live=False,
+    )  # fmt: skip
+    detail = json.loads(json.dumps(extract_record.detail(report)))
+    assert detail["chunks"][0] | {"reason": "timeout", "span": [0, 2]} == detail["chunks"][0]
+    assert detail["calls"] == 2
+    assert (report.tokens, report.reused) == (7, 0)

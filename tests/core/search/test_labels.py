@@ -1,0 +1,111 @@
+"""Labels come from what was said, and every summary bears those of what it stands for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem import AsyncMemory, ContextProfile, HierarchyConfig, Message
+from hiermem.core.search.labels import of_messages
+from hiermem.protocols import SourceText
+from hiermem.stores.memory import MemoryStore
+
+
+def said(text, role="user"):
+    return SourceText(index=0, role=role, speaker="Ada", date="2024-03-01", text=text)
+
+
+def test_entities_are_the_things_that_are_named_the_most_named_first():
+    found = of_messages(
+        [
+            said("We moved from PostgreSQL to SQLite in stores/sqlite.py."),
+            said("SQLite needs no server, said Margaret."),
+            said("SQLite it is, since 2024-03-01, for 37.50 EUR."),
+        ]
+    )
+    assert found.entities[0] == "SQLite"
+    assert "stores/sqlite.py" in found.entities
+    assert not {"2024-03-01", "37.50 EUR"} & set(found.entities), "figures are no entities"
+
+
+def test_tags_are_what_several_messages_speak_of_and_what_there_is_beside_prose():
+    found = of_messages(
+        [
+            said("The settlements are late."),
+            said("A settlement takes a day."),
+            said("Which settlement?\n```\nprint(1)\n```"),
+            said("exit 0", role="tool"),
+        ]
+    )
+    assert found.tags == ("code", "tool", "settlement")
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(st.text(max_size=300), st.sampled_from(["user", "tool"])), max_size=8))
+def test_any_text_gives_bounded_labels_and_the_same_each_time(texts):
+    sources = [said(text, role) for text, role in texts]
+    found = of_messages(sources)
+    assert found == of_messages(sources)
+    assert len(found.tags) <= 12
+    assert len(found.entities) <= 24
+    assert all(0 < len(label) <= 64 for label in (*found.tags, *found.entities))
+
+
+async def summarised():
+    memory = AsyncMemory(
+        store=MemoryStore(), config=HierarchyConfig.by_tokens(target=150, max_messages=6)
+    )
+    session = memory.session("s")
+    for n in range(120):
+        thing = "`kanne.settle()` of Ottilie" if n < 8 else f"plain talk of case {n}"
+        make = Message.assistant if n % 2 else Message.user
+        await session.append(make(f"We spoke of the {thing}, and the settlement. " * 3))
+    await session.update()
+    return memory, session
+
+
+async def test_a_summary_bears_the_labels_of_what_it_stands_for():
+    _, session = await summarised()
+    by_id = {each.id: each for each in await session.summaries()}
+    above = [each for each in by_id.values() if each.children]
+    assert above
+    assert any(each.tags for each in above)
+    for each in above:
+        below = [by_id[child] for child in each.children]
+        assert set(each.tags) <= {tag for child in below for tag in child.tags}
+        assert set(each.entities) <= {name for child in below for name in child.entities}
+        for child in below:
+            assert set(child.tags[:1]) <= set(each.tags), "the first of each child is kept"
+
+
+async def test_a_search_is_narrowed_by_them_at_every_level():
+    memory, session = await summarised()
+    [name] = [each for each in (await session.summaries(1))[0].entities if "settle" in each]
+    hits = await session.search("settlement", 50, entities=[name])
+    assert hits
+    assert {hit.level for hit in hits} >= {0, 1}
+    for hit in hits:
+        if hit.kind == "summary":
+            assert name in hit.summary.entities
+        else:
+            assert hit.index < 14, "messages bear what their window bears"
+    assert await session.search("settlement", entities=["nothing of the kind"]) == []
+    assert (await session.recall("settlement", tags=["SETTLEMENT"])).hits
+    wanted = ContextProfile(
+        name="tags", levels={1}, tags=list((await session.summaries(1))[0].tags)
+    )
+    found = await session.context(2_500, profile=wanted, sticky=False)
+    assert found.total_tokens <= 2_500
+    await memory.close()
+
+
+@pytest.mark.parametrize("model", [None, lambda request: "We spoke of the settlement at length."])
+async def test_whoever_summarises_the_labels_are_the_same(model):
+    memory = AsyncMemory(store=MemoryStore(), llm=model)
+    session = memory.session("s")
+    for n in range(60):
+        await session.append(Message.user(f"The settlement of SQLite, case {n}. " * 9))
+    await session.update()
+    assert "SQLite" in (await session.summaries(1))[0].entities
+    await memory.close()

@@ -1,0 +1,146 @@
+"""That postings hold what messages say, survive packing, and are refused when damaged."""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem.core.search.passages import SLICE, WHOLE, passages
+from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, collect, join, pack, unpack
+from hiermem.core.search.terms import number, terms
+from hiermem.core.text import measure
+from hiermem.types import Message, StoredMessage
+
+START = datetime(2024, 5, 6, 9, tzinfo=UTC)
+
+
+def count(text: str) -> int:
+    return len(text.split())
+
+
+def stored(index: int, message: Message, hours: float = 0, **fields) -> StoredMessage:
+    timed = Message(
+        message.role, message.content, name=message.name, thread=message.thread,
+        created_at=START + timedelta(hours=hours),
+    )  # fmt: skip
+    return StoredMessage(index=index, message=timed, tokens=0, size=0, hash="", **fields)
+
+
+TEXTS = st.text(max_size=60) | st.sampled_from(
+    ["I like my turtle.", "Do you?", "word " * 400, "行きましょう", "", "a\n" * 300]
+)
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        st.sampled_from(["user", "assistant", "system"]),
+        TEXTS,
+        name=st.sampled_from([None, "Ada", "Bob Ross", "user"]),
+        thread=st.sampled_from(["main", "side"]),
+    ),
+    max_size=12,
+).map(lambda found: [stored(i, message, hours=i) for i, message in enumerate(found)])
+
+
+def columns(postings):
+    names = [name for name in postings.__slots__ if name not in ("speakers", "threads")]
+    return {
+        **{name: getattr(postings, name).tolist() for name in names},
+        "speaker": [postings.speakers[place] for place in postings.speaker],
+        "thread": [postings.threads[place] for place in postings.thread],
+    }
+
+
+@given(
+    st.text(max_size=400) | st.lists(st.sampled_from(["a b\n", "c. ", "\n\n", "d"])).map("".join)
+)
+def test_passages_are_the_body_and_fit(body):
+    """A lost character could never be returned; an oversize slice would fill a budget alone."""
+    found = passages(body, len)
+    assert all(body[p.begin : p.end] == p.text and p.tokens == len(p.text) for p in found)
+    assert all(p.tokens <= (WHOLE if len(found) == 1 else SLICE) for p in found)
+    covered = {at for p in found for at in range(p.begin, p.end)}
+    assert all(char.isspace() for at, char in enumerate(body) if at not in covered)
+
+
+def test_what_hiermem_rendered_is_no_passage():
+    """A memory that came back must not be found as if it had been said again."""
+    body = "before MEMORY after"
+    assert [p.text for p in passages(body, len, echoes=[(7, 13)])] == ["before ", " after"]
+
+
+def test_a_unit_holds_text_name_and_date():
+    postings = collect([stored(3, Message.user("The red car", name="Ada Byron"))], count)
+    expected = sorted({number(term) for term in terms("The red car Ada Byron Monday May 2024 6")})
+    assert postings.terms.tolist() == expected
+    assert postings.message.tolist() == [3]
+
+
+def test_roles_are_no_names():
+    """Every message of a plain chat would hold the term "user"."""
+    postings = collect([stored(0, Message.user("red"))], count)
+    assert number("user") not in postings.terms
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [("I went.", SPEAKS_OF_SELF), ("Why?", ASKS), ("いつ\uff1f", ASKS), ("They said.", 0),
+     ('"Is that mine?" ', ASKS | SPEAKS_OF_SELF)],
+)  # fmt: skip
+def test_flags(text, flags):
+    assert collect([stored(0, Message.user(text))], count).flags.tolist() == [flags]
+
+
+def test_a_message_without_text_has_no_unit():
+    assert len(collect([stored(0, Message.user("")), stored(1, Message.user(" \n"))], count)) == 0
+
+
+@given(MESSAGES, st.integers(0, 12))
+def test_runs_joined_are_the_whole(messages, at):
+    """An index that grew would rank otherwise than one that was built at once."""
+    whole = collect(messages, count)
+    parts = [collect(messages[:at], count), collect(messages[at:], count)]
+    assert columns(join(parts)) == columns(whole)
+
+
+@given(MESSAGES)
+def test_a_block_gives_back_what_was_packed(messages):
+    postings = collect(messages, count)
+    data = pack(postings)
+    again = unpack(data)
+    assert again is not None
+    assert columns(again) == columns(postings)
+    assert pack(again) == data
+
+
+@settings(max_examples=200)
+@given(MESSAGES, st.data())
+def test_a_damaged_block_is_refused(messages, data):
+    block = bytearray(pack(collect(messages, count)))
+    kind = data.draw(st.sampled_from(["flip", "cut", "other"]))
+    if kind == "flip":
+        block[data.draw(st.integers(0, len(block) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    elif kind == "cut":
+        del block[data.draw(st.integers(0, len(block) - 1)) :]
+    else:
+        block = bytearray(data.draw(st.binary(max_size=200)))
+    assert unpack(bytes(block)) is None
+
+
+def test_a_forged_block_cannot_point_outside():
+    """A checksum is no defence against one who can write the store; the places must exist."""
+    good = collect([stored(0, Message.user("red car", name="Ada"))], count)
+    for name, value in (("speaker", 9), ("thread", 7), ("role", 200), ("sizes", 99)):
+        forged = {n: getattr(good, n) for n in good.__slots__}
+        forged[name] = np.full_like(forged[name], value)
+        assert unpack(pack(type(good)(**forged))) is None
+
+
+def test_offsets_refer_to_the_body():
+    message = Message.user("alpha beta\n" * 200)
+    postings = collect([stored(0, message)], count)
+    body = measure.body(message)
+    pieces = [body[b:e] for b, e in zip(postings.begin, postings.end, strict=True)]
+    assert len(pieces) > 3
+    assert "".join(pieces) == body

@@ -1,0 +1,80 @@
+"""What a question is read as, and that the thesaurus stays what it says it is."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.core.search.kinds import members, synonyms
+from hiermem.core.search.query import read_query
+from hiermem.core.search.stem import stem
+from hiermem.core.search.stopwords import STOP_WORDS
+from hiermem.core.search.terms import number
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_a_question(text):
+    query = read_query(text)
+    assert {sought.number for sought in query.sought} == query.numbers
+    assert read_query(text) == query
+
+
+def test_stop_words_alone_are_looked_for():
+    assert read_query("to be or not to be").numbers == {
+        number(word) for word in ("to", "be", "or", "not")
+    }
+
+
+def test_a_pasted_document_costs_what_a_long_question_does():
+    query = read_query(" ".join(f"word{i}" for i in range(10_000)) + " pet")
+    assert len(query.sought) == 1_000
+    assert not any(sought.members for sought in query.sought)
+
+
+@pytest.mark.parametrize(
+    ("text", "own", "to_assistant", "overview"),
+    [
+        ("What is my budget?", True, False, False),
+        ("Tell me about Ada.", False, False, False),
+        ("Remind me where I put the keys.", True, False, False),
+        ("What did you suggest for my trip?", True, True, False),
+        ("What was your advice?", False, True, False),
+        ("Can you help with cars?", False, False, False),
+        ("Please summarize how the project went.", False, False, True),
+        ("Give me a recap.", False, False, True),
+    ],
+)
+def test_whose_words_are_wanted(text, own, to_assistant, overview):
+    query = read_query(text)
+    assert (query.first_person, query.to_assistant, query.overview) == (own, to_assistant, overview)
+
+
+def test_words_of_form_weigh_less_unless_there_is_nothing_else():
+    assert [s.of_form for s in read_query("list the turtles").sought] == [True, False]
+    assert [s.of_form for s in read_query("list the topics discussed").sought] == [
+        True,
+        False,
+        True,
+    ]
+    assert [s.of_form for s in read_query("list").sought] == [False]
+
+
+def test_kinds_have_their_members():
+    for kind, member in (
+        ("country", "portugal"), ("pets", "hamster"), ("instrument", "cello"),
+        ("states", "ohio"), ("sibling", "sister"), ("languages", "korean"),
+    ):  # fmt: skip
+        assert stem(member) in members(stem(kind))
+
+
+def test_synonyms_go_both_ways_and_never_to_themselves():
+    assert stem("mother") in synonyms(stem("mom"))
+    assert stem("mom") in synonyms(stem("mother"))
+    assert stem("mom") not in synonyms(stem("mom"))
+
+
+def test_no_entry_is_a_stop_word():
+    """A stop word is in no index, so that an entry of it would be dead."""
+    from hiermem.core.search import kinds
+
+    entries = set((kinds._KINDS + kinds._SYNONYMS).replace(":", " ").split())
+    assert entries & STOP_WORDS == set()

@@ -1,0 +1,122 @@
+"""That only usable vectors are used, and that they are compared rightly."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.core.search import vectors
+from hiermem.core.search.inverted import Index
+from hiermem.core.search.postings import collect
+from hiermem.types import Message, StoredMessage
+
+
+def index_of(many: int) -> Index:
+    at = datetime(2024, 5, 6, tzinfo=UTC)
+    messages = [
+        StoredMessage(
+            index=i, message=Message.user(f"text {i}", created_at=at), tokens=0, size=0, hash=""
+        )
+        for i in range(many)
+    ]
+    return Index(collect(messages, lambda text: 60 * len(text.split())))
+
+
+def drawn(many: int, dimension: int, seed: int = 0):
+    rows = np.random.default_rng(seed).normal(size=(many, dimension))
+    return vectors.check(rows, many=many, dimension=dimension)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ([[1.0, float("nan")]], "finite"),
+        ([[float("inf"), 0.0]], "finite"),
+        ([[0.0, 0.0]], "zero"),
+        ([[1.0, 0.0, 0.0]], "dimension 3"),
+        ([[1.0, 0.0], [1.0, 0.0]], "shape"),
+        ([], "shape"),
+        ([1.0, 2.0], "shape"),
+        ([["a", "b"]], "no table"),
+        ([[1.0], [1.0, 2.0]], "no table"),
+        (None, "shape|no table"),
+        ({"data": 1}, "no table"),
+    ],
+)
+def test_an_unusable_answer_is_refused(answer, says):
+    with pytest.raises(ValueError, match=says):
+        vectors.check(answer, many=1, dimension=2)
+
+
+@given(st.floats(1e-300, 1e300))
+def test_vectors_of_any_length_are_made_unit(size):
+    """Squares of large and small numbers overflow and vanish."""
+    assert vectors.check([[3 * size / 10, 4 * size / 10]], many=1, dimension=2) == pytest.approx(
+        np.array([[0.6, 0.8]]), abs=1e-6
+    )
+
+
+@given(st.integers(0, 5), st.integers(1, 9))
+def test_a_block_gives_back_its_vectors(many, dimension):
+    rows = drawn(many, dimension) if many else np.empty((0, dimension), dtype=np.float32)
+    data = vectors.pack(rows)
+    found = vectors.unpack(data, many=many, dimension=dimension)
+    assert found is not None
+    assert np.allclose(found, rows, atol=1e-3)
+
+
+@given(st.integers(0, 30), st.integers(0, 7))
+def test_a_damaged_block_is_refused(place, bit):
+    data = bytearray(vectors.pack(drawn(2, 4)))
+    data[place] ^= 1 << bit
+    assert vectors.unpack(bytes(data), many=2, dimension=4) is None
+
+
+@pytest.mark.parametrize(("many", "dimension"), [(3, 4), (2, 5), (4, 2)])
+def test_a_block_of_other_units_is_refused(many, dimension):
+    assert vectors.unpack(vectors.pack(drawn(2, 4)), many=many, dimension=dimension) is None
+
+
+def test_a_window_is_its_mean_vector():
+    index = index_of(9)
+    rows = drawn(9, 6)
+    held = vectors.Vectors.of(index, [(0, rows[:4]), (4, rows[4:])], dimension=6)
+    query = drawn(1, 6, seed=1)[0]
+    found = vectors.compare(index, held, query)
+    level = index.levels[0]
+    assert len(level.length) > 1
+    means = np.array([rows[level.node == n].mean(axis=0) for n in range(len(level.length))])
+    cosines = means @ query / np.linalg.norm(means, axis=1)
+    spread = (cosines - cosines.min()) / (cosines.max() - cosines.min())
+    assert found.levels[0] == pytest.approx(spread, abs=1e-5)
+    assert found.own.min() == 0
+    assert found.own.max() == pytest.approx(1)
+    assert np.argmax(found.own) == np.argmax(rows @ query)
+
+
+def test_what_has_no_vector_yet_is_left_open():
+    index = index_of(4)
+    held = vectors.Vectors.of(index, [(1, drawn(2, 6))], dimension=6)
+    found = vectors.compare(index, held, drawn(1, 6)[0])
+    assert np.isnan(found.own).tolist() == [True, False, False, True]
+    empty = vectors.compare(
+        index, vectors.Vectors.of(index, [], dimension=6), drawn(1, 6)[0], exact=False
+    )
+    assert np.isnan(empty.own).all()
+    assert all(np.isnan(level).all() for level in empty.levels)
+
+
+def test_signs_find_the_nearest(monkeypatch):
+    """Beyond some size only the nearest by sign are compared; the best must be among them."""
+    monkeypatch.setattr(vectors, "NEAREST", 40)
+    index = index_of(400)
+    rows = drawn(400, 128)
+    held = vectors.Vectors.of(index, [(0, rows)], dimension=128)
+    for seed in range(20):
+        query = vectors.check(
+            rows[seed : seed + 1] + 0.05 * np.random.default_rng(seed).normal(size=(1, 128)),
+            many=1, dimension=128,
+        )[0]  # fmt: skip
+        assert np.argmax(vectors.compare(index, held, query, exact=False).own) == seed

@@ -1,0 +1,265 @@
+"""The text policy: what comes in is the same for every store, and nothing else is touched."""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.core.text import policy
+from hiermem.core.text.policy import (
+    MAX_CALLS,
+    MAX_CONTENT,
+    MAX_DEPTH,
+    MAX_METADATA,
+    MAX_NAME,
+    MAX_PARTS,
+    check,
+    check_json,
+    check_name,
+    clean_message,
+)
+from hiermem.errors import InvalidMessageError, InvalidTextError
+from hiermem.types import FilePart, ImagePart, JsonPart, Message, TextPart, ToolCall
+
+SECRET = "canary-5512"
+BAD = ("\x00", "\ud800", "\udfff", "\udc00\ud800")
+anything = st.text(st.characters(), max_size=60)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=5),
+        inner,
+        max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+def storable(text: str) -> bool:
+    return "\x00" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+@given(anything)
+def test_a_text_is_given_back_untouched_or_refused(text):
+    """Broken if a store could get a text that it cannot keep, or another one than was given."""
+    if storable(text):
+        assert check(text, what="x", cap=100) is text
+    else:
+        with pytest.raises(InvalidTextError):
+            check(text, what="x", cap=100)
+
+
+@given(anything)
+def test_replacing_leaves_good_characters_and_gives_storable_text(text):
+    """Broken if replacement loses a good character, or leaves a bad one."""
+    mended = check(text, what="x", cap=100, on_bad="replace")
+    assert storable(mended)
+    mended.encode("utf-8")
+    # Two halves that stand together become the one character that they are.
+    good = [c for c in text if storable(c)]
+    rest = iter(mended)
+    assert all(c in rest for c in good)
+
+
+def test_replacing_joins_halves_that_belong_together_and_marks_lone_ones():
+    assert (
+        check("a\ud83d\ude00b\ud83d\x00", what="x", cap=9, on_bad="replace") == "a😀b\ufffd\ufffd"
+    )
+
+
+@pytest.mark.parametrize("cap", [0, 1, 999, 1000, 1001, 65_536])
+def test_a_cap_is_exact_and_refuses_in_both_modes(cap):
+    """Broken if text over the cap is cut, or if a cap is off by one."""
+    assert len(check("x" * cap, what="x", cap=cap)) == cap
+    for mode in ("refuse", "replace"):
+        with pytest.raises(InvalidTextError, match=f"{cap:,}"):
+            check("x" * (cap + 1), what="x", cap=cap, on_bad=mode)
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_an_error_names_the_value_and_never_holds_its_text(bad):
+    with pytest.raises(InvalidTextError) as caught:
+        check(f"{SECRET}{bad}", what="the title", cap=100)
+    assert "the title" in str(caught.value)
+    assert SECRET not in repr(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_subclasses_of_text_become_plain_text():
+    """Broken if an enum's member or a hostile subclass reaches a store."""
+
+    class Kind(StrEnum):
+        A = "a"
+
+    class Liar(str):
+        __slots__ = ()
+
+        def __str__(self):
+            return "lie"
+
+        def __len__(self):
+            return 0
+
+    assert type(check(Kind.A, what="x", cap=9)) is str
+    assert check(Liar("truth"), what="x", cap=9) == "truth"
+    with pytest.raises(InvalidTextError):
+        check(Liar("x" * 10), what="x", cap=9)
+    with pytest.raises(InvalidTextError):
+        check(b"bytes", what="x", cap=9)
+
+
+def test_a_name_has_one_to_512_characters():
+    assert check_name("n" * MAX_NAME, what="tenant") == "n" * MAX_NAME
+    for wrong in ("", "n" * (MAX_NAME + 1), None, 7):
+        with pytest.raises(InvalidTextError, match="tenant"):
+            check_name(wrong, what="tenant")
+
+
+def test_a_good_message_is_given_back_itself():
+    """Broken if the ordinary path copies: it is taken for each append."""
+    message = Message.assistant(
+        "ü 漢 😀", name="Ada", key="k", thread="t", tool_calls=(ToolCall("1", "f", "{}"),)
+    )
+    assert clean_message(message) is message
+    parts = Message.user((TextPart("a"), ImagePart("u", "low"), FilePart("f", "n", "text/plain")))
+    assert clean_message(parts) is parts
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize(
+    "make",
+    [
+        Message.user,
+        lambda b: Message.user((TextPart(b),)),
+        lambda b: Message.user((ImagePart(b),)),
+        lambda b: Message.user((ImagePart("u", b),)),
+        lambda b: Message.user((FilePart(b),)),
+        lambda b: Message.user((FilePart("f", b),)),
+        lambda b: Message.user((FilePart("f", "n", b),)),
+        lambda b: Message.user((JsonPart({"a": [b]}),)),
+        lambda b: Message.user((JsonPart({b: 1}),)),
+        lambda b: Message.user("x", name=b),
+        lambda b: Message.user("x", key=b),
+        lambda b: Message.user("x", thread=b),
+        lambda b: Message.tool("x", tool_call_id=b),
+        lambda b: Message.user("x", metadata={"a": {"b": [b]}}),
+        lambda b: Message.user("x", metadata={b: 1}),
+        lambda b: Message.assistant("x", tool_calls=(ToolCall(b, "f"),)),
+        lambda b: Message.assistant("x", tool_calls=(ToolCall("1", b),)),
+        lambda b: Message.assistant("x", tool_calls=(ToolCall("1", "f", b),)),
+        lambda b: Message.assistant("x", tool_calls=(ToolCall("1", "f", "{}", b),)),
+    ],
+)
+def test_every_text_in_a_message_is_checked_and_can_be_replaced(make, bad):
+    """Broken if one field of a message is forgotten: a store would fail half-way on it."""
+    message = make(f"{SECRET}{bad}")
+    with pytest.raises(InvalidTextError) as caught:
+        clean_message(message)
+    assert SECRET not in str(caught.value)
+    repr(clean_message(message, on_bad="replace")).encode("utf-8")
+    assert "\\x00" not in repr(clean_message(message, on_bad="replace"))
+
+
+@given(json_values)
+def test_json_is_copied_equal_and_shares_nothing(value):
+    copy, weight = check_json({"v": value}, what="metadata")
+    assert copy == {"v": value}
+    assert weight >= 1
+    if isinstance(value, (list, dict)):
+        assert copy["v"] is not value
+
+
+def test_metadata_is_copied_so_that_the_callers_dict_may_change():
+    for given_metadata in ({"a": [1]}, {}):
+        message = clean_message(Message.user("x", metadata=given_metadata))
+        given_metadata["b"] = 2
+        assert "b" not in message.metadata
+
+
+def test_what_is_not_json_is_refused_by_type():
+    deep: object = []
+    for _ in range(MAX_DEPTH + 1):
+        deep = [deep]
+    loop: list[object] = []
+    loop.append(loop)
+    wide: object = "x"
+    for _ in range(40):
+        wide = [wide, wide]
+    for wrong in (
+        {1: 2}, {"a": {1}}, {"a": datetime.now(UTC)}, {"a": float("nan")}, {"a": float("inf")},
+        {"a": 1 << 5000}, {"a": b"x"}, {"a": deep}, {"a": loop}, {"a": wide}, [1], "text", None, 7,
+    ):  # fmt: skip
+        with pytest.raises(InvalidMessageError):
+            clean_message(Message.user("x", metadata=wrong))
+
+
+def test_json_at_the_depth_cap_is_taken():
+    deep: object = 1
+    for _ in range(MAX_DEPTH):
+        deep = [deep]
+    assert check_json(deep, what="x")[0] == deep
+
+
+def test_other_mapping_types_and_tuples_become_plain():
+    given_metadata = MappingProxyType({"a": (1, MappingProxyType({"b": True}))})
+    assert clean_message(Message.user("x", metadata=given_metadata)).metadata == {
+        "a": [1, {"b": True}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "cap"),
+    [
+        (lambda n: Message.user("x" * n), MAX_CONTENT),
+        (lambda n: Message.user((TextPart("x" * (n - 10)), ImagePart("y" * 10))), MAX_CONTENT),
+        (lambda n: Message.user((TextPart(""),) * n), MAX_PARTS),
+        (lambda n: Message.assistant(tool_calls=(ToolCall("1", "f"),) * n), MAX_CALLS),
+        (lambda n: Message.user("x", metadata={"": "x" * (n - 3)}), MAX_METADATA),
+        (lambda n: Message.user("x", thread="x" * n), MAX_NAME),
+        (lambda n: Message.user("x", name="x" * n), MAX_NAME),
+    ],
+)
+def test_caps_of_a_message_hold_to_the_character(make, cap):
+    """Broken if a cap is off by one, or counts each part for itself."""
+    clean_message(make(cap - 1))
+    clean_message(make(cap))
+    with pytest.raises(InvalidMessageError):
+        clean_message(make(cap + 1))
+
+
+def test_arguments_of_all_calls_share_one_cap():
+    half = policy.MAX_ARGUMENTS // 2
+    calls = (ToolCall("1", "f", "x" * half), ToolCall("2", "f", "x" * half))
+    clean_message(Message.assistant(tool_calls=calls))
+    with pytest.raises(InvalidTextError, match="tool call 2"):
+        clean_message(Message.assistant(tool_calls=(*calls, ToolCall("3", "f", "x"))))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"thread": None}, {"thread": 3}, {"thread": ""}, {"key": ""}, {"key": 5}, {"name": 5}],
+)
+def test_a_field_of_the_wrong_type_is_a_typed_error(fields):
+    with pytest.raises(InvalidMessageError):
+        clean_message(Message.user("x", **fields))
+
+
+def test_wrong_things_are_typed_errors():
+    for wrong in (None, "text", {"role": "user"}):
+        with pytest.raises(InvalidMessageError):
+            clean_message(wrong)
+    with pytest.raises(InvalidMessageError):
+        clean_message(Message.user((JsonPart([1]),)))
+    for year in (1, 9999):
+        with pytest.raises(InvalidMessageError, match="created_at"):
+            clean_message(Message.user("x", created_at=datetime(year, 6, 1, tzinfo=UTC)))
+
+
+def test_an_empty_name_is_let_in_and_an_empty_content_too():
+    message = Message.user("", name="")
+    assert clean_message(message) is message

@@ -1,0 +1,190 @@
+"""What a unit is, and that what is rendered can be taken apart again."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem.core.text.units import (
+    LABEL_CAP,
+    UNIT_CAP,
+    of_source,
+    pack,
+    prose,
+    render,
+    split,
+    unpack,
+)
+from hiermem.errors import StoreCorruptError
+from hiermem.protocols import SourceText
+from hiermem.types import Unit
+
+TEXTS = st.text(max_size=300) | st.lists(
+    st.sampled_from(
+        ["We met. ", "Yes. ", "```", "py\ndef f():\n", "\n", "# Head\n", "Wow, ", "中文。", " ",
+         "e.g. ", "1. ", "...", '" ', "a" * 700, "[2024-01-01]\n", "Ann: "]
+    ),
+    max_size=25,
+).map("".join)  # fmt: skip
+LABELS = st.sampled_from(["Ann", "Bob", "", "User", "A\nB", "x" * 90])
+DATES = st.sampled_from(["", "2024-03-15", "2024-03-16"])
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Unit]:
+    found: list[Unit] = []
+    for index in range(draw(st.integers(0, 5))):
+        found += split(
+            draw(TEXTS),
+            index=draw(st.sampled_from([index, None])),
+            role=draw(st.sampled_from(["user", "assistant"])),
+            speaker=draw(LABELS),
+            date=draw(DATES),
+        )
+    return found
+
+
+def pieces(text: str) -> list[str]:
+    return [unit.text for unit in split(text, index=0, role="user", speaker="Ann", date="")]
+
+
+@given(conversations(), st.data())
+def test_any_kept_units_come_back_exactly_from_text_and_provenance(units, data):
+    kept = [unit for unit in units if data.draw(st.booleans())]
+    assert unpack(pack(kept), render(kept)) == tuple(kept)
+
+
+@given(conversations())
+def test_no_unit_starts_a_line_so_a_speaker_or_date_cannot_be_forged(units):
+    for unit in units:
+        assert len(unit.text) <= UNIT_CAP
+        assert unit.text.strip()
+        assert len((unit.text + unit.speaker).splitlines()) == 1
+        assert len(unit.speaker) <= LABEL_CAP
+
+
+@given(TEXTS)
+def test_a_text_that_is_not_blank_gives_a_unit(text):
+    assert bool(pieces(text)) == bool(text.strip())
+
+
+@given(conversations())
+def test_provenance_of_another_text_is_refused(units):
+    with pytest.raises(StoreCorruptError):
+        unpack(pack(units), render(units) + "!")
+
+
+@pytest.mark.parametrize(
+    "packed", ["[", "{}", "[1,2,3]", "[[],[],[[0,9,9,0,5]]]", "null", "[" * 9999]
+)
+def test_damaged_provenance_is_a_typed_error(packed):
+    with pytest.raises(StoreCorruptError):
+        unpack(packed, "some text")
+
+
+def test_no_provenance_gives_no_units():
+    assert unpack("", "written by a model") == ()
+
+
+def test_sentences_lines_and_closing_quotes_are_kept_apart_rightly():
+    assert pieces('He said "go." Then we left.\n- buy milk') == [
+        'He said "go."',
+        "Then we left.",
+        "- buy milk",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1. Install it first", "I met Dr. Miller today", "Use e.g. Redis for that", "No. We stay."],
+)
+def test_a_dot_that_ends_no_sentence_does_not_part_it(text):
+    assert pieces(text) == [text]
+
+
+def test_chinese_and_japanese_are_split_without_spaces():
+    assert pieces("我们决定用它。明天开始。「はい。」次に進む。") == [
+        "我们决定用它。",
+        "明天开始。",
+        "「はい。」",
+        "次に進む。",
+    ]
+
+
+def test_code_becomes_one_digest_of_signatures_and_files():
+    text = (
+        "Look:\n```python\n# app/main.py\ndef run(port: int):\n    secret = 1\n```\nDone with that."
+    )
+    assert pieces(text) == [
+        "Look:",
+        "[python: # app/main.py; def run(port: int)]",
+        "Done with that.",
+    ]
+    assert "secret" not in prose(text)
+
+
+def test_an_unclosed_fence_is_code_to_its_end():
+    assert pieces("Look ```\ndef f():\n  x.") == ["Look", "[code: def f()]"]
+
+
+def test_fillers_go_only_where_punctuation_follows():
+    assert pieces("Wow, thanks so much Mel, we won the cup.") == ["We won the cup."]
+    assert pieces("Yeah, I sold it.") == ["I sold it."]
+    assert pieces("No new bugs.") == ["No new bugs."]
+    assert pieces("No, we keep Postgres.") == ["No, we keep Postgres."]
+
+
+def test_back_channel_is_dropped_beside_content_and_kept_alone():
+    assert pieces("Sounds great! I will fly on Monday.") == ["I will fly on Monday."]
+    assert pieces("Sounds great!") == ["Sounds great!"]
+
+
+def test_an_overlong_sentence_is_cut_at_clause_marks_and_nothing_is_lost():
+    text = ", ".join(f"clause number {i}" for i in range(200))
+    cut = pieces(text)
+    assert len(cut) > 1
+    assert " ".join(cut) == text
+    assert all(piece.endswith(",") for piece in cut[:-1])
+
+
+def test_rendering_writes_a_date_when_it_changes_and_a_speaker_for_each_message():
+    units = [
+        *split("We met. We ate.", index=1, role="user", speaker="Ann", date="2024-03-15"),
+        *split("It rained.", index=2, role="user", speaker="Bob", date="2024-03-15"),
+        *split("It was over.", index=5, role="user", speaker="Bob", date="2024-03-16"),
+    ]
+    assert render(units) == (
+        "[2024-03-15]\nAnn: We met. We ate.\nBob: It rained.\n[2024-03-16]\nBob: It was over."
+    )
+
+
+def test_a_source_with_units_is_not_read_again():
+    kept = (Unit(7, 3, "user", "Ann", "", "We met."),)
+    source = SourceText(None, "user", "Summary", "", "Ann: We met.", units=kept)
+    assert of_source(source) == list(kept)
+
+
+FAMILIES = ["a", "7", "QmFz+/=", "/", ".", "`", "\n", " ", '."', "e.g. X", "Wow, ", "中文。", "😀",
+            "```\n", "Ab. ", "# ", "\t|", "a\u0301"]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_time_grows_linearly_with_hostile_text(family):
+    def seconds(length: int) -> float:
+        text = (family * (length // len(family) + 1))[:length]
+        best = 9.0
+        for _ in range(3):
+            began = time.perf_counter()
+            pieces(text)
+            best = min(best, time.perf_counter() - began)
+        return best
+
+    # A second look, since the machine may be busy at the first.
+    assert any(seconds(100_000) <= 2.6 * seconds(50_000) + 0.01 for _ in range(3))
+
+
+@settings(max_examples=30)
+@given(st.text(alphabet="ab.`\n? 中", max_size=2000))
+def test_splitting_gives_the_same_units_every_time(text):
+    assert pieces(text) == pieces(text)

@@ -1,0 +1,81 @@
+"""CompressionTrigger says what an append would do, and changes nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.tree.fold import Arrival, Slice, arrive
+from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.trigger import CompressionTrigger
+
+T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
+TOKENS = HierarchyConfig.by_tokens()
+
+
+def said(index, role, size, minutes=0, slices=()):
+    at = T0 + timedelta(minutes=minutes)
+    return Arrival(index, "main", role, size, size, at, slices=tuple(slices))
+
+
+@pytest.mark.parametrize(
+    ("message", "reasons"),
+    [
+        (("user", 100), ()),
+        (("assistant", 100), ()),
+        (("assistant", 500), ("size",)),
+        (("user", 100, 60), ("age",)),
+        (("user", 1600), ("room",)),
+        (("user", 4000, 60, [Slice(0, 9, 2000, 2000), Slice(9, None, 2000, 2000)]),
+         ("age", "oversize")),
+    ],
+)  # fmt: skip
+def test_it_gives_a_reason_for_each_window_that_the_message_would_close(message, reasons):
+    state = arrive(SessionState(), [said(0, "user", 700), said(1, "assistant", 800)], TOKENS).state
+    (window,) = state.open_windows()
+    assert CompressionTrigger(TOKENS).check(window, said(2, *message)) == reasons
+
+
+def test_it_names_messages_and_the_limit():
+    trigger = CompressionTrigger(TOKENS)
+    state = arrive(SessionState(), [said(n, "user", 5) for n in range(9)], TOKENS).state
+    (window,) = state.open_windows()
+    assert trigger.check(window, said(9, "assistant", 5)) == ("messages",)
+    tools = [said(n, "tool", 5) for n in range(9, 14)]
+    (window,) = arrive(state, tools, TOKENS).state.open_windows()
+    assert trigger.check(window, said(14, "tool", 5)) == ("limit",)
+
+
+def test_it_closes_nothing_where_the_session_is_disabled():
+    trigger = CompressionTrigger(HierarchyConfig.by_tokens(enabled=False))
+    assert trigger.check(None, said(0, "assistant", 2000)) == ()
+    assert CompressionTrigger(TOKENS).check(None, said(0, "assistant", 2000)) == ("size",)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["user", "assistant", "tool", "system"]),
+            st.sampled_from([1, 300, 900, 1999, 2000]),
+            st.integers(-100, 100),
+        ),
+        max_size=40,
+    )
+)
+def test_it_says_what_an_append_then_does(moves):
+    state, trigger = SessionState(), CompressionTrigger(TOKENS)
+    for index, move in enumerate(moves):
+        message, before = said(index, *move), state.to_json()
+        window = next(iter(state.open_windows()), None)
+        reasons = trigger.check(window, message)
+        assert state.to_json() == before
+        folded = arrive(state, [message], TOKENS)
+        sealed = [node for node in folded.nodes if node.level == 1]
+        # A thread's run of users outlives its window, so without one only the thread knows it.
+        assert len(reasons) == len(sealed) or (window is None and message.role == "user")
+        state = folded.state
