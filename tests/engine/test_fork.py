@@ -13,9 +13,10 @@ from logbook import CONFIGS, START, Words, bounds, drawn, logs, opened, place, p
 from test_edit import Editor
 
 from hiermem.config import HierarchyConfig
+from hiermem.core.change import forking as core_forking
 from hiermem.core.generation.status import standing
 from hiermem.engine import append as ingest
-from hiermem.engine import change
+from hiermem.engine import change, forking
 from hiermem.engine.forking import fork, replayed
 from hiermem.engine.remake import recompress
 from hiermem.errors import NotFoundError, SessionExistsError, UsageError
@@ -267,3 +268,67 @@ async def test_an_edit_while_a_fork_is_worked_out_is_in_the_fork():
     assert stored.state == "erased"
     nodes = await tree_of(desk.tenant, "f")
     assert nodes["L1.0"].revision == 0
+
+
+class Beside:
+    """A store beside which something happens, once, right after its ``n``-th call."""
+
+    def __init__(self, store, n, happens):
+        self._store, self._left, self._happens = store, n, happens
+
+    def __getattr__(self, name):
+        real = getattr(self._store, name)
+
+        async def call(*args, **settings):
+            found = await real(*args, **settings)
+            self._left -= 1
+            if not self._left:
+                await self._happens()
+            return found
+
+        return real if name == "tenant" else call
+
+
+async def test_an_update_between_any_two_reads_of_a_fork_tears_no_text_from_another(monkeypatch):
+    """Broken, a parent in the fork tells of a child's text that is not there, for ever."""
+    for module in (forking, core_forking):
+        monkeypatch.setattr(module, "_PAGE", 4)
+    desk, llm, calls = Desk(), NeverTheSame(), [0]
+    await desk.say(messages(60, words=30))
+    await desk.update(llm)
+    n, happened = 0, True
+
+    async def anew():
+        calls[0] += 1
+        desk.handle.store = desk.tenant
+        assert await recompress(desk.handle, "s", 1, (0, 20))
+        await desk.update(llm)
+
+    while happened:
+        n, before = n + 1, calls[0]
+        desk.handle.store = Beside(desk.tenant, n, anew)
+        await fork(desk.handle, "s", f"f{n}")
+        happened = calls[0] > before
+        desk.handle.store = desk.tenant
+        assert await desk.untrue(f"f{n}") == []
+        assert not (await desk.update(session=f"f{n}", dry_run=True)).calls
+    assert n > 15
+
+
+async def test_a_result_given_up_while_a_fork_is_worked_out_may_still_come_there():
+    """Broken, an append to the source beside the fork leaves its mark in the fork."""
+    n, happened = 0, True
+    while happened:
+        n, desk = n + 1, Desk()
+        call = Message.assistant(tool_calls=[ToolCall("c1", "find")])
+        await desk.say([Message.user("Look."), call])
+
+        async def give_up(desk=desk):
+            desk.handle.store = desk.tenant
+            await desk.say([Message.user("Never mind.")])
+
+        desk.handle.store = Beside(desk.tenant, n, give_up)
+        await fork(desk.handle, "s", "f", at=2)
+        happened = desk.handle.store is desk.tenant
+        assert [stored.flags for stored in await desk.tenant.messages("f", 0, 2)] == [(), ()]
+    assert n > 4

@@ -1,7 +1,8 @@
 """Forks a session: read its log in pages, replay it, and write the fork in one transaction.
 
 The one rule: the pages are read outside the transaction, so that a long log stops nobody; what was
-worked out of them is written only if the source is still what they were read from.
+worked out of them is written only if the source is still what they were read from. What changes
+without a trace in the log is not read here.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from hiermem.core.change.shifts import Scales
 from hiermem.core.text.policy import check_name
 from hiermem.engine.handle import Handle, config_from
 from hiermem.errors import NotFoundError, SessionExistsError, StoreBusyError
-from hiermem.types import Node, StoredMessage
 
 __all__ = ["fork", "replayed"]
 
-#: Messages read at once, and nodes.
+#: Messages read at once.
 _PAGE = 2048
 #: How often a fork is worked out again because its source was changed meanwhile.
 _TRIES = 8
@@ -67,17 +67,8 @@ async def _prepare(
     events = prefix(log, stop)
     config = config_at(log, stop, config_from(source.config))
     replay = Replay.of(events, config, Scales(handle.counter))
-    flagged = await _run(handle, source_id, replay, stop)
-    return forking.prepare(
-        source,
-        new_id,
-        replay,
-        events=events,
-        nodes=await _nodes(handle, source_id, replay),
-        flagged=flagged,
-        title=title,
-        now=handle.clock(),
-    )
+    await _run(handle, source_id, replay, stop)
+    return forking.prepare(source, new_id, replay, events=events, title=title, now=handle.clock())
 
 
 async def replayed(handle: Handle, session_id: str) -> Replay:
@@ -89,22 +80,9 @@ async def replayed(handle: Handle, session_id: str) -> Replay:
     return replay
 
 
-async def _run(handle: Handle, session_id: str, replay: Replay, stop: int) -> list[StoredMessage]:
-    """Feed a replay its messages; give those that are flagged for missing results."""
-    flagged: list[StoredMessage] = []
+async def _run(handle: Handle, session_id: str, replay: Replay, stop: int) -> None:
+    """Feed a replay its messages, to the end."""
     for start in range(0, stop, _PAGE):
         page = await handle.messages(session_id, start, min(stop, start + _PAGE))
-        flagged += [stored for stored in page if "missing_result" in stored.flags]
         await asyncio.to_thread(replay.feed, page)
     await asyncio.to_thread(replay.finish)
-    return flagged
-
-
-async def _nodes(handle: Handle, session_id: str, replay: Replay) -> dict[str, Node]:
-    """Read the source's nodes that may be equal to the fork's."""
-    found: dict[str, Node] = {}
-    ids = list(replay.nodes)
-    for start in range(0, len(ids), _PAGE):
-        read = await handle.store.nodes(session_id, ids[start : start + _PAGE])
-        found.update((node.id, node) for node in read)
-    return found

@@ -4,18 +4,21 @@ Its log is the other's as far as it concerns those messages, its tree what repla
 Texts of nodes that come out equal are taken along, with the mark where they say something old, so
 that nothing sealed before the fork is paid for again. The one rule: what was prepared from the log
 is compared, inside the transaction, with the log as it is then; where they differ, nothing is
-written.
+written. The texts change without a trace in the log, whenever an update runs, so which of them
+serve is read inside the transaction: taken from two moments, a parent would tell of a child's text
+that is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any, Final
 
 from hiermem.core.change.edit import known_session
 from hiermem.core.change.replay import Replay, prefix
-from hiermem.core.needs import NeedEvents, NeedSession
+from hiermem.core.needs import Need, NeedEvents, NeedMessages, NeedNodes, NeedSession
 from hiermem.core.tree.fold import reopen
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.windows import micros
@@ -26,19 +29,24 @@ from hiermem.types import Node, SessionRecord, StoredMessage
 __all__ = ["Prepared", "fork", "prepare"]
 
 #: What a message is flagged with when its calls were given up, by what may come after the fork.
-_GIVEN_UP = "missing_result"
+_GIVEN_UP: Final = "missing_result"
+#: Nodes read at once.
+_PAGE: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A fork that was worked out from ``source`` as it was read; ``events`` are its log's."""
+    """A fork that was worked out from ``source`` as it was read; ``events`` are its log's.
+
+    ``nodes`` are its tree without texts. ``waiting`` are the messages whose exchange group is still
+    open at the fork.
+    """
 
     source: SessionRecord
     record: SessionRecord
     events: tuple[LogEvent, ...]
     nodes: tuple[Node, ...]
-    revisions: tuple[tuple[str, int], ...]
-    rewrites: tuple[Rewrite, ...]
+    waiting: tuple[int, ...]
 
 
 def prepare(
@@ -47,16 +55,10 @@ def prepare(
     replay: Replay,
     *,
     events: Sequence[LogEvent],
-    nodes: Mapping[str, Node],
-    flagged: Iterable[StoredMessage],
     title: str | None,
     now: datetime,
 ) -> Prepared:
-    """Work a fork out: ``replay`` is finished, ``nodes`` are those of the source's tree.
-
-    ``flagged`` are the messages flagged for missing results: one whose group is still open at the
-    fork is not given up there.
-    """
+    """Work a fork out; ``replay``, of the ``events``, is finished."""
     at, state = replay.state.next_index, replay.state
     log = list(events)
     if state.closed:
@@ -78,22 +80,15 @@ def prepare(
         forked_from=source.id,
         forked_at=at,
     )
-    mine, revisions = _with_texts(replay.nodes.values(), nodes)
+    nodes = sorted(replay.nodes.values(), key=lambda node: (node.level, node.ordinal))
     waiting = {index for thread in state.threads for _, index in state.strand(thread).turns.waiting}
-    rewrites = tuple(
-        Rewrite(
-            replace(stored, flags=tuple(flag for flag in stored.flags if flag != _GIVEN_UP)), "mark"
-        )
-        for stored in flagged
-        if stored.index in waiting
-    )
-    return Prepared(source, record, tuple(log), mine, revisions, rewrites)
+    return Prepared(source, record, tuple(log), tuple(nodes), tuple(sorted(waiting)))
 
 
 def _with_texts(
     nodes: Iterable[Node], theirs: Mapping[str, Node]
 ) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
-    """Give the nodes as they are in the fork, and the revisions to take along.
+    """Give the nodes, children first, as they are in the fork, and the revisions to take along.
 
     What waits to be made anew, or only says something old, does so in the fork as well; a text that
     was asked for once more, for its own sake, was not asked for there. A parent says what its
@@ -101,7 +96,7 @@ def _with_texts(
     """
     found: list[Node] = []
     taken: dict[str, int] = {}
-    for node in sorted(nodes, key=lambda node: (node.level, node.ordinal)):
+    for node in nodes:
         other = theirs.get(node.id)
         if (
             other is None
@@ -155,12 +150,36 @@ def fork(prepared: Prepared) -> Deciding[bool]:
         log = prefix(events, record.messages)
         if log != prepared.events[: len(log)] or len(prepared.events) - len(log) > 1:
             return Batch(result=False)
+    theirs: dict[str, Node] = {}
+    for start in range(0, len(prepared.nodes), _PAGE):
+        ids = tuple(node.id for node in prepared.nodes[start : start + _PAGE])
+        page: Sequence[Node] = yield source.id, NeedNodes(ids)
+        theirs.update((node.id, node) for node in page)
+    mine, revisions = _with_texts(prepared.nodes, theirs)
+    rewrites = yield from _hoping(source.id, prepared.waiting)
     changes: Changes[None] = Changes(
         None,
         session=record,
-        copy=Copy(source.id, record.messages, prepared.revisions),
-        rewrites=prepared.rewrites,
-        nodes=prepared.nodes,
+        copy=Copy(source.id, record.messages, revisions),
+        rewrites=rewrites,
+        nodes=mine,
         events=prepared.events,
     )
     return Batch(result=True, sessions=((record.id, changes),))
+
+
+def _hoping(
+    source_id: str, waiting: Iterable[int]
+) -> Generator[tuple[str, Need], Any, tuple[Rewrite, ...]]:
+    """Take the flag off messages whose results may still come in the fork.
+
+    The source may have given them up since, and an append that does so leaves no event in its log.
+    """
+    rewrites: list[Rewrite] = []
+    for index in waiting:
+        found: Sequence[StoredMessage] = yield source_id, NeedMessages(index, index + 1)
+        for stored in found:
+            flags = tuple(flag for flag in stored.flags if flag != _GIVEN_UP)
+            if flags != stored.flags:
+                rewrites.append(Rewrite(replace(stored, flags=flags), "mark"))
+    return tuple(rewrites)
