@@ -551,6 +551,9 @@ async def test_p10_killed_at_any_store_operation_a_run_resumes_and_makes_nothing
         assert all(node.revision == 1 for node in await desk.nodes())
         runs = await desk.tenant.runs(subject="s")
         assert {run.outcome for run in runs} <= {"ok", "interrupted"}
+        tried = await desk.tenant.attempts()
+        assert "started" not in {attempt.outcome for attempt in tried}, f"killed at {plan.hits}"
+        assert report.unknown == sum(attempt.outcome == "unknown" for attempt in tried)
         fault += 1
     assert fault > 20
 

@@ -17,11 +17,12 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import numpy as np
 
+from hiermem.core.generation.journal import seen
 from hiermem.core.search import told_vectors
 from hiermem.core.search import vectors as packed
 from hiermem.core.search.embedded import EMBEDDER, EmbeddingReport, Identity
@@ -119,10 +120,8 @@ async def _busy(handle: Handle, session_id: str) -> bool:
     """Say whether a pass of another process is at it, and alive."""
     now = handle.clock()
     for run in await handle.store.runs(subject=session_id, limit=20):
-        if run.kind == "embedding" and run.outcome == "running":
-            until = run.detail.get("alive_until")
-            if isinstance(until, str) and datetime.fromisoformat(until) > now:
-                return True
+        if run.kind == "embedding" and seen(run, now).outcome == "running":
+            return True
     return False
 
 

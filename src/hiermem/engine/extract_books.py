@@ -21,7 +21,9 @@ from hiermem.core.extraction.chunks import Chunk
 from hiermem.core.extraction.kept import Claim, Kept, read_kept, settled, write_claim, write_kept
 from hiermem.core.extraction.plan import Failure
 from hiermem.core.extraction.record import failure_detail
+from hiermem.core.generation.journal import cut_off
 from hiermem.engine.allowance import Allowances
+from hiermem.engine.ledger import ALL_ATTEMPTS
 from hiermem.engine.runs import note_cut_off
 from hiermem.engine.steady import TRIES, steady
 from hiermem.errors import SessionChangedError, StoreError
@@ -75,6 +77,7 @@ class ExtractionBooks:
         self._lease, self._now, self._sleep = timedelta(seconds=lease), now, sleep
         self._model = model
         self._claims: dict[str, Record] = {}
+        self._took_over = False
         self._begun: dict[str, Attempt] = {}
         self._failures: list[Failure] = []
         self._lock = asyncio.Lock()
@@ -203,24 +206,28 @@ class ExtractionBooks:
     async def release(self) -> None:
         """Let go of every claim and report the calls that were cut off as ``unknown``."""
         async with self._lock:
-            ended = [
-                self._as_unknown(attempt) if attempt.outcome == "started" else attempt
-                for attempt in self._begun.values()
-            ]
-            self.unknown += sum(attempt.outcome == "unknown" for attempt in ended)
+            unknown = cut_off(self._begun.values(), self._now())
+            ended = [one for one in self._begun.values() if one.outcome != "started"] + unknown
+            self.unknown += len(unknown)
             held = list(self._claims.values())
             self._claims.clear()
             await self._drop(held)
         await self._journal(ended)
+        if self._took_over:
+            # Whoever held those leases may have died after the first look.
+            await self._note_cut_off()
 
     # -- the run
 
     async def begin_run(self) -> None:
-        """Journal that the run began, and mark those that were cut off."""
-        await self._steady(
+        """Journal that the run began, and that earlier ones were cut off."""
+        await self._note_cut_off()
+        await self._put_run(self._alive())
+
+    async def _note_cut_off(self) -> None:
+        self.unknown += await self._steady(
             lambda: note_cut_off(self._store, self._session_id, kind="extraction", now=self._now())
         )
-        await self._put_run(self._alive())
 
     async def fail(self, *failures: Failure) -> None:
         """Record failures in the run, at once: whatever else fails, these are known."""
@@ -357,17 +364,11 @@ class ExtractionBooks:
         """
         if run_id == self._run_id:
             return
-        journal = await self._steady(lambda: self._store.attempts(run_id=run_id, limit=_ALL))
-        cut_off = [
-            self._as_unknown(attempt)
-            for attempt in journal
-            if attempt.node_id in ids and attempt.outcome == "started"
-        ]
-        self.unknown += len(cut_off)
-        await self._journal(cut_off)
-
-    def _as_unknown(self, attempt: Attempt) -> Attempt:
-        return replace(attempt, outcome="unknown", reason="cut_off", ended_at=self._now())
+        self._took_over = True
+        made = await self._steady(lambda: self._store.attempts(run_id=run_id, limit=ALL_ATTEMPTS))
+        unknown = cut_off((one for one in made if one.node_id in ids), self._now())
+        self.unknown += len(unknown)
+        await self._journal(unknown)
 
     async def _steady(self, call: Callable[[], Awaitable[T]]) -> T:
         return await steady(call, sleep=self._sleep)

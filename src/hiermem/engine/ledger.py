@@ -14,16 +14,19 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.generation import status
+from hiermem.core.generation.journal import cut_off
 from hiermem.engine.allowance import Allowances
 from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
 from hiermem.protocols import Attempt, NodeWrite, TenantStore
 from hiermem.types import Node, Revision
 
-__all__ = ["Ledger", "Outcome", "OutcomeKind"]
+__all__ = ["ALL_ATTEMPTS", "Ledger", "Outcome", "OutcomeKind"]
 
 OutcomeKind: TypeAlias = Literal[
     "made", "reused", "degraded", "kept", "clean", "failed", "refused", "leased", "moved"
 ]
+#: More calls than a run has made.
+ALL_ATTEMPTS: Final = 1_000_000
 #: How often a write is tried while the store fails, and the first pause in seconds, doubled each.
 _TRIES: Final = 5
 _PAUSE: Final = 0.05
@@ -94,12 +97,12 @@ class Ledger:
         """
         async with self._lock:
             now = self._now()
-            cut_off = await self._cut_off(node)
+            unknown = await self._cut_off(node)
             pending = status.open_again(node, now=now, owner=self._run_id)
             claimed = status.claim(pending, owner=self._run_id, until=now + self._lease)
             for _ in range(2):
                 write = status.write(node, claimed)
-                (applied,) = await self._write([write], attempts=cut_off)
+                (applied,) = await self._write([write], attempts=unknown)
                 if applied:
                     break
                 stored = await self._store.nodes(self._session_id, [node.id])
@@ -113,7 +116,7 @@ class Ledger:
             else:
                 return None
             self._claims[node.id] = write.node
-            self.unknown += len(cut_off)
+            self.unknown += len(unknown)
             return write.node
 
     async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
@@ -197,13 +200,11 @@ class Ledger:
     async def release(self) -> None:
         """Let go of every claim and report the calls that were cut off as ``unknown``."""
         async with self._lock:
-            ended = [
-                self._as_unknown(attempt) if attempt.outcome == "started" else attempt
-                for attempt in self._begun.values()
-            ]
+            unknown = cut_off(self._begun.values(), self._now())
+            ended = [one for one in self._begun.values() if one.outcome != "started"] + unknown
             writes = [status.write(node, status.expire(node)) for node in self._claims.values()]
             self._claims.clear()
-            self.unknown += sum(attempt.outcome == "unknown" for attempt in ended)
+            self.unknown += len(unknown)
             if writes or ended:
                 await self._write(writes, attempts=ended)
 
@@ -296,15 +297,8 @@ class Ledger:
         """Find the unfinished attempts of the run whose lease on ``node`` has ended."""
         if node.status != "generating" or node.lease_owner in (None, self._run_id):
             return []
-        journal = await self._store.attempts(run_id=node.lease_owner, limit=1_000_000)
-        return [
-            self._as_unknown(attempt)
-            for attempt in journal
-            if attempt.node_id == node.id and attempt.outcome == "started"
-        ]
-
-    def _as_unknown(self, attempt: Attempt) -> Attempt:
-        return replace(attempt, outcome="unknown", reason="cut_off", ended_at=self._now())
+        made = await self._store.attempts(run_id=node.lease_owner, limit=ALL_ATTEMPTS)
+        return cut_off((one for one in made if one.node_id == node.id), self._now())
 
     async def _write(
         self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt]

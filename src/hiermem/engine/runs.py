@@ -1,7 +1,7 @@
 """Journals the runs of a session: that one began, is alive, ended, or was seen to be cut off.
 
 The one rule: a run is cut off when its own heartbeat says so, never because another one began. What
-a run wrote stays valid either way.
+a run wrote stays valid either way; the calls that it had begun and not ended are unknown.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from hiermem.core.generation import journal
 from hiermem.core.generation.agenda import PAGE
 from hiermem.core.generation.plan import UpdateReport
 from hiermem.engine.handle import state_from
+from hiermem.engine.ledger import ALL_ATTEMPTS
 from hiermem.engine.workshop import Workshop
 from hiermem.errors import StoreError
 from hiermem.protocols import RunRecord, TenantStore
@@ -30,14 +32,25 @@ _LOOKED_AT: Final = 20
 _COUNTED: Final = 4 * PAGE
 
 
-async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: datetime) -> None:
-    """Mark runs of that kind and subject that stopped beating without an end as interrupted."""
+async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: datetime) -> int:
+    """Journal that runs of that kind and subject were cut off, where they ceased to beat.
+
+    Gives the number of their calls that are unknown by it. Those of a model that takes no leases,
+    and of an answer that was kept before its end was journalled, are noted nowhere else. When such
+    a run ended is not known.
+    """
+    unknown = 0
     for run in await store.runs(subject=subject, limit=_LOOKED_AT):
-        if run.kind != kind or run.outcome != "running":
+        as_seen = journal.seen(run, now)
+        if run.kind != kind or as_seen == run:
             continue
-        until = run.detail.get("alive_until")
-        if not isinstance(until, str) or datetime.fromisoformat(until) <= now:
-            await store.put_run(replace(run, outcome="interrupted", ended_at=run.ended_at or now))
+        calls = journal.cut_off(await store.attempts(run_id=run.id, limit=ALL_ATTEMPTS), now)
+        # The run last: whoever is cut off between the two leaves it to the next.
+        if calls:
+            await store.write_nodes(subject, [], attempts=calls)
+        await store.put_run(as_seen)
+        unknown += len(calls)
+    return unknown
 
 
 class Run:
@@ -53,9 +66,11 @@ class Run:
         self._found: dict[str, Any] = {}
 
     async def note_cut_off(self) -> None:
-        """Mark runs of this session that stopped beating without an end as interrupted."""
+        """Journal that runs of this session were cut off; their calls are reported as unknown."""
         shop = self._shop
-        await note_cut_off(shop.store, shop.session_id, kind="update", now=shop.now())
+        shop.ledger.unknown += await note_cut_off(
+            shop.store, shop.session_id, kind="update", now=shop.now()
+        )
 
     async def begin(self) -> None:
         """Journal, once, that the run has work to do."""

@@ -104,7 +104,7 @@ class Work:
             while (counts := await self._rounds()) is not None:
                 await self._work_off(counts)
             report = self._report()
-            if self._waited:
+            if self._waited or self._shop.ledger.unknown:
                 # Whoever held those leases may have died after the first look.
                 await run.note_cut_off()
             await run.end(report)

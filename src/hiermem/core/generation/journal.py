@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from hiermem.effects import Attempt, RunRecord
 
-__all__ = ["RunItem", "RunReport", "items", "report", "seen"]
+__all__ = ["RunItem", "RunReport", "cut_off", "items", "report", "seen"]
 
 #: What became of one item: made, in the making, not made, or nobody knows.
 ItemState = Literal["ok", "running", "failed", "unknown"]
@@ -112,6 +112,18 @@ def seen(run: RunRecord, now: datetime) -> RunRecord:
     except (ValueError, TypeError):
         over = True
     return replace(run, outcome="interrupted") if over else run
+
+
+def cut_off(attempts: Iterable[Attempt], now: datetime) -> list[Attempt]:
+    """Give those that were started and not ended, as what is to be journalled of them now.
+
+    Whether the call was answered, and charged, nobody knows; what was set aside for it stays spent.
+    """
+    return [
+        replace(attempt, outcome="unknown", reason="cut_off", ended_at=now)
+        for attempt in attempts
+        if attempt.outcome == "started"
+    ]
 
 
 def items(attempts: Iterable[Attempt], *, alive: bool) -> tuple[RunItem, ...]:
