@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear import is_linear, repeated
 
 from hiermem.core.extraction.chunks import Measured, plan, turns
 from hiermem.core.extraction.finish import finish
@@ -238,35 +237,24 @@ FAMILIES = {
 def test_extracting_is_linear(family: str) -> None:
     count = ApproximateCounter().count
 
-    def cost(size: int) -> float:
-        text = (FAMILIES[family] * (size // len(FAMILIES[family]) + 1))[:size]
-        sources = said(*((("Ana", text[at : at + 4000])) for at in range(0, size, 4000)))
-        best = 9e9
-        for _ in range(2):
-            began = time.process_time()
-            extract(sources, max_tokens=2000, count=count)
-            best = min(best, time.process_time() - began)
-        return best
+    def sources(size: int) -> list[SourceText]:
+        text = repeated(FAMILIES[family], size)
+        return said(*((("Ana", text[at : at + 1000])) for at in range(0, size, 1000)))
 
-    small, large = cost(50_000), cost(100_000)
-    assert large <= 2.6 * small + 0.1
+    assert is_linear(
+        sources, lambda given: extract(given, max_tokens=2000, count=count), size=12_000, slack=0.05
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_long_message_is_read_in_linear_time(family: str) -> None:
     count = ApproximateCounter().count
-
-    def cost(size: int) -> float:
-        text = (FAMILIES[family] * (size // len(FAMILIES[family]) + 1))[:size]
-        best = 9e9
-        for _ in range(2):
-            began = time.process_time()
-            extract(said(("User", text)), max_tokens=2000, count=count)
-            best = min(best, time.process_time() - began)
-        return best
-
-    small, large = cost(50_000), cost(100_000)
-    assert large <= 2.6 * small + 0.2
+    assert is_linear(
+        lambda size: said(("User", repeated(FAMILIES[family], size))),
+        lambda given: extract(given, max_tokens=2000, count=count),
+        size=12_000,
+        slack=0.05,
+    )
 
 
 async def test_the_offline_model_answers_the_request_with_json_within_its_limit() -> None:

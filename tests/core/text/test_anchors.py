@@ -1,10 +1,9 @@
 """Which facts are anchors, and which of them a summary is held to have kept."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from linear import is_linear, repeated
 
 from hiermem.core.text.anchors import ANCHOR_CAP, fidelity, find
 
@@ -139,11 +138,8 @@ def test_what_was_shown_beside_the_inputs_supports_but_is_not_required():
      "a_", "「", "\n", "# ", "**a", "a:", "A ", "12,345,", "中", "1月", "a/", "x@"],
 )  # fmt: skip
 def test_time_grows_linearly_with_hostile_text(family):
-    def seconds(length: int) -> float:
-        text = (family * (length // len(family) + 1))[:length]
-        began = time.process_time()
-        fidelity(inputs=[text], output=text, limit=64)
-        return time.process_time() - began
-
-    # A second look, since the machine may be busy at the first.
-    assert any(seconds(60_000) <= 2.6 * seconds(30_000) + 0.02 for _ in range(4))
+    assert is_linear(
+        lambda size: repeated(family, size),
+        lambda text: fidelity(inputs=[text], output=text, limit=64),
+        size=15_000,
+    )

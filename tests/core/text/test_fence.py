@@ -1,10 +1,9 @@
 """Fences: ours are known again, and nobody else's is."""
 
-import time
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from linear import is_linear, repeated
 
 from hiermem.core.text.fence import NOTICE, escape, fence, find, read, tenant_key, unescape
 from hiermem.errors import UsageError
@@ -143,15 +142,8 @@ def test_keys_differ_by_tenant_and_store():
     ],
 )
 def test_time_grows_linearly_on_hostile_text(unit):
-    def spent(size: int) -> float:
-        text = "[[/hiermem " + unit * (size // len(unit))
-        best = float("inf")
-        for _ in range(3):
-            start = time.process_time()
-            find(text, key=KEY)
-            unescape(escape(text))
-            best = min(best, time.process_time() - start)
-        return best
+    def scan(text):
+        find(text, key=KEY)
+        unescape(escape(text))
 
-    # Eight times the text, 2.6 for each doubling; a quadratic scan would take 64 times as long.
-    assert spent(400_000) <= 2.6**3 * spent(50_000) + 0.02
+    assert is_linear(lambda size: "[[/hiermem " + repeated(unit, size), scan, size=75_000)
