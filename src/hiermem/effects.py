@@ -15,10 +15,10 @@ from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
 
 __all__ = [
     "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "KeyEntry", "LogEvent", "Need",
-    "NeedCovering", "NeedEvents", "NeedForks", "NeedLevel", "NeedMessages", "NeedNodes",
-    "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession", "NeedViews", "NodeTally",
-    "NodeWrite", "Record", "RecordWrite", "Rewrite", "RunRecord", "Scrubbed", "Snapshot", "Spent",
-    "ViewRecord",
+    "NeedCovering", "NeedEchoes", "NeedEvents", "NeedForks", "NeedLevel", "NeedMessages",
+    "NeedNodes", "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession", "NeedViews",
+    "NodeTally", "NodeWrite", "Record", "RecordWrite", "Rewrite", "RunRecord", "Scrubbed",
+    "Snapshot", "Spent", "ViewRecord",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -316,6 +316,14 @@ class NeedMessages:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedEchoes:
+    """The indices of the messages that have ``echoes``, now or in an earlier version, in order.
+
+    It costs what it gives, not what the session holds.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class NeedEvents:
     """The log's events that are not messages, in the order they were written."""
 
@@ -380,6 +388,7 @@ class NeedRecords:
 
 Need: TypeAlias = (
     NeedCovering
+    | NeedEchoes
     | NeedEvents
     | NeedForks
     | NeedLevel

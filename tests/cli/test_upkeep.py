@@ -227,6 +227,22 @@ def test_messages_are_erased_in_forks_too_and_out_of_the_file(db):
     assert "erasure" in told
 
 
+def test_messages_that_may_quote_what_went_are_named(db):
+    """Broken, the command says that no trace is left while a message quotes it on."""
+    with Memory.open(db) as memory:
+        session = memory.session("talk")
+        context = session.context(900, query="What does Message 3 cost?")
+        record = next(block.text for block in context.blocks if "costs 51 EUR" in block.text)
+        session.append(Message.user(f"You said: {record}"))
+    told = run("erase", "3", "--db", db, "-s", "talk", "--yes").stdout
+    assert "may quote it, look at them: talk:message:61\n" in told
+    assert "apart from that, no trace of them is left in the file" in told
+    assert b"costs 51 EUR" in _bytes(db)
+    told = run("erase", "61", "--db", db, "-s", "talk", "--yes").stdout
+    assert "may quote" not in told
+    assert b"costs 51 EUR" not in _bytes(db)
+
+
 def test_forks_can_be_kept(db):
     told = run("erase", "3", "--db", db, "-s", "talk", "--forks", "keep", "--yes").stdout
     assert "still held by: branch" in told

@@ -11,6 +11,7 @@ from arborist import check_tree, tree_of
 from desk import COUNTER, START, Desk, messages, text
 
 from hiermem.config import HierarchyConfig
+from hiermem.core.text import fence
 from hiermem.effects import Batch, Changes, NeedSession, NodeWrite, Scrubbed
 from hiermem.engine import append as ingest
 from hiermem.engine import change
@@ -110,6 +111,49 @@ async def test_a_quarantined_message_stays_for_the_record_and_in_nothing_made():
     assert again.already == (12,)
     assert (await change.erase(desk.handle, "s", [12])).already == ()
     assert (await change.quarantine(desk.handle, "s", [12])).already == (12,)
+
+
+async def remembering(desk, covered):
+    """Give a message that a user sends with memory of some messages pasted into it."""
+    record = fence.fence("L1.0", f"They spoke of case-{covered}-0.", key=await desk.handle.key())
+    return Message.user(f"You told me:\n{record}\nIs that right?", created_at=START)
+
+
+@pytest.mark.parametrize("take", [change.erase, change.quarantine])
+async def test_messages_in_which_memory_came_back_are_named(take):
+    """Broken, memory that was pasted into a message quotes on what was erased, and nobody knows."""
+    desk = await made(Desk(), 12)
+    await desk.say([await remembering(desk, 3)])  # 12
+    await desk.say(messages(12, start=13))
+    await desk.say([await remembering(desk, 15), await remembering(desk, 15)])  # 25, 26
+    await fork(desk.handle, "s", "a", at=14)
+    await fork(desk.handle, "s", "b")
+    await desk.say([await remembering(desk, 3)], session="a")  # 14
+    await change.edit(desk.handle, "s", 1, (await remembering(desk, 20)).content)
+    await change.edit(desk.handle, "s", 26, "Nothing.")
+    everywhere = {"s:message:12", "s:message:25", "s:message:26", "s:message:1"}
+    there = {"b:message:12", "b:message:25", "b:message:26"}
+    receipt = await take(desk.handle, "s", [3], forks="keep")
+    assert set(receipt.unproven) == everywhere
+    receipt = await take(desk.handle, "b", [3])
+    assert set(receipt.unproven) == everywhere | there | {"a:message:12", "a:message:14"}
+    # What came before it and was not edited cannot quote it; one that goes itself is no matter.
+    receipt = await take(desk.handle, "s", [20, 25])
+    assert set(receipt.unproven) == {"s:message:26", "s:message:1", "b:message:26"}
+    again = await take(desk.handle, "s", [20])
+    assert again.run_id == ""
+    assert "s:message:26" in again.unproven
+    assert (await take(desk.handle, "s", [26])).unproven == ("s:message:1",)
+
+
+async def test_memory_of_a_session_that_goes_is_looked_for_in_its_forks():
+    """Broken, a fork quotes on what was erased with the session that it came from."""
+    desk = await made(Desk(), 20)
+    await fork(desk.handle, "s", "f", at=15)
+    await desk.say([await remembering(desk, 3)], session="f")
+    await desk.say([await remembering(desk, 3)])
+    receipt = await change.erase_session(desk.handle, "s")
+    assert receipt.unproven == ("f:message:15",)
 
 
 async def test_an_erasure_in_a_closed_session_keeps_its_one_root():

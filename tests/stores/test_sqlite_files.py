@@ -18,6 +18,7 @@ from hiermem.errors import (
     UsageError,
 )
 from hiermem.stores.sqlite import SQLiteStore, files
+from hiermem.stores.sqlite.reads import ECHOING
 from hiermem.stores.sqlite.schema import VERSION, Schema, current, shape
 from hiermem.stores.sqlite.tree_reads import COVERING, NEXT_WAITING, UNFINISHED
 from hiermem.testing.samples import contents, node, remade, stored, write
@@ -346,6 +347,8 @@ async def test_deleted_text_is_not_in_the_file(tmp_path):
         (UNFINISHED, ("t", 1, 0, 1, -1, 10), "nodes_unfinished"),
         (NEXT_WAITING, ("t", 1), "nodes_unfinished"),
         (COVERING, (1, 0, "main", 7), "nodes_covering"),
+        (ECHOING[0], (1, 99), "messages_echoing"),
+        (ECHOING[1], (1, 99), "versions_echoing"),
     ],
 )
 async def test_what_costs_what_it_returns_has_an_index(tmp_path, statement, values, index):

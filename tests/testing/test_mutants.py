@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import Phase, settings
 
-from hiermem.effects import Batch, Changes, NeedSession
+from hiermem.effects import Batch, Changes, NeedEchoes, NeedSession
 from hiermem.errors import HiermemError
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.memory import MemoryStore, MemoryTenant, reads
@@ -862,6 +862,48 @@ class AnswersWithTheServingTree(MemoryTenant):
                 reply = yield session_id, need
 
         return await super().transact(asked)
+
+
+class AnswersOtherwise(MemoryTenant):
+    """Gives a decision another answer than it should."""
+
+    def other(self, session_id, need, reply):
+        raise NotImplementedError
+
+    async def transact(self, decide):
+        def asked():
+            deciding, reply = decide(), None
+            while True:
+                try:
+                    session_id, need = deciding.send(reply)
+                except StopIteration as done:
+                    return done.value
+                reply = self.other(session_id, need, (yield session_id, need))
+
+        return await super().transact(asked)
+
+
+@mutant
+class OverlooksEarlierEchoes(AnswersOtherwise):
+    """Finds memory that came back only where no edit has replaced it."""
+
+    def other(self, session_id, need, reply):
+        if not isinstance(need, NeedEchoes):
+            return reply
+        kept = self._kept().sessions
+        return [index for index in reply if kept[session_id].messages[index].echoes]
+
+
+@mutant
+class TakesMetadataForEchoes(AnswersOtherwise):
+    """Looks for memory that came back by what a row looks like."""
+
+    def other(self, session_id, need, reply):
+        if not isinstance(need, NeedEchoes) or session_id not in self._kept().sessions:
+            return reply
+        messages = self._kept().sessions[session_id].messages
+        looks = [one.index for one in messages if "echoes" in str(one.message.metadata)]
+        return sorted({*reply, *looks})
 
 
 @mutant

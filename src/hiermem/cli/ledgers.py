@@ -34,6 +34,8 @@ _FORMS = {
     "records": ("record",),
     "backups": ("backup",),
 }
+#: More messages that may quote what went are only counted.
+_NAMED = 20
 #: More findings than this are left to the JSON.
 _FINDINGS = 50
 #: So much of a run's id is shown in a terminal, or more where it takes more to tell them apart.
@@ -234,16 +236,18 @@ def print_receipt(receipt: Receipt) -> None:
     for title, names in (
         ("reached the forks", receipt.forks_reached),
         ("still held by", receipt.kept_in),
-        ("could not be shown to be clean", receipt.unproven),
+        ("may quote it, look at them", receipt.unproven),
     ):
         if names:
-            lines.append(f"{title}: {', '.join(map(clean, names))}")
+            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            lines.append(f"{title}: {', '.join(map(clean, names[:_NAMED]))}{more}")
     remake = sum(len(ids) for ids in receipt.to_remake.values())
     if remake:
         lines.append(f"{plural(remake, 'summary', 'summaries')} to be made again: hiermem update")
     if receipt.scrubbed:
-        lines.append("no trace of them is left in the file")
-        lines.append("later messages that quote them were not looked for")
+        apart = "apart from that, " if receipt.unproven else ""
+        lines.append(f"{apart}no trace of them is left in the file")
+        lines.append("messages that say them again in other words were not looked for")
     elif receipt.scrub_reason:
         lines.append(f"the file may still hold bytes of it: {clean(receipt.scrub_reason)}")
         if receipt.kind != "quarantine":

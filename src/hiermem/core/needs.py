@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from hiermem.effects import (
     Need,
     NeedCovering,
+    NeedEchoes,
     NeedEvents,
     NeedForks,
     NeedLevel,
@@ -28,6 +29,7 @@ from hiermem.types import Node, Revision, StoredMessage
 __all__ = [
     "Need",
     "NeedCovering",
+    "NeedEchoes",
     "NeedEvents",
     "NeedForks",
     "NeedLevel",

@@ -20,6 +20,7 @@ from hiermem.effects import (
     Deciding,
     Need,
     NeedCovering,
+    NeedEchoes,
     NeedEvents,
     NeedForks,
     NeedLevel,
@@ -43,16 +44,27 @@ from hiermem.testing.samples import (
     plain,
     remade,
     run,
+    stored,
     write,
     writing,
 )
-from hiermem.types import Message
+from hiermem.types import JsonPart, Message, ToolCall
 
 __all__ = ["ChangeConditions"]
 
 
 class DecisionError(Exception):
     """What a decision raises here; it must come out as it is."""
+
+
+async def _echoing(tenant: TenantStore, session: str) -> list[int]:
+    """Give the indices that a decision about the session is told to have echoes."""
+
+    def decide() -> Deciding[list[int]]:
+        found: list[int] = yield session, NeedEchoes()
+        return Batch(found)
+
+    return await tenant.transact(decide)
 
 
 class ChangeConditions(Conditions):
@@ -78,6 +90,7 @@ class ChangeConditions(Conditions):
             (NeedMessages(1, 9), await tenant.messages("s", 1, 9)),
             (NeedMessages(0, 9, "side"), []),
             (NeedEvents(), await tenant.events("s")),
+            (NeedEchoes(), []),
             (NeedNodes(("L1.1", "L2.0")), await tenant.nodes("s", ["L1.1", "L2.0"])),
             (NeedNodes(("L1.7",), 1), await tenant.nodes("s", ["L1.7"], tree=1)),
             (NeedLevel(1, 0, 1), await tenant.level("s", 1, 0, 1)),
@@ -244,6 +257,40 @@ class ChangeConditions(Conditions):
         # Another session's are its own.
         assert await was(tenant, 0, "t") == ["a"]
         assert (await write(tenant, "t", keys=["key-0"])).keys["key-0"].fingerprint == "print-0"
+
+    @condition
+    async def test_what_came_back_is_found(self, tenant: TenantStore) -> None:
+        """Messages with echoes, now or before an edit; what is written like one is none."""
+        echoing = replace(stored(Message.user("a MEMORY")), echoes=((2, 8),))
+        much = stored(
+            Message.assistant(
+                (JsonPart({"echoes": [[0, 1]]}),),
+                tool_calls=(ToolCall("c", "f", '{"echoes":[[0,1]]}'),),
+                metadata={"echoes": [[2, 8]]},
+            ),
+        )
+        plain_one = stored(Message.user('{"echoes":[[2,8]]}', metadata={"echoes": [[2, 8]]}))
+        said = [plain_one, echoing, much, replace(much, echoes=((0, 1), (3, 4))), echoing, echoing]
+        await write(tenant, "t", [plain_one])
+        await write(tenant, "s", said)
+        await write(tenant, "u", said[:2])
+        assert await _echoing(tenant, "s") == [1, 3, 4, 5]
+        # An edit to it, an edit from it, an erasure, a quarantine.
+        echoed: dict[str, Any] = {"echoes": ((2, 8),)}
+        rewrites = (
+            *rewriting(0, "a MEMORY", "edit", **echoed),
+            *rewriting(1, "a MEMORY", "mark", **echoed, state="quarantined"),
+            *rewriting(4, "nothing", "edit"),
+            *rewriting(5, "", "erase"),
+        )
+        await write(tenant, "s", rewrites=rewrites)
+        assert await _echoing(tenant, "s") == [0, 1, 3, 4]
+        await write(tenant, "s", rewrites=rewriting(4, "", "erase", state="erased"))
+        await write(tenant, "f", [echoing], copy=Copy("s", 2), record={"forked_from": "s"})
+        assert await _echoing(tenant, "f") == [0, 1, 2]
+        await tenant.transact(deciding(delete=["f"]))
+        found = [await _echoing(tenant, name) for name in ("s", "t", "u", "f", "S")]
+        assert found == [[0, 1, 3], [], [1], [], []]
 
     @condition
     async def test_a_rewrite_needs_its_message(self, tenant: TenantStore) -> None:

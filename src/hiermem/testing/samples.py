@@ -14,6 +14,7 @@ from typing import Any
 from hiermem.effects import (
     Batch,
     Deciding,
+    NeedEchoes,
     NeedRecords,
     NeedSession,
     NeedViews,
@@ -241,6 +242,7 @@ def _derived(id_: str) -> Deciding[list[Any]]:
     """Ask, as a decision may, for what no method lists by session."""
     found: list[Any] = [(yield id_, NeedViews())]
     found.append((yield id_, NeedRecords("k")))
+    found.append((yield id_, NeedEchoes()))
     return Batch(found)
 
 

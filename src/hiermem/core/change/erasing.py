@@ -5,13 +5,16 @@ one transaction: content, versions, every summary that was made of it, views, re
 weigh the message as nothing from then on. The one rule: whatever may have been made from the
 message goes, and where that cannot be told exactly, more goes rather than less.
 
+Memory that was put into a prompt may have come back inside a later message, and quotes there what
+it was made from. Such a message is the caller's own and stays; the receipt names it.
+
 What a text was shown beside its own messages is on record with it (``core.shown``); an open window
 or group has no lasting text, so all that stands for one goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -25,6 +28,7 @@ from hiermem.core.change.trees import Trunk, changes_of, told, trunks
 from hiermem.core.extraction.kept import made_from
 from hiermem.core.needs import (
     Need,
+    NeedEchoes,
     NeedEvents,
     NeedLevel,
     NeedProvisional,
@@ -105,8 +109,10 @@ def erase(
         if one == session_id or forks == "all":
             yield from work.withdraw(family.records[one], shared)
     kin = tuple(one for one in family.reach if one != session_id)
+    looked_at = family.reach if forks == "all" else {session_id: family.reach[session_id]}
     receipt = replace(
         work.receipt(),
+        unproven=(yield from work.echoes(looked_at)),
         session_id=session_id,
         indices=wanted,
         already=tuple(index for index in wanted if index not in work.done.get(session_id, ())),
@@ -151,8 +157,10 @@ def erase_session(
     if record.forked_from is not None and record.forked_at:
         kept = (record.forked_from, *kept)
     yield from work.count_all(record)
+    looked_at = {one: held for one, held in family.reach.items() if one != session_id}
     receipt = replace(
         work.receipt(),
+        unproven=(yield from work.echoes(looked_at)) if forks == "all" else (),
         kind="erase_session",
         session_id=session_id,
         forks_reached=tuple(work.done),
@@ -273,6 +281,27 @@ class _Withdrawal:
         for kind in DERIVED:
             found: Sequence[Record] = yield record.id, NeedRecords(kind)
             self._count("records", len(found))
+
+    def echoes(
+        self, reach: Mapping[str, Collection[int]]
+    ) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
+        """Name the messages in which memory of the messages that go may have come back.
+
+        It came after the first of them, or with an edit.
+        """
+        found: list[str] = []
+        for one, indices in reach.items():
+            echoing: Sequence[int] = yield one, NeedEchoes()
+            if not echoing or not indices:
+                continue
+            events: Sequence[LogEvent] = yield one, NeedEvents()
+            first, edited, gone = min(indices), _edits(events), self.done.get(one, ())
+            found += [
+                f"{one}:message:{index}"
+                for index in echoing
+                if (index > first or index in edited) and index not in gone
+            ]
+        return tuple(found)
 
     def _strike(
         self, record: SessionRecord, trunk: Trunk, stored: StoredMessage

@@ -45,10 +45,12 @@ class Receipt:
     gives by session the ids of the summaries over the messages, which the next update makes from
     what is left.
 
-    ``unproven`` names what the library wrote from it outside the store, such as a file's prose, and
-    could not show to be clean; of what the store holds nothing is left. Other messages are not
-    looked through: one that repeats what was said, or quotes memory that showed it, is a message of
-    its own, to be erased like one. ``scrubbed`` says whether the store's bytes are clean too,
+    ``unproven`` names what could not be shown to be clean: the messages, as
+    ``<session id>:message:<index>``, that hold rendered memory which came back with them and may
+    quote what went, and what the library wrote from it outside the store, such as a file's prose.
+    A message is its author's, and stays until it is erased like one. Apart from these, nothing that
+    was made from it is left; messages that say it again in their own words are not looked for.
+    ``scrubbed`` says whether the store's bytes are clean too,
     ``scrub_reason`` why not yet; ``memory.scrub()`` tries again. ``run_id`` is the run's, "" where
     nothing had to be done.
     """

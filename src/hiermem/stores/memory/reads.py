@@ -11,6 +11,7 @@ from typing import Any
 from hiermem.effects import (
     Need,
     NeedCovering,
+    NeedEchoes,
     NeedEvents,
     NeedForks,
     NeedLevel,
@@ -38,6 +39,7 @@ __all__ = [
     "answer",
     "backlog",
     "covering",
+    "echoing",
     "forks",
     "level",
     "messages",
@@ -64,6 +66,8 @@ def answer(kept: KeptTenant, session_id: str, need: Need) -> Any:
             found = forks(kept, session_id)
         case NeedMessages(start, stop, thread):
             found = messages(session, start, stop, thread)
+        case NeedEchoes():
+            found = echoing(session)
         case NeedEvents():
             found = list(session.events) if session else []
         case NeedNodes(ids, tree):
@@ -101,6 +105,15 @@ def messages(
         fresh_message(stored)
         for stored in (session.messages[max(start, 0) : max(stop, 0)] if session else ())
         if thread in (None, stored.thread)
+    ]
+
+
+def echoing(session: KeptSession | None) -> list[int]:
+    """Give the indices of the messages that have echoes, now or in an earlier version."""
+    return [
+        stored.index
+        for stored in (session.messages if session else ())
+        if session and any(one.echoes for one in (stored, *session.versions.get(stored.index, ())))
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from hiermem.effects import (
     Need,
     NeedCovering,
+    NeedEchoes,
     NeedEvents,
     NeedForks,
     NeedLevel,
@@ -42,6 +43,8 @@ def answer(transaction: Transaction, tenant: str, session_id: str, need: Need) -
             found = reads.forks(*of)
         case NeedMessages(start, stop, thread):
             found = reads.messages(*of, start, stop, thread=thread)
+        case NeedEchoes():
+            found = reads.echoing(*of)
         case NeedEvents():
             found = reads.events(*of)
         case NeedNodes(ids, tree):

@@ -21,6 +21,7 @@ from hiermem.types import SessionRecord, StoredMessage
 
 __all__ = [
     "attempts",
+    "echoing",
     "events",
     "forks",
     "messages",
@@ -48,6 +49,12 @@ _SESSION = (
     "WHERE s.tenant = ?"
 )
 _MESSAGES = f"SELECT {rows.MESSAGE} FROM messages WHERE message >= ? AND message < ?"
+#: The condition is repeated word for word, and the index is named: nothing else would be cheap.
+ECHOING = tuple(
+    f"SELECT message, rest FROM {table} INDEXED BY {table}_echoing "
+    "WHERE message >= ? AND message < ? AND instr(rest, '\"echoes\":[[') > 0"
+    for table in ("messages", "versions")
+)
 _PLACE = (
     "SELECT s.session, h.tree FROM sessions s JOIN heads h ON h.session = s.session "
     "WHERE s.tenant = ? AND s.id = ?"
@@ -137,6 +144,22 @@ def messages(
                 _MESSAGES + " AND thread = ? ORDER BY message", (*bounds, thread)
             )
         return decode(found, rows.read_message, "messages")
+
+
+def echoing(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[int]:
+    """Give the indices of the messages that have echoes, now or in an earlier version."""
+    with one_state(connection):
+        found_place = place(connection, tenant, session_id)
+        if found_place is None:
+            return []
+        first = found_place[0] << INDEX_BITS
+        found = [
+            row
+            for statement in ECHOING
+            for row in connection.execute(statement, (first, first + _ALL)).fetchall()
+        ]
+    marked = decode(found, rows.read_echoing, "messages")
+    return sorted({index for index, echoes in marked if echoes})
 
 
 def versions(

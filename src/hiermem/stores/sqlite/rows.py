@@ -45,6 +45,7 @@ __all__ = [
     "SESSION",
     "event_row",
     "message_row",
+    "read_echoing",
     "read_event",
     "read_message",
     "read_session",
@@ -194,6 +195,12 @@ def _read_part(packed: Sequence[Any]) -> Part:
 def _read_call(packed: Sequence[Any]) -> ToolCall:
     check(packed, shape("ssss"))
     return ToolCall(*packed)
+
+
+def read_echoing(row: Sequence[Any]) -> tuple[int, bool]:
+    """Read the columns message and rest: give its index, and whether it has echoes."""
+    check(row, shape("is"))
+    return row[0] & _INDEX_MASK, bool(mapping(row[1]).get("echoes"))
 
 
 def read_message(row: Sequence[Any]) -> StoredMessage:

@@ -56,6 +56,8 @@ CREATE TABLE messages (
     flags TEXT,
     rest TEXT
 );
+-- Those that hold memory which was rendered here, and at times one that only looks like it.
+CREATE INDEX messages_echoing ON messages (message) WHERE instr(rest, '"echoes":[[') > 0;
 
 -- What a message was before its edits, in the order of the edits.
 CREATE TABLE versions (
@@ -76,6 +78,7 @@ CREATE TABLE versions (
     rest TEXT
 );
 CREATE INDEX versions_of ON versions (message);
+CREATE INDEX versions_echoing ON versions (message) WHERE instr(rest, '"echoes":[[') > 0;
 
 CREATE TABLE keys (
     session INTEGER NOT NULL,
