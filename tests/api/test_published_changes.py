@@ -24,6 +24,7 @@ from hiermem import (
     UsageError,
 )
 from hiermem.stores.memory import MemoryStore
+from hiermem.stores.sqlite import SQLiteStore
 
 
 def talk(count, first=0):
@@ -175,12 +176,16 @@ async def test_a_memory_that_is_closed_stops_its_workers():
 def test_a_worker_outlived_by_nothing_is_left_quietly():
     """Leaving ``with`` after the memory was closed inside it is no error."""
     memory = Memory(store=MemoryStore())
-    with memory.worker():
+    with memory.worker() as worker:
+        assert worker.status.last_error is None
         memory.close()
+    with pytest.raises(MemoryClosedError):
+        worker.drain(1)
 
 
-def test_a_scrub_that_somebody_was_in_the_way_of_is_made_up_for(tmp_path):
+def test_a_scrub_that_somebody_was_in_the_way_of_is_made_up_for(tmp_path, monkeypatch):
     """Broken, what an erasure could not clean stays in the file until the next erasure."""
+    monkeypatch.setitem(SQLiteStore.open.__func__.__kwdefaults__, "busy_timeout", 0.2)
     path = tmp_path / "chat.db"
     with Memory.open(path) as memory:
         session = memory.session("s")

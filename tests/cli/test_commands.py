@@ -184,9 +184,11 @@ def test_a_fault_is_one_line_on_standard_error_and_exit_code_1(
     assert not (db.parent / "missing.db").exists(), "reading must not create a file"
 
 
-def test_wrong_usage_is_exit_code_2():
-    _run("context", "--format", "yaml", code=2)
-    _run("fly", code=2)
+def test_wrong_usage_is_exit_code_2_and_names_what_was_wrong():
+    for wrong in (("context", "--format", "yaml"), ("fly",)):
+        told = _run(*wrong, code=2)
+        assert wrong[-1] in told.stderr
+        assert told.stdout == ""
 
 
 def test_without_the_extra_the_command_names_it(monkeypatch, capsys):

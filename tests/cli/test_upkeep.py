@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from hiermem import HierarchyConfig, Memory, Message
 from hiermem.cli.app import app
+from hiermem.stores.sqlite import SQLiteStore
 
 runner = CliRunner()
 SECRET = "zebra-4711"
@@ -122,8 +123,9 @@ def test_nothing_is_said_of_a_configuration_that_nobody_gave(tmp_path):
         assert "configuration" not in ran.stderr
 
 
-def test_the_file_can_be_scrubbed_again(db):
+def test_the_file_can_be_scrubbed_again(db, monkeypatch):
     """Broken, whoever met a busy file has to erase something else to try again."""
+    monkeypatch.setitem(SQLiteStore.open.__func__.__kwdefaults__, "busy_timeout", 0.2)
     with closing(sqlite3.connect(db)) as other:
         other.execute("BEGIN")
         assert other.execute("SELECT count(*) FROM messages").fetchone()[0]

@@ -6,8 +6,9 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from logbook import drawn
 from rig import check_cover, check_native_groups
 
 from hiermem import (
@@ -185,13 +186,13 @@ SMALL = {"target": 150, "max_messages": 6}
     ],
     ids=["tokens", "grow", "chars"],
 )
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(60)
 @given(steps=histories())
 async def test_p3_every_message_is_represented_exactly_once_inside_the_budget(config, steps):
     await drive(MemoryStore(), steps, config)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(25)
 @given(steps=histories(most=30))
 async def test_p3_holds_on_sqlite_as_well(steps):
     store = await SQLiteStore.open(":memory:")

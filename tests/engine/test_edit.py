@@ -84,7 +84,7 @@ class Editor:
             assert record.closed or stored.state != "live"
 
 
-@drawn(100)
+@drawn(70)
 @given(
     log=logs(),
     config=st.sampled_from(["tokens", "message", "chars", "grow"]),

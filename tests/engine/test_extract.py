@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -1122,20 +1121,34 @@ async def test_a_cancelled_reduction_leaves_no_claim(store):
     assert ":reduce:" in attempt.node_id
 
 
+class Held:
+    """Answers nothing before it may."""
+
+    name, context_window, remote = "scripted-1", None, True
+
+    def __init__(self):
+        self.inner, self.begun, self.go = scripted(), asyncio.Event(), asyncio.Event()
+
+    async def complete(self, request):
+        self.begun.set()
+        await self.go.wait()
+        return await self.inner.complete(request)
+
+
 async def test_a_deadline_ends_the_wait_for_another_runs_lease(store):
     """Broken once: the run waited for the lease, however long, and looked at no cap."""
-    slow, quick = scripted(remote=True, latency=3), scripted(remote=True)
+    slow, quick, seen = Held(), scripted(remote=True), []
     session = await said(store, slow, talk(2))
     first = asyncio.create_task(session.extract(options()))
-    await asyncio.sleep(0.3)
+    await slow.begun.wait()
     assert await store.tenant("default").records("chunk", scope="s"), "the chunk is not leased"
-    begun, seen = time.monotonic(), []
     report = (
         await memory(store, quick)
         .session("s")
         .extract(options(), deadline=0.4, on_progress=seen.append)
     )
-    assert time.monotonic() - begun < 2
+    assert not first.done(), "it was waited for"
+    slow.go.set()
     assert (report.outcome, report.stopped, quick.calls) == ("error", "deadline", 0)
     assert [chunk.status for chunk in report.chunks] == ["pending"]
     assert max(state.waiting for state in seen) == 1, "the waiting is told"
@@ -1155,9 +1168,9 @@ async def test_a_failure_ends_the_wait_for_another_runs_lease(store):
     assert [f.phase for f in report.failures] == ["map"]
 
 
-async def test_the_chunks_of_a_dead_run_do_not_keep_the_others_waiting(store):
+async def test_the_chunks_of_a_dead_run_do_not_keep_the_others_waiting():
     """Broken once: three leases of a killed run took all three hands until they were over."""
-    llm = scripted(remote=True)
+    store, llm = MemoryStore(), scripted(remote=True)
     session = await said(store, llm, talk(12))
     chunks = (await session.extract(options(150), max_calls=0)).chunks
     assert len(chunks) > 3

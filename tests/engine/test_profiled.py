@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from logbook import drawn
 from rig import check_cover, check_native_groups
 from test_context import Words, histories, talk
 from test_recalled import SMALL, opened
@@ -155,7 +156,7 @@ PROFILES = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(60)
 @given(steps=histories(most=40), profile=PROFILES, grow=st.booleans())
 async def test_a_profile_covers_every_message_exactly_once_inside_the_budget(steps, profile, grow):
     changes = {"boundary": "message", "open_groups": "grow"} if grow else {}

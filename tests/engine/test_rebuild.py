@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -288,15 +288,15 @@ async def test_two_re_packs_at_once_share_the_work_and_swap_once():
 # -- killed, capped, failed
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
-@given(faults=st.lists(st.integers(0, 260), min_size=1, max_size=3), remote=st.booleans())
+@drawn(30)
+@given(faults=st.lists(st.integers(0, 160), min_size=1, max_size=3), remote=st.booleans())
 def test_killed_anywhere_the_next_re_pack_goes_on_and_pays_once(faults, remote):
     """Broken, a kill leaves a half tree, or answers that were paid for are asked for again."""
 
     async def check():
         kept = MemoryStore()
         base = Desk(kept)
-        await base.say(messages(70))
+        await base.say(messages(44, words=36))
         await base.update(ScriptedLLM())
         llm = ScriptedLLM(remote=remote)
         for fault in faults:
@@ -311,7 +311,7 @@ def test_killed_anywhere_the_next_re_pack_goes_on_and_pays_once(faults, remote):
         report = await full(desk, SIXES, llm)
         assert report.swapped
         fresh = Desk(config=SIXES)
-        await fresh.say(messages(70))
+        await fresh.say(messages(44, words=36))
         made = ScriptedLLM()
         await fresh.update(made)
         assert await stored(desk) == await stored(fresh)
@@ -445,7 +445,7 @@ _DEEDS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@drawn(30)
 @given(deeds=_DEEDS, gaps=st.integers(0, 3), long=st.booleans())
 def test_what_is_changed_during_a_re_pack_is_changed_in_the_tree_that_then_serves(
     deeds, gaps, long

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from logbook import drawn
 from test_context import START, Words, histories, talk
 
 from hiermem import (
@@ -151,7 +152,7 @@ async def test_a_question_that_is_no_text_is_refused():
 QUESTIONS = st.sampled_from(["ferry price", "what did Ada measure?", "seats.py", "中文", "\0 OR *"])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(60)
 @given(steps=histories(most=40), query=QUESTIONS, tokens=st.sampled_from([None, 0, 90, 300]))
 async def test_recall_fits_and_repeats_nothing_on_any_history(steps, query, tokens):
     memory = AsyncMemory(

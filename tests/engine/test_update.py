@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from desk import COUNTER, START, Desk, messages, text
+from logbook import CONFIGS
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.generation.assess import assess_extract
@@ -39,6 +41,8 @@ from hiermem.types import Message, Unit
 
 LEVELS = HierarchyConfig.by_tokens()
 QUICK = UpdatePolicy(batch_delay=0, concurrency=4)
+#: Windows of six short messages, four a group: for what is lived through hundreds of times.
+SHORT = CONFIGS["tokens"]
 
 
 async def told(desk, count, **how):
@@ -232,7 +236,7 @@ class Wordy(ScriptedLLM):
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    count=st.integers(10, 260),
+    count=st.integers(10, 80),
     words=st.sampled_from([20, 60, 150]),
     window=st.sampled_from([None, 1_200, 1_300, 1_500, 2_000, 3_000]),
     rate=st.sampled_from([0.0, 0.1, 0.4]),
@@ -517,8 +521,8 @@ async def test_errors_and_journal_hold_no_word_of_the_conversation(caplog):
 # -- cut off and resumed
 
 
-async def finished_calls(count, remote):
-    desk = await told(Desk(), count, words=30)
+async def finished_calls(count, remote, *, words=30, **how):
+    desk = await told(Desk(**how), count, words=words)
     llm = ScriptedLLM(remote=remote)
     await desk.update(llm)
     return llm.calls, await desk.image()
@@ -526,11 +530,12 @@ async def finished_calls(count, remote):
 
 @pytest.mark.parametrize("remote", [False, True])
 async def test_p10_killed_at_any_store_operation_a_run_resumes_and_makes_nothing_twice(remote):
-    clean, tree = await finished_calls(60, remote)
+    clean, tree = await finished_calls(36, remote, words=12, config=SHORT)
+    assert clean == 7
     fault = 0
     while True:
         store = MemoryStore()
-        desk = await told(Desk(store), 60, words=30)
+        desk = await told(Desk(store, config=SHORT), 36, words=12)
         plan = FaultPlan({fault: "die"})
         llm = ScriptedLLM(remote=remote)
         one = replace_policy(concurrency=1)
@@ -561,11 +566,12 @@ async def test_p10_killed_at_any_store_operation_a_run_resumes_and_makes_nothing
 @pytest.mark.parametrize("remote", [False, True])
 @pytest.mark.parametrize("kind", ["fail", "busy"])
 async def test_p10_a_store_that_fails_once_costs_no_call(remote, kind):
-    clean, tree = await finished_calls(60, remote)
+    clean, tree = await finished_calls(36, remote, words=12, config=SHORT)
+    assert clean == 7
     fault = 0
     while True:
         store = MemoryStore()
-        desk = await told(Desk(store), 60, words=30)
+        desk = await told(Desk(store, config=SHORT), 36, words=12)
         plan = FaultPlan({fault: kind})
         llm = ScriptedLLM(remote=remote)
         try:
@@ -583,9 +589,10 @@ async def test_p10_a_store_that_fails_once_costs_no_call(remote, kind):
 
 @pytest.mark.parametrize("remote", [False, True])
 async def test_p10_cancelled_at_any_call_a_run_resumes_and_makes_nothing_twice(remote):
-    clean, tree = await finished_calls(100, remote)
+    clean, tree = await finished_calls(60, remote, words=12, config=SHORT)
+    assert clean == 13
     for at in range(1, clean + 1):
-        desk = await told(Desk(), 100, words=30)
+        desk = await told(Desk(config=SHORT), 60, words=12)
         stop = asyncio.Event()
 
         llm = ScriptedLLM(remote=remote, latency=0.0005)
@@ -616,14 +623,14 @@ async def test_p10_cancelled_at_any_call_a_run_resumes_and_makes_nothing_twice(r
 @given(cuts=st.lists(st.integers(1, 9), max_size=6), remote=st.booleans())
 async def test_p4_texts_do_not_depend_on_when_updates_ran(cuts, remote):
     desk, whole = Desk(), Desk()
-    await whole.say(messages(130))
+    await whole.say(messages(130, words=30))
     await whole.update(ScriptedLLM(remote=remote))
     said = 0
     for cut in cuts:
-        await desk.say(messages(2 * cut, start=said))
+        await desk.say(messages(2 * cut, start=said, words=30))
         said += 2 * cut
         await desk.update(ScriptedLLM(remote=remote), max_calls=cut)
-    await desk.say(messages(130 - said, start=said))
+    await desk.say(messages(130 - said, start=said, words=30))
     await desk.update(ScriptedLLM(remote=remote))
     assert await desk.image() == await whole.image()
 

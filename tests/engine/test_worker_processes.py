@@ -45,7 +45,7 @@ async def filled(path, sessions, count=50):
     """Make a file of so many sessions, each speaking of other things."""
     async with opened(path) as memory:
         for n in range(sessions):
-            said = list(messages(count, start=1000 * n, words=30))
+            said = list(messages(count, start=1000 * n, words=22))
             await memory.session(f"s{n}", title=f"s{n}").append(said)
 
 
@@ -89,7 +89,7 @@ def check_order(attempts, nodes, hands):
 async def test_two_processes_over_one_file_with_many_sessions(tmp_path, capsys):
     """No node is committed twice, none is called for twice, and the order holds."""
     rate = {}
-    for workers, sessions in ((1, SESSIONS // 4), (2, SESSIONS)):
+    for workers, sessions in ((1, SESSIONS // 8), (2, SESSIONS)):
         path = tmp_path / f"{workers}.db"
         await filled(path, sessions)
         processes = [start(path, latency=0.05) for _ in range(workers)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from logbook import drawn
 from rig import check_cover
 from test_context import Words, histories
 from test_recalled import SMALL, opened
@@ -92,7 +93,7 @@ def test_a_selection_of_nobody_cannot_be_zoomed():
         bare.zoom("x")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(40)
 @given(
     steps=histories(most=40),
     query=st.sampled_from(["ferry price", "Ada measured seats.py", "schema.sql Friday"]),

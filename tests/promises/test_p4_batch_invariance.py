@@ -39,7 +39,7 @@ async def as_played(kind, log, config, way, **settings):
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@drawn(60)
+@drawn(40)
 @given(log=logs(), way=ways)
 async def test_p4_batching_updates_and_restarts_change_nothing(config, log, way):
     one_by_one = await as_played("memory", log, config, Way())
@@ -54,16 +54,16 @@ async def test_p4_a_file_that_is_closed_and_opened_again_gives_the_same_tree(log
 
 
 @pytest.mark.slow
-@drawn(8)
+@drawn(5)
 @given(log=long_logs(), way=ways, name=st.sampled_from(sorted(CONFIGS)))
 async def test_p4_holds_for_thousands_of_messages(log, way, name):
     at_once = await as_played("memory", log, CONFIGS[name], Way(batches=(10_000,)))
     assert await as_played("sqlite-memory", log, CONFIGS[name], way) == at_once
 
 
-@drawn(60)
+@drawn(40)
 @given(
-    log=logs(events=False), seed=st.integers(0, 10_000), name=st.sampled_from(["tokens", "chars"])
+    log=logs(events=False, most=6), seed=st.integers(0, 10_000), name=st.sampled_from(["tokens", "chars"])
 )
 async def test_p4_updates_that_die_anywhere_and_go_on_give_the_same_texts(log, seed, name):
     config, luck = CONFIGS[name], Random(seed)

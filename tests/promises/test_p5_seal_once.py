@@ -61,7 +61,7 @@ class Witness:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite-memory", "sqlite"])
-@drawn(40)
+@drawn(30)
 @given(
     log=logs(),
     way=ways,
@@ -79,7 +79,7 @@ async def test_p5_a_sealed_window_never_moves(kind, log, way, name, rate, seed):
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
-@drawn(60)
+@drawn(40)
 @given(log=logs())
 async def test_p5_a_prefix_of_the_log_gives_a_prefix_of_the_tree(name, log):
     """What is sealed after n messages is what is sealed, there, after any more of them."""
@@ -96,7 +96,7 @@ async def test_p5_a_prefix_of_the_log_gives_a_prefix_of_the_tree(name, log):
 
 
 @pytest.mark.slow
-@drawn(10)
+@drawn(6)
 @given(log=long_logs(), way=ways)
 async def test_p5_holds_for_thousands_of_messages(log, way):
     witness = Witness()

@@ -75,9 +75,9 @@ def serving(summaries):
     return {summary.id: summary for summary in summaries if summary.made}
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite-memory"])
-@drawn(80)
+@drawn(100)
 @given(
+    kind=st.sampled_from(["memory", "memory", "sqlite-memory"]),
     log=logs(most=6),
     rate=st.sampled_from([0.2, 0.6, 1.0]),
     seed=st.integers(0, 10_000),
@@ -142,9 +142,9 @@ async def _enter(session, entry):
 async def test_p7_a_model_that_always_fails_ends_in_extracts_and_is_replaced_later(fault):
     """Each known fault, at every call: children stand in, then the extract, then the good text."""
     broken = Overheard(FaultyLLM(rate=1.0, faults=(fault,)))
-    log = _conversation(60)
+    log = _conversation(24)
     async with place("memory") as at:
-        memory = await opened(at, CONFIGS["preset"], llm=broken, update_policy=POLICY)
+        memory = await opened(at, CONFIGS["tokens"], llm=broken, update_policy=POLICY)
         session = memory.session("s")
         await session.append(log)
         report = await session.update()

@@ -295,7 +295,9 @@ async def test_an_event_loop_that_ends_early_harms_nobody(store):
     await asyncio.to_thread(leave)
     go.set()
     await held
-    await write(store.tenant("t"), "s", [Message.user("y")])
+    tenant = store.tenant("t")
+    await write(tenant, "s", [Message.user("y")])
+    assert [each.content for each in await tenant.messages("s", 0, 9)] == ["x", "y"]
 
 
 async def test_reads_run_side_by_side(store):

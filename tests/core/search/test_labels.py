@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem import AsyncMemory, ContextProfile, HierarchyConfig, Message
+from hiermem import AsyncMemory, ContextProfile, HierarchyConfig, Message, UpdatePolicy
 from hiermem.core.search.labels import of_messages
 from hiermem.protocols import SourceText
 from hiermem.stores.memory import MemoryStore
@@ -102,7 +102,9 @@ async def test_a_search_is_narrowed_by_them_at_every_level():
 
 @pytest.mark.parametrize("model", [None, lambda request: "We spoke of the settlement at length."])
 async def test_whoever_summarises_the_labels_are_the_same(model):
-    memory = AsyncMemory(store=MemoryStore(), llm=model)
+    memory = AsyncMemory(
+        store=MemoryStore(), llm=model, update_policy=UpdatePolicy(batch_delay=0)
+    )
     session = memory.session("s")
     for n in range(60):
         await session.append(Message.user(f"The settlement of SQLite, case {n}. " * 9))
