@@ -155,9 +155,7 @@ def test_pathological_text_is_counted_in_linear_time(unit, tail):
     """Broken if a run of blanks makes tiktoken panic, or one long word takes for ever."""
     # The engine's limit is one of blanks, a million of them.
     size = 275_000 if unit.isspace() else 75_000
-    assert is_linear(
-        lambda size: repeated(unit, size) + tail, COUNTER.count, size=size, slack=0.2
-    )
+    assert is_linear(lambda size: repeated(unit, size) + tail, COUNTER.count, size=size, slack=0.2)
 
 
 def test_a_run_beyond_the_engines_limit_counts_like_its_parts():

@@ -63,7 +63,9 @@ async def test_p4_holds_for_thousands_of_messages(log, way, name):
 
 @drawn(40)
 @given(
-    log=logs(events=False, most=6), seed=st.integers(0, 10_000), name=st.sampled_from(["tokens", "chars"])
+    log=logs(events=False, most=6),
+    seed=st.integers(0, 10_000),
+    name=st.sampled_from(["tokens", "chars"]),
 )
 async def test_p4_updates_that_die_anywhere_and_go_on_give_the_same_texts(log, seed, name):
     config, luck = CONFIGS[name], Random(seed)

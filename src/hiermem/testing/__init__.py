@@ -28,6 +28,7 @@ pytest.register_assert_rewrite(
     "hiermem.testing.journal_conditions",
     "hiermem.testing.record_conditions",
     "hiermem.testing.machine",
+    "hiermem.testing.twins",
 )
 
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore  # noqa: E402

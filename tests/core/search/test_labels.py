@@ -102,9 +102,7 @@ async def test_a_search_is_narrowed_by_them_at_every_level():
 
 @pytest.mark.parametrize("model", [None, lambda request: "We spoke of the settlement at length."])
 async def test_whoever_summarises_the_labels_are_the_same(model):
-    memory = AsyncMemory(
-        store=MemoryStore(), llm=model, update_policy=UpdatePolicy(batch_delay=0)
-    )
+    memory = AsyncMemory(store=MemoryStore(), llm=model, update_policy=UpdatePolicy(batch_delay=0))
     session = memory.session("s")
     for n in range(60):
         await session.append(Message.user(f"The settlement of SQLite, case {n}. " * 9))
