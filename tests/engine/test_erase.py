@@ -12,12 +12,13 @@ from desk import COUNTER, START, Desk, messages, text
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.text import fence
-from hiermem.effects import Batch, Changes, NeedSession, NodeWrite, Scrubbed
+from hiermem.effects import Batch, Changes, NeedSession, NodeWrite, Scrubbed, ViewRecord
 from hiermem.engine import append as ingest
 from hiermem.engine import change
 from hiermem.engine.forking import fork, replayed
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.models.function import FunctionLLM
+from hiermem.testing.llms import ScriptedLLM
 from hiermem.types import Message, ToolCall
 
 
@@ -245,6 +246,41 @@ async def test_forks_keep_what_they_may_keep_and_are_named():
         (stored,) = await desk.tenant.messages(name, 15, 16)
         assert stored.content == text(15)
         await check_tree(desk.tenant, name, COUNTER)
+
+
+class ErasesMeanwhile(ScriptedLLM):
+    """Takes its time over the first request: the session goes, and is begun anew."""
+
+    def __init__(self, desk):
+        super().__init__(remote=True)
+        self._desk = desk
+
+    async def complete(self, request):
+        response = await super().complete(request)
+        if self.calls == 1:
+            await change.erase_session(self._desk.handle, "s")
+            anew = [replace(m, content=f"Fresh {m.content[5:]}") for m in messages(20, start=100)]
+            await self._desk.say(anew)
+        return response
+
+
+async def test_what_was_made_of_a_session_that_goes_is_not_taken_for_one_begun_under_its_name():
+    """Broken where the clock stands still, a text made of what was erased serves in its place."""
+    desk = Desk()
+    await desk.say(messages(20))
+    before = await desk.tenant.session("s")
+    llm = ErasesMeanwhile(desk)
+    await desk.update(llm)
+    after = await desk.tenant.session("s")
+    assert after.created_at == before.created_at
+    assert after.tree != before.tree
+    assert not await desk.tenant.put_view(ViewRecord("s", "v", "case-3-0"), epoch=before.epoch)
+    assert all(revision is None for _, revision in (await desk.tree()).values())
+    await desk.update()
+    assert await desk.untrue() == []
+    texts = [revision.text for _, revision in (await desk.tree()).values()]
+    assert texts
+    assert not any("case-3-" in said for said in texts)
 
 
 async def test_a_source_that_goes_leaves_its_forks_whole_and_related():

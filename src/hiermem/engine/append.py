@@ -21,8 +21,7 @@ from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.turns import Arrival, Slice, call_mark
-from hiermem.core.tree.windows import micros
-from hiermem.engine.handle import Handle, config_from, state_from
+from hiermem.engine.handle import Handle, beginning, config_from, state_from
 from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClosedError
 from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot
 from hiermem.types import Message, SessionRecord, StoredMessage
@@ -308,7 +307,7 @@ class _Append:
 
     def _new_record(self) -> SessionRecord:
         now = self.handle.clock()
-        born = micros(now)
+        born = beginning()
         return SessionRecord(
             id=self.about.id,
             title=self.about.title,

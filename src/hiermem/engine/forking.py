@@ -16,7 +16,7 @@ from hiermem.core.change.forking import Prepared
 from hiermem.core.change.replay import Replay, config_at, prefix
 from hiermem.core.change.shifts import Scales
 from hiermem.core.text.policy import check_name
-from hiermem.engine.handle import Handle, config_from
+from hiermem.engine.handle import Handle, beginning, config_from
 from hiermem.errors import NotFoundError, SessionExistsError, StoreBusyError
 
 __all__ = ["fork", "replayed"]
@@ -68,7 +68,15 @@ async def _prepare(
     config = config_at(log, stop, config_from(source.config))
     replay = Replay.of(events, config, Scales(handle.counter))
     await _run(handle, source_id, replay, stop)
-    return forking.prepare(source, new_id, replay, events=events, title=title, now=handle.clock())
+    return forking.prepare(
+        source,
+        new_id,
+        replay,
+        events=events,
+        title=title,
+        born=beginning(),
+        now=handle.clock(),
+    )
 
 
 async def replayed(handle: Handle, session_id: str) -> Replay:

@@ -7,11 +7,12 @@ by value, so that another process may write the same session at any time.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
 from hiermem.core.needs import (
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from hiermem.engine.embedder import Asker
     from hiermem.engine.index import Indexes
 
-__all__ = ["Handle", "config_from"]
+__all__ = ["Handle", "beginning", "config_from"]
 
 T = TypeVar("T")
 _log = logging.getLogger("hiermem.sessions")
+#: Bits of the number that a session begins at: it is counted up from there, in 63.
+_BITS: Final = 62
 
 
 def utc_now() -> datetime:
@@ -178,6 +181,15 @@ class Handle:
         if isinstance(need, NeedRevisions):
             return await self.store.revisions(session_id, need.wanted)
         raise AssertionError(f"{type(need).__name__} is answered inside a transaction only")
+
+
+def beginning() -> int:
+    """Draw the number that a new session's epochs and trees begin at.
+
+    One of the same name may have been erased a moment ago, and whoever still works on what it held
+    must find neither again. The clock will not do: it may stand still, or be set back.
+    """
+    return secrets.randbits(_BITS)
 
 
 @lru_cache(maxsize=256)

@@ -21,7 +21,6 @@ from hiermem.core.change.replay import Replay, prefix
 from hiermem.core.needs import Need, NeedEvents, NeedMessages, NeedNodes, NeedSession
 from hiermem.core.tree.fold import reopen
 from hiermem.core.tree.stored import config_from
-from hiermem.core.tree.windows import micros
 from hiermem.effects import Batch, Changes, Copy, Deciding, LogEvent, Rewrite
 from hiermem.errors import SessionExistsError
 from hiermem.types import Node, SessionRecord, StoredMessage
@@ -56,9 +55,13 @@ def prepare(
     *,
     events: Sequence[LogEvent],
     title: str | None,
+    born: int,
     now: datetime,
 ) -> Prepared:
-    """Work a fork out; ``replay``, of the ``events``, is finished."""
+    """Work a fork out; ``replay``, of the ``events``, is finished.
+
+    ``born`` is what its epochs and trees begin at.
+    """
     at, state = replay.state.next_index, replay.state
     log = list(events)
     if state.closed:
@@ -75,8 +78,8 @@ def prepare(
         messages=at,
         state=state.to_json(),
         version=1,
-        epoch=micros(now),
-        tree=micros(now),
+        epoch=born,
+        tree=born,
         forked_from=source.id,
         forked_at=at,
     )
