@@ -257,6 +257,27 @@ async def test_what_is_taken_back_is_gone_from_the_next_search(how, tmp_path):
         assert len(await each.recall("zeppelin")) == 0
 
 
+@pytest.mark.parametrize("how", ["erase", "quarantine"])
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
+async def test_an_index_that_says_otherwise_shows_nothing_that_was_taken_back(kind, how):
+    """The index is derived: evidence is what the messages are now, whatever a block holds."""
+    store = MemoryStore() if kind is MemoryStore else await SQLiteStore.open(":memory:")
+    memory, session = await filled(store, STRIDE)
+    told_of = {hit.index for hit in await session.search("violin", 50)}
+    tenant = memory._handle.store
+    before = await tenant.blocks("s", KIND)
+    await getattr(session, how)([15])
+    epoch = (await tenant.session("s")).epoch
+    assert await tenant.put_blocks("s", before, epoch=epoch)
+    again = memory_over(store).session("s")
+    assert 15 in told_of
+    assert {hit.index for hit in await again.search("violin", 50)} == told_of - {15}
+    recalled = await again.recall("violin", 4_000)
+    assert 15 not in {hit.index for hit in recalled}
+    assert "remark 15 " not in recalled.text
+    await store.close()
+
+
 async def test_an_edit_reaches_search_at_once_in_every_handle(tmp_path):
     memory, session = await filled(await SQLiteStore.open(tmp_path / "chat.db"), STRIDE + 5)
     other_memory = memory_over(await SQLiteStore.open(tmp_path / "chat.db"))

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from hiermem.core.text.measure import body
 from hiermem.effects import Block
 from hiermem.engine.embedder import Asker
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE
+from hiermem.engine.index import STRIDE, Held
 from hiermem.engine.runs import note_cut_off
 from hiermem.engine.shelving import by_stretch, kept_beside, stocked
 from hiermem.engine.vectored import agree, identity_of, place_of, read_blocks, vectors_in
@@ -126,6 +126,18 @@ async def _busy(handle: Handle, session_id: str) -> bool:
     return False
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What a session was seen to have: vectors up to ``messages``, and of summaries by name.
+
+    It belongs to one index in memory, and so to one epoch.
+    """
+
+    kind: str
+    messages: int = 0
+    told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+
+
 class _Pass:
     """One pass over a session."""
 
@@ -192,21 +204,29 @@ class _Pass:
             async with indexes.lock(record.id):
                 held = await indexes.of(record)
                 await stocked(self._handle, held, record)
-                index, shelf = held.index, held.shelf
-            for start in range(0, record.messages, STRIDE):
+                index, shelf, seen = held.index, held.shelf, self._seen(held)
+            for start in range(seen.messages // STRIDE * STRIDE, record.messages, STRIDE):
                 stop = min(record.messages, start + STRIDE)
                 if not await self._stride(record, index, start, stop):
                     left = record.messages - start
                     self._report = replace(self._report, stopped="closing", left=left)
                     return True
+                seen.messages = stop
             if self._handle.search_policy.embed_summaries and kept_beside(record):
                 for level in sorted(shelf.rows):
-                    if not await self._level(record, level, shelf.rows[level]):
+                    if not await self._level(record, level, shelf.rows[level], seen):
                         self._report = replace(self._report, stopped="closing")
                         return True
         except SessionChangedError:
             return False
         return True
+
+    def _seen(self, held: Held) -> _Seen:
+        """Give what is known of the vectors of a session from the passes before."""
+        kind = self._asker.identity.kind
+        if not isinstance(held.embedded, _Seen) or held.embedded.kind != kind:
+            held.embedded = _Seen(kind)
+        return held.embedded
 
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
         """Make the vectors of a stride that it lacks; say whether it has them all now."""
@@ -248,27 +268,27 @@ class _Pass:
             for unit in range(low, high)
         ]
 
-    async def _level(self, record: SessionRecord, level: int, row: Row) -> bool:
+    async def _level(self, record: SessionRecord, level: int, row: Row, seen: _Seen) -> bool:
         """Make the vectors of a level's summaries that lack one; say whether all have one now."""
         identity = self._asker.identity
         kind = identity.kind_of(level)
-        kept = {
-            block.start: told_vectors.unpack(block.data, dimension=identity.dimension)
-            for block in await read_blocks(self._handle, record.id, kind, 0, None)
-        }
         for start, summaries in by_stretch(row.summaries):
-            held = kept.get(start, {})
-            missing = [each for each in summaries if (each.id, each.node.revision) not in held]
-            if not missing:
+            wanted = {(each.id, each.node.revision): each for each in summaries}
+            if wanted.keys() <= seen.told:
                 continue
-            made = await self._told(row, missing)
-            if made is None:
-                return False
-            wanted = {(each.id, each.node.revision) for each in summaries}
-            told = {name: held[name] for name in held if name in wanted} | dict(made)
-            stop = max(each.span.stop for each in summaries)
-            await self._put(record, Block(kind, start, stop, told_vectors.pack(told)))
-            self._report = replace(self._report, summaries=self._report.summaries + len(made))
+            held: dict[tuple[str, int], Array] = {}
+            for block in await read_blocks(self._handle, record.id, kind, start, start + 1):
+                held |= told_vectors.unpack(block.data, dimension=identity.dimension)
+            missing = [each for name, each in wanted.items() if name not in held]
+            if missing:
+                made = await self._told(row, missing)
+                if made is None:
+                    return False
+                told = {name: held[name] for name in held if name in wanted} | dict(made)
+                stop = max(each.span.stop for each in summaries)
+                await self._put(record, Block(kind, start, stop, told_vectors.pack(told)))
+                self._report = replace(self._report, summaries=self._report.summaries + len(made))
+            seen.told |= wanted.keys()
         return True
 
     async def _told(self, row: Row, missing: Sequence[Summary]) -> Told | None:

@@ -341,7 +341,10 @@ async def _written(
 async def _messages(
     handle: Handle, session_id: str, indices: Iterable[int]
 ) -> dict[int, StoredMessage]:
-    """Read messages that lie scattered, neighbours in one go."""
+    """Read messages that lie scattered, neighbours in one go; those not in use are left out.
+
+    The index holds none of those. It is derived, though, and this is the last place to look.
+    """
     wanted = sorted(set(indices))
     ranges: list[tuple[int, int]] = []
     for index in wanted:
@@ -352,4 +355,4 @@ async def _messages(
     read = await asyncio.gather(
         *(handle.store.messages(session_id, start, stop) for start, stop in ranges)
     )
-    return {stored.index: stored for part in read for stored in part}
+    return {stored.index: stored for part in read for stored in part if stored.state == "live"}
