@@ -399,6 +399,60 @@ async def test_a_worker_embeds_what_it_has_summarised():
     assert (await session.search("conveyance"))[0].index == 12
 
 
+async def test_a_worker_embeds_where_vectors_alone_are_missing():
+    """Sessions too short for a summary, or whose pass was cut off, are in no backlog."""
+    store = MemoryStore()
+    _, short = await filled(store, None)
+    memory, cut = await filled(store, Meanings(break_at=STRIDE), 0)
+    cut = memory.session("cut")
+    await cut.append([said(n) for n in range(2 * STRIDE)])
+    await cut.update()
+    await asyncio.gather(*memory._parts.background)
+    embedder = Meanings()
+    again = memory_over(store, embedder)
+    before = {s: len(await again.session(s).runs()) for s in ("s", "cut")}
+    async with again.worker(poll=0.02) as worker:
+        assert await worker.drain(20)
+        assert worker.status.waiting == worker.status.active == 0
+    assert len(embedder.passages) >= 30 + STRIDE
+    assert (await again.session("s").search("conveyance"))[0].index == 12
+    for session in ("s", "cut"):
+        runs = await again.session(session).runs()
+        new = runs[: len(runs) - before[session]]
+        assert [run.outcome for run in new if run.kind == "embedding"] == ["ok"]
+        assert (await again.session(session).embed()).texts == 0
+
+
+async def test_a_worker_leaves_be_what_could_not_be_embedded():
+    """Whatever an embedder refuses for good must not be sent again at every look."""
+    memory, session = await filled(MemoryStore(), Meanings(break_at=0))
+    async with memory.worker(poll=0.02) as worker:
+        await worker.drain(5)
+        await worker.drain(5)
+    assert [r.outcome for r in await session.runs() if r.kind == "embedding"] == ["error"]
+
+
+async def test_the_update_of_all_embeds_too_and_looks_at_a_session_once():
+    store = MemoryStore()
+    await filled(store, None, 60)
+    assert (await memory_over(store, None).update_all()).sessions == 1
+    embedder = Meanings()
+    memory = memory_over(store, embedder)
+    session = memory.session("s")
+    report = await memory.update_all()
+    assert (report.sessions, report.updated, report.made) == (1, 1, 0)
+    assert len(embedder.passages) > 60
+    assert (await session.embed()).texts == 0
+    assert (await memory.update_all()).sessions == 0
+    await session.append(said(60))
+    assert (await memory.update_all()).sessions == 1
+    await session.erase([3])
+    assert (await memory.update_all()).sessions == 1
+    assert (await memory.update_all()).sessions == 0
+    # Another embedder's vectors are nobody's to complete.
+    assert (await memory_over(store, Meanings("other", 32)).update_all()).sessions == 0
+
+
 async def test_the_pass_of_another_process_is_not_done_twice():
     store = MemoryStore()
     _, session = await filled(store, Meanings(), clock=lambda: START)

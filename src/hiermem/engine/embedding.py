@@ -36,7 +36,15 @@ from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, Held
 from hiermem.engine.runs import note_cut_off
 from hiermem.engine.shelving import by_stretch, kept_beside, stocked
-from hiermem.engine.vectored import agree, identity_of, place_of, read_blocks, vectors_in
+from hiermem.engine.vectored import (
+    REACHED,
+    agree,
+    identity_of,
+    place_of,
+    reached_by,
+    read_blocks,
+    vectors_in,
+)
 from hiermem.errors import (
     HiermemError,
     SessionChangedError,
@@ -79,14 +87,18 @@ async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None
 
 async def quietly(
     handle: Handle, session_id: str, *, stopped: Callable[[], object] = lambda: None
-) -> None:
-    """Run a pass in the background, where there is an embedder; its failure is logged."""
+) -> bool:
+    """Run a pass in the background, where there is an embedder; its failure is logged.
+
+    Says whether the session has all its vectors now.
+    """
     if handle.asker is None:
-        return
+        return False
     try:
-        await embed(handle, session_id, stopped=stopped)
+        return (await embed(handle, session_id, stopped=stopped)).stopped is None
     except HiermemError as error:
         _log.warning("session %r has vectors missing: %s", session_id, type(error).__name__)
+    return False
 
 
 async def embed(
@@ -200,6 +212,7 @@ class _Pass:
         False where the session was changed meanwhile: what is left has to be looked for again.
         """
         indexes = self._handle.indexes
+        reached = await reached_by(self._handle, record)
         try:
             async with indexes.lock(record.id):
                 held = await indexes.of(record)
@@ -217,9 +230,18 @@ class _Pass:
                     if not await self._level(record, level, shelf.rows[level], seen):
                         self._report = replace(self._report, stopped="closing")
                         return True
+            await self._reached(record, reached.to_json())
         except SessionChangedError:
             return False
         return True
+
+    async def _reached(self, record: SessionRecord, state: str) -> None:
+        """Keep the state in which the session has all its vectors, so that none looks for more."""
+        store = self._handle.store
+        known = await store.records(EMBEDDER, scope=record.id, key=REACHED)
+        if not known or known[0].body != state:
+            write = RecordWrite(EMBEDDER, record.id, REACHED, state)
+            await store.put_records([write], epochs={record.id: record.epoch})
 
     def _seen(self, held: Held) -> _Seen:
         """Give what is known of the vectors of a session from the passes before."""

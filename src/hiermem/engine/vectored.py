@@ -17,7 +17,7 @@ import numpy as np
 
 from hiermem.core.search import told_vectors
 from hiermem.core.search import vectors as packed
-from hiermem.core.search.embedded import EMBEDDER, Identity
+from hiermem.core.search.embedded import EMBEDDER, Identity, Reached
 from hiermem.core.search.inverted import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.ranking import Dense
@@ -30,8 +30,23 @@ from hiermem.engine.shelving import by_stretch, journal_mark
 from hiermem.errors import EmbedderMismatchError, StoreCorruptError
 from hiermem.types import SessionRecord
 
-__all__ = ["Loaded", "agree", "identity_of", "loaded", "place_of", "read_blocks", "vectors_in"]
+__all__ = [
+    "REACHED",
+    "Loaded",
+    "agree",
+    "identity_of",
+    "lacks",
+    "loaded",
+    "place_of",
+    "reached_by",
+    "read_blocks",
+    "vectors_in",
+]
 
+#: The key of the record that says in which state a session had all its vectors.
+REACHED: Final = "reached"
+#: Of the newest runs, so many are looked at for one that was no embedding pass.
+_RUNS: Final = 8
 #: Blocks of vectors read at a time.
 _AT_ONCE: Final = 32
 
@@ -69,6 +84,29 @@ async def identity_of(handle: Handle, session_id: str) -> Identity | None:
     """Give whose vectors a session has; None where it has none."""
     found = await handle.store.records(EMBEDDER, scope=session_id, key="identity")
     return Identity.from_json(found[0].body) if found else None
+
+
+async def reached_by(handle: Handle, record: SessionRecord) -> Reached:
+    """Name the state of a session, as far as it says which vectors it should have."""
+    runs = await handle.store.runs(subject=record.id, limit=_RUNS)
+    made = next((f"{run.id} {run.outcome}" for run in runs if run.kind != "embedding"), "")
+    return Reached(record.epoch, record.tree, record.messages, made)
+
+
+async def lacks(handle: Handle, record: SessionRecord) -> bool:
+    """Say whether a session may lack vectors of this handle's embedder.
+
+    One that has another embedder's lacks none: those are dropped on request only. It costs two
+    short reads.
+    """
+    asker = handle.asker
+    if asker is None or not record.messages or record.counter != handle.counter.name:
+        return False
+    found = await handle.store.records(EMBEDDER, scope=record.id)
+    kept = {each.key: each.body for each in found}
+    if "identity" in kept and Identity.from_json(kept["identity"]) != asker.identity:
+        return False
+    return kept.get(REACHED) != (await reached_by(handle, record)).to_json()
 
 
 def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
