@@ -15,8 +15,10 @@ _STYLES = {
     "hiermem": ("#177245", "", "circle"),
     "hiermem with MiniLM": ("#0b3d91", "", "square"),
 }
+#: What the legend says where the table's word needs one more.
+_CALLED = {"newest": "newest messages", "nearest vectors": "nearest vectors, MiniLM"}
 _WIDE, _HIGH = 330, 210
-_LEFT, _TOP, _GAP_X, _GAP_Y = 44, 64, 50, 62
+_LEFT, _TOP, _GAP_X, _GAP_Y = 44, 64, 50, 72
 _COLUMNS = 2
 
 
@@ -57,9 +59,9 @@ def _legend(lines: Mapping[str, object]) -> Iterator[str]:
         yield (
             f'<path d="M{x} 22h30" stroke="{colour}" stroke-width="2.5" '
             f'stroke-dasharray="{dash}"/>{_mark(mark, x + 15, 22, colour)}'
-            f'<text x="{x + 37}" y="26" fill="#222">{escape(name)}</text>'
+            f'<text x="{x + 37}" y="26" fill="#222">{escape(_CALLED.get(name, name))}</text>'
         )
-        x += 60 + 7 * len(name)
+        x += 60 + 7 * len(_CALLED.get(name, name))
 
 
 def _axes(title: str, budgets: Sequence[int]) -> Iterator[str]:
@@ -75,6 +77,11 @@ def _axes(title: str, budgets: Sequence[int]) -> Iterator[str]:
         yield (
             f'<text x="{x:g}" y="{_HIGH + 18}" text-anchor="middle" fill="#555">{budget:,}</text>'
         )
+
+    yield (
+        f'<text x="{_WIDE / 2:g}" y="{_HIGH + 36}" text-anchor="middle" fill="#555">'
+        "budget, tokens</text>"
+    )
 
 
 def _line(name: str, values: Sequence[float]) -> Iterator[str]:
