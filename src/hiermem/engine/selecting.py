@@ -289,6 +289,7 @@ def chosen(
     """Give what was decided, and what was recalled beside it, as the caller sees it."""
     total = decided.record.messages
     shown = decided.cut
+    raw = recalled.shown_spans([*shown.shown, *shown.pinned])
     left_out = _left_out(shown)
     blocks = shown.blocks if block is None else (*shown.blocks, block)
     rendered = sum(each.tokens for each in blocks)
@@ -306,6 +307,7 @@ def chosen(
         summaries=by_level(shown.view.pieces),
         recall=evidence.messages if evidence else (),
         evidence=evidence,
+        verbatim=(*raw, *recalled.spans_of(evidence)),
         shared_prefix_tokens=decided.shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,

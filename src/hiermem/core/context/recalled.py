@@ -16,7 +16,7 @@ from hiermem.core.text.measure import day
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span
 
-__all__ = ["NAME", "frame_tokens", "record", "shown_spans"]
+__all__ = ["NAME", "frame_tokens", "record", "shown_spans", "spans_of"]
 
 #: The name that the record bears.
 NAME: Final = "recall"
@@ -31,6 +31,11 @@ def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
         for item in shown
         if not item.silent
     )
+
+
+def spans_of(evidence: Evidence | None) -> tuple[Span, ...]:
+    """Give what stands in a record of evidence, passage by passage."""
+    return tuple(hit.span for hit in evidence or ())
 
 
 def frame_tokens(messages: int, *, key: bytes, count: Callable[[str], int]) -> int:
