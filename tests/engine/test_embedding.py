@@ -402,7 +402,7 @@ async def test_a_worker_embeds_what_it_has_summarised():
 async def test_a_worker_embeds_where_vectors_alone_are_missing():
     """Sessions too short for a summary, or whose pass was cut off, are in no backlog."""
     store = MemoryStore()
-    _, short = await filled(store, None)
+    await filled(store, None)
     memory, cut = await filled(store, Meanings(break_at=STRIDE), 0)
     cut = memory.session("cut")
     await cut.append([said(n) for n in range(2 * STRIDE)])
@@ -474,6 +474,85 @@ async def test_the_pass_of_another_process_is_not_done_twice():
     await task
     assert two.passages == []
     assert (await second.search("conveyance"))[0].index == 12
+
+
+async def forked(change=None, at=STRIDE + 40):
+    """Fork a session whose vectors are made; give both, and what the embedder was sent after."""
+    embedder = Meanings()
+    memory, session = await filled(MemoryStore(), embedder, STRIDE + 60)
+    await session.update()
+    await asyncio.gather(*memory._parts.background)
+    await session.embed()
+    fork = await session.fork("f", at=at)
+    if change is not None:
+        await change(session, fork)
+    embedder.sent.clear(), embedder.kinds.clear()
+    return memory, session, fork, embedder
+
+
+async def test_a_fork_takes_over_the_vectors_of_what_it_shares():
+    memory, session, fork, embedder = await forked()
+    report = await fork.embed()
+    assert (report.messages, report.texts) == (STRIDE + 40, 0)
+    assert report.summaries == len(await fork.summaries()) > 0
+    assert embedder.sent == []
+    await fork.append(said(n, "The other automobile.") for n in range(STRIDE + 40, STRIDE + 45))
+    assert (await fork.embed()).texts == 5
+    # What was taken over is what would have been made.
+    alone = memory_over(MemoryStore(), Meanings())
+    twin = alone.session("f")
+    await twin.append(stored.message for stored in await fork.messages())
+    await twin.update()
+    await asyncio.gather(*alone._parts.background)
+    await twin.embed()
+    kind = "vectors/64/meanings"
+    made = await alone._handle.store.blocks("f", kind)
+    assert await memory._handle.store.blocks("f", kind) == made
+    assert await session.search("conveyance")
+
+
+async def test_a_fork_whose_source_is_gone_is_embedded():
+    memory, _, fork, embedder = await forked()
+    await memory.erase_session("s", forks="keep")
+    report = await fork.embed()
+    assert report.messages == STRIDE + 40
+    assert report.texts >= report.messages
+    assert embedder.sent
+    assert (await fork.search("conveyance"))[0].index == 12
+
+
+@pytest.mark.parametrize("whose", ["source", "fork"])
+@pytest.mark.parametrize("how", ["edit", "quarantine"])
+async def test_only_what_both_say_now_is_taken_over(whose, how):
+    """A vector of what the other session says instead would find the fork's message by it."""
+    edited = 12
+
+    async def change(session, fork):
+        where = session if whose == "source" else fork
+        if how == "edit":
+            await where.edit(edited, "The zeppelin is late.")
+        elif how == "quarantine":
+            await where.quarantine([edited], forks="keep")
+
+    memory, session, fork, _ = await forked(change)
+    if whose == "source" and how == "edit":
+        await session.embed()
+    await fork.embed()
+    own = {stored.index: stored for stored in await fork.messages() if stored.state == "live"}
+    cold = memory_over(memory._store, Meanings())
+    for place, word in ((edited, "conveyance"), (7, "medic")):
+        if place in own and "zeppelin" not in own[place].message.content:
+            assert (await cold.session("f").search(word))[0].index == place
+    tenant = memory._handle.store
+    blocks = await tenant.blocks("f", "vectors/64/meanings")
+    alone = memory_over(MemoryStore(), Meanings())
+    twin = alone.session("f")
+    await twin.append(stored.message for stored in await fork.messages())
+    gone = [n for n in range(STRIDE + 40) if n not in own]
+    if gone:
+        await twin.quarantine(gone)
+    await twin.embed()
+    assert blocks == await alone._handle.store.blocks("f", "vectors/64/meanings")
 
 
 async def test_a_damaged_vector_block_is_made_again():

@@ -34,6 +34,7 @@ from hiermem.effects import Block
 from hiermem.engine.embedder import Asker
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, Held
+from hiermem.engine.inherited import Source
 from hiermem.engine.runs import note_cut_off
 from hiermem.engine.shelving import by_stretch, kept_beside, stocked
 from hiermem.engine.vectored import (
@@ -159,6 +160,7 @@ class _Pass:
         self._handle, self._asker, self._stopped = handle, asker, stopped
         self._begun = False
         self._sent = asker.requests
+        self._source: Source
         self._record = RunRecord(uuid.uuid4().hex, "embedding", session_id, handle.clock())
         self._report = EmbeddingReport(session_id, self._record.id)
 
@@ -213,6 +215,7 @@ class _Pass:
         """
         indexes = self._handle.indexes
         reached = await reached_by(self._handle, record)
+        self._source = Source(self._handle, record, self._asker.identity)
         try:
             async with indexes.lock(record.id):
                 held = await indexes.of(record)
@@ -265,13 +268,14 @@ class _Pass:
             begin = start
         if begin >= stop:
             return True
-        texts = await self._texts(record, index, low + len(kept), high, (begin, stop))
+        taken = await self._source.messages(index, begin, stop)
+        low += len(kept) + len(taken)
+        texts = await self._texts(record, index, low, high, (begin, stop))
         made = await self._made(texts)
         if made is None:
             return False
-        await self._put(
-            record, Block(identity.kind, start, stop, packed.pack(np.concatenate([kept, made])))
-        )
+        rows = np.concatenate([kept, taken, made])
+        await self._put(record, Block(identity.kind, start, stop, packed.pack(rows)))
         self._report = replace(self._report, messages=self._report.messages + stop - begin)
         return True
 
@@ -295,7 +299,7 @@ class _Pass:
         identity = self._asker.identity
         kind = identity.kind_of(level)
         for start, summaries in by_stretch(row.summaries):
-            wanted = {(each.id, each.node.revision): each for each in summaries}
+            wanted = {_name(each): each for each in summaries}
             if wanted.keys() <= seen.told:
                 continue
             held: dict[tuple[str, int], Array] = {}
@@ -303,13 +307,16 @@ class _Pass:
                 held |= told_vectors.unpack(block.data, dimension=identity.dimension)
             missing = [each for name, each in wanted.items() if name not in held]
             if missing:
-                made = await self._told(row, missing)
+                taken = await self._source.summaries(level, start, missing)
+                held |= taken
+                made = await self._told(row, [each for each in missing if _name(each) not in taken])
                 if made is None:
                     return False
                 told = {name: held[name] for name in held if name in wanted} | dict(made)
                 stop = max(each.span.stop for each in summaries)
                 await self._put(record, Block(kind, start, stop, told_vectors.pack(told)))
-                self._report = replace(self._report, summaries=self._report.summaries + len(made))
+                done = self._report.summaries + len(taken) + len(made)
+                self._report = replace(self._report, summaries=done)
             seen.told |= wanted.keys()
         return True
 
@@ -329,7 +336,7 @@ class _Pass:
             return None
         ends = np.cumsum(many)
         return {
-            (each.id, each.node.revision): told_vectors.mean(made[end - count : end])
+            _name(each): told_vectors.mean(made[end - count : end])
             for each, end, count in zip(missing, ends.tolist(), many, strict=True)
             if count
         }
@@ -348,6 +355,10 @@ class _Pass:
     async def _put(self, record: SessionRecord, block: Block) -> None:
         if not await self._handle.store.put_blocks(record.id, [block], epoch=record.epoch):
             raise SessionChangedError(record.id)
+
+
+def _name(summary: Summary) -> tuple[str, int]:
+    return summary.id, summary.node.revision
 
 
 # ---------------------------------------------------------------------------------------------
