@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -164,6 +165,12 @@ def search(
     entity: Annotated[
         list[str] | None, typer.Option(help="Only what speaks of this; may be repeated.")
     ] = None,
+    since: Annotated[
+        datetime | None, typer.Option(help="Only from this day or time on, in UTC.")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option(help="Only before this day or time, in UTC.")
+    ] = None,
     tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Print what was said, verbatim, in so many tokens instead."),
@@ -181,6 +188,8 @@ def search(
             "threads": thread or None,
             "tags": tag or None,
             "entities": entity or None,
+            "since": since and since.replace(tzinfo=UTC),
+            "until": until and until.replace(tzinfo=UTC),
         }
         if tokens is not None:
             if level:
