@@ -562,6 +562,25 @@ async def test_hits_fill_a_budget_with_what_they_rest_on():
         await other.fill_budget(hits, 30)
 
 
+async def test_nothing_is_recalled_that_stands_in_the_context_beside():
+    """A caller who puts evidence behind a context of their own would else pay for it twice."""
+    memory, session = await filled(MemoryStore(), 120)
+    await session.update()
+    context = await session.context(1_500)
+    standing = {message.index for message in context.recent_messages}
+    hits = await session.search("violin", 50, levels=[0])
+    alone = {hit.index for hit in await session.recall("violin", 4_000)}
+    assert alone & standing
+    beside = {hit.index for hit in await session.recall("violin", 4_000, beside=context)}
+    assert beside == alone - standing
+    packed = await session.fill_budget(hits, 4_000, neighbours=0, beside=context)
+    assert {hit.index for hit in packed} == {hit.index for hit in hits} - standing
+    other = memory.session("other")
+    await other.append(said(0))
+    with pytest.raises(UsageError, match="another session"):
+        await other.recall("violin", beside=context)
+
+
 async def test_a_hit_takes_feedback():
     _, session = await filled(MemoryStore(), 60)
     await session.update()
