@@ -52,7 +52,7 @@ async def test_no_text_is_an_error_at_any_door():
         assert (await plain.zoom(query)).total_tokens <= 1_500
         assert (await memory.manager.semantic_search("s", query, 300)).total_tokens <= 300
         hits = await session.search(query, 3)
-        assert (await session.fill_budget(hits, 120)).tokens <= 120
+        assert (await session.fill_budget(hits, 120)).total_tokens <= 120
         assert all(0 <= begin < end for begin, end in matched("the ferry\0\ud800🙂", query))
     await memory.close()
 
@@ -87,7 +87,7 @@ async def test_without_spaces_the_passage_of_a_long_message_is_found_and_marked(
     assert word in told[begin:end]
     evidence = await session.recall(word, 400)
     assert told.strip() in evidence.text
-    assert evidence.tokens <= 400
+    assert evidence.total_tokens <= 400
     await memory.close()
 
 
@@ -153,7 +153,7 @@ async def test_a_long_message_that_stands_in_part_is_recalled_from_its_other_par
     for hit in parts:
         assert hit.text == text[hit.span.start_char : hit.span.stop_char]
         assert hit.text in found.evidence.text
-    assert found.evidence.tokens <= 1_000
+    assert found.evidence.total_tokens <= 1_000
 
 
 @QUICK
@@ -357,7 +357,7 @@ async def test_what_is_said_a_thousand_times_leaves_room_for_the_rest(dedup):
         assert {hit.index for hit in evidence} == set(found)
     else:
         assert all(index < 1_000 for index in found)
-        assert 800 < evidence.tokens <= 1_000
+        assert 800 < evidence.total_tokens <= 1_000
 
 
 async def test_one_long_message_leaves_room_for_the_others():
@@ -370,3 +370,25 @@ async def test_one_long_message_leaves_room_for_the_others():
     )
     hits = await session.search("violin ferry", 5, semantic_dedup=False)
     assert len({hit.index for hit in hits}) == len(hits) == 5
+
+
+@pytest.mark.parametrize("profile", [None, ContextProfile(name="p", pins=[(0, 4)])])
+async def test_what_is_packed_beside_a_context_says_nothing_of_it_again(profile):
+    """An application that asks twice, for a context and for evidence, pays for nothing twice."""
+    _, session = await opened()
+    context = await session.context(3_000, query="harbour master", profile=profile)
+    query = "Who is the harbour master of the ferry, and what is the price?"
+    hits = await session.search(query, 30)
+    alone = await session.fill_budget(hits, 2_000)
+    beside = await session.fill_budget(hits, 2_000, beside=context)
+    recalled = await session.recall(query, 2_000, beside=context)
+    shown = context.verbatim
+    assert any(overlapping(one, hit.span) for one in shown for hit in alone)
+    for found in (beside, recalled):
+        assert found.hits
+        assert not any(overlapping(one, hit.span) for one in shown for hit in found)
+    near = await context.zoom("ferry price")
+    raised = await session.recall(query, 2_000, beside=near)
+    assert near.recall
+    assert not any(overlapping(one, hit.span) for one in near.verbatim for hit in raised)
+    assert {stored.index for stored in near.recall}.isdisjoint(hit.index for hit in raised)

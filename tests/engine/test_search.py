@@ -69,7 +69,7 @@ async def test_nothing_is_given_that_has_nothing_to_do_with_the_question():
     _, session = await filled(MemoryStore())
     assert await session.search("zeppelin") == []
     evidence = await session.recall("zeppelin")
-    assert (len(evidence), evidence.tokens, evidence.text) == (0, 0, "")
+    assert (len(evidence), evidence.total_tokens, evidence.text) == (0, 0, "")
     assert await session.search("") == []
     assert await session.search("violin", 0) == []
 
@@ -104,7 +104,7 @@ async def test_a_long_message_is_given_as_the_passage_that_matters():
     assert "zeppelin" in hit.text
     assert len(hit.text) < len(whole) / 5
     evidence = await session.recall("zeppelin", 200)
-    assert evidence.tokens <= 200
+    assert evidence.total_tokens <= 200
     assert evidence.text.count("…") >= 1
     assert "zeppelin" in evidence.text
 
@@ -161,7 +161,7 @@ NASTY = (
 async def test_no_text_is_an_error(query):
     _, session = await filled(await SQLiteStore.open(":memory:"), 30)
     await session.search(query)
-    assert (await session.recall(query, 300)).tokens <= 300
+    assert (await session.recall(query, 300)).total_tokens <= 300
 
 
 def test_no_drawn_text_is_an_error():
@@ -514,15 +514,15 @@ def test_evidence_is_verbatim_in_order_and_within_its_budget(sizes, budget, neig
             ]
         )
         evidence = await session.recall(query, budget, neighbours=neighbours)
-        assert evidence.tokens <= budget
-        assert evidence.tokens == ApproximateCounter().count(evidence.text)
+        assert evidence.total_tokens <= budget
+        assert evidence.total_tokens == ApproximateCounter().count(evidence.text)
         places = [(hit.span.start, hit.span.start_char) for hit in evidence]
         assert places == sorted(set(places))
         for hit in evidence:
             whole = body(hit.message.message)
             assert hit.text == whole[hit.span.start_char : hit.span.stop_char]
             assert hit.text in evidence.text
-        assert [m.index for m in evidence.messages] == sorted({hit.index for hit in evidence})
+        assert [m.index for m in evidence.sources] == sorted({hit.index for hit in evidence})
 
     asyncio.run(run())
 
@@ -554,7 +554,7 @@ async def test_hits_fill_a_budget_with_what_they_rest_on():
         place for index in (hit.index for hit in alone) for place in range(index - 1, index + 2)
     }
     assert {hit.index for hit in more} == {place for place in around if 0 <= place < 60}
-    assert (await session.fill_budget(hits, 30)).tokens <= 30
+    assert (await session.fill_budget(hits, 30)).total_tokens <= 30
     assert len(await session.fill_budget([], 30)) == 0
     other = memory_over(MemoryStore()).session("other")
     await other.append(said(0))

@@ -305,7 +305,7 @@ def chosen(
         trimmed=tuple(node for piece in shown.view.pieces for node in piece.trimmed),
         recent_messages=tuple(item.message for item in shown.shown),
         summaries=by_level(shown.view.pieces),
-        recall=evidence.messages if evidence else (),
+        recall=evidence.sources if evidence else (),
         evidence=evidence,
         verbatim=(*raw, *recalled.spans_of(evidence)),
         shared_prefix_tokens=decided.shared,

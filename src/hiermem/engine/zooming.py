@@ -113,7 +113,7 @@ async def found(handle: Handle, question: Question, budget: ContextBudget) -> As
         messages=record.messages,
         coverage=_covered(pieces, evidence) / max(1, record.messages),
         blocks=tuple(blocks),
-        recall=evidence.messages if evidence else (),
+        recall=evidence.sources if evidence else (),
         evidence=evidence,
         verbatim=recalled.spans_of(evidence),
         summaries=by_level(pieces),

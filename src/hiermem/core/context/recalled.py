@@ -46,7 +46,7 @@ def frame_tokens(messages: int, *, key: bytes, count: Callable[[str], int]) -> i
 
 def record(evidence: Evidence, *, key: bytes, count: Callable[[str], int]) -> Block:
     """Fence evidence that holds something as a record of its own."""
-    messages = evidence.messages
+    messages = evidence.sources
     days = [day(stored.created_at) for stored in messages]
     frame = Frame(
         name=NAME,
