@@ -61,6 +61,7 @@ GRID = {
     "who": (0.2, 0.3, 0.4),
     "said": (0.0, 0.1, 0.2),
     "form": (0.1, 0.3, 1.0),
+    "reply": (0.0, 0.4, 0.8),
     "synonyms": (0.0, 0.4, 0.8),
     "members": (0.0, 0.4, 0.7, 1.0),
 }
@@ -88,7 +89,7 @@ async def recalled(
                 found = []
                 for budget in BUDGETS:
                     evidence = await session.recall(question.text, budget)
-                    assert evidence.tokens <= budget
+                    assert evidence.total_tokens <= budget
                     found.append(frozenset(question.evidence & standing(chat, evidence)))
                 rows.append(Found(chat, question, tuple(found)))
     return rows
