@@ -20,7 +20,7 @@ from hiermem.cli.opening import DB, Db, SessionId, Tenant, chosen, existing
 from hiermem.cli.picture import level_style
 from hiermem.cli.screen import clean, date_range, out, trouble
 
-__all__ = ["app"]
+__all__ = ["app", "print_hit"]
 
 app = typer.Typer()
 
@@ -127,7 +127,7 @@ def _profile(mix: Mix) -> ContextProfile:
 def _print_recalled(selection: ContextSelection, query: str) -> None:
     """List what was recalled, a line each, with the matched words marked."""
     for hit in selection.evidence or ():
-        _print_hit(hit, query)
+        print_hit(hit, query)
 
 
 def _print_marked(selection: ContextSelection, query: str) -> None:
@@ -206,7 +206,7 @@ def search(
             return
         printed = 0
         for hit in hits:
-            _print_hit(hit, query)
+            print_hit(hit, query)
             printed += 1
         if not printed:
             out(error=True).print("Nothing found.")
@@ -216,7 +216,7 @@ def _print_text(text: str, query: str) -> None:
     out().print(_styled(clean(text), query), soft_wrap=True)
 
 
-def _print_hit(hit: Hit, query: str) -> None:
+def print_hit(hit: Hit, query: str) -> None:
     """Print one hit: where it stands and who said it, then the words around the first match."""
     head = Text(f"{hit.id:<6}", style=f"bold {level_style(hit.level)}" if hit.level else "bold")
     if hit.message is not None:
