@@ -15,16 +15,14 @@ pooled and trimmed once. A mark such as 1.4x says that the whole nodes cannot be
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+
+from conversations import ADVERSARIAL, Chat, Question, beam, folder, locomo
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.generation.salience import select
@@ -53,22 +51,6 @@ STOP = words(
 
 
 @dataclass(frozen=True)
-class Question:
-    """A gold answer and the indices of the messages that it rests on."""
-
-    answer: str
-    evidence: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Chat:
-    """One conversation with its questions."""
-
-    messages: list[Message]
-    questions: list[Question]
-
-
-@dataclass(frozen=True)
 class Told:
     """A node of the tree with what the extractive method keeps for it."""
 
@@ -76,65 +58,6 @@ class Told:
     units: tuple[Unit, ...]
     text: str
     tokens: int
-
-
-def locomo(data: Path) -> Iterator[Chat]:
-    for sample in json.loads((data / "locomo" / "locomo_dev5.json").read_text("utf-8")):
-        talk, messages, places = sample["conversation"], [], {}
-        for number in range(1, 100):
-            turns = talk.get(f"session_{number}")
-            if not turns:
-                continue
-            day = talk[f"session_{number}_date_time"].split(" on ")[1]
-            at = datetime.strptime(day, "%d %B, %Y").replace(tzinfo=UTC)
-            for turn in turns:
-                places[turn["dia_id"]] = len(messages)
-                messages.append(Message.user(turn["text"], name=turn["speaker"], created_at=at))
-        questions = []
-        for asked in sample["qa"]:
-            named = [name for text in asked["evidence"] for name in re.findall(r"D\d+:\d+", text)]
-            evidence = tuple(places[name] for name in named if name in places)
-            if asked["category"] != 5 and evidence:
-                questions.append(Question(str(asked["answer"]), evidence))
-        yield Chat(messages, questions)
-
-
-def beam(data: Path) -> Iterator[Chat]:
-    for path in sorted((data / "beam").glob("beam_100k_*.json")):
-        chat = json.loads(path.read_text("utf-8"))
-        messages, places = [], {}
-        at = datetime(2024, 1, 1, tzinfo=UTC)
-        for entry in chat["messages"]:
-            if entry.get("time_anchor"):
-                at = datetime.strptime(entry["time_anchor"], "%B-%d-%Y").replace(tzinfo=UTC)
-            places[entry["id"]] = len(messages)
-            messages.append(Message(entry["role"], entry["content"], created_at=at))
-        questions = []
-        for kind, asked in chat["questions"].items():
-            for question in asked if kind != "abstention" else ():
-                gold = next(
-                    (
-                        question[k]
-                        for k in ("answer", "ideal_answer", "ideal_summary")
-                        if k in question
-                    ),
-                    " ".join(question.get("rubric", ())),
-                )
-                named = dict.fromkeys(numbers(question.get("source_chat_ids", ())))
-                evidence = tuple(places[name] for name in named if name in places)
-                if evidence:
-                    questions.append(Question(str(gold), evidence))
-        yield Chat(messages, questions)
-
-
-def numbers(nested: Any) -> Iterator[int]:
-    if isinstance(nested, int):
-        yield nested
-    elif isinstance(nested, (list, tuple)):
-        for item in nested:
-            yield from numbers(item)
-    elif isinstance(nested, dict):
-        yield from numbers(list(nested.values()))
 
 
 def stems(text: str) -> frozenset[str]:
@@ -198,6 +121,8 @@ def summarise(chat: Chat, nodes: Sequence[Node]) -> tuple[dict[str, Told], float
 
 
 def wanted_stems(chat: Chat, question: Question) -> frozenset[str]:
+    if question.kind == ADVERSARIAL:  # what is asked was never said
+        return frozenset()
     evidence = " ".join(measure.body(chat.messages[index]) for index in question.evidence)
     return stems(question.answer) & stems(evidence)
 
@@ -310,17 +235,14 @@ def mean(values: Sequence[float]) -> float:
 
 
 def main() -> int:
-    folder = os.environ.get("HIERMEM_DATA")
-    if not folder:
-        print("set HIERMEM_DATA to the folder that holds locomo/ and beam/", file=sys.stderr)
-        return 2
+    data = folder()
     default_counter().count("warm up")
     config = HierarchyConfig.by_tokens()
     missed = False
     for name, read in (("LoCoMo", locomo), ("BEAM", beam)):
         chats, seconds, raw, text = [], 0.0, 0, 0
         sizes: dict[int, int] = {}
-        for chat in read(Path(folder)):
+        for chat in read(data):
             told, took = summarise(chat, tree(chat, config))
             chats.append((chat, told))
             seconds += took

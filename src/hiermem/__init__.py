@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from hiermem.core.generation.prompt import PromptTemplate
     from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Prices, Served
     from hiermem.core.search.embedded import EmbeddingReport, IndexReport
+    from hiermem.core.search.filters import RecallFilters, SearchFilters
     from hiermem.core.search.hits import Evidence, Hit
     from hiermem.core.search.marking import matched
     from hiermem.core.tree.state import OpenWindow
@@ -142,6 +143,7 @@ _HOMES = {
         "Failure",
     ),
     "hiermem.core.extraction.graph": ("GraphEntity", "Mention", "Neighbour"),
+    "hiermem.core.search.filters": ("RecallFilters", "SearchFilters"),
     "hiermem.core.search.hits": (
         "Evidence",
         "Hit",
@@ -303,6 +305,7 @@ __all__ = [
     "Prices",
     "PromptTemplate",
     "Provenance",
+    "RecallFilters",
     "Receipt",
     "Record",
     "RecordWrite",
@@ -312,6 +315,7 @@ __all__ = [
     "RunRecord",
     "RunReport",
     "Scrubbed",
+    "SearchFilters",
     "SearchPolicy",
     "SemanticGraphExtractor",
     "Served",

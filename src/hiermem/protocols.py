@@ -121,7 +121,7 @@ class ChatMessage:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class SourceText:
     """One input of a request, as data: a message (or slice of one), or a summary below.
 

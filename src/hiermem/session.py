@@ -1,8 +1,8 @@
 """One conversation, asynchronous: what an application does with a session.
 
 The one rule: nothing is decided here. A call checks its arguments, hands them to the engine and
-gives back what it answers. Sessions are made by ``hiermem.memory``; ``hiermem.sync_session`` is the
-same, blocking.
+gives back what it answers. The messages themselves are in ``hiermem.session_log``. Sessions are
+made by ``hiermem.memory``; ``hiermem.sync_session`` is the same, blocking.
 """
 
 from __future__ import annotations
@@ -10,40 +10,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
-from hiermem.config import ExtractionOptions, HierarchyConfig
+from hiermem.config import ExtractionOptions
 from hiermem.core import arguments
-from hiermem.core.change.edit import OnEdit
-from hiermem.core.change.erasing import Forks
-from hiermem.core.change.receipts import EditReport, Receipt
 from hiermem.core.context.profile import ContextProfile
-from hiermem.core.context.selection import AsyncContextSelection, ContextBudget, ShownSummary
+from hiermem.core.context.selection import (
+    AsyncContextSelection,
+    ContextBudget,
+    ContextSelection,
+    ShownSummary,
+)
 from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
 from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.search.embedded import EmbeddingReport
-from hiermem.core.search.filters import read_filters
+from hiermem.core.search.filters import RecallFilters, SearchFilters, read_filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.text.policy import MAX_NAME, check, check_name
-from hiermem.engine import append as ingest
-from hiermem.engine import change, feedback, forking, journal, remake, tree
-from hiermem.engine.append import About, Messages, Seen
+from hiermem.engine import forking, tree
+from hiermem.engine.append import Seen
 from hiermem.engine.context import Strategy
 from hiermem.engine.graph import tri_vector
 from hiermem.engine.handle import Handle
-from hiermem.engine.metrics import metrics as measure
 from hiermem.engine.sharing import Shared
-from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.engine.update import Strategy as UpdateStrategy
 from hiermem.engine.update import update as run_update
 from hiermem.errors import UsageError
 from hiermem.extractor import SemanticGraphExtractor
-from hiermem.parts import Parts
-from hiermem.protocols import RunRecord
+from hiermem.session_log import AsyncLog
 from hiermem.trivector import TriVector
-from hiermem.types import Content, Role, Span, StoredMessage, Summary
+from hiermem.types import Span, StoredMessage, Summary
 
 __all__ = ["AsyncSession"]
 
@@ -74,32 +70,8 @@ def _check_update(
         raise UsageError("a full re-pack is waited for; leave wait=True, or give it a task")
 
 
-class AsyncSession:
+class AsyncSession(AsyncLog):
     """One conversation: messages go in, summaries grow over them, contexts come out."""
-
-    def __init__(self, parts: Parts, about: About) -> None:
-        self._parts = parts
-        self._about = about
-
-    @property
-    def id(self) -> str:
-        """Give the session's id."""
-        return self._about.id
-
-    @property
-    def _handle(self) -> Handle:
-        return self._parts.opened()
-
-    async def append(self, *messages: Messages) -> list[int]:
-        """Append messages (or iterables of them), all or none; give their indices in order.
-
-        When it returns they are durable. A key seen before with the same content is a no-op that
-        gives the index it has.
-
-        Raises MessageConflictError, InvalidMessageError, InvalidTextError, SessionClosedError,
-        CounterMismatchError; in each case nothing was written.
-        """
-        return await ingest.append(self._handle, self._about, messages)
 
     @overload
     async def update(
@@ -262,19 +234,7 @@ class AsyncSession:
         )
 
     async def search(
-        self,
-        query: str,
-        limit: int = 10,
-        *,
-        levels: Iterable[int] | None = None,
-        span: tuple[int, int] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        threads: Iterable[str] | None = None,
-        roles: Iterable[Role] | None = None,
-        tags: Iterable[str] | None = None,
-        entities: Iterable[str] | None = None,
-        semantic_dedup: bool = True,
+        self, query: str, limit: int = 10, **filters: Unpack[SearchFilters]
     ) -> list[Hit]:
         """Give up to ``limit`` messages and summaries that answer ``query``, best first.
 
@@ -286,23 +246,13 @@ class AsyncSession:
         ``levels`` (0 for messages), ``span`` (message indices, start and stop), ``since`` and
         ``until`` (the latter not included), ``threads``, ``roles`` (which no summary has), ``tags``
         and ``entities`` (a message has those of the summary of its window). ``semantic_dedup``
-        leaves out messages that repeat a better one.
+        leaves out messages that repeat a better one. See SearchFilters.
 
         Raises NotFoundError where the session has no message yet.
         """
         from hiermem.engine import search
 
-        filters = read_filters(
-            levels=levels,
-            span=span,
-            since=since,
-            until=until,
-            threads=threads,
-            roles=roles,
-            tags=tags,
-            entities=entities,
-        )
-        question = search.Question(self.id, query, filters, semantic_dedup)
+        question = search.Question(self.id, query, read_filters(filters))
         return await search.search(self._handle, question, limit)
 
     async def recall(
@@ -311,52 +261,59 @@ class AsyncSession:
         max_tokens: int = 1_000,
         *,
         neighbours: int = 0,
-        span: tuple[int, int] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        threads: Iterable[str] | None = None,
-        roles: Iterable[Role] | None = None,
-        tags: Iterable[str] | None = None,
-        entities: Iterable[str] | None = None,
-        semantic_dedup: bool = True,
+        beside: AsyncContextSelection | ContextSelection | None = None,
+        **filters: Unpack[RecallFilters],
     ) -> Evidence:
         """Give the messages that answer ``query`` best, verbatim, in ``max_tokens`` at most.
 
         They come in the order they were said; of long ones the passages that matter. The budget
         pays for everything in ``text``: what was said, who said it and the dates. What stands
         around a hit is weighed already; ``neighbours`` asks for so many passages before and after
-        each in any case. The filters are those of ``search``.
+        each in any case. Nothing is given that stands word for word in the context ``beside``. The
+        filters are those of ``search``, without ``levels``.
 
         Raises NotFoundError where the session has no message yet.
         """
         from hiermem.engine import search
 
-        filters = read_filters(
-            span=span,
-            since=since,
-            until=until,
-            threads=threads,
-            roles=roles,
-            tags=tags,
-            entities=entities,
+        question = search.Question(self.id, query, read_filters(filters, messages_only=True))
+        shown = self._shown(beside)
+        return await search.recall(
+            self._handle, question, max_tokens, neighbours=neighbours, shown=shown
         )
-        question = search.Question(self.id, query, filters, semantic_dedup)
-        return await search.recall(self._handle, question, max_tokens, neighbours=neighbours)
 
     async def fill_budget(
-        self, hits: Iterable[Hit], max_tokens: int, *, neighbours: int = 1
+        self,
+        hits: Iterable[Hit],
+        max_tokens: int,
+        *,
+        neighbours: int = 1,
+        beside: AsyncContextSelection | ContextSelection | None = None,
     ) -> Evidence:
         """Pack what hits rest on into ``max_tokens``, verbatim, the first hit first.
 
         Of a summary the messages are packed that it was found for. ``neighbours`` is how many
         passages before and after each are taken along, as far as they fit. It is given in the order
-        it was said.
+        it was said, without what stands word for word in the context ``beside``.
         """
         from hiermem.engine import search
 
+        shown = self._shown(beside)
         return await search.fill_budget(
-            self._handle, self.id, hits, max_tokens, neighbours=neighbours
+            self._handle, self.id, hits, max_tokens, neighbours=neighbours, shown=shown
         )
+
+    def _shown(self, beside: Any) -> tuple[Span, ...]:
+        """Give what a context shows word for word. Raises UsageError where it is another's."""
+        if beside is None:
+            return ()
+        if not isinstance(beside, (AsyncContextSelection, ContextSelection)):
+            raise UsageError(
+                f"beside is {type(beside).__name__}; it must be what context() gives, or None"
+            )
+        if beside.session_id != self.id:
+            raise UsageError("beside is a context of another session")
+        return beside.verbatim
 
     async def embed(self) -> EmbeddingReport:
         """Make the vectors of messages and summaries that are missing; give what was done.
@@ -412,46 +369,6 @@ class AsyncSession:
         """
         return await tree.expand(self._handle, self._about.id, node, depth)
 
-    async def edit(self, index: int, content: Content, *, on_edit: OnEdit = "flag") -> EditReport:
-        """Replace the content of a message; what it said before stays readable as a version.
-
-        Windows keep their bounds. ``on_edit="flag"`` marks the summaries above it as stale, which
-        go on serving; with "rebuild" the next update makes them anew, as far up as their texts
-        come out different.
-
-        Raises NotFoundError, SessionClosedError, MessageWithdrawnError where it was erased or
-        quarantined, InvalidMessageError and InvalidTextError; in each case nothing was written.
-        """
-        return await change.edit(
-            self._handle,
-            self._about.id,
-            index,
-            content,
-            on_edit=on_edit,
-            on_bad_text=self._about.on_bad_text,
-        )
-
-    async def versions(self, index: int) -> tuple[StoredMessage, ...]:
-        """Give what a message was before its edits, oldest first; () where it was not edited."""
-        return await tree.versions(self._handle, self._about.id, index)
-
-    async def erase(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
-        """Erase messages, and everything that was made of them, for good; say what went.
-
-        An empty message stays in each one's place. With ``forks="all"`` the sessions that share
-        them lose them too; "keep" leaves those alone, and the receipt names them.
-
-        Raises NotFoundError where there is no such message; nothing was erased then.
-        """
-        return await change.erase(self._handle, self._about.id, indices, forks=forks)
-
-    async def quarantine(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
-        """Take messages out of everything that is made of them; they stay readable as they are.
-
-        Against input that should never have been believed. Raises NotFoundError.
-        """
-        return await change.quarantine(self._handle, self._about.id, indices, forks=forks)
-
     async def fork(
         self, new_id: str, *, at: int | None = None, title: str | None = None
     ) -> AsyncSession:
@@ -470,85 +387,3 @@ class AsyncSession:
         )
         await forking.fork(self._handle, self._about.id, about.id, at=at, title=about.title)
         return AsyncSession(self._parts, about)
-
-    async def recompress(
-        self, level: int, span: tuple[int, int] | Span | None = None
-    ) -> tuple[str, ...]:
-        """Ask for new texts of a level's summaries; give the ids of those that are marked.
-
-        ``span`` is a range of message indices, (start, stop), or a Span: those that cover any of
-        it; None means all, an empty one none. The next update makes them; until then the texts
-        that they have serve.
-        """
-        arguments.whole(level, "level", least=1)
-        given = None if span is None else arguments.stretch(span, "span")
-        return await remake.recompress(self._handle, self._about.id, level, given)
-
-    async def reconfigure(self, config: HierarchyConfig) -> None:
-        """Seal and group what comes from now on under another configuration.
-
-        What is sealed stays as it is; ``update(strategy="full")`` re-packs that too.
-
-        Raises SessionClosedError.
-        """
-        if not isinstance(config, HierarchyConfig):
-            raise UsageError(f"config is {type(config).__name__}; it must be a HierarchyConfig")
-        await remake.reconfigure(self._handle, self._about.id, config)
-
-    async def messages(self, start: int = 0, stop: int | None = None) -> list[StoredMessage]:
-        """Give the messages from ``start`` up to and without ``stop``, verbatim."""
-        return await tree.messages(self._handle, self._about.id, start, stop)
-
-    async def summaries(self, level: int | None = None) -> list[Summary]:
-        """Give the summaries of a level, or of all levels, lowest first."""
-        return await tree.summaries(self._handle, self._about.id, level)
-
-    async def forest(self) -> tuple[Tree, ...]:
-        """Give the trees of summaries, oldest first."""
-        return await tree.forest(self._handle, self._about.id)
-
-    async def status(self) -> SessionStatus:
-        """Tell where the session stands."""
-        return await tree.status(self._handle, self._about.id)
-
-    async def runs(self, *, limit: int = 100) -> list[RunRecord]:
-        """List the journalled runs of this session, newest first."""
-        return await journal.runs(self._handle, limit, subject=self._about.id)
-
-    async def metrics(self, prices: Prices | None = None) -> Metrics:
-        """Measure the session: how much shorter it is, what that cost, what was kept.
-
-        With ``prices`` it says too what was saved and spent in money.
-        """
-        return await measure(self._handle, self._about.id, prices)
-
-    async def feedback(
-        self,
-        target: Hit | Summary | ShownSummary | StoredMessage | str,
-        *,
-        score: float,
-        note: str = "",
-    ) -> None:
-        """Say how good a summary is, from 0 to 1; the mean is in the metrics.
-
-        ``target`` is a hit, a summary, a message or an id. Raises NotFoundError where there is no
-        such, and for a summary of a tree that a re-pack has replaced: its id means another now.
-        """
-        await feedback.give(self._handle, self._about.id, target, score=score, note=note)
-
-    async def flush(self) -> None:
-        """Seal each thread's open window at its last whole point."""
-        await ingest.flush(self._handle, self._about.id)
-
-    async def tick(self, now: datetime) -> None:
-        """Apply the time rules as if a message arrived ``now`` (timezone-aware)."""
-        arguments.moment(now, "now")
-        await ingest.tick(self._handle, self._about.id, now)
-
-    async def close(self) -> None:
-        """Seal everything up to one root and archive the session."""
-        await ingest.close(self._handle, self._about.id)
-
-    async def reopen(self) -> None:
-        """Make a closed session writable again."""
-        await ingest.reopen(self._handle, self._about.id)

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core.change.edit import OnEdit
 from hiermem.core.change.erasing import Forks
 from hiermem.core.change.receipts import EditReport, Receipt
 from hiermem.core.context.profile import ContextProfile
-from hiermem.core.context.selection import ContextSelection, ShownSummary, blocking
+from hiermem.core.context.selection import (
+    AsyncContextSelection,
+    ContextSelection,
+    ShownSummary,
+    blocking,
+)
 from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
 from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.metrics import Metrics, Prices
 from hiermem.core.search.embedded import EmbeddingReport
+from hiermem.core.search.filters import RecallFilters, SearchFilters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.engine import append as ingest
 from hiermem.engine.append import Messages
@@ -30,7 +36,7 @@ from hiermem.portal import Portal
 from hiermem.protocols import RunRecord
 from hiermem.session import AsyncSession
 from hiermem.trivector import TriVector
-from hiermem.types import Content, Role, Span, StoredMessage, Summary
+from hiermem.types import Content, Span, StoredMessage, Summary
 
 __all__ = ["Session"]
 
@@ -155,37 +161,13 @@ class Session:
         )
         return blocking(found, self._portal.call)
 
-    def search(
-        self,
-        query: str,
-        limit: int = 10,
-        *,
-        levels: Iterable[int] | None = None,
-        span: tuple[int, int] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        threads: Iterable[str] | None = None,
-        roles: Iterable[Role] | None = None,
-        tags: Iterable[str] | None = None,
-        entities: Iterable[str] | None = None,
-        semantic_dedup: bool = True,
-    ) -> list[Hit]:
-        """Give up to ``limit`` messages and summaries that answer ``query``, best first."""
-        return self._portal.call(
-            self._session.search(
-                query,
-                limit,
-                levels=levels,
-                span=span,
-                since=since,
-                until=until,
-                threads=threads,
-                roles=roles,
-                tags=tags,
-                entities=entities,
-                semantic_dedup=semantic_dedup,
-            )
-        )
+    def search(self, query: str, limit: int = 10, **filters: Unpack[SearchFilters]) -> list[Hit]:
+        """Give up to ``limit`` messages and summaries that answer ``query``, best first.
+
+        The filters are those of SearchFilters: ``levels``, ``span``, ``since``, ``until``,
+        ``threads``, ``roles``, ``tags``, ``entities`` and ``semantic_dedup``.
+        """
+        return self._portal.call(self._session.search(query, limit, **filters))
 
     def recall(
         self,
@@ -193,35 +175,33 @@ class Session:
         max_tokens: int = 1_000,
         *,
         neighbours: int = 0,
-        span: tuple[int, int] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        threads: Iterable[str] | None = None,
-        roles: Iterable[Role] | None = None,
-        tags: Iterable[str] | None = None,
-        entities: Iterable[str] | None = None,
-        semantic_dedup: bool = True,
+        beside: AsyncContextSelection | ContextSelection | None = None,
+        **filters: Unpack[RecallFilters],
     ) -> Evidence:
-        """Give the messages that answer ``query`` best, verbatim, in ``max_tokens`` at most."""
-        return self._portal.call(
-            self._session.recall(
-                query,
-                max_tokens,
-                neighbours=neighbours,
-                span=span,
-                since=since,
-                until=until,
-                threads=threads,
-                roles=roles,
-                tags=tags,
-                entities=entities,
-                semantic_dedup=semantic_dedup,
-            )
-        )
+        """Give the messages that answer ``query`` best, verbatim, in ``max_tokens`` at most.
 
-    def fill_budget(self, hits: Iterable[Hit], max_tokens: int, *, neighbours: int = 1) -> Evidence:
-        """Pack what hits rest on into ``max_tokens``, verbatim, the first hit first."""
-        return self._portal.call(self._session.fill_budget(hits, max_tokens, neighbours=neighbours))
+        Nothing is given that stands word for word in the context ``beside``. The filters are those
+        of ``search``, without ``levels``.
+        """
+        work = self._session.recall(
+            query, max_tokens, neighbours=neighbours, beside=beside, **filters
+        )
+        return self._portal.call(work)
+
+    def fill_budget(
+        self,
+        hits: Iterable[Hit],
+        max_tokens: int,
+        *,
+        neighbours: int = 1,
+        beside: AsyncContextSelection | ContextSelection | None = None,
+    ) -> Evidence:
+        """Pack what hits rest on into ``max_tokens``, verbatim, the first hit first.
+
+        Without what stands word for word in the context ``beside``.
+        """
+        work = self._session.fill_budget(hits, max_tokens, neighbours=neighbours, beside=beside)
+        return self._portal.call(work)
 
     def embed(self) -> EmbeddingReport:
         """Make the vectors of messages and summaries that are missing; give what was done."""

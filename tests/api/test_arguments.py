@@ -28,6 +28,8 @@ from hiermem import (
     Memory,
     Message,
     NotFoundError,
+    RecallFilters,
+    SearchFilters,
     Span,
     UpdatePolicy,
     UsageError,
@@ -39,6 +41,7 @@ NOT_A_SWITCH = ("yes", None, 1)
 NOT_A_COUNT = ("1", -1, 1.5, True, math.nan)
 NOT_A_NAME = (5, None, "", "\ud800", "x\0", "n" * 513)
 NOT_A_MOMENT = ("now", 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC))
+NOT_A_CONTEXT = (5, "s", [], {})
 FILTERS = {
     "span": (5, "01", (1,), (1, 2, 3), (2, 1), (-1, 2), ("0", "1"), (0.0, 1.0), {0: 1}),
     "since": NOT_A_MOMENT,
@@ -72,12 +75,14 @@ SESSION_CALLS = {
         "query": (5, None, b"x", ["x"]),
         "max_tokens": (*NOT_A_COUNT, None),
         "neighbours": (*NOT_A_COUNT, None),
+        "beside": NOT_A_CONTEXT,
         **FILTERS,
     },
     "fill_budget": {
         "hits": (5, None, "m1", b"x", ["m1"], [5]),
         "max_tokens": (*NOT_A_COUNT, None),
         "neighbours": (*NOT_A_COUNT, None),
+        "beside": NOT_A_CONTEXT,
     },
     "embed": {},
     "edit": {
@@ -369,8 +374,32 @@ async def test_every_parameter_of_the_calls_is_in_the_tables():
             if name.startswith("_"):
                 continue
             told = set(inspect.signature(member).parameters) - {"self"}
+            if "filters" in told:
+                kind = SearchFilters if name == "search" else RecallFilters
+                told = told - {"filters"} | set(kind.__annotations__)
             assert told == set(table.get(name, {})), name
     assert set(inspect.signature(AsyncMemory).parameters) == {"store", *PARTS}
+
+
+@pytest.mark.parametrize(
+    ("call", "name"), [("search", "speaker"), ("recall", "levels"), ("recall", "Span")]
+)
+def test_a_filter_that_there_is_not_is_refused_by_name(memory, call, name):
+    """A filter that was misspelt and passed over would let everything through."""
+    with pytest.raises(UsageError, match=f"no filter '{name}'.*entities, "):
+        invoke(memory.session("s"), call, name, [0])
+
+
+async def test_a_manager_takes_the_filters_of_a_search():
+    store = MemoryStore()
+    await AsyncMemory(store=store).session("s").append(fill())
+    manager = ContextWindowManager(store)
+    found = await manager.semantic_search("s", "remark", levels=[0], span=(2, 4))
+    assert {message.index for message in found.recall} <= {2, 3}
+    for name, values in {**FILTERS, "speaker": (5,)}.items():
+        for value in values:
+            with pytest.raises(UsageError):
+                await manager.semantic_search("s", "remark", **{name: value})
 
 
 def _a_session():

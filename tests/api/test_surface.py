@@ -13,6 +13,7 @@ import subprocess
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import is_typeddict
 
 import pydantic
 import pytest
@@ -60,7 +61,9 @@ def surface() -> str:
             lines.append(f"{name}{signature(thing) if inspect.isfunction(thing) else ''}")
             continue
         lines.append(f"class {name}")
-        if issubclass(thing, pydantic.BaseModel):
+        if is_typeddict(thing):
+            lines += [f"{name}.{field}" for field in thing.__annotations__]
+        elif issubclass(thing, pydantic.BaseModel):
             lines += [f"{name}.{field}" for field in thing.model_fields]
             own = set(dir(thing)) - set(dir(pydantic.BaseModel))
             lines += [line for line in members(thing) if re.split(r"[.(]", line)[1] in own]

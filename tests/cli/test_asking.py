@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from typer.testing import CliRunner
@@ -55,6 +56,28 @@ def test_search_filters_and_gives_json(db):
     told = _run("search", "lighthouse", "--db", db, "--level", 1, "--format", "json").stdout
     assert {each["kind"] for each in json.loads(told)} == {"summary"}
     _run("search", "lighthouse", "--db", db, "--role", "nobody", code=2)
+
+
+def test_search_is_narrowed_to_a_time(tmp_path):
+    path = tmp_path / "days.db"
+    with Memory.open(path) as memory:
+        memory.session("s").append(
+            Message.user(
+                f"The lighthouse, on day {day}.", created_at=datetime(2024, 3, day, 9, tzinfo=UTC)
+            )
+            for day in range(1, 10)
+        )
+    asked = ["search", "lighthouse", "--db", path]
+    for times, days in (
+        (["--since", "2024-03-08"], [8, 9]),
+        (["--until", "2024-03-03"], [1, 2]),
+        (["--since", "2024-03-03T09:00:00", "--until", "2024-03-04 09:00:00"], [3]),
+    ):
+        found = json.loads(_run(*asked, *times, "--format", "json").stdout)
+        assert sorted(each["text"][-2:-1] for each in found) == list(map(str, days))
+        evidence = _run(*asked, *times, "--tokens", 200).stdout
+        assert evidence.count("on day") == len(days)
+    _run(*asked, "--since", "yesterday", code=2)
 
 
 def test_search_prints_evidence_in_a_budget(db):

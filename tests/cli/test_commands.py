@@ -6,6 +6,7 @@ import builtins
 import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -216,6 +217,15 @@ def test_the_demo_says_what_it_covers_and_what_it_saved():
     assert "Saved against sending everything:" in printed
     assert "sliding window" in printed
     assert "\x1b" not in printed
+
+
+def test_the_demo_searches_the_whole_conversation():
+    """The decision stands in the middle; the hits are marked under the tree and in their words."""
+    printed = _run("demo").stdout
+    searched = printed[printed.index("4. Searched") : printed.index("5. 3 messages later")]
+    assert "Decision 8: *SQLite* *instead* of *PostgreSQL*" in searched
+    assert re.search(r"(?m)^ +found .*\^", searched)
+    assert int(re.search(r"recall gives (\d+)\s+of\s+15", searched).group(1)) >= 12
 
 
 def test_a_demo_that_is_kept_can_be_looked_at_and_is_not_run_into_twice(tmp_path):

@@ -399,6 +399,60 @@ async def test_a_worker_embeds_what_it_has_summarised():
     assert (await session.search("conveyance"))[0].index == 12
 
 
+async def test_a_worker_embeds_where_vectors_alone_are_missing():
+    """Sessions too short for a summary, or whose pass was cut off, are in no backlog."""
+    store = MemoryStore()
+    await filled(store, None)
+    memory, cut = await filled(store, Meanings(break_at=STRIDE), 0)
+    cut = memory.session("cut")
+    await cut.append([said(n) for n in range(2 * STRIDE)])
+    await cut.update()
+    await asyncio.gather(*memory._parts.background)
+    embedder = Meanings()
+    again = memory_over(store, embedder)
+    before = {s: len(await again.session(s).runs()) for s in ("s", "cut")}
+    async with again.worker(poll=0.02) as worker:
+        assert await worker.drain(20)
+        assert worker.status.waiting == worker.status.active == 0
+    assert len(embedder.passages) >= 30 + STRIDE
+    assert (await again.session("s").search("conveyance"))[0].index == 12
+    for session in ("s", "cut"):
+        runs = await again.session(session).runs()
+        new = runs[: len(runs) - before[session]]
+        assert [run.outcome for run in new if run.kind == "embedding"] == ["ok"]
+        assert (await again.session(session).embed()).texts == 0
+
+
+async def test_a_worker_leaves_be_what_could_not_be_embedded():
+    """Whatever an embedder refuses for good must not be sent again at every look."""
+    memory, session = await filled(MemoryStore(), Meanings(break_at=0))
+    async with memory.worker(poll=0.02) as worker:
+        await worker.drain(5)
+        await worker.drain(5)
+    assert [r.outcome for r in await session.runs() if r.kind == "embedding"] == ["error"]
+
+
+async def test_the_update_of_all_embeds_too_and_looks_at_a_session_once():
+    store = MemoryStore()
+    await filled(store, None, 60)
+    assert (await memory_over(store, None).update_all()).sessions == 1
+    embedder = Meanings()
+    memory = memory_over(store, embedder)
+    session = memory.session("s")
+    report = await memory.update_all()
+    assert (report.sessions, report.updated, report.made) == (1, 1, 0)
+    assert len(embedder.passages) > 60
+    assert (await session.embed()).texts == 0
+    assert (await memory.update_all()).sessions == 0
+    await session.append(said(60))
+    assert (await memory.update_all()).sessions == 1
+    await session.erase([3])
+    assert (await memory.update_all()).sessions == 1
+    assert (await memory.update_all()).sessions == 0
+    # Another embedder's vectors are nobody's to complete.
+    assert (await memory_over(store, Meanings("other", 32)).update_all()).sessions == 0
+
+
 async def test_the_pass_of_another_process_is_not_done_twice():
     store = MemoryStore()
     _, session = await filled(store, Meanings(), clock=lambda: START)
@@ -422,6 +476,85 @@ async def test_the_pass_of_another_process_is_not_done_twice():
     assert (await second.search("conveyance"))[0].index == 12
 
 
+async def forked(change=None, at=STRIDE + 40):
+    """Fork a session whose vectors are made; give both, and what the embedder was sent after."""
+    embedder = Meanings()
+    memory, session = await filled(MemoryStore(), embedder, STRIDE + 60)
+    await session.update()
+    await asyncio.gather(*memory._parts.background)
+    await session.embed()
+    fork = await session.fork("f", at=at)
+    if change is not None:
+        await change(session, fork)
+    embedder.sent.clear(), embedder.kinds.clear()
+    return memory, session, fork, embedder
+
+
+async def test_a_fork_takes_over_the_vectors_of_what_it_shares():
+    memory, session, fork, embedder = await forked()
+    report = await fork.embed()
+    assert (report.messages, report.texts) == (STRIDE + 40, 0)
+    assert report.summaries == len(await fork.summaries()) > 0
+    assert embedder.sent == []
+    await fork.append(said(n, "The other automobile.") for n in range(STRIDE + 40, STRIDE + 45))
+    assert (await fork.embed()).texts == 5
+    # What was taken over is what would have been made.
+    alone = memory_over(MemoryStore(), Meanings())
+    twin = alone.session("f")
+    await twin.append(stored.message for stored in await fork.messages())
+    await twin.update()
+    await asyncio.gather(*alone._parts.background)
+    await twin.embed()
+    kind = "vectors/64/meanings"
+    made = await alone._handle.store.blocks("f", kind)
+    assert await memory._handle.store.blocks("f", kind) == made
+    assert await session.search("conveyance")
+
+
+async def test_a_fork_whose_source_is_gone_is_embedded():
+    memory, _, fork, embedder = await forked()
+    await memory.erase_session("s", forks="keep")
+    report = await fork.embed()
+    assert report.messages == STRIDE + 40
+    assert report.texts >= report.messages
+    assert embedder.sent
+    assert (await fork.search("conveyance"))[0].index == 12
+
+
+@pytest.mark.parametrize("whose", ["source", "fork"])
+@pytest.mark.parametrize("how", ["edit", "quarantine"])
+async def test_only_what_both_say_now_is_taken_over(whose, how):
+    """A vector of what the other session says instead would find the fork's message by it."""
+    edited = 12
+
+    async def change(session, fork):
+        where = session if whose == "source" else fork
+        if how == "edit":
+            await where.edit(edited, "The zeppelin is late.")
+        elif how == "quarantine":
+            await where.quarantine([edited], forks="keep")
+
+    memory, session, fork, _ = await forked(change)
+    if whose == "source" and how == "edit":
+        await session.embed()
+    await fork.embed()
+    own = {stored.index: stored for stored in await fork.messages() if stored.state == "live"}
+    cold = memory_over(memory._store, Meanings())
+    for place, word in ((edited, "conveyance"), (7, "medic")):
+        if place in own and "zeppelin" not in own[place].message.content:
+            assert (await cold.session("f").search(word))[0].index == place
+    tenant = memory._handle.store
+    blocks = await tenant.blocks("f", "vectors/64/meanings")
+    alone = memory_over(MemoryStore(), Meanings())
+    twin = alone.session("f")
+    await twin.append(stored.message for stored in await fork.messages())
+    gone = [n for n in range(STRIDE + 40) if n not in own]
+    if gone:
+        await twin.quarantine(gone)
+    await twin.embed()
+    assert blocks == await alone._handle.store.blocks("f", "vectors/64/meanings")
+
+
 async def test_a_damaged_vector_block_is_made_again():
     from hiermem.effects import Block
 
@@ -438,6 +571,35 @@ async def test_a_damaged_vector_block_is_made_again():
     await again.embed()
     assert (await again.search("conveyance"))[0].index == 12
     assert await tenant.blocks("s", block.kind) == [block]
+
+
+async def test_after_an_append_only_new_vectors_are_read_and_the_answers_are_the_same():
+    """A session that is asked after each message would else read all its vectors each time."""
+    store = MemoryStore()
+    memory, session = await filled(store, Meanings(), 3 * STRIDE + 10)
+    await session.update()
+    await asyncio.gather(*memory._parts.background)
+    await session.search("conveyance")
+    tenant = memory._handle.store
+    plain, read = tenant.blocks, []
+
+    async def watched(session_id, kind, start=0, stop=None):
+        found = await plain(session_id, kind, start, stop)
+        read.extend((kind, block.start) for block in found)
+        return found
+
+    tenant.blocks = watched
+    for number in range(3 * STRIDE + 10, 3 * STRIDE + 14):
+        await session.append(said(number, f"One more automobile, the number {number}."))
+        read.clear()
+        found = [(hit.id, hit.score) for hit in await session.search("conveyance", 50)]
+        if number % 2:
+            await session.embed()
+            found = [(hit.id, hit.score) for hit in await session.search("conveyance", 50)]
+            assert {start for kind, start in read if kind.startswith("vectors/")} == {3 * STRIDE}
+        cold = memory_over(store, Meanings()).session("s")
+        assert [(hit.id, hit.score) for hit in await cold.search("conveyance", 50)] == found
+    del tenant.blocks
 
 
 async def test_both_stores_rank_alike_with_vectors():

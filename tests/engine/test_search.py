@@ -69,7 +69,7 @@ async def test_nothing_is_given_that_has_nothing_to_do_with_the_question():
     _, session = await filled(MemoryStore())
     assert await session.search("zeppelin") == []
     evidence = await session.recall("zeppelin")
-    assert (len(evidence), evidence.tokens, evidence.text) == (0, 0, "")
+    assert (len(evidence), evidence.total_tokens, evidence.text) == (0, 0, "")
     assert await session.search("") == []
     assert await session.search("violin", 0) == []
 
@@ -104,7 +104,7 @@ async def test_a_long_message_is_given_as_the_passage_that_matters():
     assert "zeppelin" in hit.text
     assert len(hit.text) < len(whole) / 5
     evidence = await session.recall("zeppelin", 200)
-    assert evidence.tokens <= 200
+    assert evidence.total_tokens <= 200
     assert evidence.text.count("…") >= 1
     assert "zeppelin" in evidence.text
 
@@ -161,7 +161,7 @@ NASTY = (
 async def test_no_text_is_an_error(query):
     _, session = await filled(await SQLiteStore.open(":memory:"), 30)
     await session.search(query)
-    assert (await session.recall(query, 300)).tokens <= 300
+    assert (await session.recall(query, 300)).total_tokens <= 300
 
 
 def test_no_drawn_text_is_an_error():
@@ -255,6 +255,27 @@ async def test_what_is_taken_back_is_gone_from_the_next_search(how, tmp_path):
     for each in (session, other):
         assert await each.search("zeppelin") == []
         assert len(await each.recall("zeppelin")) == 0
+
+
+@pytest.mark.parametrize("how", ["erase", "quarantine"])
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
+async def test_an_index_that_says_otherwise_shows_nothing_that_was_taken_back(kind, how):
+    """The index is derived: evidence is what the messages are now, whatever a block holds."""
+    store = MemoryStore() if kind is MemoryStore else await SQLiteStore.open(":memory:")
+    memory, session = await filled(store, STRIDE)
+    told_of = {hit.index for hit in await session.search("violin", 50)}
+    tenant = memory._handle.store
+    before = await tenant.blocks("s", KIND)
+    await getattr(session, how)([15])
+    epoch = (await tenant.session("s")).epoch
+    assert await tenant.put_blocks("s", before, epoch=epoch)
+    again = memory_over(store).session("s")
+    assert 15 in told_of
+    assert {hit.index for hit in await again.search("violin", 50)} == told_of - {15}
+    recalled = await again.recall("violin", 4_000)
+    assert 15 not in {hit.index for hit in recalled}
+    assert "remark 15 " not in recalled.text
+    await store.close()
 
 
 async def test_an_edit_reaches_search_at_once_in_every_handle(tmp_path):
@@ -493,15 +514,15 @@ def test_evidence_is_verbatim_in_order_and_within_its_budget(sizes, budget, neig
             ]
         )
         evidence = await session.recall(query, budget, neighbours=neighbours)
-        assert evidence.tokens <= budget
-        assert evidence.tokens == ApproximateCounter().count(evidence.text)
+        assert evidence.total_tokens <= budget
+        assert evidence.total_tokens == ApproximateCounter().count(evidence.text)
         places = [(hit.span.start, hit.span.start_char) for hit in evidence]
         assert places == sorted(set(places))
         for hit in evidence:
             whole = body(hit.message.message)
             assert hit.text == whole[hit.span.start_char : hit.span.stop_char]
             assert hit.text in evidence.text
-        assert [m.index for m in evidence.messages] == sorted({hit.index for hit in evidence})
+        assert [m.index for m in evidence.sources] == sorted({hit.index for hit in evidence})
 
     asyncio.run(run())
 
@@ -533,12 +554,31 @@ async def test_hits_fill_a_budget_with_what_they_rest_on():
         place for index in (hit.index for hit in alone) for place in range(index - 1, index + 2)
     }
     assert {hit.index for hit in more} == {place for place in around if 0 <= place < 60}
-    assert (await session.fill_budget(hits, 30)).tokens <= 30
+    assert (await session.fill_budget(hits, 30)).total_tokens <= 30
     assert len(await session.fill_budget([], 30)) == 0
     other = memory_over(MemoryStore()).session("other")
     await other.append(said(0))
     with pytest.raises(UsageError, match="another session"):
         await other.fill_budget(hits, 30)
+
+
+async def test_nothing_is_recalled_that_stands_in_the_context_beside():
+    """A caller who puts evidence behind a context of their own would else pay for it twice."""
+    memory, session = await filled(MemoryStore(), 120)
+    await session.update()
+    context = await session.context(1_500)
+    standing = {message.index for message in context.recent_messages}
+    hits = await session.search("violin", 50, levels=[0])
+    alone = {hit.index for hit in await session.recall("violin", 4_000)}
+    assert alone & standing
+    beside = {hit.index for hit in await session.recall("violin", 4_000, beside=context)}
+    assert beside == alone - standing
+    packed = await session.fill_budget(hits, 4_000, neighbours=0, beside=context)
+    assert {hit.index for hit in packed} == {hit.index for hit in hits} - standing
+    other = memory.session("other")
+    await other.append(said(0))
+    with pytest.raises(UsageError, match="another session"):
+        await other.recall("violin", beside=context)
 
 
 async def test_a_hit_takes_feedback():

@@ -122,7 +122,7 @@ async def test_a_zoom_still_covers_everything_exactly_once(steps, query, config)
             made = await refined(handle, request, decided, query)
             if made is None:
                 continue
-            now, messages = made
+            now, messages = made[0], made[1].messages
             assert now.cut.tokens <= value
             shown = selecting.chosen(handle, request, now, None, None)
             older = decided.cut.view.opened

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from hiermem.cli.opening import DB, Db, SessionId, Tenant, chosen, existing
 from hiermem.cli.picture import level_style
 from hiermem.cli.screen import clean, date_range, out, trouble
 
-__all__ = ["app"]
+__all__ = ["app", "print_hit"]
 
 app = typer.Typer()
 
@@ -126,7 +127,7 @@ def _profile(mix: Mix) -> ContextProfile:
 def _print_recalled(selection: ContextSelection, query: str) -> None:
     """List what was recalled, a line each, with the matched words marked."""
     for hit in selection.evidence or ():
-        _print_hit(hit, query)
+        print_hit(hit, query)
 
 
 def _print_marked(selection: ContextSelection, query: str) -> None:
@@ -164,6 +165,12 @@ def search(
     entity: Annotated[
         list[str] | None, typer.Option(help="Only what speaks of this; may be repeated.")
     ] = None,
+    since: Annotated[
+        datetime | None, typer.Option(help="Only from this day or time on, in UTC.")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option(help="Only before this day or time, in UTC.")
+    ] = None,
     tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Print what was said, verbatim, in so many tokens instead."),
@@ -181,6 +188,8 @@ def search(
             "threads": thread or None,
             "tags": tag or None,
             "entities": entity or None,
+            "since": since and since.replace(tzinfo=UTC),
+            "until": until and until.replace(tzinfo=UTC),
         }
         if tokens is not None:
             if level:
@@ -197,7 +206,7 @@ def search(
             return
         printed = 0
         for hit in hits:
-            _print_hit(hit, query)
+            print_hit(hit, query)
             printed += 1
         if not printed:
             out(error=True).print("Nothing found.")
@@ -207,7 +216,7 @@ def _print_text(text: str, query: str) -> None:
     out().print(_styled(clean(text), query), soft_wrap=True)
 
 
-def _print_hit(hit: Hit, query: str) -> None:
+def print_hit(hit: Hit, query: str) -> None:
     """Print one hit: where it stands and who said it, then the words around the first match."""
     head = Text(f"{hit.id:<6}", style=f"bold {level_style(hit.level)}" if hit.level else "bold")
     if hit.message is not None:

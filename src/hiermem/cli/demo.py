@@ -1,4 +1,4 @@
-"""The demo: the bundled conversation goes in, its tree grows, and an 8,000-token context comes out.
+"""The demo: a conversation goes in, its tree grows, a context comes out, and a search finds more.
 
 The one rule: what it prints was measured in this very run; the comparison with other ways of
 filling a prompt counts the same messages with the same counter. In a terminal it is an animation,
@@ -21,6 +21,7 @@ from rich.text import Text
 
 from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress, UsageError
 from hiermem.cli import verdict
+from hiermem.cli.asking import print_hit
 from hiermem.cli.conversations import bundled
 from hiermem.cli.picture import GUTTER, Bar, Strip, bars_of, representation
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
@@ -35,6 +36,9 @@ _MESSAGES, _SUMMARIES = 12.0, 4.0
 _LATER = 3
 #: How many of the newest messages stand below the picture while it grows.
 _LATEST = 4
+#: What is asked, and how many hits are shown; the tokens in which each detail is to be recalled.
+_QUESTION = "why SQLite instead of PostgreSQL?"
+_HITS, _RECALLED = 3, 500
 
 
 def run(*, budget: int, fast: bool, db: Path | None) -> None:
@@ -71,6 +75,7 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
             style="bold",
         )
         _conclude(stage, context)
+        _search(stage, session)
         _move_on(stage, session, context)
     _advise(console, db)
 
@@ -246,13 +251,37 @@ def _conclude(stage: _Stage, context: ContextSelection) -> None:
     console.print(verdict.details(stage.script, context, window))
 
 
+def _search(stage: _Stage, session: Session) -> None:
+    """Put a question to messages and summaries, and ask for each detail by what it is."""
+    console = stage.console
+    # The first search reads the messages into the index; what is timed is a search.
+    session.search(_QUESTION, _HITS)
+    started = time.perf_counter()
+    hits = session.search(_QUESTION, _HITS)
+    seconds = time.perf_counter() - started
+    console.print(
+        f"\n4. Searched messages and summaries for {_QUESTION!r}, in {1000 * seconds:.0f} ms:\n",
+        style="bold",
+    )
+    console.print(stage.picture([stage.strip.found(at for hit in hits for at in hit.found)]))
+    console.print()
+    for hit in hits:
+        print_hit(hit, _QUESTION)
+    wanted = verdict.DETAILS
+    found = sum(words in session.recall(what, _RECALLED).text for words, what in wanted)
+    console.print(
+        f"\nAsked for each detail above by its description alone, recall gives {found} of "
+        f"{len(wanted)} word for word, in {_RECALLED} tokens each."
+    )
+
+
 def _move_on(stage: _Stage, session: Session, before: ContextSelection) -> None:
     """Append the last messages and ask again: what stood in front stands there still."""
     session.append(stage.script[-_LATER:])
     after = session.context(max_tokens=before.max_tokens)
     more, free = after.messages - before.messages, before.max_tokens - before.total_tokens
     stage.console.print(
-        f"\n4. {plural(more, 'message')} later it is {after.total_tokens:,} tokens.", style="bold"
+        f"\n5. {plural(more, 'message')} later it is {after.total_tokens:,} tokens.", style="bold"
     )
     stage.console.print(
         f"The first {after.shared_prefix_tokens:,} of them are the very same as before, so a "
@@ -272,6 +301,7 @@ def _advise(console: Console, db: Path | None) -> None:
     console.print(
         f"\n{kept}\n  hiermem show --db {name}\n"
         f"  hiermem show --db {name} --node L2.0\n"
+        f"  hiermem search --db {name} 'when is the restore rehearsed'\n"
         f"  hiermem context --db {name} --max-tokens 4000",
         style="bright_black",
         soft_wrap=True,

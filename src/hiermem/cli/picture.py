@@ -130,6 +130,13 @@ class Strip:
             styles[at] = level_style(level)
         return _row("context", cells, styles)
 
+    def found(self, indices: Iterable[int]) -> Text:
+        """Mark the columns in which these messages stand."""
+        cells = [" "] * self.columns
+        for index in indices:
+            cells[min(self.column(index), self.columns - 1)] = "^"
+        return _row("found", cells, ["bold"] * self.columns)
+
     def days(self, times: Sequence[datetime | None]) -> Text:
         """Draw the axis: the day on which a message came, wherever there is room to say so."""
         cells = [" "] * self.columns

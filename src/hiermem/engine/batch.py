@@ -31,7 +31,7 @@ from hiermem.engine.allowance import Allowances
 from hiermem.engine.crew import Crew
 from hiermem.engine.handle import Handle
 from hiermem.engine.runs import note_cut_off
-from hiermem.engine.scout import backlog, grows
+from hiermem.engine.scout import backlog, bare, grows
 from hiermem.engine.spending import Purse
 from hiermem.engine.update import Strategy
 from hiermem.errors import HiermemError, NotFoundError, StoreCorruptError, StoreError
@@ -113,7 +113,7 @@ async def _sessions(handle: Handle, strategy: Strategy) -> list[str]:
     return [
         record.id
         for record in await handle.store.sessions()
-        if record.id in behind or grows(record)
+        if record.id in behind or grows(record) or await bare(handle, record)
     ]
 
 

@@ -6,16 +6,14 @@ The one rule: nothing is decided here. A call checks its arguments and hands the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from hiermem.config import HierarchyConfig, SearchPolicy
 from hiermem.core import arguments
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.selection import AsyncContextSelection, ContextBudget, ShownSummary
-from hiermem.core.search.filters import read_filters
+from hiermem.core.search.filters import SearchFilters, read_filters
 from hiermem.core.search.hits import Hit
 from hiermem.core.text.policy import check_name
 from hiermem.engine.handle import Handle
@@ -24,7 +22,7 @@ from hiermem.engine.tree import expand
 from hiermem.errors import UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import default_counter
-from hiermem.types import Role, StoredMessage, Summary
+from hiermem.types import StoredMessage, Summary
 
 __all__ = ["ContextWindowManager", "Strategy"]
 
@@ -129,16 +127,7 @@ class ContextWindowManager:
         session_id: str,
         query: str,
         budget: ContextBudget | int = 1_000,
-        *,
-        span: tuple[int, int] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        threads: Iterable[str] | None = None,
-        roles: Iterable[Role] | None = None,
-        levels: Iterable[int] | None = None,
-        tags: Iterable[str] | None = None,
-        entities: Iterable[str] | None = None,
-        semantic_dedup: bool = True,
+        **filters: Unpack[SearchFilters],
     ) -> AsyncContextSelection:
         """Give what answers ``query``, from messages and summaries of all levels, in a budget.
 
@@ -153,18 +142,8 @@ class ContextWindowManager:
         from hiermem.engine.search import Question
         from hiermem.engine.zooming import found
 
-        filters = read_filters(
-            levels=levels,
-            span=span,
-            since=since,
-            until=until,
-            threads=threads,
-            roles=roles,
-            tags=tags,
-            entities=entities,
-        )
         name = check_name(session_id, what="session id")
-        question = Question(name, query, filters, semantic_dedup)
+        question = Question(name, query, read_filters(filters))
         return await found(self._handle, question, _budget(budget))
 
     async def expand(

@@ -26,13 +26,18 @@ __all__ = ["Crew", "Stint"]
 
 @dataclass(slots=True, eq=False)
 class Stint:
-    """One session's update within a crew. ``record`` is what the session was when it began."""
+    """One session's update within a crew.
+
+    ``record`` is what the session was when it began, ``embedded`` whether it has all its vectors
+    now, None where none were looked for.
+    """
 
     session_id: str
     seat: Seat
     purse: Purse
     task: asyncio.Task[Any] | None = None
     record: SessionRecord | None = None
+    embedded: bool | None = None
     ending: bool = False
 
     def end(self, why: str) -> None:
@@ -122,8 +127,21 @@ class Crew:
             )
         finally:
             self.hands.forget(stint.session_id)
-        if handle.embedder is not None and not settings.get("dry_run"):
-            from hiermem.engine.embedding import quietly
-
-            await quietly(handle, stint.session_id, stopped=stint.purse.is_over)
+        if not settings.get("dry_run"):
+            await self.embed(stint)
         return done
+
+    async def embed(self, stint: Stint) -> None:
+        """Make the vectors that the session lacks, where there is an embedder.
+
+        What fails is logged and noted in the stint.
+        """
+        if self.handle.embedder is None:
+            return
+        from hiermem.engine.embedding import quietly
+
+        try:
+            over = stint.purse.is_over
+            stint.embedded = await quietly(self.handle, stint.session_id, stopped=over)
+        finally:
+            self.hands.forget(stint.session_id)

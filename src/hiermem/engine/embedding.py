@@ -16,8 +16,8 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -34,10 +34,19 @@ from hiermem.core.text.measure import body
 from hiermem.effects import Block
 from hiermem.engine.embedder import Asker
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE
+from hiermem.engine.index import STRIDE, Held
+from hiermem.engine.inherited import Source
 from hiermem.engine.runs import note_cut_off
 from hiermem.engine.shelving import by_stretch, kept_beside, stocked
-from hiermem.engine.vectored import agree, identity_of, place_of, read_blocks, vectors_in
+from hiermem.engine.vectored import (
+    REACHED,
+    agree,
+    identity_of,
+    place_of,
+    reached_by,
+    read_blocks,
+    vectors_in,
+)
 from hiermem.errors import (
     HiermemError,
     SessionChangedError,
@@ -80,14 +89,18 @@ async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None
 
 async def quietly(
     handle: Handle, session_id: str, *, stopped: Callable[[], object] = lambda: None
-) -> None:
-    """Run a pass in the background, where there is an embedder; its failure is logged."""
+) -> bool:
+    """Run a pass in the background, where there is an embedder; its failure is logged.
+
+    Says whether the session has all its vectors now.
+    """
     if handle.asker is None:
-        return
+        return False
     try:
-        await embed(handle, session_id, stopped=stopped)
+        return (await embed(handle, session_id, stopped=stopped)).stopped is None
     except HiermemError as error:
         _log.warning("session %r has vectors missing: %s", session_id, type(error).__name__)
+    return False
 
 
 async def embed(
@@ -125,6 +138,18 @@ async def _busy(handle: Handle, session_id: str) -> bool:
     return False
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What a session was seen to have: vectors up to ``messages``, and of summaries by name.
+
+    It belongs to one index in memory, and so to one epoch.
+    """
+
+    kind: str
+    messages: int = 0
+    told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+
+
 class _Pass:
     """One pass over a session."""
 
@@ -134,6 +159,7 @@ class _Pass:
         self._handle, self._asker, self._stopped = handle, asker, stopped
         self._begun = False
         self._sent = asker.requests
+        self._source: Source
         self._record = RunRecord(uuid.uuid4().hex, "embedding", session_id, handle.clock())
         self._report = EmbeddingReport(session_id, self._record.id)
 
@@ -187,25 +213,44 @@ class _Pass:
         False where the session was changed meanwhile: what is left has to be looked for again.
         """
         indexes = self._handle.indexes
+        reached = await reached_by(self._handle, record)
+        self._source = Source(self._handle, record, self._asker.identity)
         try:
             async with indexes.lock(record.id):
                 held = await indexes.of(record)
                 await stocked(self._handle, held, record)
-                index, shelf = held.index, held.shelf
-            for start in range(0, record.messages, STRIDE):
+                index, shelf, seen = held.index, held.shelf, self._seen(held)
+            for start in range(seen.messages // STRIDE * STRIDE, record.messages, STRIDE):
                 stop = min(record.messages, start + STRIDE)
                 if not await self._stride(record, index, start, stop):
                     left = record.messages - start
                     self._report = replace(self._report, stopped="closing", left=left)
                     return True
+                seen.messages = stop
             if self._handle.search_policy.embed_summaries and kept_beside(record):
                 for level in sorted(shelf.rows):
-                    if not await self._level(record, level, shelf.rows[level]):
+                    if not await self._level(record, level, shelf.rows[level], seen):
                         self._report = replace(self._report, stopped="closing")
                         return True
+            await self._reached(record, reached.to_json())
         except SessionChangedError:
             return False
         return True
+
+    async def _reached(self, record: SessionRecord, state: str) -> None:
+        """Keep the state in which the session has all its vectors, so that none looks for more."""
+        store = self._handle.store
+        known = await store.records(EMBEDDER, scope=record.id, key=REACHED)
+        if not known or known[0].body != state:
+            write = RecordWrite(EMBEDDER, record.id, REACHED, state)
+            await store.put_records([write], epochs={record.id: record.epoch})
+
+    def _seen(self, held: Held) -> _Seen:
+        """Give what is known of the vectors of a session from the passes before."""
+        kind = self._asker.identity.kind
+        if not isinstance(held.embedded, _Seen) or held.embedded.kind != kind:
+            held.embedded = _Seen(kind)
+        return held.embedded
 
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
         """Make the vectors of a stride that it lacks; say whether it has them all now."""
@@ -222,13 +267,14 @@ class _Pass:
             begin = start
         if begin >= stop:
             return True
-        texts = await self._texts(record, index, low + len(kept), high, (begin, stop))
+        taken = await self._source.messages(index, begin, stop)
+        low += len(kept) + len(taken)
+        texts = await self._texts(record, index, low, high, (begin, stop))
         made = await self._made(texts)
         if made is None:
             return False
-        await self._put(
-            record, Block(identity.kind, start, stop, packed.pack(np.concatenate([kept, made])))
-        )
+        rows = np.concatenate([kept, taken, made])
+        await self._put(record, Block(identity.kind, start, stop, packed.pack(rows)))
         self._report = replace(self._report, messages=self._report.messages + stop - begin)
         return True
 
@@ -247,27 +293,30 @@ class _Pass:
             for unit in range(low, high)
         ]
 
-    async def _level(self, record: SessionRecord, level: int, row: Row) -> bool:
+    async def _level(self, record: SessionRecord, level: int, row: Row, seen: _Seen) -> bool:
         """Make the vectors of a level's summaries that lack one; say whether all have one now."""
         identity = self._asker.identity
         kind = identity.kind_of(level)
-        kept = {
-            block.start: told_vectors.unpack(block.data, dimension=identity.dimension)
-            for block in await read_blocks(self._handle, record.id, kind, 0, None)
-        }
         for start, summaries in by_stretch(row.summaries):
-            held = kept.get(start, {})
-            missing = [each for each in summaries if (each.id, each.node.revision) not in held]
-            if not missing:
+            wanted = {_name(each): each for each in summaries}
+            if wanted.keys() <= seen.told:
                 continue
-            made = await self._told(row, missing)
-            if made is None:
-                return False
-            wanted = {(each.id, each.node.revision) for each in summaries}
-            told = {name: held[name] for name in held if name in wanted} | dict(made)
-            stop = max(each.span.stop for each in summaries)
-            await self._put(record, Block(kind, start, stop, told_vectors.pack(told)))
-            self._report = replace(self._report, summaries=self._report.summaries + len(made))
+            held: dict[tuple[str, int], Array] = {}
+            for block in await read_blocks(self._handle, record.id, kind, start, start + 1):
+                held |= told_vectors.unpack(block.data, dimension=identity.dimension)
+            missing = [each for name, each in wanted.items() if name not in held]
+            if missing:
+                taken = await self._source.summaries(level, start, missing)
+                held |= taken
+                made = await self._told(row, [each for each in missing if _name(each) not in taken])
+                if made is None:
+                    return False
+                told = {name: held[name] for name in held if name in wanted} | dict(made)
+                stop = max(each.span.stop for each in summaries)
+                await self._put(record, Block(kind, start, stop, told_vectors.pack(told)))
+                done = self._report.summaries + len(taken) + len(made)
+                self._report = replace(self._report, summaries=done)
+            seen.told |= wanted.keys()
         return True
 
     async def _told(self, row: Row, missing: Sequence[Summary]) -> Told | None:
@@ -286,7 +335,7 @@ class _Pass:
             return None
         ends = np.cumsum(many)
         return {
-            (each.id, each.node.revision): told_vectors.mean(made[end - count : end])
+            _name(each): told_vectors.mean(made[end - count : end])
             for each, end, count in zip(missing, ends.tolist(), many, strict=True)
             if count
         }
@@ -305,6 +354,10 @@ class _Pass:
     async def _put(self, record: SessionRecord, block: Block) -> None:
         if not await self._handle.store.put_blocks(record.id, [block], epoch=record.epoch):
             raise SessionChangedError(record.id)
+
+
+def _name(summary: Summary) -> tuple[str, int]:
+    return summary.id, summary.node.revision
 
 
 # ---------------------------------------------------------------------------------------------

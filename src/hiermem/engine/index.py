@@ -53,7 +53,9 @@ class Held:
     """The index of one session as far as ``messages``, in one of its epochs.
 
     ``tail`` are the postings after the last full stride. ``shelf`` are its summaries, as they were
-    when the journal bore ``mark``; ``vectors`` belong to the engine's ``embedding``.
+    when the journal bore ``mark``; ``vectors`` belong to the engine's ``vectored`` and lie over
+    this index, or one that it has grown from; ``embedded`` is what its ``embedding`` need not look
+    for again.
     """
 
     record: SessionRecord
@@ -65,6 +67,7 @@ class Held:
     shelf_until: float = 0.0
     vectors: object = None
     vectors_mark: object = None
+    embedded: object = None
 
     def serves(self, record: SessionRecord) -> bool:
         """Say whether it was read from the session as ``record`` shows it, or from less of it."""
@@ -183,7 +186,6 @@ class Indexes:
             index = await asyncio.to_thread(index.extended, more)
         held.record, held.messages, held.index = record, record.messages, index
         held.tail = [postings.join(tail)]
-        held.vectors = held.vectors_mark = None
 
     async def _collected(self, session_id: str, start: int, stop: int) -> Postings:
         """Read messages into postings; what was taken out of use gives none."""

@@ -16,13 +16,14 @@ from hiermem.core.generation.status import standing
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.crew import Crew
 from hiermem.engine.following import outdated
+from hiermem.engine.handle import Handle
 from hiermem.engine.sharing import Rests
 from hiermem.engine.workshop import Workshop
 from hiermem.errors import HiermemError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore
 from hiermem.types import Node, SessionRecord
 
-__all__ = ["Finding", "backlog", "follows", "grows", "probe"]
+__all__ = ["Finding", "backlog", "bare", "follows", "grows", "probe"]
 
 #: Sessions listed at once.
 _LISTED: Final = 500
@@ -90,6 +91,16 @@ def grows(record: SessionRecord) -> bool:
     except HiermemError:
         return False
     return config.enabled and config.open_groups == "grow" and bool(record.state)
+
+
+async def bare(handle: Handle, record: SessionRecord) -> bool:
+    """Say whether a session may lack vectors, where they are made at all."""
+    if handle.embedder is None:
+        return False
+    # What makes and reads vectors is loaded by those who have an embedder.
+    from hiermem.engine.vectored import lacks
+
+    return await lacks(handle, record)
 
 
 async def follows(crew: Crew, record: SessionRecord) -> bool:

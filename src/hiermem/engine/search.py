@@ -51,12 +51,10 @@ class Question:
     session_id: str
     text: str
     filters: Filters = field(default_factory=Filters)
-    dedup: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise UsageError(f"query is {type(self.text).__name__}; it must be text")
-        arguments.switch(self.dedup, "semantic_dedup")
 
 
 async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
@@ -103,10 +101,10 @@ async def recall(
             max_tokens,
             count=handle.counter.count,
             neighbours=neighbours,
-            dedup=question.dedup,
+            dedup=question.filters.dedup,
             shown=spans,
         )
-        return await _written(handle, record, asked, units, max_tokens)
+        return await _written(handle, record, asked, units, max_tokens, shown=spans)
 
     return await _asked(handle, question, answer)
 
@@ -138,7 +136,7 @@ async def fill_budget(
             neighbours=neighbours,
             shown=spans,
         )
-        return await _written(handle, record, asked, units, max_tokens)
+        return await _written(handle, record, asked, units, max_tokens, shown=spans)
 
     return await _asked(handle, Question(session_id, ""), answer)
 
@@ -253,7 +251,7 @@ async def _hits(
     many: Callable[[int], int],
 ) -> list[Hit]:
     """Give message hits and summary hits together, as ``many`` of each level, best first."""
-    units = seek.hits(asked, question.filters, many(0), dedup=question.dedup)
+    units = seek.hits(asked, question.filters, many(0), dedup=question.filters.dedup)
     spans = [_span(asked, unit) for unit in units]
     read = await _messages(handle, record.id, [span.start for span in spans])
     found = [
@@ -319,12 +317,14 @@ async def _written(
     asked: Asked,
     units: Sequence[int],
     max_tokens: int,
+    *,
+    shown: Sequence[Span],
 ) -> Evidence:
     """Read what was chosen, write it and say what stands where."""
     index = asked.index
     read = await _messages(handle, record.id, [int(index.units.message[unit]) for unit in units])
     units = [unit for unit in units if int(index.units.message[unit]) in read]
-    written = write(index, units, max_tokens, read, count=handle.counter.count)
+    written = write(index, units, max_tokens, read, count=handle.counter.count, shown=shown)
     found = tuple(
         _message_hit(
             handle,
@@ -341,7 +341,10 @@ async def _written(
 async def _messages(
     handle: Handle, session_id: str, indices: Iterable[int]
 ) -> dict[int, StoredMessage]:
-    """Read messages that lie scattered, neighbours in one go."""
+    """Read messages that lie scattered, neighbours in one go; those not in use are left out.
+
+    The index holds none of those. It is derived, though, and this is the last place to look.
+    """
     wanted = sorted(set(indices))
     ranges: list[tuple[int, int]] = []
     for index in wanted:
@@ -352,4 +355,4 @@ async def _messages(
     read = await asyncio.gather(
         *(handle.store.messages(session_id, start, stop) for start, stop in ranges)
     )
-    return {stored.index: stored for part in read for stored in part}
+    return {stored.index: stored for part in read for stored in part if stored.state == "live"}

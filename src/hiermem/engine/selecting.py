@@ -289,6 +289,7 @@ def chosen(
     """Give what was decided, and what was recalled beside it, as the caller sees it."""
     total = decided.record.messages
     shown = decided.cut
+    raw = recalled.shown_spans([*shown.shown, *shown.pinned])
     left_out = _left_out(shown)
     blocks = shown.blocks if block is None else (*shown.blocks, block)
     rendered = sum(each.tokens for each in blocks)
@@ -304,8 +305,9 @@ def chosen(
         trimmed=tuple(node for piece in shown.view.pieces for node in piece.trimmed),
         recent_messages=tuple(item.message for item in shown.shown),
         summaries=by_level(shown.view.pieces),
-        recall=evidence.messages if evidence else (),
+        recall=evidence.sources if evidence else (),
         evidence=evidence,
+        verbatim=(*raw, *recalled.spans_of(evidence)),
         shared_prefix_tokens=decided.shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,

@@ -24,11 +24,17 @@ from hiermem.core import arguments
 from hiermem.core.generation.batch import BatchReport, WorkerState, WorkerStatus, add_report
 from hiermem.core.generation.plan import UpdateReport
 from hiermem.core.generation.prompt import PromptTemplate
-from hiermem.core.generation.schedule import LONGEST, Parking, SessionQueue, back_off
+from hiermem.core.generation.schedule import (
+    BACK_OFF,
+    LONGEST,
+    Parking,
+    SessionQueue,
+    back_off,
+)
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.crew import Crew, Stint
 from hiermem.engine.handle import Handle
-from hiermem.engine.scout import backlog, follows, grows, probe
+from hiermem.engine.scout import backlog, bare, follows, grows, probe
 from hiermem.engine.sharing import Rests
 from hiermem.engine.spending import Purse
 from hiermem.errors import NotFoundError, UsageError
@@ -46,6 +52,8 @@ _SWEEP: Final = 60.0
 _SWEEPING: Final = 0.01
 #: Provisional texts are made after all others.
 _GROWTH: Final = 1_000_000
+#: Vectors alone come last of all.
+_VECTORS: Final = _GROWTH + 1
 #: Calls after which a session makes room where others wait: of a remote and of a local model.
 _QUANTUM: Final = (24, 256)
 #: Seconds that something is left alone which only a raised cap or a repair will change.
@@ -104,6 +112,9 @@ class AsyncWorker:
         self._queue = SessionQueue(name or uuid.uuid4().hex)
         self._stints: dict[str, Stint] = {}
         self._parking = Parking()
+        #: The sessions whose turn is for vectors alone, and those in which some could not be made.
+        self._bare: set[str] = set()
+        self._embedded = Parking()
         self._grown: dict[str, int] = {}
         #: The (tree, configuration's hash) under which a session's texts were found to be made in
         #: the present way; what is made later under them is.
@@ -312,7 +323,8 @@ class AsyncWorker:
 
         That is a provisional text out of date, and, where the policy is to follow the present way
         of making, one that was made in another. For that a session's tree is looked through once,
-        and again only after a re-pack, or under another configuration.
+        and again only after a re-pack, or under another configuration. And it is vectors, where
+        nothing else is missing.
         """
         for record in await self._store.sessions():
             known = record.id in self._stints or record.id in self._queue
@@ -324,8 +336,19 @@ class AsyncWorker:
                 if await follows(self._crew, record):
                     self._queue.put(record.id, _GROWTH)
                     self._fill()
-                else:
-                    self._followed[record.id] = _shape(record)
+                    continue
+                self._followed[record.id] = _shape(record)
+            await self._look_for_vectors(record)
+
+    async def _look_for_vectors(self, record: SessionRecord) -> None:
+        """Queue a session that has nothing else to make and may lack vectors."""
+        parked = self._embedded.get(record.id)
+        if parked is not None and self._clock() < parked.until:
+            return
+        if record.id not in self._queue and await bare(self._handle, record):
+            self._bare.add(record.id)
+            self._queue.put(record.id, _VECTORS)
+            self._fill()
 
     async def _is_due(self, session_id: str) -> bool:
         """Say whether a session is to be looked at: not where it is parked, unless it changed."""
@@ -374,6 +397,10 @@ class AsyncWorker:
     async def _run(self, stint: Stint) -> None:
         """Do one session's turn, and note what is to become of it."""
         try:
+            if stint.session_id in self._bare:
+                self._bare.discard(stint.session_id)
+                await self._crew.embed(stint)
+                return
             report: UpdateReport = await self._crew.work(stint)
         except NotFoundError:
             self._forget(stint.session_id)
@@ -383,10 +410,18 @@ class AsyncWorker:
         else:
             self._note(stint, report)
         finally:
+            self._note_vectors(stint)
             self._turns += 1
             self._news = self._looks_begun
             self._stints.pop(stint.session_id, None)
             self._wake.set()
+
+    def _note_vectors(self, stint: Stint) -> None:
+        """Leave a session be for a while that still lacks vectors, longer each time."""
+        if stint.embedded:
+            self._embedded.drop(stint.session_id)
+        elif stint.embedded is not None:
+            self._embedded.put(stint.session_id, self._clock(), first=_SWEEP, most=BACK_OFF)
 
     def _note(self, stint: Stint, report: UpdateReport) -> None:
         """Count what a turn did and decide when the session has its next one."""
@@ -416,6 +451,8 @@ class AsyncWorker:
         """Drop all that is remembered of a session that is gone."""
         self._queue.drop(session_id)
         self._parking.drop(session_id)
+        self._embedded.drop(session_id)
+        self._bare.discard(session_id)
         self._grown.pop(session_id, None)
         self._followed.pop(session_id, None)
         self._rests.forget(session_id)

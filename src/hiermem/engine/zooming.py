@@ -27,7 +27,7 @@ from hiermem.engine.selecting import (
     in_record,
     situation_of,
 )
-from hiermem.types import Position, SessionRecord, StoredMessage
+from hiermem.types import Position, SessionRecord
 
 __all__ = ["found", "refined", "zoomed"]
 
@@ -49,14 +49,16 @@ async def zoomed(
     made = await refined(handle, request, decided, query)
     if made is None:
         return None
-    now, messages = made
-    return replace(chosen(handle, request, now, None, None), recall=messages)
+    now, near = made
+    found = chosen(handle, request, now, None, None)
+    spans = (*found.verbatim, *recalled.shown_spans(near.shown))
+    return replace(found, recall=near.messages, verbatim=spans)
 
 
 async def refined(
     handle: Handle, request: Request, decided: Decided, query: str
-) -> tuple[Decided, tuple[StoredMessage, ...]] | None:
-    """Decide what a zoom shows; give it with the messages that it shows in full."""
+) -> tuple[Decided, zoom.Zoomed] | None:
+    """Decide what a zoom shows; give also what stands there in full."""
     record = await handle.record(decided.record.id)
     same = (record.epoch, record.tree) == (decided.record.epoch, decided.record.tree)
     before = decided.cut.view if same and request.strategy == "cut" else None
@@ -70,7 +72,7 @@ async def refined(
         if hit.score >= _ABOUT * hits[0].score:
             wanted += await _stretch(handle, record, base.view, hit)
     made = await handle.answer(record.id, zoom.zoom(situation, base, wanted))
-    return (Decided(record, situation, made.cut), made.messages) if made else None
+    return (Decided(record, situation, made.cut), made) if made else None
 
 
 async def _stretch(
@@ -111,8 +113,9 @@ async def found(handle: Handle, question: Question, budget: ContextBudget) -> As
         messages=record.messages,
         coverage=_covered(pieces, evidence) / max(1, record.messages),
         blocks=tuple(blocks),
-        recall=evidence.messages if evidence else (),
+        recall=evidence.sources if evidence else (),
         evidence=evidence,
+        verbatim=recalled.spans_of(evidence),
         summaries=by_level(pieces),
         system=budget.system,
         tool_tokens=request.overhead(handle.counter)[1],

@@ -1,5 +1,6 @@
 """That postings hold what messages say, survive packing, and are refused when damaged."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -8,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem.core.search.passages import SLICE, WHOLE, passages
-from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, collect, join, pack, unpack
+from hiermem.core.search.postings import (
+    ASKS,
+    COLUMNS,
+    SPEAKS_OF_SELF,
+    collect,
+    join,
+    pack,
+    unpack,
+)
 from hiermem.core.search.terms import number, terms
 from hiermem.core.text import measure
 from hiermem.types import Message, StoredMessage
@@ -102,6 +111,28 @@ def test_runs_joined_are_the_whole(messages, at):
     whole = collect(messages, count)
     parts = [collect(messages[:at], count), collect(messages[at:], count)]
     assert columns(join(parts)) == columns(whole)
+
+
+@pytest.mark.parametrize("what", ["speakers", "threads"])
+@given(many=st.integers(65_535, 65_538), at=st.integers(1, 65_534))
+@settings(max_examples=8, deadline=None)
+def test_more_names_than_two_bytes_count_are_told_apart(what, many, at):
+    """A speaker numbered 65,536 who came back as number 0 would be found as somebody else."""
+    unit = collect([stored(0, Message.user("hi"))], count)
+    column = what.removesuffix("s")
+
+    def part(start, stop):
+        rows = np.zeros(stop - start, dtype=int)
+        taken = {name: getattr(unit, name)[rows] for name in COLUMNS}
+        taken["message"] = np.arange(start, stop, dtype=np.uint32)
+        taken[column] = np.arange(stop - start, dtype=np.uint32)
+        names = {what: tuple(map(str, range(start, stop)))}
+        terms, counts = np.tile(unit.terms, len(rows)), np.tile(unit.counts, len(rows))
+        return replace(unit, **taken, **names, terms=terms, counts=counts)
+
+    whole = unpack(pack(join([part(0, at), part(at, many)])))
+    names = getattr(whole, what)
+    assert [names[place] for place in getattr(whole, column)] == list(map(str, range(many)))
 
 
 @given(MESSAGES)

@@ -19,6 +19,7 @@ from hiermem.core.search.inverted import LEVELS, Index
 from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, collect
 from hiermem.core.search.query import meant, read_query
 from hiermem.core.search.ranking import WEIGHTS, Dense, best
+from hiermem.core.search.stopwords import FIRST_PERSON
 from hiermem.core.search.terms import number, terms
 from hiermem.types import ROLES, Message, StoredMessage
 
@@ -126,6 +127,7 @@ class Reference:
         known = {term for bag in self.bags for term in bag}
         for sought in query.sought:
             weight = sought.count * (0.3 if sought.of_form else 1.0)
+            weight *= 0.6 if sought.word in FIRST_PERSON else 1.0
             own = (sought.number,)
             yield (own if sought.number in known else meant(sought)), weight
             yield sought.synonyms, weight * 0.4
@@ -155,7 +157,13 @@ class Reference:
                 own[i] + lone * (0.7 * context[i] + 0.3 * near[i])
                 + 0.3 * self.who(i, query) + 0.1 * said
             )  # fmt: skip
-        return self.lifted(found) if query.overview or query.to_assistant else found
+        if query.overview or query.to_assistant:
+            return self.with_replies(found, found, lambda reply, asked, _: max(reply, asked))
+        if query.first_person:
+            return self.with_replies(
+                found, own, lambda reply, asked, most: max(reply, min(reply + 0.4 * asked, most))
+            )
+        return found
 
     def who(self, i, query):
         name = self.units.speakers[self.units.speaker[i]]
@@ -170,7 +178,8 @@ class Reference:
             query.to_assistant or query.first_person
         )
 
-    def lifted(self, found):
+    def with_replies(self, found, value, joined):
+        """Let the best units of each reply gain by the best ``value`` of what it replies to."""
         result = list(found)
         asked = {}
         for i in self.order:
@@ -178,11 +187,12 @@ class Reference:
             role = ROLES[self.units.role[i]]
             message = self.units.message[i]
             same = [j for j in range(self.n) if self.units.message[j] == message]
-            top = max(found[j] for j in same)
             if role == "user":
-                asked[thread] = top
-            elif role == "assistant" and thread in asked and found[i] == top:
-                result[i] = max(result[i], asked[thread])
+                asked[thread] = max(value[j] for j in same), max(found[j] for j in same)
+            elif (
+                role == "assistant" and thread in asked and found[i] == max(found[j] for j in same)
+            ):
+                result[i] = joined(result[i], *asked[thread])
         return result
 
 
@@ -332,6 +342,30 @@ def test_repeats_are_dropped_and_short_texts_are_not():
 
 def test_weights_are_what_the_page_says():
     assert (WEIGHTS.context, WEIGHTS.near, WEIGHTS.lone, WEIGHTS.who) == (0.7, 0.3, 130.0, 0.3)
+    assert (WEIGHTS.form, WEIGHTS.asker, WEIGHTS.reply) == (0.3, 0.6, 0.4)
+
+
+def test_whose_matter_it_is_does_not_outweigh_the_matter():
+    """Where few say "we", a message that does would come before the one that is asked for."""
+    texts = ["PostgreSQL is the database.", "Before choosing the limit we look at the spread."]
+    index = Index(collect(session([*texts, *["The cheese is ripe."] * 30]), count))
+    assert (
+        ranking.best(ranking.score(index, read_query("which database did we choose?")).total, 1)[0]
+        == 0
+    )
+
+
+def test_a_reply_leans_on_what_it_answers():
+    """What was answered repeats few words of what was asked, and is the half that is wanted."""
+    asked = "How did I sequence my resume?"
+    answer, other = "Put the newest first. " * 40, "Nothing of the kind here. " * 40
+    texts, roles = [asked, answer, "It rains.", other], ["user", "assistant"] * 2
+    index = Index(collect(session(texts, gaps=[0, 0, 9, 0], roles=roles), count))
+    scores = ranking.score(index, read_query(asked)).total
+    tops = [scores[index.units.message == number].max() for number in range(4)]
+    assert tops[0] > tops[1] == pytest.approx(tops[3] + 0.4, abs=0.02)
+    alone = ranking.score(index, read_query("sequence resume")).total
+    assert alone[index.units.message == 1].max() < 0.02
 
 
 def test_few_words_are_looked_for_under_other_spellings():

@@ -1,10 +1,10 @@
 """That only usable vectors are used, and that they are compared rightly."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem.core.search import vectors
@@ -106,6 +106,65 @@ def test_what_has_no_vector_yet_is_left_open():
     )
     assert np.isnan(empty.own).all()
     assert all(np.isnan(level).all() for level in empty.levels)
+
+
+def grown(many, threads):
+    """Messages of several threads and some pauses, so that windows end in the middle of others."""
+    at = datetime(2024, 5, 6, tzinfo=UTC)
+    return [
+        StoredMessage(
+            index=i,
+            message=Message.user(
+                f"text {i}", thread=threads[i], created_at=at + timedelta(hours=i // 7 * 5)
+            ),
+            tokens=0, size=0, hash="",
+        )
+        for i in range(many)
+    ]  # fmt: skip
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_vectors_that_grew_are_those_that_were_placed_at_once(data):
+    """Appends and passes come in any order; what is worked out of them must not tell in which."""
+    threads = data.draw(st.lists(st.sampled_from("abc"), min_size=2, max_size=40))
+    messages = grown(len(threads), threads)
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(threads)), min_size=1, max_size=4)))
+    rows = drawn(len(threads), 70)
+    exact = data.draw(st.sampled_from([0, 10, 200]))
+    index, held, placed = Index(collect([], len)), vectors.Vectors.none(70), set()
+    before = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectors, "EXACT", exact)
+        for cut in cuts:
+            more = collect(messages[len(index) : cut], lambda text: 60 * len(text.split()))
+            index = index.extended(more)
+            new = data.draw(st.sets(st.integers(0, cut - 1))) - placed
+            placed |= new
+            before.append((held, held.rows[held.present].copy(), held.norms))
+            held = held.extended(index, [(i, rows[i : i + 1]) for i in sorted(new)])
+        at_once = vectors.Vectors.of(
+            index, [(i, rows[i : i + 1]) for i in sorted(placed)], dimension=70
+        )
+    assert (held.rows == at_once.rows).all()
+    assert (held.present == at_once.present).all()
+    assert all((a == b).all() for a, b in zip(held.norms, at_once.norms, strict=True))
+    assert (held.signs is None) == (at_once.signs is None)
+    assert held.signs is None or (held.signs == at_once.signs).all()
+    for old, seen, norms in before:
+        assert (old.rows[old.present] == seen).all()
+        assert old.norms is norms
+
+
+def test_two_that_grew_from_one_do_not_meet():
+    """A pass that was cancelled leaves what it wrote; what is grown next must not show it."""
+    index, longer = index_of(3), index_of(5)
+    one = vectors.Vectors.of(index, [(0, drawn(3, 8))], dimension=8)
+    first = one.extended(longer, [(3, drawn(2, 8, seed=1))])
+    second = one.extended(longer, [(4, drawn(1, 8, seed=2))])
+    assert (first.rows[3:] == drawn(2, 8, seed=1)).all()
+    assert not second.rows[3].any()
+    assert (second.rows[4] == drawn(1, 8, seed=2)[0]).all()
 
 
 def test_signs_find_the_nearest(monkeypatch):

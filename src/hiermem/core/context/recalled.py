@@ -16,7 +16,7 @@ from hiermem.core.text.measure import day
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span
 
-__all__ = ["NAME", "frame_tokens", "record", "shown_spans"]
+__all__ = ["NAME", "frame_tokens", "record", "shown_spans", "spans_of"]
 
 #: The name that the record bears.
 NAME: Final = "recall"
@@ -33,6 +33,11 @@ def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
     )
 
 
+def spans_of(evidence: Evidence | None) -> tuple[Span, ...]:
+    """Give what stands in a record of evidence, passage by passage."""
+    return tuple(hit.span for hit in evidence or ())
+
+
 def frame_tokens(messages: int, *, key: bytes, count: Callable[[str], int]) -> int:
     """Give what a record costs beside its text, in a session of so many messages."""
     widest = Frame(NAME, Span(0, max(1, messages)), ("0000-00-00", "9999-99-99"), trust="tool")
@@ -41,7 +46,7 @@ def frame_tokens(messages: int, *, key: bytes, count: Callable[[str], int]) -> i
 
 def record(evidence: Evidence, *, key: bytes, count: Callable[[str], int]) -> Block:
     """Fence evidence that holds something as a record of its own."""
-    messages = evidence.messages
+    messages = evidence.sources
     days = [day(stored.created_at) for stored in messages]
     frame = Frame(
         name=NAME,

@@ -89,6 +89,7 @@ class ContextSelection:
     ``coverage`` is the share of messages represented; it is 1.0 unless something is in ``omitted``.
     ``trimmed`` names the nodes that a view shows in part. ``recall`` are the older messages that
     stand verbatim for the sake of a question, in whole or in part; ``evidence`` says which parts.
+    ``verbatim`` are the spans of all that stands word for word, those among them.
     ``shared_prefix_tokens`` is how much of the previous selection of the same view stands unchanged
     at the front of this one.
     """
@@ -105,6 +106,7 @@ class ContextSelection:
     summaries: ByLevel = field(default_factory=ByLevel)
     recall: tuple[StoredMessage, ...] = ()
     evidence: Evidence | None = None
+    verbatim: tuple[Span, ...] = ()
     shared_prefix_tokens: int = 0
     system: str | None = None
     tool_tokens: int = 0

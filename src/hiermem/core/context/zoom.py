@@ -33,10 +33,16 @@ Wanted: TypeAlias = Node | int
 
 @dataclass(frozen=True, slots=True)
 class Zoomed:
-    """A cut with stretches in full, and the messages that stand in them."""
+    """A cut with stretches in full, and what stands in them, message by message."""
 
     cut: Cut
-    messages: tuple[StoredMessage, ...]
+    shown: tuple[Shown, ...]
+
+    @property
+    def messages(self) -> tuple[StoredMessage, ...]:
+        """Give the messages that stand in full, in whole or in part, in their order."""
+        held = {item.message.index: item.message for item in self.shown}
+        return tuple(message for _, message in sorted(held.items()))
 
 
 @dataclass(slots=True)
@@ -46,7 +52,7 @@ class _Choice:
     windows: dict[int, Piece] = field(default_factory=dict[int, Piece])
     opened: list[Block] = field(default_factory=list[Block])
     raised: set[int] = field(default_factory=set[int])
-    messages: dict[int, StoredMessage] = field(default_factory=dict[int, StoredMessage])
+    shown: list[Shown] = field(default_factory=list[Shown])
 
     @property
     def tokens(self) -> int:
@@ -54,7 +60,7 @@ class _Choice:
         return pieces + sum(block.tokens for block in self.opened)
 
     def has(self, shown: Iterable[Shown]) -> None:
-        self.messages |= {i.message.index: i.message for i in shown if not i.silent}
+        self.shown += [item for item in shown if not item.silent]
 
 
 def zoom(at: Situation, cut: Cut, wanted: Sequence[Wanted]) -> Reading[Zoomed | None]:
@@ -76,7 +82,7 @@ def zoom(at: Situation, cut: Cut, wanted: Sequence[Wanted]) -> Reading[Zoomed | 
     found = yield from zoomer.assembled()
     if found.tokens > at.budget:
         return None
-    return Zoomed(found, tuple(m for _, m in sorted(zoomer.choice.messages.items())))
+    return Zoomed(found, tuple(zoomer.choice.shown))
 
 
 class _Zoomer:

@@ -125,6 +125,9 @@ _TECH_AFTER: Final = re.compile(
 )
 _CLASS_NEAR: Final = re.compile(r"(?: |` ?)(?:class|model|object|field|instance|schema|type)\b")
 _ERROR_END: Final = re.compile(r"(?:Error|Exception|Warning|NotFound|Fault)$")
+_DIGIT: Final = re.compile(r"\d")
+#: What a name in mixed case or a capitalised one begins with, or holds.
+_CAPITAL: Final = re.compile(r"[A-ZÀ-Þ]")
 _PLAIN_CODE: Final = words(
     "true false none null self this return import from def class if else for"
 )
@@ -161,19 +164,27 @@ def find(sentence: str, *, prose: bool = True) -> list[Mention]:
 
 
 def _all(sentence: str) -> Iterator[Mention]:
-    """Yield names in the order of their claims: what is surest in form comes first."""
+    """Yield names in the order of their claims: what is surest in form comes first.
+
+    What no match can do without is looked for first, since that takes no pattern.
+    """
     yield from _formal(sentence)
-    for match in _DATE.finditer(sentence):
-        yield Mention("date", match.group(), match.start(), match.end(), 0.9)
-    for match in _FIGURE.finditer(sentence):
-        name = match.group().strip()
-        yield Mention("number", name, match.start(), match.end(), 0.85)
-    for match in _TITLE.finditer(sentence):
-        yield Mention("concept", match.group(1), match.start(), match.end(), 0.7)
+    if _DIGIT.search(sentence):
+        for match in _DATE.finditer(sentence):
+            yield Mention("date", match.group(), match.start(), match.end(), 0.9)
+        for match in _FIGURE.finditer(sentence):
+            name = match.group().strip()
+            yield Mention("number", name, match.start(), match.end(), 0.85)
+    if '"' in sentence or "“" in sentence:
+        for match in _TITLE.finditer(sentence):
+            yield Mention("concept", match.group(1), match.start(), match.end(), 0.7)
     yield from _products(sentence)
-    for match in _SNAKE.finditer(sentence):
-        name = match.group()
-        yield Mention("identifier", name, match.start(), match.end(), 0.75)
+    if "_" in sentence:
+        for match in _SNAKE.finditer(sentence):
+            name = match.group()
+            yield Mention("identifier", name, match.start(), match.end(), 0.75)
+    if not _CAPITAL.search(sentence):
+        return
     for match in _CAMEL.finditer(sentence):
         name = match.group()
         kind, sure = kind_of_identifier(name, after=sentence[match.end() : match.end() + 12])
@@ -183,15 +194,20 @@ def _all(sentence: str) -> Iterator[Mention]:
 
 def _formal(sentence: str) -> Iterator[Mention]:
     """Yield what has a form that nothing else has."""
-    for match in _URL.finditer(sentence):
-        name = match.group().rstrip(".;:!?")
-        yield Mention("url", name, match.start(), match.start() + len(name), 0.9)
-    for match in FILE.finditer(sentence):
-        name = match.group()
-        if not (name[0].isupper() and _JS_NAME.fullmatch(name)):
-            yield Mention("file", name.removeprefix("./"), match.start(), match.end(), 0.95)
-    for match in _CALL.finditer(sentence):
-        yield Mention("function", match.group()[:-2], match.start(), match.end(), 0.9)
+    if "://" in sentence:
+        for match in _URL.finditer(sentence):
+            name = match.group().rstrip(".;:!?")
+            yield Mention("url", name, match.start(), match.start() + len(name), 0.9)
+    if "." in sentence:
+        for match in FILE.finditer(sentence):
+            name = match.group()
+            if not (name[0].isupper() and _JS_NAME.fullmatch(name)):
+                yield Mention("file", name.removeprefix("./"), match.start(), match.end(), 0.95)
+    if "()" in sentence:
+        for match in _CALL.finditer(sentence):
+            yield Mention("function", match.group()[:-2], match.start(), match.end(), 0.9)
+    if "`" not in sentence:
+        return
     for match in _CODE.finditer(sentence):
         quoted = match.group(1).strip()
         if (read := _read_code(quoted)) is not None:
@@ -224,6 +240,8 @@ def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
 
 def _products(sentence: str) -> Iterator[Mention]:
     """Yield names that are products by a version behind them, or by an ending such as .js."""
+    if "." not in sentence:
+        return
     for match in _VERSIONED.finditer(sentence):
         name, version = match.groups()
         first = name.split()[0]

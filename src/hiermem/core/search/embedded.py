@@ -1,7 +1,8 @@
 """What an embedding pass did, and what vectors a session has.
 
 The one rule: vectors of two embedders never meet; a session's are all of the one that is named in
-its record. Nothing is decided here but whether two embedders are the same.
+its record. Nothing is decided here but whether two embedders are the same, and whether a session
+may have changed since it had all its vectors.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["EMBEDDER", "EmbeddingReport", "Identity", "IndexReport"]
+__all__ = ["EMBEDDER", "EmbeddingReport", "Identity", "IndexReport", "Reached"]
 
 #: The kind of the record that names a session's embedder; its scope is the session.
 EMBEDDER: Final = "embedder"
@@ -44,6 +45,23 @@ class Identity:
             return cls(str(read["name"]), int(read["dimension"]))
         except (ValueError, KeyError, TypeError):
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a pass came that left nothing out: a session's state in which it has all vectors.
+
+    ``made`` names the newest run that may have made summaries, and how it stood.
+    """
+
+    epoch: int
+    tree: int
+    messages: int
+    made: str
+
+    def to_json(self) -> str:
+        """Write it as it is stored."""
+        return json.dumps([self.epoch, self.tree, self.messages, self.made])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from hiermem.core.search.inverted import Index
 from hiermem.core.search.packing import Stretch
 from hiermem.core.search.postings import Array
 from hiermem.core.text.measure import body, day, speaker
-from hiermem.types import StoredMessage
+from hiermem.types import Span, StoredMessage
 
 __all__ = ["Written", "around", "fill", "write"]
 
@@ -82,11 +82,16 @@ def write(
     messages: Mapping[int, StoredMessage],
     *,
     count: Callable[[str], int],
+    shown: Iterable[Span] = (),
 ) -> Written:
-    """Write the ``chosen`` units (best first), leaving out the last ones that do not fit."""
+    """Write the ``chosen`` units (best first), leaving out the last ones that do not fit.
+
+    Of a unit that is ``shown`` in part the other part is written.
+    """
+    spans = tuple(shown)
     kept = len(chosen)
     while True:
-        parts = packing.stretches(index, sorted(chosen[:kept]))
+        parts = packing.without(packing.stretches(index, sorted(chosen[:kept])), spans)
         text = "\n".join(_lines(parts, messages))
         tokens = count(text)
         if tokens <= budget or not kept:

@@ -7,21 +7,21 @@ its window; what only messages have (a role) no summary meets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from hiermem.core import arguments
 from hiermem.core.text.policy import check
 from hiermem.errors import UsageError
-from hiermem.types import ROLES, Node, Revision, Summary
+from hiermem.types import ROLES, Node, Revision, Role, Summary
 
 if TYPE_CHECKING:
     from hiermem.core.search.inverted import Index
     from hiermem.core.search.postings import Array
 
-__all__ = ["Filters", "read_filters"]
+__all__ = ["Filters", "RecallFilters", "SearchFilters", "read_filters"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -32,7 +32,10 @@ _END: Final = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What may be given. None lets everything pass; times are ``since <= at < until``."""
+    """What may be given. None lets everything pass; times are ``since <= at < until``.
+
+    ``dedup``: nothing that repeats something better.
+    """
 
     levels: frozenset[int] | None = None
     span: tuple[int, int] | None = None
@@ -42,6 +45,7 @@ class Filters:
     roles: frozenset[str] | None = None
     tags: frozenset[str] | None = None
     entities: frozenset[str] | None = None
+    dedup: bool = True
 
     @property
     def by_window(self) -> bool:
@@ -121,35 +125,49 @@ def _among(column: Array, table: Sequence[str], wanted: frozenset[str]) -> Array
     return found
 
 
-def read_filters(
-    *,
-    levels: Any = None,
-    span: Any = None,
-    since: Any = None,
-    until: Any = None,
-    threads: Any = None,
-    roles: Any = None,
-    tags: Any = None,
-    entities: Any = None,
-) -> Filters:
-    """Check what a caller asks for. Raises UsageError, naming the argument."""
-    return Filters(
-        levels=_levels(levels),
-        span=None if span is None else arguments.stretch(span, "span"),
-        since=None if since is None else arguments.moment(since, "since"),
-        until=None if until is None else arguments.moment(until, "until"),
-        threads=None if threads is None else frozenset(_texts(threads, "threads")),
-        roles=_roles(roles),
-        tags=None if tags is None else frozenset(map(_folded, _texts(tags, "tags"))),
-        entities=None
-        if entities is None
-        else frozenset(map(_folded, _texts(entities, "entities"))),
-    )
+class RecallFilters(TypedDict, total=False):
+    """What a search for messages may be narrowed by; each may be left out, or be None.
+
+    ``span`` is a range of message indices, start and stop; ``since`` and ``until`` are moments, the
+    latter not included. ``tags`` and ``entities`` are those of the summary of a message's window.
+    ``semantic_dedup`` (True by default) leaves out what repeats something better.
+    """
+
+    span: tuple[int, int] | None
+    since: datetime | None
+    until: datetime | None
+    threads: Iterable[str] | None
+    roles: Iterable[Role] | None
+    tags: Iterable[str] | None
+    entities: Iterable[str] | None
+    semantic_dedup: bool
 
 
-def _levels(value: Any) -> frozenset[int] | None:
-    if value is None:
-        return None
+class SearchFilters(RecallFilters, total=False):
+    """What a search for messages and summaries may be narrowed by.
+
+    To what RecallFilters has it adds ``levels``: numbers of levels, 0 being messages.
+    """
+
+    levels: Iterable[int] | None
+
+
+def read_filters(given: Mapping[str, Any], *, messages_only: bool = False) -> Filters:
+    """Check what a caller asks for. Raises UsageError, naming the argument, also an unknown one."""
+    known = (RecallFilters if messages_only else SearchFilters).__annotations__
+    for name in given:
+        if name not in known:
+            raise UsageError(f"there is no filter {name!r}; use {', '.join(sorted(known))}")
+    found: dict[str, Any] = {name: given.get(name) for name in known}
+    found["dedup"] = arguments.switch(given.get("semantic_dedup", True), "semantic_dedup")
+    del found["semantic_dedup"]
+    for name, read in _READERS.items():
+        if found.get(name) is not None:
+            found[name] = read(found[name])
+    return Filters(**found)
+
+
+def _levels(value: Any) -> frozenset[int]:
     if isinstance(value, int) and not isinstance(value, bool):
         value = (value,)
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
@@ -157,9 +175,7 @@ def _levels(value: Any) -> frozenset[int] | None:
     return frozenset(arguments.whole(number, "a level in levels") for number in value)
 
 
-def _roles(value: Any) -> frozenset[str] | None:
-    if value is None:
-        return None
+def _roles(value: Any) -> frozenset[str]:
     found = frozenset(_texts(value, "roles"))
     if not found <= frozenset(ROLES):
         raise UsageError(f"roles holds an unknown role; use {', '.join(ROLES)}")
@@ -177,3 +193,19 @@ def _texts(value: Any, what: str) -> tuple[str, ...]:
 
 def _folded(word: str) -> str:
     return word.strip().casefold()
+
+
+def _labels(what: str) -> Callable[[Any], frozenset[str]]:
+    return lambda value: frozenset(map(_folded, _texts(value, what)))
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "levels": _levels,
+    "span": lambda value: arguments.stretch(value, "span"),
+    "since": lambda value: arguments.moment(value, "since"),
+    "until": lambda value: arguments.moment(value, "until"),
+    "threads": lambda value: frozenset(_texts(value, "threads")),
+    "roles": _roles,
+    "tags": _labels("tags"),
+    "entities": _labels("entities"),
+}

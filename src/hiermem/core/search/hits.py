@@ -45,6 +45,11 @@ class Hit:
         return self.summary.id if self.summary else f"m{self.span.start}"
 
     @property
+    def content(self) -> str:
+        """Give the text, by the name that it has in a message: of a long one the passage."""
+        return self.text
+
+    @property
     def index(self) -> int | None:
         """Give the message's index, None for a summary."""
         return self.message.index if self.message else None
@@ -65,18 +70,26 @@ class Evidence(Sequence[Hit]):
     """Verbatim passages in the order they were said: a sequence of message hits.
 
     ``text`` is how they read, with the speakers' names and a date where it changes; it costs
-    ``tokens``, at most ``max_tokens``.
+    ``total_tokens``, at most ``max_tokens``.
     """
 
     session_id: str
     max_tokens: int
-    tokens: int
+    total_tokens: int
     text: str
     hits: tuple[Hit, ...] = ()
 
     @property
-    def messages(self) -> tuple[StoredMessage, ...]:
-        """Give the messages that stand there, in whole or in part, each once and whole."""
+    def messages(self) -> tuple[Hit, ...]:
+        """Give what stands there, passage by passage, each with ``index``, ``content``, ``span``.
+
+        A message that stands in several parts is there for each of them.
+        """
+        return self.hits
+
+    @property
+    def sources(self) -> tuple[StoredMessage, ...]:
+        """Give the messages that the passages are of, each once and whole."""
         seen = {hit.message.index: hit.message for hit in self.hits if hit.message}
         return tuple(seen.values())
 

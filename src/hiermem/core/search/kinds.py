@@ -319,7 +319,7 @@ think thought
 grow grew grown
 drive drove driven
 fly flew flown
-choose chose chosen
+choose chose chosen choice decide decision pick select settle
 break broke broken
 swim swam
 sing sang sung song

@@ -61,7 +61,7 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
     named: Counter[str] = Counter()
     written: dict[str, str] = {}
     said: Counter[str] = Counter()
-    forms: dict[str, Counter[str]] = {}
+    forms: dict[str, dict[str, int]] = {}
     kinds: dict[str, None] = {}
     for source in sources:
         if source.role == "tool":
@@ -78,10 +78,7 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
                 named[key] += 2 if mention.sure >= _SURE else 1
                 written.setdefault(key, mention.name)
         if source.role != "tool":
-            own = _topics(source.text)
-            said.update(own.keys())
-            for root, forms_of in own.items():
-                forms.setdefault(root, Counter()).update(forms_of)
+            said.update(_topics(source.text, forms).keys())
     entities = [written[key] for key, count in named.most_common() if count > 1]
     topics = [
         min(forms[root], key=lambda form: (-forms[root][form], form))
@@ -91,11 +88,14 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
     return Labels(tuple([*kinds, *topics][:_TAGS]), tuple(entities[:_ENTITIES]))
 
 
-def _topics(text: str) -> dict[str, Counter[str]]:
-    """Give the stems of a message's longer words, with the forms that they stand in."""
-    found: dict[str, Counter[str]] = {}
+def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:
+    """Give the stems of a message's longer words, each once; count in ``forms`` how they stand."""
+    found: dict[str, None] = {}
     for word in words(text):
         if len(word) < _LETTERS or word in STOP_WORDS or word in GENERIC or not word.isalpha():
             continue
-        found.setdefault(stem(word), Counter())[word] += 1
+        root = stem(word)
+        found[root] = None
+        own = forms.setdefault(root, {})
+        own[word] = own.get(word, 0) + 1
     return found

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
@@ -19,8 +19,9 @@ import numpy as np
 
 from hiermem.core.search.inverted import Index
 from hiermem.core.search.postings import Array
+from hiermem.types import Span
 
-__all__ = ["Stretch", "candidates", "distinct", "pack", "stretches"]
+__all__ = ["Stretch", "candidates", "distinct", "pack", "stretches", "without"]
 
 #: Less than this many tokens hold no unit worth a look.
 _CRUMB: Final = 10
@@ -29,6 +30,8 @@ _MISSES: Final = 40
 #: Two units that share this part of their terms say the same; shorter ones may do so by chance.
 _ALIKE: Final = 0.9
 _LEAST_TERMS: Final = 6
+#: Beyond the end of any message.
+_END: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,33 @@ def stretches(index: Index, units: Sequence[int]) -> list[Stretch]:
             found[-1] = Stretch(message, last.begin, end, (*last.units, unit))
         else:
             found.append(Stretch(message, begin, end, (unit,)))
+    return found
+
+
+def without(parts: Iterable[Stretch], shown: Iterable[Span]) -> list[Stretch]:
+    """Take from stretches the characters that stand somewhere already, message by message.
+
+    A unit that lies across the edge of what is ``shown`` of its message keeps its other side.
+
+    >>> without([Stretch(3, 0, 90, (7,))], [Span(3, 4, 60)])
+    [Stretch(message=3, begin=0, end=60, units=(7,))]
+    """
+    cuts: dict[int, list[tuple[int, int]]] = {}
+    for span in shown:
+        if span.start_char or span.stop_char is not None:
+            for message in range(span.start, span.stop):
+                begin = span.start_char if message == span.start else 0
+                last = span.stop_char if message == span.stop - 1 else None
+                cuts.setdefault(message, []).append((begin, _END if last is None else last))
+    found: list[Stretch] = []
+    for part in parts:
+        begin = part.begin
+        for low, high in sorted(cuts.get(part.message, ())):
+            if begin < min(low, part.end):
+                found.append(replace(part, begin=begin, end=min(low, part.end)))
+            begin = max(begin, high)
+        if begin < part.end:
+            found.append(replace(part, begin=begin))
     return found
 
 

@@ -60,13 +60,15 @@ _BIDDING: Final = word_list("tell give show remind let help")
 class Sought:
     """A term's number with how often it is asked for, and the numbers that may stand for it.
 
-    ``word`` is the word as it was typed, in lower case.
+    ``word`` is the word as it was typed, in lower case. ``of_form``: it says how the answer is to
+    look. ``of_asker``: it says whose matter is asked for.
     """
 
     number: int
     word: str
     count: int
     of_form: bool
+    of_asker: bool
     synonyms: tuple[int, ...]
     members: tuple[int, ...]
 
@@ -107,6 +109,7 @@ def read_query(text: str) -> Query:
             word=typed[term],
             count=count,
             of_form=term in _OF_FORM and not all_of_form,
+            of_asker=typed[term] in FIRST_PERSON,
             synonyms=_numbers(synonyms(term)) if broad else (),
             members=_numbers(members(term)) if broad else (),
         )

@@ -17,15 +17,19 @@ For unit i with the terms of its text, its speaker's name and its date:
 Short turns lean on what stands around them, long answers stand alone; that is what lets one default
 serve both. ``legs`` is 1, and 1 + w with vectors. BM25 (Robertson and Zaragoza 2009) has k1 = .8,
 b = .75 and the statistics of the session. Words of the question that tell the answer's form
-("list", "summary") weigh .3. A word that nobody used is looked for as what it may have been meant
-to be (``spelling``). A word also finds its synonyms (.4) and, where it names a kind, the
+("list", "summary") weigh .3, and those that tell whose matter it is ("I", "our") .6: rare ones
+would else outweigh what is asked for. A word that nobody used is looked for as what it may have
+been meant to be (``spelling``). A word also finds its synonyms (.4) and, where it names a kind, the
 members of that kind (.7; ``kinds``), each set counting as one term with its own frequency.
 
 A speaker is addressed where the question holds the name; the user, where the question speaks in the
 first person; the assistant, where it asks what "you" said. A question for an overview addresses
 nobody. For an overview, and for what the assistant said, the best unit of each reply is lifted to
 the best unit of what it replies to: a summary of a matter wants the exchange and not one side of
-it, and a question about advice is worded as the question was that led to it.
+it, and a question about advice is worded as the question was that led to it. Where the user is
+addressed, the best unit of each reply gains .4 of the best ``own`` of what it replies to, but does
+not pass it: what was asked and what was answered are one matter, and the answer repeats few of its
+words.
 
 The constants were chosen on LoCoMo and BEAM development chats, where the optimum is flat;
 ``benchmarks/recall.py`` measures what they find.
@@ -60,6 +64,7 @@ class Weights:
     saturation: float = 0.8
     length: float = 0.75
     form: float = 0.3
+    asker: float = 0.6
     synonyms: float = 0.4
     members: float = 0.7
     context: float = 0.7
@@ -67,6 +72,7 @@ class Weights:
     lone: float = 130.0
     who: float = 0.3
     said: float = 0.1
+    reply: float = 0.4
 
 
 WEIGHTS = Weights()
@@ -137,6 +143,8 @@ def score(
     result += legs * weights.said * _said(index)
     if query.overview or query.to_assistant:
         _lift_replies(index, result)
+    elif query.first_person:
+        _lean_replies(index, result, own, weights.reply)
     return Scores(result, held, beside)
 
 
@@ -186,6 +194,7 @@ def _held(index: Index, query: Query, weights: Weights) -> Iterator[tuple[Array,
     guesses = _MOST_GUESSES
     for sought in query.sought:
         weight = sought.count * (weights.form if sought.of_form else 1.0)
+        weight *= weights.asker if sought.of_asker else 1.0
         rows, counts = index.find((sought.number,))
         if not len(rows) and guesses > 0:
             guesses -= 1
@@ -256,14 +265,29 @@ def _said(index: Index) -> Array:
 
 def _lift_replies(index: Index, result: Array) -> None:
     """Give the best unit of each reply at least the best score of what it replies to."""
+    chosen, asked = _replies(index, result, result)
+    result[chosen] = np.maximum(result[chosen], asked)
+
+
+def _lean_replies(index: Index, result: Array, own: Array, share: float) -> None:
+    """Add to the best unit of each reply a share of what the message it replies to has.
+
+    So it may come up to that message and not before it.
+    """
+    chosen, asked = _replies(index, result, own)
+    _, most = _replies(index, result, result)
+    leaning = np.minimum(result[chosen] + share * asked, most)
+    result[chosen] = np.maximum(result[chosen], leaning)
+
+
+def _replies(index: Index, result: Array, value: Array) -> tuple[Array, Array]:
+    """Give the best unit of each reply, and the best ``value`` of what it replies to."""
     rows = np.flatnonzero(index.opener >= 0)
     if not len(rows):
-        return
+        return rows, np.empty(0)
     message = index.units.message
     starts = np.flatnonzero(np.r_[True, message[1:] != message[:-1]])
-    tops = np.maximum.reduceat(result, starts)
     of = np.cumsum(np.r_[0, message[1:] != message[:-1]])
-    asked = tops[of[index.opener[rows]]]
+    tops, most = (np.maximum.reduceat(each, starts) for each in (result, value))
     chosen = rows[result[rows] == tops[of[rows]]]
-    lifted = asked[result[rows] == tops[of[rows]]]
-    result[chosen] = np.maximum(result[chosen], lifted)
+    return chosen, most[of[index.opener[chosen]]]

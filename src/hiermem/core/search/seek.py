@@ -30,6 +30,11 @@ __all__ = ["Asked", "ask", "evidence", "found_below", "hits", "of_spans", "read"
 _LONGEST: Final = 100_000
 #: What the best summary counts for beside the best message.
 _TOLD: Final = 0.75
+#: So many units are looked at for each that is wanted, and where they repeat one another, so many
+#: times more.
+_LOOK: Final = 8
+#: This part of the units that may fill a budget is enough where some repeated others.
+_ENOUGH: Final = 0.75
 #: So many messages of those below a summary are named.
 _BELOW: Final = 3
 #: From here on, between the farthest (0) and the nearest (1), a unit is near the question.
@@ -94,9 +99,15 @@ def hits(asked: Asked, filters: Filters, limit: int, *, dedup: bool) -> list[int
     """Give the units that are hits, best first, one a message."""
     index = asked.index
     allowed = asked.hit & filters.units(index, windows(asked))
-    # Several passages of one message may rank before the next message.
-    ranked = _first_of_message(index, ranking.best(asked.scores, 8 * limit + 64, allowed=allowed))
-    return packing.distinct(index, ranked, most=limit) if dedup else ranked[:limit]
+    looked_at = _LOOK * limit + 64
+    while True:
+        best = ranking.best(asked.scores, looked_at, allowed=allowed)
+        # Several passages of one message may rank before the next message.
+        found = _first_of_message(index, best)
+        found = packing.distinct(index, found, most=limit) if dedup else found[:limit]
+        if len(found) >= limit or len(best) < looked_at:
+            return found
+        looked_at *= _LOOK
 
 
 def told(asked: Asked, level: int, filters: Filters, limit: int) -> list[tuple[Summary, float]]:
@@ -144,10 +155,15 @@ def evidence(
     """Give the units that fill a budget with evidence, best first; none that is ``shown``."""
     index = asked.index
     may = filters.units(index, windows(asked)) & ~_inside(index, shown)
-    ranked = ranking.best(asked.scores, packing.candidates(budget), allowed=may & asked.near)
-    return chosen(
-        index, ranked.tolist(), may, budget, count=count, neighbours=neighbours, dedup=dedup
-    )
+    wanted = packing.candidates(budget)
+    looked_at = wanted
+    while True:
+        best = ranking.best(asked.scores, looked_at, allowed=may & asked.near)
+        ranked = packing.distinct(index, best, most=wanted) if dedup else best.tolist()
+        if len(ranked) >= _ENOUGH * wanted or len(best) < looked_at:
+            break
+        looked_at *= _LOOK
+    return chosen(index, ranked, may, budget, count=count, neighbours=neighbours)
 
 
 def chosen(
@@ -158,11 +174,8 @@ def chosen(
     *,
     count: Callable[[str], int],
     neighbours: int,
-    dedup: bool,
 ) -> list[int]:
     """Fill a budget from ranked units and what stands around them."""
-    if dedup:
-        ranked = packing.distinct(index, ranked, most=len(ranked))
     if neighbours:
         ranked = around(index, ranked, neighbours, allowed)
     return fill(index, ranked, budget, count=count)
@@ -213,4 +226,4 @@ def of_spans(
     ranked: dict[int, None] = {}
     for span in wanted:
         ranked |= dict.fromkeys(np.flatnonzero(_inside(index, (span,)) & may).tolist())
-    return chosen(index, list(ranked), may, budget, count=count, neighbours=neighbours, dedup=False)
+    return chosen(index, list(ranked), may, budget, count=count, neighbours=neighbours)

@@ -25,6 +25,8 @@ __all__ = ["EXACT", "Vectors", "check", "compare", "pack", "spread", "unpack"]
 EXACT: Final = 200_000
 #: Beyond, so many of the nearest by sign are.
 NEAREST: Final = 4_000
+#: Rows worked on at a time.
+_AT_ONCE: Final = 8_192
 
 _MAGIC: Final = b"hmV1"
 _LEAST_NORM: Final = 1e-6
@@ -88,44 +90,124 @@ def unpack(data: bytes, *, many: int, dimension: int) -> Array | None:
 # Comparing
 
 
+class _Table:
+    """Rows of one width that more can follow without a copy of those there are."""
+
+    def __init__(self, width: int, kind: str) -> None:
+        self._rows = np.zeros((0, width), dtype=kind)
+        self._used = 0
+
+    def first(self, many: int) -> Array:
+        """Give the first ``many`` rows, to be written and read in place."""
+        found: Array = self._rows[:many]
+        return found
+
+    def grown(self, used: int, many: int) -> _Table:
+        """Give a table of ``many`` rows that begins with the ``used`` ones of this.
+
+        It is this very table, with zeros behind, unless another was grown from those rows before.
+        """
+        table = self
+        if used != self._used or many > len(self._rows):
+            table = _Table(self._rows.shape[1], self._rows.dtype.str)
+            # Untouched zeros take no memory yet.
+            table._rows = np.zeros((many + many // 2, self._rows.shape[1]), self._rows.dtype)
+            table._rows[:used] = self._rows[:used]
+        table._used = many
+        return table
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
     """The vectors of an index: one row a unit, zeros where a unit has none yet.
 
     ``norms`` are, for each level, the lengths of the summed vectors of each window: the cosine of
     a window's mean vector is the sum of its units' cosines divided by that. ``signs`` are the one
-    bit codes, kept where there are many units.
+    bit codes, kept where there are many units. ``nodes`` are the index's windows, level by level.
+    Vectors are not changed: ``extended`` gives more of them, for an index that has grown. It writes
+    its rows behind these, or where these have none, and ``present`` keeps them apart.
     """
 
     rows: Array
     present: Array
+    nodes: tuple[Array, ...]
     norms: tuple[Array, ...]
     signs: Array | None
+    _room: _Table
+    _codes_room: _Table
+
+    @classmethod
+    def none(cls, dimension: int) -> Vectors:
+        """Give the vectors of an index without units."""
+        table, codes = _Table(dimension, "<f4"), _Table((dimension + 63) // 64, "u8")
+        nothing = np.zeros(0, dtype=bool)
+        return cls(table.first(0), nothing, (), (), None, table, codes)
 
     @classmethod
     def of(cls, index: Index, parts: Iterable[tuple[int, Array]], *, dimension: int) -> Vectors:
         """Place runs of vectors, each with the unit that it begins at, over an index."""
-        rows = np.zeros((len(index), dimension), dtype=np.float32)
-        present = np.zeros(len(index), dtype=bool)
+        return cls.none(dimension).extended(index, parts)
+
+    def extended(self, index: Index, parts: Iterable[tuple[int, Array]]) -> Vectors:
+        """Give these vectors and those of ``parts`` over an index that begins with their units.
+
+        The result is what ``of`` makes of all runs; only what they touch is worked out.
+        """
+        known, many = len(self.present), len(index)
+        table = self._room.grown(known, many)
+        rows = table.first(many)
+        present = np.append(self.present, np.zeros(many - known, dtype=bool))
         for start, part in parts:
             rows[start : start + len(part)] = part
             present[start : start + len(part)] = True
-        norms = tuple(_window_norms(rows, level.node, len(level.length)) for level in index.levels)
-        signs = np.packbits(rows > 0, axis=1) if len(index) > EXACT else None
-        return cls(rows, present, norms, signs)
+        new = np.flatnonzero(present ^ np.append(self.present, np.zeros(many - known, dtype=bool)))
+        nodes = tuple(level.node for level in index.levels)
+        norms = tuple(
+            self._norms(place, rows, level.node, len(level.length), new)
+            for place, level in enumerate(index.levels)
+        )
+        codes, signs = self._codes_room, None
+        if many > EXACT:
+            begun = self.signs is not None
+            codes = codes.grown(known if begun else 0, many)
+            signs = codes.first(many)
+            fresh = new if begun else np.flatnonzero(present)
+            for first in range(0, len(fresh), _AT_ONCE):
+                some = fresh[first : first + _AT_ONCE]
+                signs[some] = _codes(rows[some])
+        return Vectors(rows, present, nodes, norms, signs, table, codes)
+
+    def _norms(self, place: int, rows: Array, node: Array, many: int, new: Array) -> Array:
+        """Give the norms of the windows of a level; ``new`` are the units that got a vector.
+
+        A window that holds none of them has the members it had, save such as have no vector.
+        """
+        norms = np.zeros(many, dtype=np.float32)
+        if self.norms:
+            norms[node[: len(self.present)]] = self.norms[place][self.nodes[place]]
+        touched = np.zeros(many, dtype=bool)
+        touched[node[new]] = True
+        members = np.flatnonzero(touched[node])
+        # Sorted by window, each in its order: so a sum does not depend on what is beside it.
+        members = members[np.argsort(node[members], kind="stable")]
+        windows = node[members]
+        bounds = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(members)]
+        low = 0
+        while len(members) and low < len(bounds) - 1:
+            high = low + 1
+            while high < len(bounds) - 1 and bounds[high + 1] - bounds[low] <= _AT_ONCE:
+                high += 1
+            some = rows[members[bounds[low] : bounds[high]]]
+            sums = np.add.reduceat(some, np.array(bounds[low:high]) - bounds[low], axis=0)
+            norms[windows[bounds[low:high]]] = np.linalg.norm(sums, axis=1)
+            low = high
+        return norms
 
     @property
     def nbytes(self) -> int:
         """Give about how many bytes these vectors take."""
         signs = 0 if self.signs is None else self.signs.nbytes
         return self.rows.nbytes + self.present.nbytes + signs + sum(n.nbytes for n in self.norms)
-
-
-def _window_norms(rows: Array, node: Array, many: int) -> Array:
-    total = np.zeros((many, rows.shape[1]), dtype=np.float32)
-    np.add.at(total, node, rows)
-    norms: Array = np.linalg.norm(total, axis=1)
-    return norms
 
 
 def compare(
@@ -152,18 +234,26 @@ def _exact(vectors: Vectors, query: Array) -> Array:
     return found
 
 
+def _codes(rows: Array) -> Array:
+    """Give one bit a dimension, set where the value is positive, in words of 64."""
+    bits = np.packbits(rows > 0, axis=1)
+    padded = np.zeros((len(rows), (rows.shape[1] + 63) // 64 * 8), dtype=np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    found: Array = padded.view(np.uint64)
+    return found
+
+
 def _nearest(vectors: Vectors, query: Array) -> Array:
     """Estimate all cosines by the signs that agree, and compute those of the nearest."""
-    signs = vectors.signs
-    if signs is None:
-        signs = np.packbits(vectors.rows > 0, axis=1)
-    asked = np.packbits(query > 0)
-    dimension = vectors.rows.shape[1]
-    apart = np.bitwise_count(signs ^ asked).sum(axis=1, dtype=np.int32)
+    signs = _codes(vectors.rows) if vectors.signs is None else vectors.signs
+    apart = np.zeros(len(signs), dtype=np.uint32)
+    for column, word in zip(signs.T, _codes(query[None])[0], strict=True):
+        apart += np.bitwise_count(column ^ word)
     # The angle between two vectors is about pi times the share of signs that differ.
-    found: Array = np.cos(np.pi * np.minimum(apart, dimension) / dimension)
-    many = min(NEAREST, len(apart))
-    near = np.argpartition(apart, many - 1)[:many]
+    dimension = vectors.rows.shape[1]
+    found: Array = np.cos(np.pi * np.arange(dimension + 1) / dimension)[apart]
+    many = np.cumsum(np.bincount(apart, minlength=1))
+    near = np.flatnonzero(apart <= np.searchsorted(many, min(NEAREST, len(apart))))
     found[near] = vectors.rows[near] @ query.astype(np.float32)
     return found
 

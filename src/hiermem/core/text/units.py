@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from hiermem.core.text.lexicon import is_back_channel, strip_fillers, words
 from hiermem.errors import StoreCorruptError
@@ -64,6 +65,9 @@ _FILE_NAME: Final = re.compile(
     r"|c|cpp|h|rb|php|ipynb|csv)\b"
 )
 
+#: The units of the inputs that are being worked on; they go when the inputs do.
+_SPLIT: Final[WeakKeyDictionary[SourceText, list[Unit]]] = WeakKeyDictionary()
+
 
 def split(text: str, *, index: int | None, role: Role, speaker: str, date: str) -> list[Unit]:
     """Split a message's text into units, in order.
@@ -83,16 +87,24 @@ def split(text: str, *, index: int | None, role: Role, speaker: str, date: str) 
 
 
 def of_source(source: SourceText) -> list[Unit]:
-    """Give the units of one input: those it was extracted with, or else its text split afresh."""
+    """Give the units of one input: those it was extracted with, or else its text split afresh.
+
+    A text is split once for all who ask while somebody holds the input: the summariser, the check
+    of its answer, and the labels.
+    """
     if source.units:
         return list(source.units)
-    return split(
-        source.text,
-        index=source.index,
-        role=source.role,
-        speaker=source.speaker,
-        date=source.date,
-    )
+    found = _SPLIT.get(source)
+    if found is None:
+        found = split(
+            source.text,
+            index=source.index,
+            role=source.role,
+            speaker=source.speaker,
+            date=source.date,
+        )
+        _SPLIT[source] = found
+    return list(found)
 
 
 def prose(text: str) -> str:

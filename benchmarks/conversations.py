@@ -1,0 +1,115 @@
+"""The conversations that benchmarks are run on, with the questions that belong to them.
+
+Reads the LoCoMo and BEAM development chats below a folder, which ``HIERMEM_DATA`` names. A question
+bears the indices of the messages that it rests on, its evidence, and the answer that its authors
+gave; one without evidence is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hiermem.types import Message
+
+__all__ = ["ADVERSARIAL", "CATEGORIES", "MULTI_HOP", "Chat", "Question", "beam", "folder", "locomo"]
+
+MULTI_HOP, ADVERSARIAL = "1 multi-hop", "5 adversarial"
+#: The kinds of LoCoMo's questions, as its authors number them.
+CATEGORIES = {1: MULTI_HOP, 2: "2 temporal", 3: "3 open", 4: "4 single-hop", 5: ADVERSARIAL}
+#: Where BEAM gives the answer, the first that is there.
+_GOLD = ("answer", "ideal_answer", "ideal_summary")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, its kind, its answer, and the indices of the messages that it rests on."""
+
+    text: str
+    kind: str
+    answer: str
+    evidence: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Chat:
+    """One conversation with its questions."""
+
+    corpus: str
+    name: str
+    messages: list[Message]
+    questions: list[Question]
+
+
+def folder() -> Path:
+    """Give the folder of the data, or end the program with what to do."""
+    named = os.environ.get("HIERMEM_DATA")
+    if not named:
+        print("set HIERMEM_DATA to the folder that holds locomo/ and beam/", file=sys.stderr)
+        raise SystemExit(2)
+    return Path(named)
+
+
+def locomo(data: Path) -> Iterator[Chat]:
+    """Give the LoCoMo conversations: two people over months, short turns."""
+    samples = json.loads((data / "locomo" / "locomo_dev5.json").read_text("utf-8"))
+    for sample in samples:
+        talk, messages, places = sample["conversation"], [], {}
+        for number in range(1, 100):
+            turns = talk.get(f"session_{number}")
+            if not turns:
+                continue
+            said = talk[f"session_{number}_date_time"]
+            at = datetime.strptime(said, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
+            for turn in turns:
+                places[turn["dia_id"]] = len(messages)
+                messages.append(Message.user(turn["text"], name=turn["speaker"], created_at=at))
+        questions = []
+        for asked in sample["qa"]:
+            named = [name for text in asked["evidence"] for name in re.findall(r"D\d+:\d+", text)]
+            evidence = frozenset(places[name] for name in named if name in places)
+            answer = str(asked.get("answer", asked.get("adversarial_answer", "")))
+            if evidence:
+                kind = CATEGORIES[asked["category"]]
+                questions.append(Question(asked["question"], kind, answer, evidence))
+        yield Chat("LoCoMo", sample["sample_id"], messages, questions)
+
+
+def beam(data: Path) -> Iterator[Chat]:
+    """Give the BEAM chats of 100,000 tokens: a user and an assistant with long answers."""
+    for path in sorted((data / "beam").glob("beam_100k_*.json")):
+        chat = json.loads(path.read_text("utf-8"))
+        messages, places = [], {}
+        at = datetime(2024, 1, 1, tzinfo=UTC)
+        for entry in chat["messages"]:
+            if entry.get("time_anchor"):
+                at = datetime.strptime(entry["time_anchor"], "%B-%d-%Y").replace(tzinfo=UTC)
+            places[entry["id"]] = len(messages)
+            messages.append(Message(entry["role"], entry["content"], created_at=at))
+        questions = []
+        for kind, asked in chat["questions"].items():
+            for question in asked if kind != "abstention" else ():
+                named = _numbers(question.get("source_chat_ids", ()))
+                evidence = frozenset(places[name] for name in named if name in places)
+                gold = next((question[key] for key in _GOLD if key in question), None)
+                answer = " ".join(question.get("rubric", ())) if gold is None else str(gold)
+                if evidence:
+                    questions.append(Question(question["question"], kind, answer, evidence))
+        yield Chat("BEAM", path.stem, messages, questions)
+
+
+def _numbers(nested: Any) -> Iterator[int]:
+    if isinstance(nested, int):
+        yield nested
+    elif isinstance(nested, (list, tuple)):
+        for item in nested:
+            yield from _numbers(item)
+    elif isinstance(nested, dict):
+        yield from _numbers(list(nested.values()))
