@@ -1,7 +1,8 @@
 """What a space holds, and what consolidating it gives.
 
 ``Note`` is what agents write. ``BankText`` is what a model is given to consolidate, as data.
-``ConsolidationResult``, ``BankRevision`` and ``SpaceMeta`` are what a user gets.
+``ConsolidationResult``, ``BankRevision``, ``SpaceMeta``, ``ExportReport`` and ``LoadReport`` are
+what a user gets.
 
 The one rule: a value here is frozen and decides nothing. Deciding is ``core.bank``'s.
 """
@@ -20,7 +21,9 @@ __all__ = [
     "BlockedNote",
     "ConsolidationResult",
     "ConsolidationStatus",
+    "ExportReport",
     "FileChange",
+    "LoadReport",
     "Note",
     "NoteState",
     "RevisionKind",
@@ -160,3 +163,36 @@ class SpaceMeta:
     notes_processed: int = 0
     revision: int = 0
     batch_notes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What an export did in ``folder``, by the names of files.
+
+    ``kept`` were left alone: somebody changed them there since, or they are no plain files.
+    """
+
+    folder: str
+    revision: int
+    written: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What a load took from ``folder``, by the names of files.
+
+    ``revision`` is the one that it made, None where nothing changed. ``conflicts`` changed both
+    there and in the bank, and were left alone on both sides; ``skipped`` are no plain files.
+    """
+
+    folder: str
+    revision: int | None = None
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    diff: str = ""

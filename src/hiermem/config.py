@@ -132,7 +132,7 @@ class ExtractionOptions(_Policy):
 class BankPolicy(_Policy):
     """How the notes of a space are consolidated.
 
-    One run takes ``batch_notes`` notes at most, the oldest, in requests of at most
+    One run takes ``max_notes`` notes at most, the oldest, in requests of at most
     ``safe_processing_tokens`` each, prompt and answer together; None is 0.75 of the model's stated
     window, and no limit where it states none. ``output_tokens`` is kept for an answer; None leaves
     it to the model: 8,192 for a remote one, 16,384 for a local one, never more than a quarter of
@@ -146,7 +146,7 @@ class BankPolicy(_Policy):
 
     model_config = ConfigDict(strict=True)
 
-    batch_notes: int = Field(default=500, ge=1, le=10_000)
+    max_notes: int = Field(default=500, ge=1, le=10_000)
     safe_processing_tokens: int | None = Field(default=None, ge=1)
     output_tokens: int | None = Field(default=None, ge=256, le=200_000)
     call_timeout: float = Field(default=600.0, gt=0)

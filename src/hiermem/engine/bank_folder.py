@@ -23,7 +23,7 @@ from hiermem.core.bank.mirror import Copied, Exporting, Found, Loading, Manifest
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.errors import FolderError, UsageError
 
-__all__ = ["export_to", "place_of", "read_from"]
+__all__ = ["export_to", "place_of", "read_from", "whole_path"]
 
 #: The most bytes that a file of a folder may have: the longest text that is taken anywhere.
 _MOST: Final = 4 * MAX_CONTENT
@@ -44,6 +44,11 @@ def place_of(folder: Any) -> str:
         raise UsageError("folder must be the path of a folder")
     # With a slash at its end a link to a folder would be followed.
     return place.rstrip("/" if os.sep == "/" else "/\\") or os.sep
+
+
+def whole_path(place: str) -> str:
+    """Give the path by which a folder is known from anywhere."""
+    return os.path.abspath(place)
 
 
 def export_to(

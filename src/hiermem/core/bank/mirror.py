@@ -40,7 +40,7 @@ MANIFEST: Final = ".hiermem-bank.json"
 _FORMAT: Final = 1
 #: What is found in a folder under a name: a text, nothing, or what is no file to be read (a link,
 #: a folder, a pipe), which is left alone whatever is asked for.
-Found: TypeAlias = str | None | Literal[False]
+Found: TypeAlias = str | Literal[False] | None
 
 
 @dataclass(frozen=True, slots=True)

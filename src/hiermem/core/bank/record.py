@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
@@ -91,7 +91,7 @@ class BankState:
     rules: Rules
     meta: SpaceMeta = SpaceMeta()
     meta_version: int = 0
-    files: Mapping[str, Held] = MappingProxyType({})
+    files: Mapping[str, Held] = field(default_factory=dict[str, Held])
     synthesis: Held = Held("", 0)
 
     @property
@@ -190,14 +190,17 @@ def new_space(space: str, rules: Rules, *, now: datetime) -> RecordWrite:
     return RecordWrite(SPACE, SHELF, space, body, expected=0)
 
 
-def note_key(timestamp: datetime, sequence: int) -> str:
-    """Give the key of a note: its time in UTC, then the number of its arrival in the space.
+def note_key(timestamp: datetime, sequence: int, mark: str) -> str:
+    """Give the key of a note: its time in UTC, the number of its arrival, a mark of its own.
+
+    By the mark, whoever does not know whether a write took effect can tell his note from another.
 
     >>> from datetime import datetime, timezone
-    >>> note_key(datetime(2026, 1, 2, tzinfo=timezone.utc), 7)
-    '2026-01-02T00:00:00.000000Z-0000000007'
+    >>> note_key(datetime(2026, 1, 2, tzinfo=timezone.utc), 7, "3fa2c1")
+    '2026-01-02T00:00:00.000000Z-0000000007-3fa2c1'
     """
-    return f"{timestamp.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z-{sequence:010d}"
+    time = timestamp.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00")
+    return f"{time}Z-{sequence:010d}-{mark}"
 
 
 def new_note(
@@ -206,6 +209,7 @@ def new_note(
     *,
     timestamp: datetime,
     counter: Record | None,
+    mark: str,
     agent: str = "",
     category: str = "",
     tags: Sequence[str] = (),
@@ -213,13 +217,14 @@ def new_note(
 ) -> tuple[Note, tuple[RecordWrite, ...]]:
     """Give a note and the writes that add it.
 
-    ``counter`` is the record of the kind ``note-sequence``, None before the first note. The writes
+    ``counter`` is the record of the kind ``note-sequence``, None before the first note; ``mark`` is
+    six random hexadecimal digits. The writes
     fail where another note arrived meanwhile; then this is to be called again. Where the note came
     from is put on record beside it by ``traces``.
     """
     sequence = _sequence(counter) + 1
     note = Note(
-        note_key(timestamp, sequence),
+        note_key(timestamp, sequence, mark),
         text,
         timestamp,
         agent=agent,
