@@ -45,12 +45,14 @@ class Receipt:
     gives by session the ids of the summaries over the messages, which the next update makes from
     what is left.
 
-    ``unproven`` names what the library wrote from it outside the store, such as a file's prose, and
-    could not show to be clean; of what the store holds nothing is left. Other messages are not
-    looked through: one that repeats what was said, or quotes memory that showed it, is a message of
-    its own, to be erased like one. ``scrubbed`` says whether the store's bytes are clean too,
-    ``scrub_reason`` why not yet; ``memory.scrub()`` tries again. ``run_id`` is the run's, "" where
-    nothing had to be done.
+    ``unproven`` names what was written from it by others and could not be shown to be clean: notes
+    that named it as a source, the files and the history of the bank they went into, the folders
+    that these were exported to. Of all else that the store holds nothing is left. Other messages
+    and notes are not looked through: one that repeats what was said, or quotes memory that showed
+    it, is by its own author; a message is to be erased like one.
+
+    ``scrubbed`` says whether the store's bytes are clean too, ``scrub_reason`` why not yet;
+    ``memory.scrub()`` tries again. ``run_id`` is the run's, "" where nothing had to be done.
     """
 
     kind: ReceiptKind

@@ -216,9 +216,9 @@ class Bounds(Protocol):
     """What a caller's options say of one request: its tokens in all, and those for its answer."""
 
     @property
-    def safe_processing_tokens(self) -> int | None: ...  # noqa: D102 - described above
+    def safe_processing_tokens(self) -> int | None: ...
     @property
-    def output_tokens(self) -> int | None: ...  # noqa: D102 - described above
+    def output_tokens(self) -> int | None: ...
 
 
 def threshold(options: Bounds, window: object) -> Threshold:
