@@ -12,11 +12,12 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["MOST_BYTES", "check_file_name", "fold", "names_in"]
+__all__ = ["MOST_BYTES", "SUFFIX", "check_file_name", "fold", "names_in"]
 
 #: The longest name in UTF-8. File systems take 255; an export writes beside it under a longer one.
 MOST_BYTES: Final = 200
 SUFFIX: Final = ".md"
+_SIZE: Final = f"it must have 1 to {MOST_BYTES} bytes"
 _PUNCTUATION: Final = frozenset(" -_.()+,&")
 _KINDS: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd"})
 #: Letters and marks that show nothing: fillers, joiners, variation selectors, inherent vowels.
@@ -43,13 +44,16 @@ def check_file_name(name: object) -> str | None:
     if not isinstance(name, str):
         return "it is no text"
     if not name or len(name) > MOST_BYTES:
-        return f"it must have 1 to {MOST_BYTES} bytes"
-    if (problem := _characters(name)) is not None:
-        return problem
-    if not name.endswith(SUFFIX):
-        return f"it must end in {SUFFIX}"
+        return _SIZE
+    return _characters(name) or _form(name)
+
+
+def _form(name: str) -> str | None:
+    """Say what is wrong with a name whose characters are all allowed."""
     stem = name.removesuffix(SUFFIX)
-    if not stem or not (stem[0].isalnum() or stem[0] == "_"):
+    if not name.endswith(SUFFIX) or not stem:
+        return f"it must be a name that ends in {SUFFIX}"
+    if not (stem[0].isalnum() or stem[0] == "_"):
         return "it must begin with a letter, a digit or _"
     if ".." in name or "  " in name or stem[-1] in " .":
         return "it must not hold two dots or two spaces in a row, nor end in one before .md"
@@ -68,7 +72,7 @@ def _characters(name: str) -> str | None:
     if unicodedata.normalize("NFKC", name) != name:
         return "it must be written in plain characters (NFC, no compatibility forms)"
     if len(name.encode("utf-8")) > MOST_BYTES:
-        return f"it must have 1 to {MOST_BYTES} bytes"
+        return _SIZE
     return None
 
 

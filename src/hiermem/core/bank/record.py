@@ -38,7 +38,7 @@ from hiermem.errors import StoreCorruptError
 
 __all__ = [
     "BANK", "BLOCKED", "CONSOLIDATION", "CONSUMED", "EXPORT", "LEASE", "META", "NOTE", "REVISION",
-    "SEQUENCE", "SHELF", "SOURCE", "SPACE", "SYNTHESIS", "BankState", "Held", "Journal", "consumed_notes",
+    "SEQUENCE", "SHELF", "SPACE", "SYNTHESIS", "BankState", "Held", "Journal", "consumed_notes",
     "failures_body", "kind_of", "live_notes", "meta_body", "new_note", "new_space", "note_body",
     "note_key", "number_key", "read_journal", "read_revisions", "read_space", "read_state",
     "revision_body", "texts_at", "write_journal",
@@ -59,8 +59,6 @@ REVISION: Final = "bank-revision"
 CONSOLIDATION: Final = "consolidation"
 LEASE: Final = "bank-lease"
 EXPORT: Final = "bank-export"
-#: Which note came from a message; its scope is the session (see ``traces``).
-SOURCE: Final = "note-source"
 
 
 def kind_of(kind: str, space: str) -> str:
@@ -89,7 +87,7 @@ class BankState:
 
     space: str
     rules: Rules
-    meta: SpaceMeta = SpaceMeta()
+    meta: SpaceMeta = field(default_factory=SpaceMeta)
     meta_version: int = 0
     files: Mapping[str, Held] = field(default_factory=dict[str, Held])
     synthesis: Held = Held("", 0)

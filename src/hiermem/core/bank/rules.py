@@ -112,9 +112,9 @@ def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
             lines[at].name = name
     found: list[RuleFile] = []
     for name in names:
-        at = where.get(name)
-        about = _about(lines[at].words, name) if at is not None else ""
-        headings = _headings(lines, at) if at is not None and lines[at].name == name else []
+        at = where[name]
+        about = _about(lines[at].words, name)
+        headings = _headings(lines, at) if lines[at].name == name else []
         if not headings and about:
             parts = [_heading(part) for part in re.split(r"[,;]", about)]
             headings = [part for part in parts if part]
@@ -133,7 +133,7 @@ def _read(text: str) -> list[_Line]:
     for raw in text.splitlines():
         if _FENCE.match(raw):
             fenced = not fenced
-            lines.append(_Line(None, ""))
+            lines.append(_Line(None, raw))
         elif found := _HEADING.match(raw):
             lines.append(_Line((2, len(found[1])) if fenced else (0, len(found[1])), found[2]))
         elif fenced:
