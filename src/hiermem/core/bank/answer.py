@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from hiermem.core.generation.parse import MAX_ANSWER, read_object, shaped
 
@@ -38,11 +38,11 @@ _OPERATIONS: Final = {
 
 _Text: TypeAlias = Annotated[str, Field(max_length=MAX_ANSWER)]
 _Heading: TypeAlias = Annotated[str, Field(max_length=_LONGEST_HEADING)]
-_Number: TypeAlias = Annotated[int, Field(ge=1, le=_MOST_NOTES)]
+_Number: TypeAlias = Annotated[StrictInt, Field(ge=1, le=_MOST_NOTES)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class SectionEdit(_Part):
@@ -103,13 +103,8 @@ def _mend(answer: dict[str, Any]) -> None:
         for edit in _objects(file, "edits"):
             _left_out(edit, "text", "after", "reason")
             _word(edit, "operation", _OPERATIONS)
-        numbers = file.get("notes")
-        if isinstance(numbers, int) and not isinstance(numbers, bool):
-            numbers = [numbers]
-        file["notes"] = tuple(numbers) if isinstance(numbers, list) else numbers or ()
-    for name in ("files",):
-        if isinstance(answer.get(name), list):
-            answer[name] = tuple(answer[name])
+        if isinstance(file.get("notes"), int):
+            file["notes"] = [file["notes"]]
 
 
 def _objects(holder: dict[str, Any], name: str) -> list[dict[str, Any]]:
