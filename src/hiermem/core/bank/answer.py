@@ -16,14 +16,23 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from hiermem.core.generation.parse import MAX_ANSWER, read_object, shaped
 
-__all__ = ["Action", "BankAnswer", "FileAnswer", "SectionEdit", "answer_schema", "read_answer"]
+__all__ = [
+    "LONGEST_HEADING",
+    "MOST_EDITS",
+    "Action",
+    "BankAnswer",
+    "FileAnswer",
+    "SectionEdit",
+    "answer_schema",
+    "read_answer",
+]
 
 #: The most files of one answer, and the most edits of one file.
 MOST_FILES: Final = 128
 MOST_EDITS: Final = 256
 _MOST_NOTES: Final = 10_000
 _LONGEST_NAME: Final = 512
-_LONGEST_HEADING: Final = 1_024
+LONGEST_HEADING: Final = 1_024
 _LONGEST_REASON: Final = 4_096
 
 Action: TypeAlias = Literal["create", "update", "edit"]
@@ -37,7 +46,7 @@ _OPERATIONS: Final = {
 }  # fmt: skip
 
 _Text: TypeAlias = Annotated[str, Field(max_length=MAX_ANSWER)]
-_Heading: TypeAlias = Annotated[str, Field(max_length=_LONGEST_HEADING)]
+_Heading: TypeAlias = Annotated[str, Field(max_length=LONGEST_HEADING)]
 _Number: TypeAlias = Annotated[StrictInt, Field(ge=1, le=_MOST_NOTES)]
 
 

@@ -19,8 +19,8 @@ from hiermem.core.bank.answer import SectionEdit
 from hiermem.core.bank.visible import folded, tidy
 
 __all__ = [
-    "EditError", "Section", "apply_edit", "front_matter", "outline", "plain", "sections", "twice",
-    "unclosed",
+    "PATH", "EditError", "Section", "apply_edit", "find", "front_matter", "outline", "plain",
+    "sections", "twice", "unclosed",
 ]  # fmt: skip
 
 _ATX: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
@@ -33,7 +33,7 @@ _ITEM: Final = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _KEY: Final = re.compile(r"[A-Za-z_][\w -]*:(?:\s|$)")
 _MARKS: Final = re.compile(r"[*_`~]+")
 #: Between a heading and the one above it, where an edit names both.
-_PATH: Final = " > "
+PATH: Final = " > "
 
 
 class EditError(Exception):
@@ -147,7 +147,7 @@ def apply_edit(text: str, edit: SectionEdit, *, hidden: bool = False) -> str:
 
 def _edited(lines: Sequence[str], edit: SectionEdit) -> _Place:
     """Place an edit of a section that is there."""
-    section = _find(lines, edit.heading)
+    section = find("\n".join(lines), edit.heading)
     if edit.operation == "delete":
         if not folded(edit.reason):
             raise EditError("a section is deleted only with the reason for it")
@@ -165,7 +165,7 @@ def _edited(lines: Sequence[str], edit: SectionEdit) -> _Place:
 
 def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Place:
     """Place a new section behind the one that the edit names, or at the end."""
-    after = _find(lines, edit.after) if edit.after.strip() else None
+    after = find("\n".join(lines), edit.after) if edit.after.strip() else None
     found = _ATX.match(edit.heading.strip())
     heading = folded((found[2] or "") if found else edit.heading)
     if not heading:
@@ -176,11 +176,14 @@ def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Place:
     return _Place(at, at, [f"{'#' * level} {heading}", *(["", *block] if block else [])])
 
 
-def _find(lines: Sequence[str], heading: str) -> Section:
-    """Find the one section that a heading names, by the heading itself or a path to it."""
-    *above, last = heading.split(_PATH)
+def find(text: str, heading: str) -> Section:
+    """Find the one section that a heading names, by the heading itself or a path to it.
+
+    Raises EditError where there is none, or more than one.
+    """
+    *above, last = heading.split(PATH)
     name = plain(last)
-    found = [each for each in sections("\n".join(lines)) if each.name == name]
+    found = [each for each in sections(text) if each.name == name]
     if marks := _ATX.match(last.strip()):
         found = [each for each in found if each.level == len(marks[1])] or found
     if above:
