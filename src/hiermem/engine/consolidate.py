@@ -38,7 +38,7 @@ from hiermem.core.bank.consolidation import (
     judge,
     next_batch,
 )
-from hiermem.core.bank.files import Applied
+from hiermem.core.bank.files import Applied, Fault
 from hiermem.core.bank.record import BankState
 from hiermem.core.bank.result import Tally
 from hiermem.core.bank.rules import Rules
@@ -228,22 +228,21 @@ class _Consolidation:
         """Look whether there is anything to do and whether nobody else does it, then do it."""
         told = await self._idle()
         if told is not None or self.lease is None:
-            return self._told(told or await self._worked(""))
-        free, cut_off = await self.lease.take()
-        if not free:
+            return self._told(told or await self._worked())
+        if not await self.lease.take():
             remaining = len(self.waiting)
             space = self.books.space
             return self._told(result.busy(space, self.tally, remaining=remaining))
-        return self._told(await self._worked(cut_off))
+        return self._told(await self._worked())
 
-    async def _worked(self, cut_off: str) -> ConsolidationResult:
+    async def _worked(self) -> ConsolidationResult:
         """Do the work and journal it, however it ends."""
         beat = asyncio.create_task(self._beat())
         try:
             # What was read before the lease was taken may have been consumed since.
             told = await self._idle()
             if told is None:
-                await self._begin(cut_off)
+                await self._begin()
                 await self._batches()
                 told = await self._result()
                 # A beat that is late must not be what the record says last.
@@ -339,7 +338,7 @@ class _Consolidation:
         """Ask, and again where the answer can be mended; None where nothing can be used of it."""
         shop, batch = self.shop, making.node
         request, policy = batch.request, shop.policy
-        faults: frozenset[Any] = frozenset()
+        faults: tuple[Fault, ...] = ()
         while True:
             try:
                 response = await self._answer(making, request)
@@ -407,13 +406,17 @@ class _Consolidation:
 
     # -- the run
 
-    async def _begin(self, cut_off: str) -> None:
-        """Journal that the run began, and report what a killed one left."""
+    async def _begin(self) -> None:
+        """Journal that the run began, and report what killed ones left."""
         shop = self.shop
-        if cut_off:
-            await shop.ledger.cut_off(cut_off)
         await steady(
-            lambda: note_cut_off(shop.store, shop.session_id, kind="consolidation", now=shop.now()),
+            lambda: note_cut_off(
+                shop.store,
+                shop.session_id,
+                kind="consolidation",
+                now=shop.now(),
+                settle=shop.ledger.cut_off,
+            ),
             sleep=shop.sleep,
         )
         await steady(lambda: shop.store.put_run(self._alive()), sleep=shop.sleep)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -30,13 +31,26 @@ _LOOKED_AT: Final = 20
 _COUNTED: Final = 4 * PAGE
 
 
-async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: datetime) -> None:
-    """Mark runs of that kind and subject that stopped beating without an end as interrupted."""
+async def note_cut_off(
+    store: TenantStore,
+    subject: str,
+    *,
+    kind: str,
+    now: datetime,
+    settle: Callable[[str], Awaitable[object]] | None = None,
+) -> None:
+    """Mark runs of that kind and subject that stopped beating without an end as interrupted.
+
+    ``settle`` is called with the id of each first, so that one who dies in between leaves the run
+    for the next to settle.
+    """
     for run in await store.runs(subject=subject, limit=_LOOKED_AT):
         if run.kind != kind or run.outcome != "running":
             continue
         until = run.detail.get("alive_until")
         if not isinstance(until, str) or datetime.fromisoformat(until) <= now:
+            if settle is not None:
+                await settle(run.id)
             await store.put_run(replace(run, outcome="interrupted", ended_at=run.ended_at or now))
 
 

@@ -320,8 +320,7 @@ async def rollback(desk: Desk, to: Any) -> BankRevision:
 async def _taken(desk: Desk) -> Lease:
     """Take the lease of the bank. Raises SpaceBusyError."""
     lease = desk.lease(uuid.uuid4().hex)
-    free, _ = await lease.take()
-    if not free:
+    if not await lease.take():
         raise SpaceBusyError(desk.name)
     return lease
 

@@ -142,24 +142,17 @@ class Lease:
         """Say whether it is held, as far as it is known."""
         return self._held is not None
 
-    async def taken(self) -> bool:
-        """Say whether another run holds it now."""
-        claim = _claim(await self._books.record(kept.LEASE))
-        return claim is not None and claim.run_id != self._run_id and claim.until > self._now()
-
-    async def take(self) -> tuple[bool, str]:
-        """Take it; say whether it was free, and name the run that was cut off while it held it."""
+    async def take(self) -> bool:
+        """Take it; say whether it was free."""
         async with self._lock:
             before = await self._books.record(kept.LEASE)
             claim = _claim(before)
             if claim is not None and claim.run_id != self._run_id and claim.until > self._now():
-                return False, ""
+                return False
             write = self._write(before.version if before else 0)
-            if not await self._books.put([write]):
-                return False, ""
-            self._held = self._after(write)
-            lost = claim.run_id if claim is not None and claim.run_id != self._run_id else ""
-            return True, lost
+            if await self._books.put([write]):
+                self._held = self._after(write)
+            return self._held is not None
 
     async def renew(self) -> None:
         """Lengthen it; forget it where it was given away."""
