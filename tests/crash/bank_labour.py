@@ -75,9 +75,9 @@ async def texts_in(space) -> dict[str, int]:
     return found
 
 
-async def keep_a_bank(path: str, seed: int, count: int = 60) -> None:
+async def keep_a_bank(path: str, seed: int, count: int = 240) -> None:
     """Write the notes that are not there yet and consolidate them, telling what was done."""
-    policy = BankPolicy(max_notes=8, lease=LEASE)
+    policy = BankPolicy(max_notes=12, lease=LEASE)
     llm = ScriptedLLM(remote=True, latency=0.02, script=consolidated)
     async with AsyncMemory.open(path, llm=llm, bank_policy=policy) as memory:
         space = memory.space(SPACE, rules=RULES)

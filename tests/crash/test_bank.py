@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -176,25 +175,21 @@ async def test_every_note_goes_in_once_however_often_it_is_killed():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 async def test_a_process_that_is_killed_loses_no_note(nursery, tmp_path):  # noqa: F811
     """SIGKILL, at random moments, over one file; the next process goes on."""
-    path, luck = tmp_path / "bank.db", Random(7)
-    kills = 0
-    for round_ in range(100):
+    path, luck, kills = tmp_path / "bank.db", Random(7), 0
+    while kills < KILLS:
         pid = nursery.begin("bank", path, 7)
-        if kills < KILLS:
-            for _ in range(luck.randint(1, 12)):
-                line = nursery.line(20)
-                if line is None or line.startswith(("end", "finished")):
-                    break
-            time.sleep(luck.random() * 0.02)
-            kill(pid)
-            told = nursery.rest()
-            kills += told[-1] != "end 0"
-            time.sleep(LEASE)
-            continue
-        told = nursery.rest()
-        assert "finished" in told
-        break
-    assert kills == KILLS
-    said = [note["text"] for notes in drawn(7, 60) for note in notes]
+        for _ in range(luck.randint(1, 12)):
+            line = nursery.line(20)
+            assert line is not None, "the child hangs"
+            if line.startswith(("end", "finished")):
+                break
+        await asyncio.sleep(luck.random() * 0.02)
+        kill(pid)
+        assert nursery.rest()[-1] != "end 0", "it finished before it was killed"
+        kills += 1
+        await asyncio.sleep(LEASE)
+    nursery.begin("bank", path, 7)
+    assert "finished" in nursery.rest()
+    said = [note["text"] for notes in drawn(7, 240) for note in notes]
     async with AsyncMemory.open(path) as memory:
         await check(memory, said)
