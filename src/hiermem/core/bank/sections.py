@@ -26,10 +26,11 @@ __all__ = [
 _ATX: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE: Final = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
-_COMMENT: Final = re.compile(r" {0,3}<!--(?!.*-->)")
+_COMMENT: Final = re.compile(r" {0,3}<!--(?P<closed>.*-->)?")
 #: Lines that are no part of a paragraph, so that dashes below them underline nothing.
-_NO_PARAGRAPH: Final = re.compile(r"(?: {4}|\t| {0,3}(?:[-*+>|]|\d{1,9}[.)]))")
+_NO_PARAGRAPH: Final = re.compile(r" {0,3}(?:[-*+>|]|\d{1,9}[.)])")
 _ITEM: Final = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
+_RULE: Final = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$")
 _KEY: Final = re.compile(r"[A-Za-z_][\w -]*:(?:\s|$)")
 _MARKS: Final = re.compile(r"[*_`~]+")
 #: Between a heading and the one above it, where an edit names both.
@@ -181,13 +182,10 @@ def find(text: str, heading: str) -> Section:
 
     Raises EditError where there is none, or more than one.
     """
-    *above, last = heading.split(PATH)
-    name = plain(last)
-    found = [each for each in sections(text) if each.name == name]
-    if marks := _ATX.match(last.strip()):
-        found = [each for each in found if each.level == len(marks[1])] or found
-    if above:
-        found = [each for each in found if _leads([plain(one) for one in above], each.path)]
+    found = _of_name(text, heading, ())
+    if not found and PATH in heading:
+        *above, last = heading.split(PATH)
+        found = _of_name(text, last, [plain(each) for each in above])
     if not found:
         raise EditError("there is no section of that heading")
     if len(found) > 1:
@@ -196,6 +194,17 @@ def find(text: str, heading: str) -> Section:
             "'Above > Heading', or answer the file whole"
         )
     return found[0]
+
+
+def _of_name(text: str, heading: str, above: Sequence[str]) -> list[Section]:
+    """Give the sections of a heading below others, of the level of its marks where there are any.
+
+    Marks that no section has are of no account: the words say what is meant.
+    """
+    name = plain(heading)
+    found = [each for each in sections(text) if each.name == name and _leads(above, each.path)]
+    marks = _ATX.match(heading.strip())
+    return [each for each in found if marks and each.level == len(marks[1])] or found
 
 
 def _leads(wanted: Sequence[str], path: Sequence[str]) -> bool:
@@ -271,28 +280,36 @@ class _Mark(NamedTuple):
 
 
 def _scan(lines: Sequence[str]) -> tuple[list[_Mark], bool]:
-    """Find the headings in one pass; say whether a code block or comment is open at the end."""
+    """Find the headings in one pass; say whether a code block or comment is open at the end.
+
+    ``paragraph`` is the line where a paragraph began, -1 outside of one; ``other`` says that a list
+    or a quotation goes on, whose lines underline nothing; ``listed`` that what is indented belongs
+    to a point of a list, headings too.
+    """
     marks: list[_Mark] = []
-    fence, comment, paragraph, other = "", False, -1, False
+    fence, comment, paragraph, other, listed = "", False, -1, False, False
     for at in range(_front_matter(lines), len(lines)):
         line = lines[at]
         if fence or comment:
             fence = "" if fence and _closes(line, fence) else fence
             comment = comment and "-->" not in line
             continue
+        inside = listed and line.startswith((" ", "\t"))
+        listed = inside or (listed and not line.strip())
+        mark = None if inside else _mark(lines, at, paragraph)
         found = _FENCE.match(line)
-        comment = _COMMENT.match(line) is not None
-        if found or comment:
-            fence = found[1] if found else ""
-            paragraph, other = -1, False
-        elif mark := _mark(lines, at, paragraph):
+        remark = _COMMENT.match(line)
+        comment = remark is not None and not remark["closed"]
+        if mark:
             marks.append(mark)
+        if found:
+            fence = found[1]
+        if found or remark or mark or not line.strip() or _RULE.match(line):
             paragraph, other = -1, False
-        elif not line.strip():
-            paragraph, other = -1, False
-        elif _NO_PARAGRAPH.match(line) and (paragraph < 0 or not line.startswith((" ", "\t"))):
+        elif _NO_PARAGRAPH.match(line):
             paragraph, other = -1, True
-        elif paragraph < 0 and not other:
+            listed = inside or _ITEM.match(line) is not None
+        elif paragraph < 0 and not other and not line.startswith(("    ", "\t")):
             paragraph = at
     return marks, bool(fence) or comment
 
