@@ -26,13 +26,16 @@ HOSTILE = (
     "../evil.md", "../../etc/passwd.md", "..\\evil.md", "a/../../evil.md", "/etc/cron.d/evil.md",
     "/evil.md", "\\\\host\\share\\evil.md", "C:\\evil.md", "C:evil.md", "sub/evil.md",
     "sub\\evil.md", "./../evil.md", "~/evil.md", "~root/evil.md", "file:///tmp/evil.md",
-    "..", ".", "...md", "..md", ".md", "a..md", "%2e%2e%2fevil.md", "..%2fevil.md", "..%c0%afevil.md",
-    "..\uff0fevil.md", "\uff0e\uff0e\uff0fevil.md", "\u2024\u2024/evil.md", "a\u2215b.md", "a\u2044b.md",
+    "..", ".", "...md", "..md", ".md", "a..md", "%2e%2e%2fevil.md", "..%2fevil.md",
+    "..%c0%afevil.md",
+    "..\uff0fevil.md", "\uff0e\uff0e\uff0fevil.md", "\u2024\u2024/evil.md", "a\u2215b.md",
+    "a\u2044b.md",
     # what is hidden, a device, a stream or an option
     ".bashrc.md", ".git/hooks/evil.md", ".hiermem-bank.json", "con.md", "NUL.md", "COM1.md",
     "lpt9.txt.md", "aux .md", "COM\u00b9.md", "evil.md:stream.md", "evil.md::$DATA", "-rf.md",
     # what a reader cannot see, or sees otherwise
-    "pro\u200bgress.md", "progress\u202edm.md", "progress.md\x00.txt", "progress\n.md", "progress\t.md",
+    "pro\u200bgress.md", "progress\u202edm.md", "progress.md\x00.txt", "progress\n.md",
+    "progress\t.md",
     "\ufeffprogress.md", "progress\u00ad.md", "\u3164.md", "progress\ufe0f.md",
     "progress\U000e0061.md", "e\u0301clair.md", "\ufb01le.md", "\uff50rogress.md",
     # other endings, blanks, wild cards, sizes
@@ -41,9 +44,11 @@ HOSTILE = (
 )  # fmt: skip
 #: Pieces that drawn names are made of: what is allowed, and what means something to some system.
 PIECES = (
-    "a", "B", "7", "notes", "progress", "é", "ü", "日本", "ع", "-", "_", ".", " ", "(", ")", "+", ",",
+    "a", "B", "7", "notes", "progress", "é", "ü", "日本", "ع", "-", "_", ".", " ", "(", ")",
+    "+", ",",
     "&", "..", "/", "\\", ":", "*", "?", "\"", "<", ">", "|", "~", "%2f", "\0", "\n", "\u200b",
-    "\u202e", "\u0301", "\u00ad", "\ufe0f", "con", "nul", "com1", ".md", ".md", ".md", ".git", "$", "`",
+    "\u202e", "\u0301", "\u00ad", "\ufe0f", "con", "nul", "com1", ".md", ".md", ".md", ".git",
+    "$", "`",
     "\uff0f", "\u2044", "\ud800", "#", "'",
 )  # fmt: skip
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
@@ -108,7 +113,7 @@ def test_what_is_let_in_of_ten_thousand_drawn_names_is_one_flat_name_everywhere(
 def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewhere(
     tmp_path: Path,
 ) -> None:
-    """The names go through the real writer: a name that the rule lets in is one that can be kept."""
+    """The names go through the real writer: one that the rule lets in can be kept."""
     folder = tmp_path / "deep" / "bank"
     folder.parent.mkdir()
     (tmp_path / "outside.md").write_text("mine")
@@ -124,7 +129,7 @@ def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewh
         valid=lambda name: check_file_name(name) is None,
     )
     after = tree(tmp_path)
-    assert {*os.listdir(folder)} == {*bank, MANIFEST}
+    assert {path.name for path in folder.iterdir()} == {*bank, MANIFEST}
     inside = {str(path.relative_to(tmp_path)) for path in folder.iterdir()}
     assert {name for name in after if name not in inside} == {*before, str(Path("deep", "bank"))}
 

@@ -76,7 +76,7 @@ def test_headings_are_those_that_commonmark_sees(text: str) -> None:
     assert [(each.start, each.level) for each in sections(text)] == theirs
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(documents)
 def test_sections_lie_inside_each_other_and_cover_all_that_follows_a_heading(text: str) -> None:
     found = sections(text)
@@ -99,7 +99,7 @@ edits = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(documents, edits)
 def test_an_edit_is_made_in_its_section_alone_or_refused(text: str, one: SectionEdit) -> None:
     """All lines that are not the section's own come out as they were, in their order."""
@@ -128,7 +128,7 @@ def test_an_edit_is_made_in_its_section_alone_or_refused(text: str, one: Section
     assert twice(after) <= twice(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(documents, edits)
 def test_what_only_adds_loses_no_line(text: str, one: SectionEdit) -> None:
     if one.operation in ("replace", "delete"):

@@ -42,6 +42,9 @@ from hiermem.effects import RecordWrite
 
 __all__ = ["Change", "Took", "commit", "failed", "outlived", "put", "set_aside"]
 
+#: A bound on the notes of a request that is as good as none.
+_UNBOUND = 10_000
+
 
 class Change(NamedTuple):
     """A change: the bank as it will be, and the writes that make it so."""
@@ -178,10 +181,10 @@ def outlived(
 
 
 def _grown(most: int | None, applied: Applied) -> int | None:
-    """Give the bound of the next request: what was halved is doubled again."""
+    """Give the bound of the next request: what was halved is doubled again, then there is none."""
     if most is None or applied.failed:
         return most
-    return most * 2
+    return most * 2 if most < _UNBOUND else None
 
 
 def _meta_write(space: str, body: str, version: int) -> RecordWrite:

@@ -28,6 +28,7 @@ from hiermem.core.generation import salience
 from hiermem.core.text import units
 from hiermem.core.text.lexicon import Lexicon
 from hiermem.core.text.measure import day
+from hiermem.types import Unit
 
 __all__ = ["consolidate", "write"]
 
@@ -51,14 +52,13 @@ def consolidate(bank: BankText, *, max_tokens: int, count: Count) -> BankAnswer:
     Where nothing else helps, no file is written anew, then notes are cut to their weightiest
     sentences, ever shorter. Below some tens of tokens there is no answer that fits at all.
     """
-    answer = None
-    synthesis = _synthesis(bank, min(_SYNTHESIS, max_tokens // _SYNTHESIS_SHARE), count)
+    answer = BankAnswer(files=(), synthesis="")
+    room = min(_SYNTHESIS, max_tokens // _SYNTHESIS_SHARE)
     for cut in _CUTS:
         for strike in (True, False):
-            answer = _Merge(bank, count, cut=cut, strike=strike).answer(synthesis)
+            answer = _Merge(bank, count, cut=cut, strike=strike).answer(room)
             if count(write(answer)) <= max_tokens:
                 return answer
-    assert answer is not None
     return answer
 
 
@@ -91,6 +91,8 @@ class _Merge:
         #: Where each statement stands: its file, with the number of its line in the file, or the
         #: heading and number of the point that is added.
         self._where: list[tuple[str, str | None, int]] = []
+        #: The notes that statements are of, by their numbers.
+        self._notes: dict[int, Note] = {}
         self._said: dict[str, set[str]] = {}
         for name, text in bank.files:
             self._read(name, text)
@@ -103,8 +105,8 @@ class _Merge:
                 self._met.add(line)
                 self._where.append((name, None, number))
 
-    def answer(self, synthesis: str) -> BankAnswer:
-        """Take in each note, and put the answer together."""
+    def answer(self, room: int) -> BankAnswer:
+        """Take in each note, and put the answer together; its synthesis has ``room`` tokens."""
         for number, note in enumerate(self._bank.notes, start=1):
             self._take(number, note)
         made = [self._file(name, added) for name, added in self._added.items()]
@@ -115,7 +117,21 @@ class _Merge:
             if name not in self._added
         ]
         files.sort(key=lambda file: file.name)
-        return BankAnswer(files=tuple(files), synthesis=synthesis)
+        return BankAnswer(files=tuple(files), synthesis=self._synthesis(room))
+
+    def _synthesis(self, room: int) -> str:
+        """Select what is worth most of all that holds now."""
+        pieces: list[Unit] = []
+        for number, said in self._met.standing():
+            note = self._notes.get(number)
+            pieces += units.split(
+                said,
+                index=number,
+                role="assistant" if note is None else "user",
+                speaker="" if note is None else " ".join(note.agent.split()),
+                date="" if note is None else day(note.timestamp.astimezone(UTC)),
+            )
+        return salience.select(pieces, max(1, room), self._count).text
 
     def _take(self, number: int, note: Note) -> None:
         where = place(note, self._places, self._lexicon)
@@ -129,7 +145,7 @@ class _Merge:
         if self._strike:
             self._supersede(text, note)
         points = added.points.setdefault(where.heading, [])
-        self._met.add(text)
+        self._notes[self._met.add(text)] = note
         self._where.append((where.file, where.heading, len(points)))
         points.append(_point(text, note))
 
@@ -196,25 +212,3 @@ def _point(text: str, note: Note) -> str:
     if who:
         lines[-1] += f" ({who})"
     return "\n".join(lines)
-
-
-def _synthesis(bank: BankText, budget: int, count: Count) -> str:
-    """Select what holds now: from the notes first of all, then from the files."""
-    pieces = [
-        unit
-        for number, note in enumerate(bank.notes)
-        for unit in units.split(
-            seen(note.text),
-            index=number,
-            role="user",
-            speaker=" ".join(note.agent.split()),
-            date=day(note.timestamp.astimezone(UTC)),
-        )
-    ]
-    for at, (_, text) in enumerate(bank.files, start=len(bank.notes)):
-        for number, line in enumerate(lines_of(text)):
-            if line.startswith(_POINT) and _STRUCK not in line:
-                pieces += units.split(
-                    bare(line), index=at + number, role="assistant", speaker="", date=""
-                )
-    return salience.select(pieces, max(1, budget), count).text

@@ -132,17 +132,14 @@ def read_state(
 
 def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]:
     """Give the live notes, oldest first, those that are set aside among them."""
-    failures = {each.key: _value(each) for each in blocked}
+    failures = {each.key: _read_failures(each) for each in blocked}
     found: list[Note] = []
     for record in notes:
         note = _read_note(record)
-        if told := failures.get(record.key):
-            reason = str(told.get("blocked", ""))
+        if record.key in failures:
+            count, reason = failures[record.key]
             note = replace(
-                note,
-                failures=int(told.get("failures", 0)),
-                state="blocked" if reason else "live",
-                blocked_for=reason,
+                note, failures=count, state="blocked" if reason else "live", blocked_for=reason
             )
         found.append(note)
     return found
@@ -167,14 +164,17 @@ def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], st
     synthesis = ""
     for record in records:
         value = _value(record)
-        if int(value["number"]) > number:
-            break
-        for name, text in value["texts"].items():
-            if text is None:
-                files.pop(name, None)
-            else:
-                files[name] = text
-        synthesis = str(value["synthesis"])
+        try:
+            if int(value["number"]) > number:
+                break
+            for name, text in value["texts"].items():
+                if text is None:
+                    files.pop(name, None)
+                else:
+                    files[name] = str(text)
+            synthesis = str(value["synthesis"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            _damaged(record)
     return files, synthesis
 
 
@@ -364,6 +364,14 @@ def _read_note(record: Record) -> Note:
             state="live" if consolidation is None else "consumed",
             consolidation=consolidation if consolidation is None else int(consolidation),
         )
+    except (KeyError, TypeError, ValueError):
+        _damaged(record)
+
+
+def _read_failures(record: Record) -> tuple[int, str]:
+    value = _value(record)
+    try:
+        return int(value["failures"]), str(value["blocked"])
     except (KeyError, TypeError, ValueError):
         _damaged(record)
 

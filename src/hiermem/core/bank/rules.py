@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.bank.names import SUFFIX, fold, names_in
+from hiermem.core.bank.sections import plain
 from hiermem.core.text.policy import check
 from hiermem.errors import UsageError
 
@@ -118,7 +119,8 @@ def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
         if not headings and about:
             parts = [_heading(part) for part in re.split(r"[,;]", about)]
             headings = [part for part in parts if part]
-        headings = list(dict.fromkeys(headings))[:_MOST_HEADINGS]
+        once = {plain(heading): heading for heading in reversed(headings)}
+        headings = list(reversed(once.values()))[:_MOST_HEADINGS]
         found.append(RuleFile(name, _title(name), about, tuple(headings)))
     return found
 
@@ -152,7 +154,7 @@ def _headings(lines: Sequence[_Line], at: int) -> list[str]:
     where something as high as it begins.
     """
     own = lines[at].depth
-    headings: list[str] = []
+    headings = [_heading(found) for _, found in _CODED.findall(lines[at].words)]
     points: list[str] = []
     for line in lines[at + 1 :]:
         if line.name or (own is not None and line.depth is not None and line.depth <= own):

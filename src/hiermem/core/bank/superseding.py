@@ -70,6 +70,10 @@ class Statements:
             self._things[thing] = number
         return number
 
+    def standing(self) -> list[tuple[int, str]]:
+        """Give what was said and still holds, each with its number, in order."""
+        return [(at, said) for at, said in enumerate(self._said) if at not in self._gone]
+
     def superseded(self, said: str) -> int | None:
         """Give the number of the statement that this one takes the place of, None for none.
 

@@ -19,14 +19,15 @@ MAX_FILE: Final = 262_144
 
 _JOINERS: Final = "\u200c\u200d"
 _SELECTORS: Final = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
-#: Flags of regions are spelled in tags; then come what never shows, and what may be needed.
+#: What never shows, but where a flag of a region is spelled in tags.
 _UNSEEN: Final = re.compile(
     "(?P<flag>\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
-    f"|(?P<needed>[{_SELECTORS}{_JOINERS}]+)"
     "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
     "\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff]+"
 )
+#: What may be needed. It is looked at when all else is gone, so that nothing hides between two.
+_NEEDED: Final = re.compile(f"[{_SELECTORS}{_JOINERS}]+")
 _FORM: Final = re.compile(f"[{_SELECTORS}]?[{_JOINERS}]?")
 _KEYCAP: Final = "\u20e3"
 
@@ -38,7 +39,7 @@ def seen(text: str) -> str:
     'red\nand ❤️'
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _UNSEEN.sub(_kept, text)
+    return _NEEDED.sub(_kept, _UNSEEN.sub(lambda match: match["flag"] or "", text))
 
 
 def tidy(text: str) -> str:
@@ -60,13 +61,10 @@ def folded(line: str) -> str:
 
 
 def _kept(match: re.Match[str]) -> str:
-    """Keep a flag; keep one selector and one joiner between characters that need them."""
-    if match["flag"] is not None:
-        return match.group()
-    run = match["needed"]
-    if run is None or not _FORM.fullmatch(run):
+    """Keep one selector and one joiner between characters that need them."""
+    run, text, start, end = match.group(), match.string, match.start(), match.end()
+    if not _FORM.fullmatch(run):
         return ""
-    text, start, end = match.string, match.start(), match.end()
     before = text[start - 1] if start else " "
     after = text[end] if end < len(text) else " "
     if run[-1] in _JOINERS:
