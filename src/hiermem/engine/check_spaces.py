@@ -38,7 +38,7 @@ async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[s
         if found is None:
             skipped.append(f"space {name!r} was written to all the time: it was not compared")
             continue
-        wrong = await asyncio.to_thread(lambda h=header, f=found, n=name: list(faults(n, h, f)))
+        wrong = await asyncio.to_thread(_faults, name, header, found)
         findings += [Finding("bank", subject_of(name), "the space", what) for what in wrong]
     return subjects, findings, skipped
 
@@ -53,3 +53,7 @@ async def _settled(books: SpaceBooks) -> dict[str, list[Record]] | None:
         ):
             return found
     return None
+
+
+def _faults(name: str, header: Record, records: dict[str, list[Record]]) -> list[str]:
+    return list(faults(name, header, records))
