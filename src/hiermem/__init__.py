@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any
 from hiermem._version import __version__
 
 if TYPE_CHECKING:
+    from hiermem.bank import (
+        BankRevision,
+        BankText,
+        BlockedNote,
+        ConsolidationResult,
+        ExportReport,
+        FileChange,
+        LoadReport,
+        Note,
+        SpaceMeta,
+    )
     from hiermem.config import (
+        BankPolicy,
         ContextPolicy,
         ExtractionOptions,
         HierarchyConfig,
@@ -61,6 +73,7 @@ if TYPE_CHECKING:
         ConvergenceError,
         CounterMismatchError,
         EmbedderMismatchError,
+        FolderError,
         HiermemError,
         InvalidAnswerError,
         InvalidMessageError,
@@ -73,8 +86,10 @@ if TYPE_CHECKING:
         ModelTimeoutError,
         NotFoundError,
         PermanentModelError,
+        RulesConflictError,
         SessionClosedError,
         SessionExistsError,
+        SpaceBusyError,
         SpendLimitError,
         StoreBusyError,
         StoreCorruptError,
@@ -99,8 +114,10 @@ if TYPE_CHECKING:
         Usage,
     )
     from hiermem.session import AsyncSession
+    from hiermem.space import AsyncSpace
     from hiermem.sync import Graph, Memory, Worker
     from hiermem.sync_session import Session
+    from hiermem.sync_space import Space
     from hiermem.tokens import ApproximateCounter, TiktokenCounter
     from hiermem.trivector import Delta, Entity, Provenance, Relation, Strategy, TriVector
     from hiermem.types import (
@@ -120,7 +137,19 @@ if TYPE_CHECKING:
 
 #: Where each public name lives.
 _HOMES = {
+    "hiermem.bank": (
+        "BankRevision",
+        "BankText",
+        "BlockedNote",
+        "ConsolidationResult",
+        "ExportReport",
+        "FileChange",
+        "LoadReport",
+        "Note",
+        "SpaceMeta",
+    ),
     "hiermem.config": (
+        "BankPolicy",
         "ContextPolicy",
         "ExtractionOptions",
         "HierarchyConfig",
@@ -175,6 +204,7 @@ _HOMES = {
         "ConvergenceError",
         "CounterMismatchError",
         "EmbedderMismatchError",
+        "FolderError",
         "HiermemError",
         "InvalidAnswerError",
         "InvalidMessageError",
@@ -187,8 +217,10 @@ _HOMES = {
         "ModelTimeoutError",
         "NotFoundError",
         "PermanentModelError",
+        "RulesConflictError",
         "SessionClosedError",
         "SessionExistsError",
+        "SpaceBusyError",
         "SpendLimitError",
         "StoreBusyError",
         "StoreCorruptError",
@@ -213,8 +245,10 @@ _HOMES = {
         "Usage",
     ),
     "hiermem.session": ("AsyncSession",),
+    "hiermem.space": ("AsyncSpace",),
     "hiermem.sync": ("Graph", "Memory", "Worker"),
     "hiermem.sync_session": ("Session",),
+    "hiermem.sync_space": ("Space",),
     "hiermem.tokens": ("ApproximateCounter", "TiktokenCounter"),
     "hiermem.trivector": ("Delta", "Entity", "Provenance", "Relation", "Strategy", "TriVector"),
     "hiermem.types": (
@@ -242,14 +276,20 @@ __all__ = [
     "AsyncGraph",
     "AsyncMemory",
     "AsyncSession",
+    "AsyncSpace",
     "AsyncWorker",
+    "BankPolicy",
+    "BankRevision",
+    "BankText",
     "BatchProgress",
     "BatchReport",
+    "BlockedNote",
     "BudgetTooSmallError",
     "CheckReport",
     "ChunkReport",
     "CompressionTrigger",
     "ConfigError",
+    "ConsolidationResult",
     "ContextBudget",
     "ContextPolicy",
     "ContextProfile",
@@ -264,13 +304,16 @@ __all__ = [
     "EmbeddingReport",
     "Entity",
     "Evidence",
+    "ExportReport",
     "ExtractionOptions",
     "ExtractionProgress",
     "ExtractionReport",
     "Failure",
     "Feedback",
+    "FileChange",
     "FilePart",
     "Finding",
+    "FolderError",
     "Graph",
     "GraphEntity",
     "HierarchyConfig",
@@ -287,6 +330,7 @@ __all__ = [
     "LLMResponse",
     "LevelConfig",
     "LevelMetrics",
+    "LoadReport",
     "LogEvent",
     "Memory",
     "MemoryClosedError",
@@ -300,6 +344,7 @@ __all__ = [
     "Neighbour",
     "Node",
     "NotFoundError",
+    "Note",
     "OpenWindow",
     "PermanentModelError",
     "Prices",
@@ -311,6 +356,7 @@ __all__ = [
     "RecordWrite",
     "Relation",
     "Revision",
+    "RulesConflictError",
     "RunItem",
     "RunRecord",
     "RunReport",
@@ -326,6 +372,9 @@ __all__ = [
     "SessionStatus",
     "ShownSummary",
     "Slice",
+    "Space",
+    "SpaceBusyError",
+    "SpaceMeta",
     "Span",
     "SpendLimitError",
     "Spent",

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from hiermem.errors import ConfigError, ConvergenceError
 
 __all__ = [
+    "BankPolicy",
     "ContextPolicy",
     "ExtractionOptions",
     "HierarchyConfig",
@@ -126,6 +127,37 @@ class ExtractionOptions(_Policy):
     call_timeout: float = Field(default=300.0, gt=0)
     retries: int = Field(default=4, ge=0)
     lease: float = Field(default=60.0, gt=0)
+
+
+class BankPolicy(_Policy):
+    """How the notes of a space are consolidated.
+
+    One run takes ``max_notes`` notes at most, the oldest, in requests of at most
+    ``safe_processing_tokens`` each, prompt and answer together; None is 0.75 of the model's stated
+    window, and no limit where it states none. ``output_tokens`` is kept for an answer; None leaves
+    it to the model: 8,192 for a remote one, 16,384 for a local one, never more than a quarter of
+    its window. ``call_timeout`` and ``lease`` are in seconds; ``repairs`` is how often an answer
+    that cannot be used is asked for again.
+
+    An answer by which more than the share ``loss_share`` of a file's lines and more than
+    ``loss_lines`` of them vanish is not taken. A note that comes to nothing ``max_failures`` times,
+    alone, is set aside. Consumed notes are kept for ``retention``, for ever where it is None.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    max_notes: int = Field(default=500, ge=1, le=10_000)
+    safe_processing_tokens: int | None = Field(default=None, ge=1)
+    output_tokens: int | None = Field(default=None, ge=256, le=200_000)
+    call_timeout: float = Field(default=600.0, gt=0)
+    retries: int = Field(default=4, ge=0)
+    repairs: int = Field(default=1, ge=0, le=5)
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    lease: float = Field(default=60.0, gt=0)
+    loss_share: float = Field(default=0.5, ge=0, le=1)
+    loss_lines: int = Field(default=5, ge=0)
+    max_failures: int = Field(default=3, ge=1)
+    retention: timedelta | None = Field(default=None, ge=timedelta(0))
 
 
 class ContextPolicy(_Policy):

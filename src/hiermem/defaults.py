@@ -24,7 +24,7 @@ __all__ = ["as_llm", "as_prompts", "embedded_store", "named_prompts"]
 #: From this level on, one family of prompts serves every level.
 _LEVELS = 3
 #: What a prompt may be called.
-_NAME = re.compile(r"summarise\.l[1-3]\.[^.\s]+|extract\.(?:map|reduce)")
+_NAME = re.compile(r"summarise\.l[1-3]\.[^.\s]+|extract\.(?:map|reduce)|consolidate")
 
 
 def as_llm(given: Any) -> LLM:
@@ -71,7 +71,7 @@ def named_prompts(given: Any) -> dict[str, PromptTemplate | str]:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(
                 f"prompt {name!r} is asked for by nothing; prompts are named summarise.l1.STYLE, "
-                "summarise.l2.STYLE, summarise.l3.STYLE, extract.map and extract.reduce"
+                "summarise.l2.STYLE, summarise.l3.STYLE, extract.map, extract.reduce, consolidate"
             )
         if not isinstance(prompt, (str, PromptTemplate)):
             raise ConfigError(

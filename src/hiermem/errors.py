@@ -14,6 +14,7 @@ __all__ = [
     "ConvergenceError",
     "CounterMismatchError",
     "EmbedderMismatchError",
+    "FolderError",
     "HiermemError",
     "IllegalTransitionError",
     "InvalidAnswerError",
@@ -29,9 +30,11 @@ __all__ = [
     "ModelTimeoutError",
     "NotFoundError",
     "PermanentModelError",
+    "RulesConflictError",
     "SessionChangedError",
     "SessionClosedError",
     "SessionExistsError",
+    "SpaceBusyError",
     "SpendLimitError",
     "StoreBusyError",
     "StoreCorruptError",
@@ -178,6 +181,33 @@ class BudgetTooSmallError(HiermemError):
 
 class IllegalTransitionError(HiermemError):
     """A summary was asked to take a status that its present one does not lead to."""
+
+
+class RulesConflictError(UsageError):
+    """A space was opened with other rules than it has; a space's rules never change."""
+
+    def __init__(self, space: str) -> None:
+        super().__init__(
+            f"space {space!r} has other rules than those given, and the rules of a space never "
+            "change; open it without rules, or give the new ones to a space of another name"
+        )
+        self.space = space
+
+
+class SpaceBusyError(HiermemError):
+    """A space's bank is being consolidated, loaded or rolled back by somebody else just now."""
+
+    retryable = True
+
+    def __init__(self, space: str) -> None:
+        super().__init__(
+            f"space {space!r} is being written by another run; nothing was changed, call again"
+        )
+        self.space = space
+
+
+class FolderError(HiermemError):
+    """A folder of bank files could not be read or written; each file in it is whole."""
 
 
 class SpendLimitError(HiermemError):

@@ -14,7 +14,13 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
-from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
+from hiermem.config import (
+    BankPolicy,
+    ContextPolicy,
+    HierarchyConfig,
+    SearchPolicy,
+    UpdatePolicy,
+)
 from hiermem.core import arguments
 from hiermem.core.change.erasing import Forks
 from hiermem.core.change.receipts import Receipt
@@ -40,10 +46,11 @@ from hiermem.extractor import ModelLike
 from hiermem.parts import Parts
 from hiermem.protocols import Embedder, RunRecord, Store, TokenCounter
 from hiermem.session import AsyncSession
+from hiermem.space import AsyncSpace
 from hiermem.tokens import default_counter
 from hiermem.types import SessionRecord
 
-__all__ = ["AsyncMemory", "AsyncSession", "ModelLike"]
+__all__ = ["AsyncMemory", "AsyncSession", "AsyncSpace", "ModelLike"]
 
 _log = logging.getLogger("hiermem.memory")
 
@@ -68,6 +75,7 @@ class AsyncMemory:
         update_policy: UpdatePolicy | None = None,
         context_policy: ContextPolicy | None = None,
         search_policy: SearchPolicy | None = None,
+        bank_policy: BankPolicy | None = None,
         prompts: Mapping[str, PromptTemplate | str] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -101,6 +109,7 @@ class AsyncMemory:
             prompts=templates,
             manager=ContextWindowManager.over(handle),
             allowances=Allowances(handle.store, handle.update_policy),
+            bank_policy=arguments.optional(bank_policy, "bank_policy", BankPolicy, BankPolicy),
         )
         self._graph = AsyncGraph(self._parts.opened)
 
@@ -172,6 +181,26 @@ class AsyncMemory:
             on_bad_text=on_bad_text,
         )
         return AsyncSession(self._parts, about)
+
+    def space(self, name: str, *, rules: str | None = None) -> AsyncSpace:
+        """Give the space of that name; it is made by its first use with rules. Does no I/O.
+
+        ``rules`` are Markdown that names the bank's files and says what each is for; those of a
+        space never change. Left out, the space must be there.
+
+        Raises UsageError where the rules name no file. A call of the space raises
+        RulesConflictError where it has other rules.
+        """
+        from hiermem.core.bank.rules import read_rules
+
+        given = None if rules is None else read_rules(rules)
+        return AsyncSpace(self._parts, check_name(name, what="space"), given)
+
+    async def spaces(self) -> list[str]:
+        """List the names of this tenant's spaces."""
+        from hiermem.engine.space import spaces
+
+        return await spaces(self._parts.opened())
 
     async def sessions(self) -> list[SessionRecord]:
         """List the sessions of this tenant, oldest first."""

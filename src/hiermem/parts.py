@@ -1,4 +1,4 @@
-"""What a memory and its sessions have in common: the parts they are made of, the work behind them.
+"""What a memory, its sessions and spaces have in common: their parts, and the work behind them.
 
 The one rule: it decides nothing and hands out nothing once the memory is closed.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
+from hiermem.config import BankPolicy
 from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.context import ContextWindowManager
@@ -27,7 +28,7 @@ _log = logging.getLogger("hiermem.memory")
 
 @dataclass(slots=True)
 class Parts:
-    """What a memory and its sessions are made of, and the work that goes on behind them."""
+    """What a memory, its sessions and spaces are made of, and the work behind them."""
 
     handle: Handle
     llm: LLM
@@ -35,6 +36,7 @@ class Parts:
     prompts: Mapping[str, PromptTemplate | str]
     manager: ContextWindowManager
     allowances: Allowances
+    bank_policy: BankPolicy = field(default_factory=BankPolicy)
     background: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     workers: WeakSet[AsyncWorker] = field(default_factory=WeakSet["AsyncWorker"])
     closed: bool = False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from hiermem.bank import BankText
 from hiermem.effects import (
     Attempt,
     Block,
@@ -143,7 +144,8 @@ class LLMRequest:
     """What a model is asked.
 
     ``messages`` is the rendered prompt; ``inputs`` is what it was rendered from, for models that
-    work on the data itself. ``target_tokens`` is the length asked for, ``max_tokens`` the hard
+    work on the data itself; in a ``consolidate`` these are the notes, and ``bank`` holds them with
+    the rules and the files. ``target_tokens`` is the length asked for, ``max_tokens`` the hard
     limit of the answer, both as ``counter`` counts. ``schema`` is a JSON schema or None.
     """
 
@@ -157,6 +159,7 @@ class LLMRequest:
     style: str = ""
     temperature: float = 0.3
     schema: Mapping[str, Any] | None = None
+    bank: BankText | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,11 @@ from hiermem.memory import AsyncMemory, ModelLike
 from hiermem.portal import Portal
 from hiermem.protocols import Embedder, RunRecord, Store, TokenCounter
 from hiermem.sync_session import Session
+from hiermem.sync_space import Space
 from hiermem.trivector import EntityType
 from hiermem.types import SessionRecord
 
-__all__ = ["Graph", "Memory", "Session", "Worker"]
+__all__ = ["Graph", "Memory", "Session", "Space", "Worker"]
 
 
 class Memory:
@@ -137,6 +138,14 @@ class Memory:
             session_id, title=title, participants=participants, on_bad_text=on_bad_text
         )
         return Session(self._portal, inner)
+
+    def space(self, name: str, *, rules: str | None = None) -> Space:
+        """Give the space of that name; it is made by its first use with rules. Does no I/O."""
+        return Space(self._portal, self._memory.space(name, rules=rules))
+
+    def spaces(self) -> list[str]:
+        """List the names of this tenant's spaces."""
+        return self._portal.call(self._memory.spaces())
 
     def sessions(self) -> list[SessionRecord]:
         """List the sessions of this tenant, oldest first."""

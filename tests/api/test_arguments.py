@@ -17,7 +17,9 @@ import pytest
 from hiermem import (
     Arrival,
     AsyncMemory,
+    AsyncSpace,
     AsyncWorker,
+    BankPolicy,
     CompressionTrigger,
     ConfigError,
     ContextBudget,
@@ -173,7 +175,37 @@ SESSION_CALLS = {
     "tick": {"now": ("now", None, 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC))},
     "append": {"messages": (5, None, "hello", b"x", {"role": "user"}, [5], [None])},
 }
+SPACE_CALLS = {
+    "note": {
+        "text": (5, None, b"x", "", " \n", "\ud800", "x\0"),
+        "agent": (5, None, b"x", "\ud800", "a" * 513),
+        "category": (5, None, b"x", "\ud800", "a" * 513),
+        "tags": (5, None, "abc", b"abc", [5], [""], ["\ud800"], {"a": 1}, ["t"] * 65),
+        "timestamp": ("now", 5, NOON.replace(tzinfo=None), datetime.max.replace(tzinfo=UTC)),
+        "sources": (5, None, "s", b"s", ["s"], [("s",)], [("s", -1)], [("s", 1.5)], [("s", True)],
+                    [("", 0)], [(5, 0)], [("no-such-session", 0)], [("s", 10**30)],
+                    [("s", n) for n in range(1_025)]),
+    },
+    "consolidate": {
+        "dry_run": NOT_A_SWITCH,
+        "max_calls": NOT_A_COUNT,
+        "max_tokens": NOT_A_COUNT,
+        "deadline": ("1", -1, math.nan, math.inf, True, 10**400),
+    },
+    "notes": {"state": ("bogus", 5, None, ["live"])},
+    "read": {
+        "name": (5, None, "", "a.txt", "../a.md", "\ud800.md", "no-such.md"),
+        "revision": (*NOT_A_COUNT, 10**30),
+    },
+    "history": {"limit": (*NOT_A_COUNT, None)},
+    "diff": {"since": (*NOT_A_COUNT, 10**30), "until": (*NOT_A_COUNT, 10**30)},
+    "rollback": {"to": (*NOT_A_COUNT, None, 10**30)},
+    "export": {"folder": (5, None, "", b"x", "a\0b"), "overwrite": NOT_A_SWITCH},
+    "load": {"folder": (5, None, "", b"x", "a\0b", "no-such-folder"), "overwrite": NOT_A_SWITCH},
+    "runs": {"limit": (*NOT_A_COUNT, None)},
+}  # fmt: skip
 MEMORY_CALLS = {
+    "space": {"name": NOT_A_NAME, "rules": (5, b"a.md", "", "no file", "\ud800 a.md")},
     "session": {
         "session_id": NOT_A_NAME,
         "title": (5, "\ud800", "t" * 513),
@@ -216,6 +248,7 @@ PARTS = {
     "config": (5, {}, "tokens", LevelConfig(target_ratio=0.5, style="detailed")),
     "update_policy": (5, {}),
     "context_policy": (5, {}),
+    "bank_policy": (5, {}),
     "prompts": (5, "x", ["x"], {5: "x"}, {"bogus": "x"}, {"summarise.l1.mine": 5}),
     "clock": (5, None, "now"),
 }
@@ -232,6 +265,12 @@ NEEDED = {
     "fork": {"new_id": "f"},
     "recompress": {"level": 1},
     "erase_session": {"session_id": "s"},
+    "note": {"text": "x"},
+    "read": {"name": "progress.md"},
+    "rollback": {"to": 0},
+    "export": {"folder": "never-made"},
+    "load": {"folder": "no-such-folder"},
+    "space": {"name": "x"},
 }
 
 
@@ -280,6 +319,12 @@ def test_a_session_refuses_it(memory, call, name, value):
         invoke(memory.session("s"), call, name, value)
 
 
+@pytest.mark.parametrize(("call", "name", "value"), rows(SPACE_CALLS))
+def test_a_space_refuses_it(memory, call, name, value):
+    with pytest.raises(HiermemError):
+        invoke(memory.space("x", rules="progress.md: what works"), call, name, value)
+
+
 @pytest.mark.parametrize(("call", "name", "value"), rows(MEMORY_CALLS))
 def test_a_memory_refuses_it(memory, call, name, value):
     with pytest.raises(HiermemError):
@@ -290,7 +335,8 @@ async def test_the_asynchronous_face_refuses_the_same():
     found = AsyncMemory(store=MemoryStore())
     session = found.session("s")
     await session.append(fill())
-    for owner, table in ((session, SESSION_CALLS), (found, MEMORY_CALLS)):
+    space = found.space("x", rules="progress.md: what works")
+    for owner, table in ((session, SESSION_CALLS), (found, MEMORY_CALLS), (space, SPACE_CALLS)):
         for call, parameters in table.items():
             for name, values in parameters.items():
                 for value in values:
@@ -345,6 +391,14 @@ def test_a_policy_converts_nothing(name, value):
         UpdatePolicy(**{name: value})
 
 
+@pytest.mark.parametrize("name", BankPolicy.model_fields)
+def test_a_bank_policy_converts_nothing(name):
+    """A limit that was read from a text is one that nobody chose."""
+    for value in ("1", [], True):
+        with pytest.raises(ConfigError, match=name):
+            BankPolicy(**{name: value})
+
+
 def test_a_policy_takes_whole_seconds():
     policy = UpdatePolicy(batch_delay=0, lease=5, tenant_calls=None, follow_strategy=True)
     assert (policy.batch_delay, policy.lease) == (0, 5)
@@ -367,6 +421,7 @@ async def test_every_parameter_of_the_calls_is_in_the_tables():
     faces = (
         (AsyncMemory, MEMORY_CALLS),
         (type(_a_session()), SESSION_CALLS),
+        (AsyncSpace, SPACE_CALLS),
         (AsyncWorker, {"drain": {"timeout": ()}, "stop": {"timeout": ()}}),
     )
     for owner, table in faces:

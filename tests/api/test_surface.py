@@ -19,7 +19,16 @@ import pydantic
 import pytest
 
 import hiermem
-from hiermem import AsyncMemory, AsyncSession, AsyncWorker, Memory, Session, Worker
+from hiermem import (
+    AsyncMemory,
+    AsyncSession,
+    AsyncSpace,
+    AsyncWorker,
+    Memory,
+    Session,
+    Space,
+    Worker,
+)
 
 KEPT = Path(__file__).with_name("surface.txt")
 
@@ -101,17 +110,24 @@ def test_all_is_sorted_complete_and_importable():
     assert public == set(names), "a public name is not in __all__, or one in it is missing"
 
 
-PAIRS = [(Memory, AsyncMemory), (Session, AsyncSession), (Worker, AsyncWorker)]
+PAIRS = [
+    (Memory, AsyncMemory),
+    (Session, AsyncSession),
+    (Worker, AsyncWorker),
+    (Space, AsyncSpace),
+]
+NAMES = ["Memory", "Session", "Worker", "Space"]
+OWNERS = [owner for pair in PAIRS for owner in pair]
 
 
-@pytest.mark.parametrize(("sync", "waiting"), PAIRS, ids=["Memory", "Session", "Worker"])
+@pytest.mark.parametrize(("sync", "waiting"), PAIRS, ids=NAMES)
 def test_both_faces_have_the_same_names(sync, waiting):
     assert {name for name in dir(sync) if not name.startswith("_")} == {
         name for name in dir(waiting) if not name.startswith("_")
     }
 
 
-@pytest.mark.parametrize(("sync", "waiting"), PAIRS, ids=["Memory", "Session", "Worker"])
+@pytest.mark.parametrize(("sync", "waiting"), PAIRS, ids=NAMES)
 def test_both_faces_take_the_same_parameters(sync, waiting):
     for name in dir(sync):
         if name.startswith("_") or not callable(getattr(sync, name)):
@@ -134,7 +150,7 @@ def test_both_constructors_take_the_same_settings():
     assert passes_on or set(here) == set(there)
 
 
-@pytest.mark.parametrize("owner", [Memory, Session, Worker, AsyncMemory, AsyncSession, AsyncWorker])
+@pytest.mark.parametrize("owner", OWNERS)
 def test_every_public_call_is_documented(owner):
     for name in dir(owner):
         if not name.startswith("_"):

@@ -14,6 +14,8 @@ import sys
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+from bank_labour import keep_a_bank
+
 from hiermem import (
     AsyncMemory,
     ExtractionOptions,
@@ -173,7 +175,7 @@ async def extract(path: str, seed: int) -> None:
 
 
 def main() -> None:
-    jobs = {"work": work, "pay": pay, "extract": extract}
+    jobs = {"work": work, "pay": pay, "extract": extract, "bank": keep_a_bank}
     for line in sys.stdin:
         job, path, seed = line.rstrip("\n").split("\t")
         child = os.fork()

@@ -11,6 +11,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 #: For each example, what its output must hold: the point that it makes, not its wording.
 SAYS = {
+    "bank.py": (
+        "ok: 5 notes consolidated",
+        "By hand: demo on Friday at 14:00.",
+        "~~2026-03-02: The nightly backup takes 41 minutes. (reviewer)~~",
+        "3 consolidation, 1 notes: risks.md updated",
+        "sound: True",
+    ),
     "chat_loop.py": (
         "cover 100% of 119 messages",
         "pooled view",

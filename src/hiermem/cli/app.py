@@ -24,7 +24,7 @@ from hiermem import (
     UpdateReport,
     UsageError,
 )
-from hiermem.cli import asking, conversations, extract, show, upkeep
+from hiermem.cli import asking, bank, conversations, extract, show, upkeep
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.opening import DB, Db, SessionId, Tenant, bars, chosen, existing
 from hiermem.cli.screen import clean, out, plural, readable, trouble
@@ -336,4 +336,5 @@ def show_command(
 
 
 app.add_typer(asking.app)
+app.add_typer(bank.app, name="bank")
 app.add_typer(upkeep.app)

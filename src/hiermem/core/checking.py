@@ -44,6 +44,8 @@ CHECKED: Final[Mapping[str, str]] = {
     "marked was made from what was erased or quarantined",
     "P12": "everything read through this tenant's handle belongs to a session of this tenant",
     "P13": "stored views stand on the tree that serves, and their fences verify",
+    "bank": "each note of a space waits or went in once, the figures are their sum, and the files "
+    "are those that the history gives",
     "dirt": "each text that is not marked was made from what its inputs say now",
 }
 #: The promises that what is stored cannot show, and why.

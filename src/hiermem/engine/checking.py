@@ -39,6 +39,7 @@ from hiermem.effects import (
     Snapshot,
     ViewRecord,
 )
+from hiermem.engine.check_spaces import check_spaces
 from hiermem.engine.forking import replayed
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.selecting import SEEN
@@ -54,7 +55,7 @@ _MOST: Final = 1_000
 #: How often a session is read again because it was written to meanwhile.
 _AGAIN: Final = 3
 #: The kinds of records whose scope is a session.
-_SCOPED: Final = ("chunk", "join", "part", "trivector", "entity", "feedback")
+_SCOPED: Final = ("chunk", "join", "part", "trivector", "entity", "feedback", "note-source")
 _MANY: Final = 2**31 - 1
 
 
@@ -72,7 +73,9 @@ async def check(handle: Handle) -> CheckReport:
         skipped += found.skipped
         messages += found.messages
         nodes += found.nodes
-    findings += await _strangers(handle)
+    subjects, wrong, unsettled = await check_spaces(handle)
+    findings += [*wrong, *await _strangers(handle, subjects)]
+    skipped += unsettled
     return CheckReport(
         tenant=handle.store.tenant,
         sessions=len(records),
@@ -373,8 +376,8 @@ def _edited(event: LogEvent) -> Iterator[int]:
         yield from (shift.index for shift in ShiftsTold.from_json(event.detail).shifts)
 
 
-async def _strangers(handle: Handle) -> list[Finding]:
-    """Find what is kept for sessions that there are not (any more).
+async def _strangers(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
+    """Find what is kept for sessions that there are not (any more); ``subjects`` are of spaces.
 
     The journal may speak of one that was erased: a call that was in flight then was paid for all
     the same, and its record holds no content.
@@ -392,7 +395,7 @@ async def _strangers(handle: Handle) -> list[Finding]:
         for record in await handle.store.records(kind, limit=_MANY):
             scopes.setdefault(record.scope, f"a record of kind {kind}")
     # Read last: what was begun meanwhile has its session.
-    known = {record.id for record in await handle.store.sessions()}
+    known = {record.id for record in await handle.store.sessions()} | set(subjects)
     for scope, what in scopes.items():
         if scope not in known:
             findings.append(Finding("P12", scope, what, "there is no such session"))

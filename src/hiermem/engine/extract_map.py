@@ -26,7 +26,7 @@ from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
 from hiermem.engine.extract_books import ExtractionBooks, Piece
 from hiermem.engine.hands import Slots
 from hiermem.engine.spending import Pace, Purse
-from hiermem.engine.steady import steady
+from hiermem.engine.steady import finished, steady
 from hiermem.errors import InvalidAnswerError, ModelError, StoreCorruptError
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, TenantStore, TokenCounter
 from hiermem.trivector import Answer
@@ -37,7 +37,6 @@ __all__ = [
     "Made",
     "Shop",
     "extract_chunk",
-    "finished",
     "limit_without_answer",
     "made_elsewhere",
     "prompts_key",
@@ -324,13 +323,3 @@ async def _failed(shop: Shop, chunk: Chunk, making: Making[Piece], cause: tuple[
         tokens_in=making.tokens_in,
         tokens_out=making.tokens_out,
     )
-
-
-async def finished(work: Awaitable[Kept]) -> Kept:
-    """Wait for ``work`` to its end even where the waiting is cancelled, then be cancelled."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise

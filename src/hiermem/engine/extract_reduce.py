@@ -21,7 +21,8 @@ from hiermem.core.generation import salience, validate
 from hiermem.core.generation.validate import Problem
 from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
 from hiermem.engine.extract_books import Piece, Step
-from hiermem.engine.extract_map import Shop, finished, made_elsewhere, prompts_key
+from hiermem.engine.extract_map import Shop, made_elsewhere, prompts_key
+from hiermem.engine.steady import finished
 from hiermem.errors import ModelError, ModelOverflowError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest, LLMResponse, RecordWrite
 from hiermem.trivector import TriVector

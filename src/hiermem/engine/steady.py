@@ -1,4 +1,4 @@
-"""Tries an operation of the store again while the store fails.
+"""Tries an operation of the store again while the store fails, and ends one that was begun.
 
 The one rule: only what may be done twice is handed in here, a read or a write that is recognised
 where it took effect all the same; what the last try raises is raised.
@@ -6,12 +6,13 @@ where it took effect all the same; what the last try raises is raised.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
 
-__all__ = ["TRIES", "steady"]
+__all__ = ["TRIES", "finished", "steady"]
 
 T = TypeVar("T")
 
@@ -38,3 +39,13 @@ async def steady(
                 raise
             await sleep(_PAUSE * 2 ** (tried - 1))
     raise AssertionError("the last try returns or raises")
+
+
+async def finished(work: Awaitable[T]) -> T:
+    """Wait for ``work`` to its end even where the waiting is cancelled, then be cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

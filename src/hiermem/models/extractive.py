@@ -1,14 +1,16 @@
-"""The offline default model: summaries and graphs made of the conversation's own sentences.
+"""The offline default model: summaries, graphs and banks made of what was said, word for word.
 
 The one rule: the same request gives the same answer, in any process, without a network. It decides
-nothing itself: it hands the request's inputs to ``core.salience`` or ``core.extraction``. It reads
-the inputs, never the rendered prompt, so no instruction inside a message can reach it.
+nothing itself: it hands the request's inputs to ``core.salience``, ``core.extraction`` or
+``core.bank``. It reads the inputs, never the rendered prompt, so no instruction inside a message
+can reach it.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from hiermem.core.bank import offline as bank
 from hiermem.core.extraction import offline as extraction
 from hiermem.core.generation.salience import Selection, Weights, select
 from hiermem.core.text.units import of_source
@@ -19,7 +21,7 @@ __all__ = ["ExtractiveLLM"]
 
 
 class ExtractiveLLM:
-    """A summariser and extractor that selects sentences: deterministic, offline, free.
+    """A summariser, extractor and keeper of banks: deterministic, offline, free.
 
     ``weights`` shift what it prefers; they are part of its name, so summaries made with others
     count as made by another model.
@@ -50,21 +52,18 @@ class ExtractiveLLM:
         return False
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
-        """Answer a ``summarise`` request with at most ``target_tokens`` tokens, or an ``extract``.
+        """Answer a ``summarise`` request with at most ``target_tokens`` tokens, or another task.
 
-        The answer to ``extract`` is the JSON of ``hiermem.trivector.Answer``, in at most
-        ``max_tokens`` tokens. The work is done on a thread, so that a long input does not hold up
-        the event loop. Raises UsageError for other tasks.
+        The answer to ``extract`` is the JSON of ``hiermem.trivector.Answer``, that to
+        ``consolidate`` the JSON of ``hiermem.core.bank.answer``, each in at most ``max_tokens``
+        tokens. The work is done on a thread, so that a long input does not hold up the event loop.
         """
-        if request.task == "extract":
+        if request.task != "summarise":
+            work = self.extract if request.task == "extract" else self.consolidate
             return LLMResponse(
-                text=await asyncio.to_thread(self.extract, request),
+                text=await asyncio.to_thread(work, request),
                 usage=Usage(input_tokens=0, output_tokens=0),
                 model=self.name,
-            )
-        if request.task != "summarise":
-            raise UsageError(
-                f"the extractive model cannot {request.task}; give a language model for that task"
             )
         selection = await asyncio.to_thread(self.summarise, request)
         return LLMResponse(
@@ -85,5 +84,18 @@ class ExtractiveLLM:
         return extraction.write(
             extraction.extract(
                 request.inputs, max_tokens=request.max_tokens, count=request.counter.count
+            )
+        )
+
+    def consolidate(self, request: LLMRequest) -> str:
+        """Write what becomes of the bank of ``request`` as the JSON that was asked for.
+
+        Raises UsageError for a request that holds none.
+        """
+        if request.bank is None:
+            raise UsageError("a request to consolidate holds a bank; this one holds none")
+        return bank.write(
+            bank.consolidate(
+                request.bank, max_tokens=request.max_tokens, count=request.counter.count
             )
         )

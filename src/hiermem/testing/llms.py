@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
+from hiermem.bank import BankText
+from hiermem.core.bank import offline
 from hiermem.core.generation import salience
 from hiermem.core.generation.plan import anchor_limit
 from hiermem.core.text import anchors, units
@@ -26,7 +29,16 @@ from hiermem.errors import (
 )
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, Usage
 
-__all__ = ["FAULTS", "RETURNING", "Fault", "FaultyLLM", "ScriptedLLM", "write"]
+__all__ = [
+    "BANK_FAULTS",
+    "FAULTS",
+    "RETURNING",
+    "BankFault",
+    "Fault",
+    "FaultyLLM",
+    "ScriptedLLM",
+    "write",
+]
 
 Fault: TypeAlias = Literal[
     "empty",
@@ -51,6 +63,23 @@ Fault: TypeAlias = Literal[
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 #: The faults after which a call returns, one way or the other.
 RETURNING: Final[tuple[Fault, ...]] = tuple(fault for fault in FAULTS if fault != "never")
+
+#: What else can be wrong with an answer to a consolidation, whatever it is made for.
+BankFault: TypeAlias = Literal[
+    "bad_name",
+    "invented_file",
+    "wrong_action",
+    "same_file_twice",
+    "emptied_file",
+    "lost_lines",
+    "unknown_section",
+    "unclosed_code",
+    "front_matter",
+    "unknown_note",
+    "deep_json",
+    "duplicate_key",
+]
+BANK_FAULTS: Final[tuple[BankFault, ...]] = get_args(BankFault)
 
 _HEADING: Final = re.compile(r"^## (.+)$", re.MULTILINE)
 
@@ -131,7 +160,15 @@ class ScriptedLLM:
 
 
 def write(request: LLMRequest) -> str:
-    """Write an answer that is fit: headings, a line of anchors for each, then sentences."""
+    """Write an answer that is fit: headings, a line of anchors for each, then sentences.
+
+    To a consolidation it is the answer of the offline default.
+    """
+    if request.bank is not None:
+        answer = offline.consolidate(
+            request.bank, max_tokens=request.max_tokens, count=request.counter.count
+        )
+        return offline.write(answer)
     count, budget = request.counter.count, request.target_tokens
     headings = _HEADING.findall(request.messages[0].content) if request.messages else []
     required = headings[:2]
@@ -175,17 +212,18 @@ class FaultyLLM:
 
     ``schedule`` gives the fault of the first, second, … call, None for none; after its end nothing
     fails, unless ``rate`` is given: then each later call fails with that probability, by ``seed``.
-    ``failed`` counts the faults by kind.
+    ``failed`` counts the faults by kind. The faults of a consolidation's answer are passed over in
+    other requests.
     """
 
     def __init__(
         self,
         inner: LLM | None = None,
-        schedule: Iterable[Fault | None] = (),
+        schedule: Iterable[Fault | BankFault | None] = (),
         *,
         rate: float = 0.0,
         seed: int = 0,
-        faults: Sequence[Fault] = RETURNING,
+        faults: Sequence[Fault | BankFault] = RETURNING,
     ) -> None:
         self.inner: LLM = ScriptedLLM() if inner is None else inner
         self._schedule = list(schedule)
@@ -213,7 +251,7 @@ class FaultyLLM:
         """Fail as the schedule says, or pass the request on."""
         fault = self._next()
         self.calls += 1
-        if fault is None:
+        if fault is None or (fault in BANK_FAULTS and request.bank is None):
             return await self.inner.complete(request)
         self.failed[fault] = self.failed.get(fault, 0) + 1
         if fault == "never":
@@ -225,7 +263,7 @@ class FaultyLLM:
             raise ModelRefusedError("the provider declined")
         return spoil(fault, request, await self.inner.complete(request))
 
-    def _next(self) -> Fault | None:
+    def _next(self) -> Fault | BankFault | None:
         if self.calls < len(self._schedule):
             return self._schedule[self.calls]
         if self._rate and self._random.random() < self._rate:
@@ -233,9 +271,11 @@ class FaultyLLM:
         return None
 
 
-def spoil(fault: Fault, request: LLMRequest, good: LLMResponse) -> LLMResponse:
+def spoil(fault: Fault | BankFault, request: LLMRequest, good: LLMResponse) -> LLMResponse:
     """Turn a good answer into the faulty one."""
     text = good.text
+    if request.bank is not None and fault in BANK_FAULTS:
+        return replace(good, text=_spoilt_bank(fault, request.bank, text))
     spoilt: dict[str, LLMResponse] = {
         "empty": replace(good, text="  \n", units=()),
         "error_text": replace(good, text="Error: 503 Service Unavailable", units=()),
@@ -251,6 +291,39 @@ def spoil(fault: Fault, request: LLMRequest, good: LLMResponse) -> LLMResponse:
         "no_sections": replace(good, text=_HEADING.sub("", text).strip() or "none", units=()),
     }
     return spoilt[fault]
+
+
+def _spoilt_bank(fault: str, bank: BankText, text: str) -> str:
+    """Turn a good answer to a consolidation into the faulty one."""
+    if fault == "deep_json":
+        return '{"files": ' + "[" * 100 + "]" * 100 + ', "synthesis": ""}'
+    if fault == "duplicate_key":
+        return text[:-1] + ', "synthesis": "again"}'
+    answer = json.loads(text)
+    held = dict(bank.files)
+    name = next(iter((*held, *dict(bank.missing), "notes.md")))
+    action = "update" if name in held else "create"
+    lines = held.get(name, "").splitlines()
+    wrong: dict[str, dict[str, Any]] = {
+        "bad_name": {"name": "../../etc/passwd.md", "content": "# Out"},
+        "invented_file": {"name": "invented-by-the-model.md", "content": "# Mine"},
+        "wrong_action": {"action": "create" if name in held else "update", "content": "# Same"},
+        "same_file_twice": {"content": "# Again"},
+        "emptied_file": {"content": " \n"},
+        "lost_lines": {"content": "\n".join(lines[:1]) or " "},
+        "unknown_section": {
+            "action": "edit",
+            "edits": [{"operation": "append", "heading": "No such section", "text": "- lost"}],
+        },
+        "unclosed_code": {"content": "\n".join(lines) + "\n```\nopen"},
+        "front_matter": {"content": "---\ntitle: mine\n---\n" + "\n".join(lines)},
+        "unknown_note": {"notes": [9999], "content": "\n".join(lines) or "# New"},
+    }
+    others = [each for each in answer["files"] if each["name"] != name]
+    if fault == "same_file_twice":
+        others = [*others, {"name": name, "action": action, "content": "# Once"}]
+    spoilt = {"name": name, "action": action, **wrong[fault]}
+    return json.dumps({"files": [*others, spoilt], "synthesis": "Spoilt."})
 
 
 def _longer(request: LLMRequest, text: str) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
+from hiermem.core.bank.traces import SOURCE, Trace, found_in, named
 from hiermem.core.change.edit import known_session, message_at
 from hiermem.core.change.lineage import Family
 from hiermem.core.change.receipts import Receipt
@@ -110,9 +111,10 @@ def erase(
             yield from work.withdraw(family.records[one], shared)
     kin = tuple(one for one in family.reach if one != session_id)
     looked_at = family.reach if forks == "all" else {session_id: family.reach[session_id]}
+    noted = yield from named(work.traces)
     receipt = replace(
         work.receipt(),
-        unproven=(yield from work.echoes(looked_at)),
+        unproven=(*(yield from work.echoes(looked_at)), *noted),
         session_id=session_id,
         indices=wanted,
         already=tuple(index for index in wanted if index not in work.done.get(session_id, ())),
@@ -158,9 +160,11 @@ def erase_session(
         kept = (record.forked_from, *kept)
     yield from work.count_all(record)
     looked_at = {one: held for one, held in family.reach.items() if one != session_id}
+    echoing = (yield from work.echoes(looked_at)) if forks == "all" else ()
+    noted = yield from named(work.traces)
     receipt = replace(
         work.receipt(),
-        unproven=(yield from work.echoes(looked_at)) if forks == "all" else (),
+        unproven=(*echoing, *noted),
         kind="erase_session",
         session_id=session_id,
         forks_reached=tuple(work.done),
@@ -195,6 +199,7 @@ class _Withdrawal:
     done: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     removed: dict[str, int] = field(default_factory=dict[str, int])
     remake: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    traces: list[Trace] = field(default_factory=list[Trace])
 
     def receipt(self) -> Receipt:
         """Give what was done so far, as a receipt whose place is not filled in."""
@@ -238,6 +243,13 @@ class _Withdrawal:
         for kind in DERIVED:
             found: Sequence[Record] = yield record.id, NeedRecords(kind)
             derived += [(kind, each.key) for each in found if _made_from(each, struck_at)]
+        # A note is by its own author and stays; what it came from is no longer on record after an
+        # erasure, and still is after a quarantine, which an erasure may follow.
+        sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
+        noted = found_in(sources, struck_at)
+        self.traces += noted.values()
+        if self.kind == "erase":
+            derived += [(SOURCE, key) for key in noted]
         event = LogEvent(self.kind, record.messages, self.now, told(reached).to_json())
         after, changes = changes_of(
             record,
@@ -281,6 +293,9 @@ class _Withdrawal:
         for kind in DERIVED:
             found: Sequence[Record] = yield record.id, NeedRecords(kind)
             self._count("records", len(found))
+        sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
+        self._count("records", len(sources))
+        self.traces += found_in(sources, None).values()
 
     def echoes(
         self, reach: Mapping[str, Collection[int]]

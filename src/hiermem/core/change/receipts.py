@@ -47,12 +47,12 @@ class Receipt:
 
     ``unproven`` names what could not be shown to be clean: the messages, as
     ``<session id>:message:<index>``, that hold rendered memory which came back with them and may
-    quote what went, and what the library wrote from it outside the store, such as a file's prose.
-    A message is its author's, and stays until it is erased like one. Apart from these, nothing that
-    was made from it is left; messages that say it again in their own words are not looked for.
-    ``scrubbed`` says whether the store's bytes are clean too,
-    ``scrub_reason`` why not yet; ``memory.scrub()`` tries again. ``run_id`` is the run's, "" where
-    nothing had to be done.
+    quote what went; notes that named it as a source, the files and the history of the bank they
+    went into, the folders that these were exported to. A message is its author's, and stays until
+    it is erased like one. Apart from these, nothing that was made from it is left; messages and
+    notes that say it again in their own words are not looked for. ``scrubbed`` says whether the
+    store's bytes are clean too, ``scrub_reason`` why not yet; ``memory.scrub()`` tries again.
+    ``run_id`` is the run's, "" where nothing had to be done.
     """
 
     kind: ReceiptKind

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from hiermem.config import ExtractionOptions
 from hiermem.core.extraction.chunks import Chunk
@@ -212,7 +212,16 @@ class Threshold:
     source: Literal["options", "window", "unknown"]
 
 
-def threshold(options: ExtractionOptions, window: object) -> Threshold:
+class Bounds(Protocol):
+    """What a caller's options say of one request: its tokens in all, and those for its answer."""
+
+    @property
+    def safe_processing_tokens(self) -> int | None: ...
+    @property
+    def output_tokens(self) -> int | None: ...
+
+
+def threshold(options: Bounds, window: object) -> Threshold:
     """Give the limit of one request: what the options say, or a share of the model's window.
 
     Raises ConfigError where the window is not a whole number above 0, or the options ask for more
@@ -235,14 +244,18 @@ def threshold(options: ExtractionOptions, window: object) -> Threshold:
     return Threshold(max(1, math.floor(SAFE_SHARE * window)), "window")
 
 
-def answer_tokens(options: ExtractionOptions, *, window: int | None, live: bool) -> int:
+def answer_tokens(
+    options: Bounds, *, window: int | None, live: bool, remote: int = REMOTE_ANSWER
+) -> int:
     """Give the tokens kept for one answer: what the options say, or what suits the model.
+
+    A ``live`` model gets ``remote`` tokens where nothing else is said.
 
     It depends on the model alone, never on the limit: a request is the same with and without one.
     """
     if options.output_tokens is not None:
         return options.output_tokens
-    most = REMOTE_ANSWER if live else LOCAL_ANSWER
+    most = remote if live else LOCAL_ANSWER
     return most if window is None else max(256, min(most, window // 4))
 
 

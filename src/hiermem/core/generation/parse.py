@@ -1,10 +1,11 @@
-"""Decides whether a model's text is the answer that was asked for, and reads it within bounds.
+"""Decides whether a model's text is the JSON that was asked for, and reads it within bounds.
 
 The one rule: nothing is built that was not found small enough first. A look over the text, in one
 pass and without memory of its own, knows its size, its depth and how many values it holds before
 any of them is made; so a text costs at most a few times its own length, whatever it is. What
-comes out is an ``Answer`` or an ``InvalidAnswerError``, which never holds a word of the text.
-Which departures from the schema are let pass is ``core.lenient``'s; retrying is the engine's.
+comes out is a value of the schema or an ``InvalidAnswerError``, which never holds a word of the
+text. Which departures from a schema are let pass is decided with the schema, for ``Answer`` in
+``lenient``; retrying is the engine's.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from hiermem.core.generation.lenient import mend
 from hiermem.errors import InvalidAnswerError
 from hiermem.trivector import Answer
 
-__all__ = ["MAX_ANSWER", "MAX_DEPTH", "Reading", "parse"]
+__all__ = ["MAX_ANSWER", "MAX_DEPTH", "Reading", "parse", "read_object", "shaped"]
+
+M = TypeVar("M", bound=BaseModel)
 
 #: The longest answer that is looked at, in code points: four times what the schema's usual fill is.
 MAX_ANSWER: Final = 1_048_576
@@ -53,6 +56,16 @@ class Reading(NamedTuple):
 def parse(text: str) -> Reading:
     """Read the one JSON object in a model's text as an Answer.
 
+    Raises InvalidAnswerError with what is wrong and where.
+    """
+    value = read_object(text)
+    dropped = mend(value)
+    return Reading(shaped(value, Answer), dropped)
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """Read the one JSON object in a model's text.
+
     What stands before and after it (a fence, a mark of the encoding, a sentence) is passed over;
     a second object is not, for nobody can say which is meant. Raises InvalidAnswerError with what
     is wrong and where.
@@ -76,7 +89,13 @@ def parse(text: str) -> Reading:
             "else",
             problem="not_json",
         )
-    return _shaped(_values(text[start:stop]))
+    value = _values(text[start:stop])
+    if _has_nul(value):
+        raise InvalidAnswerError(
+            "a text of the answer holds a NUL, which cannot be stored", problem="bad_text"
+        )
+    found: dict[str, Any] = value
+    return found
 
 
 def _look_over(text: str, start: int) -> int:
@@ -165,15 +184,10 @@ def _constant(_name: str) -> Any:
     )
 
 
-def _shaped(value: Any) -> Reading:
-    """Hold the values to the schema, after mending what can mean one thing only."""
-    if _has_nul(value):
-        raise InvalidAnswerError(
-            "a text of the answer holds a NUL, which cannot be stored", problem="bad_text"
-        )
-    dropped = mend(value) if isinstance(value, dict) else 0
+def shaped(value: dict[str, Any], model: type[M]) -> M:
+    """Hold an object that was read to its schema. Raises InvalidAnswerError."""
     try:
-        return Reading(Answer.model_validate(value), dropped)
+        return model.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     # An unknown field's name is the model's own word, so it is not repeated.

@@ -36,6 +36,11 @@ _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
 _PLACES: Final = frozenset(
     {"title", "participants", "period", "count", "length", "overlap", "record"}
 )
+#: The places of a prompt that consolidates: its name begins so.
+_BANK: Final = "consolidate"
+_BANK_PLACES: Final = frozenset(
+    {"rules", "files", "outlines", "missing", "synthesis", "count", "period", "record"}
+)
 #: Tokens to words, for models that count words better than tokens. English prose has about 0.75.
 _WORDS_PER_TOKEN: Final = 0.75
 #: How many lost facts a second request names; more of them crowd out the record itself.
@@ -49,7 +54,9 @@ class PromptTemplate:
 
     ``user`` may hold ``{{title}}``, ``{{participants}}``, ``{{period}}``, ``{{count}}``,
     ``{{length}}`` and ``{{overlap}}``, and must hold ``{{record}}``; a line whose only place is
-    empty is left out. ``required`` are the section headings that an answer must have.
+    empty is left out. A prompt named ``consolidate`` may hold ``{{rules}}``, ``{{files}}``,
+    ``{{outlines}}``, ``{{missing}}``, ``{{synthesis}}``, ``{{period}}`` and ``{{count}}`` instead,
+    and its record are the notes. ``required`` are the section headings that an answer must have.
     Raises ConfigError where a place is unknown or the record has none.
     """
 
@@ -62,10 +69,11 @@ class PromptTemplate:
 
     def __post_init__(self) -> None:
         places = set(_PLACE.findall(self.user))
-        if unknown := (places | set(_PLACE.findall(self.system))) - _PLACES:
+        known = _BANK_PLACES if self.name.startswith(_BANK) else _PLACES
+        if unknown := (places | set(_PLACE.findall(self.system))) - known:
             raise ConfigError(
                 f"prompt {self.name!r} has unknown places {sorted(unknown)}; "
-                f"it may use {sorted(_PLACES)}"
+                f"it may use {sorted(known)}"
             )
         if "record" not in places or _PLACE.search(self.system):
             raise ConfigError(

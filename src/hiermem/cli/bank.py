@@ -1,0 +1,330 @@
+"""The commands ``bank …``: notes in, a consolidation, what the bank says, its history, a folder.
+
+The one rule: the result alone goes to standard output, so that it can be piped; whatever a note or
+a file says is printed as text and never moves the cursor.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from hiermem import (
+    BankRevision,
+    ConsolidationResult,
+    FolderError,
+    Memory,
+    Note,
+    NotFoundError,
+    Space,
+    UsageError,
+)
+from hiermem.cli.opening import DB, Db, Tenant, existing
+from hiermem.cli.screen import clean, one_line, out, plural, trouble
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Live notes and the bank of files that they are consolidated into.",
+    rich_markup_mode=None,
+)
+
+SpaceName = Annotated[
+    str | None,
+    typer.Option("--space", help="The space; may be left out where there is one only."),
+]
+Rules = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules", help="The Markdown that names the bank's files; it makes the space.",
+        exists=True, dir_okay=False, readable=True,
+    ),
+]  # fmt: skip
+#: How much of a note is shown in a list.
+_WIDTH: Final = 72
+
+
+@app.command()
+def note(
+    text: Annotated[str, typer.Argument(help="What is to be noted; - reads standard input.")],
+    *,
+    db: Db = DB,
+    space: SpaceName = None,
+    tenant: Tenant = "default",
+    rules: Rules = None,
+    agent: Annotated[str, typer.Option(help="Who writes it.")] = "",
+    category: Annotated[str, typer.Option(help="What kind of note it is.")] = "",
+    tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")] = None,
+) -> None:
+    """Write a live note."""
+    said = sys.stdin.read() if text == "-" else text
+    with trouble(), Memory.open(db, tenant=tenant, create=rules is not None) as memory:
+        target = _chosen(memory, space, rules)
+        made = target.note(said, agent=agent, category=category, tags=tag or ())
+        live = len(target.notes())
+        out().print(f"{clean(target.name)}: noted {made.key}; {plural(live, 'live note')}.")
+
+
+@app.command()
+def consolidate(
+    *,
+    db: Db = DB,
+    space: SpaceName = None,
+    tenant: Tenant = "default",
+    rules: Rules = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Ask the model, show the difference, and write none of it."),
+    ] = False,
+    max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+) -> None:
+    """Take the live notes into the bank's files."""
+    with trouble(), existing(db, tenant) as memory:
+        target = _chosen(memory, space, rules)
+        done = target.consolidate(dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens)
+        _print_result(done)
+        if done.status not in ("ok", "nothing_to_do"):
+            raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    file: Annotated[str | None, typer.Argument(help="Print this file of the bank.")] = None,
+    *,
+    db: Db = DB,
+    space: SpaceName = None,
+    tenant: Tenant = "default",
+    revision: Annotated[
+        int | None, typer.Option(min=0, help="The file as this revision left it.")
+    ] = None,
+    synthesis: Annotated[bool, typer.Option("--synthesis", help="Print the synthesis.")] = False,
+    notes: Annotated[bool, typer.Option("--notes", help="List the live notes.")] = False,
+    rules: Annotated[bool, typer.Option("--rules", help="Print the space's rules.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="List the spaces.")] = False,
+) -> None:
+    """Show a bank: its files and figures, or one file, the synthesis, the notes, the rules."""
+    with trouble(), existing(db, tenant) as memory:
+        if list_all:
+            for name in memory.spaces():
+                typer.echo(clean(name))
+            return
+        target = _chosen(memory, space)
+        if file is not None:
+            typer.echo(clean(target.read(file, revision=revision)), nl=False)
+        elif synthesis:
+            typer.echo(clean(target.synthesis()))
+        elif rules:
+            typer.echo(clean(target.rules()))
+        elif notes:
+            _print_notes(target.notes())
+        else:
+            _print_bank(target)
+
+
+@app.command()
+def history(
+    *,
+    db: Db = DB,
+    space: SpaceName = None,
+    tenant: Tenant = "default",
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+) -> None:
+    """List the revisions of a bank."""
+    with trouble(), existing(db, tenant) as memory:
+        found = _chosen(memory, space).history(limit=limit)
+        if not found:
+            out().print("no revision yet")
+            return
+        table = Table()
+        for name in ("revision", "when", "what", "notes", "files"):
+            table.add_column(name, overflow="fold")
+        for each in found:
+            table.add_row(
+                str(each.number), f"{each.at:%Y-%m-%d %H:%M}", _what(each), str(len(each.notes)),
+                ", ".join(f"{clean(name)} {change}" for name, change in sorted(each.files.items())),
+            )  # fmt: skip
+        out(whole=True).print(table)
+
+
+@app.command()
+def diff(
+    since: Annotated[int | None, typer.Argument(min=0, help="From this revision.")] = None,
+    until: Annotated[int | None, typer.Argument(min=0, help="To this one.")] = None,
+    *,
+    db: Db = DB,
+    space: SpaceName = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Show what the newest revision changed, or what changed between two."""
+    with trouble(), existing(db, tenant) as memory:
+        typer.echo(clean(_chosen(memory, space).diff(since, until)), nl=False)
+
+
+@app.command()
+def rollback(
+    to: Annotated[int, typer.Argument(min=0, help="The revision to go back to; 0 is empty.")],
+    *,
+    db: Db = DB,
+    space: SpaceName = None,
+    tenant: Tenant = "default",
+) -> None:
+    """Bring a bank back to an earlier revision, as a new one."""
+    with trouble(), existing(db, tenant) as memory:
+        target = _chosen(memory, space)
+        now = target.rollback(to)
+        out().print(f"{clean(target.name)}: revision {now.number} is as revision {to} was.")
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="The folder; it is made where there is none.")],
+    *,
+    db: Db = DB,
+    space: SpaceName = None,
+    tenant: Tenant = "default",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write over what was changed there.")
+    ] = False,
+) -> None:
+    """Bring a plain folder up to the bank."""
+    with trouble(), existing(db, tenant) as memory:
+        target = _chosen(memory, space)
+        done = target.export(folder, overwrite=overwrite)
+        out().print(
+            f"{clean(target.name)}: {len(done.written)} written, {len(done.unchanged)} unchanged, "
+            f"{len(done.removed)} removed in {clean(str(folder))}."
+        )
+        if done.kept:
+            raise FolderError(
+                f"changed there since, and left alone: {', '.join(done.kept)}; 'bank load' takes "
+                "the changes in, --overwrite drops them"
+            )
+
+
+@app.command()
+def load(
+    folder: Annotated[Path, typer.Argument(help="The folder.", exists=True, file_okay=False)],
+    *,
+    db: Db = DB,
+    space: SpaceName = None,
+    tenant: Tenant = "default",
+    rules: Rules = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Take what changed on both sides from there.")
+    ] = False,
+) -> None:
+    """Take a folder's files, or what changed in them, into the bank."""
+    with trouble(), Memory.open(db, tenant=tenant, create=rules is not None) as memory:
+        target = _chosen(memory, space, rules)
+        done = target.load(folder, overwrite=overwrite)
+        where = f", revision {done.revision}" if done.revision else ""
+        out().print(
+            f"{clean(target.name)}: {len(done.created)} new, {len(done.updated)} changed, "
+            f"{len(done.unchanged)} as they were{where}."
+        )
+        if left := (*done.conflicts, *done.skipped):
+            raise FolderError(
+                f"left alone: {', '.join(left)}; changed on both sides, or no plain files"
+            )
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def _chosen(memory: Memory, name: str | None, rules: Path | None = None) -> Space:
+    """Give the space that is meant; where none is named, the only one there is."""
+    text = None
+    if rules is not None:
+        try:
+            text = rules.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError:
+            raise UsageError(f"{rules} is not UTF-8 text") from None
+    if name is not None:
+        return memory.space(name, rules=text)
+    names = memory.spaces()
+    if len(names) == 1:
+        return memory.space(names[0], rules=text)
+    if not names:
+        raise NotFoundError(
+            "this memory holds no space yet; 'hiermem bank note TEXT --space NAME --rules FILE' "
+            "makes one"
+        )
+    named = ", ".join(clean(each) for each in names[:8]) + (" …" if len(names) > 8 else "")
+    raise UsageError(f"there are {len(names):,} spaces; choose one with --space: {named}")
+
+
+def _print_result(done: ConsolidationResult) -> None:
+    """Print what a consolidation did, and the difference where nothing of it was written."""
+    console = out()
+    console.print(f"{clean(done.space)}: {done.status}: {clean(done.message)}.", soft_wrap=True)
+    for what, names in (
+        ("created", done.files_created),
+        ("updated", done.files_updated),
+        ("unchanged", done.files_unchanged),
+    ):
+        if names:
+            console.print(f"  {what}: {', '.join(map(clean, names))}", soft_wrap=True)
+    if done.lines_removed:
+        console.print(f"  {plural(done.lines_removed, 'line')} removed")
+    for blocked in done.blocked:
+        why = "it fits no request" if blocked.reason == "too_large" else "it failed alone too often"
+        by = f" by {clean(blocked.agent)}" if blocked.agent else ""
+        console.print(f"  set aside: note {blocked.key}{by}: {why}", soft_wrap=True)
+    if done.dry_run and done.diff:
+        typer.echo(clean(done.diff), nl=False)
+
+
+def _print_notes(notes: list[Note]) -> None:
+    if not notes:
+        out().print("no live notes")
+        return
+    table = Table()
+    for name in ("when", "agent", "category", "note"):
+        table.add_column(name, overflow="fold")
+    for each in notes:
+        said = one_line(each.text, _WIDTH)
+        table.add_row(
+            f"{each.timestamp:%Y-%m-%d %H:%M}", clean(each.agent), clean(each.category),
+            f"(set aside) {said}" if each.state == "blocked" else said,
+        )  # fmt: skip
+    out(whole=True).print(table)
+
+
+def _print_bank(space: Space) -> None:
+    """Print the files with their sizes, then the space's figures."""
+    console, meta = out(), space.meta()
+    files = space.files()
+    if files:
+        table = Table()
+        table.add_column("file", overflow="fold")
+        table.add_column("lines", justify="right")
+        table.add_column("characters", justify="right")
+        for name in files:
+            text = space.read(name)
+            table.add_row(clean(name), f"{text.count(chr(10)):,}", f"{len(text):,}")
+        console.print(table)
+    live = space.notes()
+    aside = sum(each.state == "blocked" for each in live)
+    last = meta.last_consolidation
+    lines = [
+        f"{clean(space.name)}: revision {meta.revision}, {plural(len(files), 'file')}",
+        f"{plural(len(live), 'live note')}" + (f", {aside} of them set aside" if aside else ""),
+        f"{plural(meta.notes_processed, 'note')} taken in by "
+        f"{plural(meta.consolidations, 'answer')}"
+        + (f", the last on {last:%Y-%m-%d at %H:%M} UTC" if last else ""),
+    ]
+    console.print(Text("\n".join(lines)))
+
+
+def _what(revision: BankRevision) -> str:
+    """Say what a revision is: a rollback names where it went back to."""
+    if revision.kind == "rollback":
+        return f"rollback to {revision.to}"
+    return revision.kind

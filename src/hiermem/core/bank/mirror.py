@@ -1,0 +1,223 @@
+"""Decides what an export writes into a folder, and what a load takes from it.
+
+A folder and a bank are two copies of the same files, and each may have changed since they last
+agreed. What they agreed on is known by hash: the folder's manifest says what was exported into it,
+a bank's file says what was loaded into it. A side whose text has such a hash has not changed since.
+
+The one rule: a text that only one side has is never lost in silence. Where both changed, neither is
+written over, and the file is named; only ``overwrite`` decides otherwise. A file that is not listed
+in the manifest is never removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from hiermem.core.text.policy import check_json
+from hiermem.errors import UsageError
+
+__all__ = [
+    "MANIFEST",
+    "Copied",
+    "Exporting",
+    "Found",
+    "Loading",
+    "Manifest",
+    "export",
+    "load",
+    "read_manifest",
+    "same_lines",
+    "text_hash",
+    "write_manifest",
+]
+
+#: The name of the one file in a folder that is no file of the bank.
+MANIFEST: Final = ".hiermem-bank.json"
+_FORMAT: Final = 1
+#: What is found in a folder under a name: a text, nothing, or what is no file to be read (a link,
+#: a folder, a pipe), which is left alone whatever is asked for.
+Found: TypeAlias = str | Literal[False] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a folder says of itself: whose bank it holds, and the hashes that were written there.
+
+    While an export is under way a file has two hashes, that of before and that of after; so what a
+    killed one wrote is still known to be the bank's.
+    """
+
+    space: str = ""
+    revision: int = 0
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One file of the bank: its text, and the hash of what was last loaded into it, or ""."""
+
+    text: str
+    loaded: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exporting:
+    """What an export does: which files it writes and removes, and which it leaves alone and why."""
+
+    write: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What a load takes: files that are new, that changed, and those it leaves alone."""
+
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+def same_lines(text: str) -> str:
+    r"""Give ``text`` with plain line ends, so that a checkout that changes them changes nothing.
+
+    >>> same_lines("a\r\nb\r")
+    'a\nb\n'
+    """
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def text_hash(text: str) -> str:
+    """Give the hash by which two copies of a file are told to be the same."""
+    return hashlib.sha256(same_lines(text).encode("utf-8")).hexdigest()
+
+
+def export(
+    bank: Mapping[str, Copied],
+    folder: Mapping[str, Found],
+    manifest: Manifest,
+    *,
+    overwrite: bool = False,
+) -> Exporting:
+    """Decide what becomes of each file of the bank, and of each that the manifest lists.
+
+    ``folder`` is what was found there under those names. With ``overwrite`` a file that was changed
+    there is written over; what is no plain file stays in any case.
+    """
+    write: list[str] = []
+    unchanged: list[str] = []
+    kept: list[str] = []
+    for name, ours in sorted(bank.items()):
+        theirs = folder.get(name)
+        if theirs is None:
+            write.append(name)
+        elif theirs is False:
+            kept.append(name)
+        elif text_hash(theirs) == text_hash(ours.text):
+            unchanged.append(name)
+        elif overwrite or _known(theirs, ours, manifest.files.get(name, ())):
+            write.append(name)
+        else:
+            kept.append(name)
+    gone = sorted(manifest.files.keys() - bank.keys())
+    remove = [
+        name
+        for name in gone
+        if isinstance(text := folder.get(name), str) and text_hash(text) in manifest.files[name]
+    ]
+    kept += [name for name in gone if name not in remove and folder.get(name) is not None]
+    return Exporting(tuple(write), tuple(unchanged), tuple(remove), tuple(kept))
+
+
+def load(
+    bank: Mapping[str, Copied],
+    folder: Mapping[str, Found],
+    manifest: Manifest,
+    *,
+    overwrite: bool = False,
+) -> Loading:
+    """Decide which files of a folder are taken into the bank.
+
+    A file that is not in the folder stays in the bank: a folder that was checked out in part, or
+    the wrong one, must not empty it.
+    """
+    created: list[str] = []
+    updated: list[str] = []
+    unchanged: list[str] = []
+    conflicts: list[str] = []
+    skipped: list[str] = []
+    for name, theirs in sorted(folder.items()):
+        if theirs is None:
+            continue
+        ours = bank.get(name)
+        if theirs is False:
+            skipped.append(name)
+        elif ours is None:
+            created.append(name)
+        else:
+            known = {*manifest.files.get(name, ()), ours.loaded}
+            mine, other = text_hash(ours.text), text_hash(theirs)
+            if mine == other:
+                unchanged.append(name)
+            elif overwrite or mine in known:
+                updated.append(name)
+            elif other in known:
+                # It is the bank that went on; the next export brings the folder up to it.
+                unchanged.append(name)
+            else:
+                conflicts.append(name)
+    return Loading(*map(tuple, (created, updated, unchanged, conflicts, skipped)))
+
+
+def write_manifest(manifest: Manifest) -> str:
+    """Write a manifest as its file's text: stable, one file a line, as version control likes it."""
+    value = {
+        "format": _FORMAT,
+        "space": manifest.space,
+        "revision": manifest.revision,
+        "files": {name: list(hashes) for name, hashes in sorted(manifest.files.items())},
+    }
+    return json.dumps(value, indent=1, ensure_ascii=True) + "\n"
+
+
+def read_manifest(text: str, *, space: str, valid: Callable[[str], bool]) -> Manifest:
+    """Read a manifest; one that is damaged says nothing, so that every file counts as somebody's.
+
+    It is data: anybody may have written it. What is no ``valid`` name is passed over. Raises
+    UsageError where the folder holds the bank of another space.
+    """
+    try:
+        value, _ = check_json(json.loads(text), what="the manifest")
+    except (ValueError, RecursionError):
+        return Manifest(space)
+    if not isinstance(value, dict) or value.get("format") != _FORMAT:
+        return Manifest(space)
+    owner, revision = value.get("space"), value.get("revision")
+    if isinstance(owner, str) and owner != space:
+        raise UsageError(
+            f"the folder holds the bank of space {owner!r}, not that of {space!r}; give another "
+            f"folder, or remove {MANIFEST} from it first"
+        )
+    files: dict[str, Any] = value["files"] if isinstance(value.get("files"), dict) else {}
+    return Manifest(
+        space,
+        revision if isinstance(revision, int) and not isinstance(revision, bool) else 0,
+        {
+            name: tuple(each for each in hashes if isinstance(each, str))
+            for name, hashes in files.items()
+            if isinstance(hashes, list) and valid(name)
+        },
+    )
+
+
+def _known(theirs: str, ours: Copied, exported: Collection[str]) -> bool:
+    """Say whether a folder's text is one that the bank knows, so that nothing is lost by it."""
+    other = text_hash(theirs)
+    return other in exported or (bool(ours.loaded) and other == ours.loaded)

@@ -1,0 +1,120 @@
+"""Decides, without a model, under which section of which file a note belongs.
+
+A section is known by its heading, by what the rules say of its file, and by what it says already. A
+note goes where the words that it shares weigh most: a word of the heading most, one that few
+sections know more than one that many do. What shares nothing goes to the first section of all.
+
+The one rule: the same notes and the same files give the same places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hiermem.bank import BankText, Note
+from hiermem.core.bank.answer import LONGEST_HEADING
+from hiermem.core.bank.rules import Rules
+from hiermem.core.bank.sections import PATH, EditError, Section, find, plain, sections
+from hiermem.core.text.lexicon import Lexicon
+
+__all__ = ["Place", "place", "places_of"]
+
+_HEADING: Final = 4.0
+_ABOUT: Final = 2.0
+_SAYS: Final = 1.0
+#: What the words of a note's category and tags count for.
+_LABEL: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A section: its file and its heading as an edit names it, "" where the file has none.
+
+    ``terms`` are the words by which it is known, with their weights.
+    """
+
+    file: str
+    heading: str
+    terms: dict[str, float] = field(repr=False, compare=False)
+
+
+def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Place]:
+    """Give the sections of all files, in the order of the rules, then of the files' names."""
+    shown = dict(bank.files) | dict(bank.missing)
+    outlines = dict(bank.outlines)
+    about = {file.name: file for file in rules.files}
+    order = [name for name in rules.names if name in shown or name in outlines]
+    order += [name for name in sorted({*shown, *outlines}) if name not in about]
+    places: list[Place] = []
+    for name in order:
+        told = f"{about[name].title} {about[name].about}" if name in about else name
+        known = dict.fromkeys(lexicon.terms(told), _ABOUT)
+        if name in shown:
+            places += _in_text(name, shown[name], known, lexicon)
+        else:
+            headings = [line.rpartition(" (")[0] for line in outlines[name].splitlines()]
+            headings = headings or [f"## {each}" for each in _given(rules, name)]
+            found = [Place(name, each, _known(each, known, lexicon)) for each in headings]
+            places += _deepest(found)
+    return places
+
+
+def place(note: Note, places: Sequence[Place], lexicon: Lexicon) -> Place:
+    """Give the place of one note."""
+    said: dict[str, float] = dict.fromkeys(lexicon.terms(note.text), _SAYS)
+    for term in lexicon.terms(" ".join((note.category, *note.tags))):
+        said[term] = said.get(term, 0.0) + _LABEL
+    spread = Counter(term for each in places for term in said.keys() & each.terms.keys())
+    if not spread:
+        return places[0]
+
+    def worth(each: Place) -> float:
+        return math.fsum(
+            each.terms[term] * said[term] / spread[term]
+            for term in sorted(said.keys() & each.terms.keys())
+        )
+
+    return max(places, key=worth)
+
+
+def _given(rules: Rules, name: str) -> tuple[str, ...]:
+    return next((file.headings for file in rules.files if file.name == name), ())
+
+
+def _in_text(name: str, text: str, known: dict[str, float], lexicon: Lexicon) -> list[Place]:
+    """Give the sections of a file that is shown, but those that no edit could name."""
+    lines = text.split("\n")
+    places: list[Place] = []
+    for each in sections(text):
+        label = f"{'#' * each.level} {each.heading}"
+        if not _names(text, label, each):
+            # Where two sections have one heading, the one above it tells them apart.
+            label = PATH.join([*each.path[-1:], each.heading])
+        if len(label) > LONGEST_HEADING or not _names(text, label, each):
+            continue
+        terms = _known(each.heading, known, lexicon)
+        for term in lexicon.terms("\n".join(lines[each.body : each.own])):
+            terms[term] = max(terms.get(term, 0.0), _SAYS)
+        places.append(Place(name, label, terms))
+    return _deepest(places) or [Place(name, "", known)]
+
+
+def _names(text: str, label: str, section: Section) -> bool:
+    try:
+        return find(text, label) == section
+    except EditError:
+        return False
+
+
+def _known(heading: str, known: dict[str, float], lexicon: Lexicon) -> dict[str, float]:
+    return known | dict.fromkeys(lexicon.terms(plain(heading)), _HEADING)
+
+
+def _deepest(places: list[Place]) -> list[Place]:
+    """Leave out the title of a file, where it has sections."""
+    below = [each for each in places if not each.heading.startswith("# ")]
+    return below or places

@@ -1,0 +1,72 @@
+"""Decides which characters of a model's text reach the bank.
+
+What a reader cannot see can carry what no reader agreed to: words in tag characters, a line turned
+round, a heading that looks like another one and is not. So it is left out, and what is left is what
+was shown. A joiner or selector stays where a script or an emoji needs it.
+
+The one rule: nothing that can be seen is changed but line ends, and blanks at either end of a text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["MAX_FILE", "folded", "seen", "tidy"]
+
+#: The longest bank file, in code points.
+MAX_FILE: Final = 262_144
+
+_JOINERS: Final = "\u200c\u200d"
+_SELECTORS: Final = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+#: What never shows, but where a flag of a region is spelled in tags.
+_UNSEEN: Final = re.compile(
+    "(?P<flag>\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
+    "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
+    "\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff]+"
+)
+#: What may be needed. It is looked at when all else is gone, so that nothing hides between two.
+_NEEDED: Final = re.compile(f"[{_SELECTORS}{_JOINERS}]+")
+_FORM: Final = re.compile(f"[{_SELECTORS}]?[{_JOINERS}]?")
+_KEYCAP: Final = "\u20e3"
+
+
+def seen(text: str) -> str:
+    r"""Give ``text`` without what cannot be seen, its line ends being plain ones.
+
+    >>> seen("re\u202ed\r\nan\u200bd \u2764\ufe0f")
+    'red\nand ❤️'
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _NEEDED.sub(_kept, _UNSEEN.sub(lambda match: match["flag"] or "", text))
+
+
+def tidy(text: str) -> str:
+    """Give the text of a file as it is stored: what can be seen, ending in one line end."""
+    text = seen(text).strip("\n")
+    lines = text.split("\n")
+    while lines and not lines[0].strip():
+        del lines[0]
+    return "\n".join(lines).rstrip() + "\n" if lines else ""
+
+
+def folded(line: str) -> str:
+    r"""Give what is left of a line when its white space and what cannot be seen are folded.
+
+    >>> folded("  -  a\u200b   line ")
+    '- a line'
+    """
+    return " ".join(seen(line).split())
+
+
+def _kept(match: re.Match[str]) -> str:
+    """Keep one selector and one joiner between characters that need them."""
+    run, text, start, end = match.group(), match.string, match.start(), match.end()
+    if not _FORM.fullmatch(run):
+        return ""
+    before = text[start - 1] if start else " "
+    after = text[end] if end < len(text) else " "
+    if run[-1] in _JOINERS:
+        return run if not (before.isascii() or after.isascii()) else ""
+    return run if after == _KEYCAP or not before.isascii() else ""

@@ -1,0 +1,410 @@
+"""Opens a space, takes notes in, and reads, loads, exports and rolls back its bank.
+
+The one rule: a note is durable when the call returns, and its place is after every note that was
+there before; nothing here asks a model. What a note or a change is made of is decided in
+``core.bank``; notes become files in ``engine.consolidate`` alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from hiermem.bank import BankRevision, ExportReport, LoadReport, Note, NoteState, SpaceMeta
+from hiermem.config import BankPolicy
+from hiermem.core import arguments
+from hiermem.core.bank import change, mirror, traces
+from hiermem.core.bank import record as kept
+from hiermem.core.bank.files import diff
+from hiermem.core.bank.mirror import Copied
+from hiermem.core.bank.names import check_file_name
+from hiermem.core.bank.record import BankState
+from hiermem.core.bank.rules import Rules
+from hiermem.core.bank.traces import Trace
+from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
+from hiermem.effects import RecordWrite
+from hiermem.engine import bank_folder
+from hiermem.engine.handle import Handle
+from hiermem.engine.space_books import LOADED, Lease, SpaceBooks
+from hiermem.errors import (
+    NotFoundError,
+    RulesConflictError,
+    SpaceBusyError,
+    StoreBusyError,
+    UsageError,
+)
+
+__all__ = [
+    "Desk", "Draft", "diff_between", "export", "history", "load", "meta", "note", "notes", "read",
+    "read_draft", "rollback", "spaces", "unblock",
+]  # fmt: skip
+
+#: So often a note is put after what arrived in the same moment; each time another one got in.
+_TRIES: Final = 1_000
+#: Seconds between such tries, once there were many.
+_PAUSE: Final = 0.002
+#: The most tags and sources of one note.
+_MOST_TAGS: Final = 64
+_MOST_SOURCES: Final = 1_024
+_MARK_BYTES: Final = 3
+_ALL: Final = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Desk:
+    """One space as one memory uses it; ``given`` are the rules that it was asked for with."""
+
+    handle: Handle
+    name: str
+    given: Rules | None
+    policy: BankPolicy
+    arrivals: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def books(self) -> SpaceBooks:
+        """Give the records of the space."""
+        return SpaceBooks(self.handle.store, self.name, sleep=asyncio.sleep)
+
+    def lease(self, run_id: str) -> Lease:
+        """Give the lease of its bank, not taken yet."""
+        return Lease(self.books, run_id, length=self.policy.lease, now=self.handle.clock)
+
+    async def rules(self) -> Rules:
+        """Give the rules of the space, which is made where rules were given and there is none.
+
+        Raises NotFoundError where there is no such space, RulesConflictError where it has others.
+        """
+        for _ in range(2):
+            found = await self.books.header()
+            if found is not None:
+                rules, _ = kept.read_space(found)
+                if self.given is not None and self.given.text != rules.text:
+                    raise RulesConflictError(self.name)
+                return rules
+            if self.given is None:
+                raise NotFoundError(
+                    f"space {self.name!r} does not exist; open it with rules once, which makes it"
+                )
+            write = kept.new_space(self.name, self.given, now=self.handle.clock())
+            if await self.books.put([write]):
+                return self.given
+        raise StoreBusyError(f"space {self.name!r} is being made and removed by others")
+
+    async def state(self) -> BankState:
+        """Read the bank as it is now."""
+        return await self.books.state(await self.rules())
+
+
+async def spaces(handle: Handle) -> list[str]:
+    """List the names of a tenant's spaces."""
+    found = await handle.store.records(kept.SPACE, scope=kept.SHELF, limit=_ALL)
+    return [record.key for record in found]
+
+
+# ---------------------------------------------------------------------------------------------
+# Notes
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A note as it was handed in, checked."""
+
+    text: str
+    agent: str
+    category: str
+    tags: tuple[str, ...]
+    timestamp: datetime | None
+    sources: tuple[tuple[str, int], ...]
+
+
+def read_draft(
+    text: Any, *, agent: Any, category: Any, tags: Any, timestamp: Any, sources: Any
+) -> Draft:
+    """Check what a note is made of. Raises UsageError and InvalidTextError."""
+    said = check(text, what="the note", cap=MAX_CONTENT)
+    if not said.strip():
+        raise UsageError("the note is empty; it must say something")
+    named = arguments.names(tags, "tags")
+    if len(named) > _MOST_TAGS:
+        raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
+    return Draft(
+        said,
+        check(agent, what="agent", cap=MAX_NAME),
+        check(category, what="category", cap=MAX_NAME),
+        tuple(dict.fromkeys(named)),
+        None if timestamp is None else arguments.moment(timestamp, "timestamp"),
+        _sources(sources),
+    )
+
+
+def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
+    if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
+        raise UsageError(
+            f"sources is {type(sources).__name__}; it must be pairs of a session id and an index"
+        )
+    found: dict[tuple[str, int], None] = {}
+    for each in sources:
+        if not isinstance(each, (tuple, list)) or len(each) != 2:
+            raise UsageError("each of sources must be a pair of a session id and a message's index")
+        session_id = check_name(each[0], what="a session id of sources")
+        found[session_id, arguments.whole(each[1], "an index of sources")] = None
+        if len(found) > _MOST_SOURCES:
+            raise UsageError(f"sources has more than {_MOST_SOURCES:,} messages")
+    return tuple(found)
+
+
+async def note(desk: Desk, draft: Draft) -> Note:
+    """Put a note after all that are there. When it returns the note is durable.
+
+    Raises NotFoundError for the space and for a source that does not exist, RulesConflictError.
+    """
+    await desk.rules()
+    books = desk.books
+    timestamp = draft.timestamp or desk.handle.clock()
+    mark = secrets.token_hex(_MARK_BYTES)
+    async with desk.arrivals:
+        for tried in range(_TRIES):
+            epochs = await _epochs(desk, draft.sources)
+            counter = await books.record(kept.SEQUENCE)
+            made, writes = kept.new_note(
+                desk.name,
+                draft.text,
+                timestamp=timestamp,
+                counter=counter,
+                mark=mark,
+                agent=draft.agent,
+                category=draft.category,
+                tags=draft.tags,
+                sources=draft.sources,
+            )
+            writes += tuple(
+                traces.write_of(session_id, Trace(index, desk.name, made.key))
+                for session_id, index in draft.sources
+            )
+            if await books.put(writes, epochs=epochs, witness=_there(books, made)):
+                return made
+            if tried > 4:
+                await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
+    raise StoreBusyError(f"space {desk.name!r}: other notes arrive all the time; call again")
+
+
+def _there(books: SpaceBooks, made: Note) -> Any:
+    """Give the look by which a note of unknown outcome is found, whatever became of it since."""
+
+    async def look() -> bool:
+        for kind in (kept.NOTE, kept.CONSUMED):
+            if await books.record(kind, made.key) is not None:
+                return True
+        return False
+
+    return look
+
+
+async def _epochs(desk: Desk, sources: Sequence[tuple[str, int]]) -> dict[str, int] | None:
+    """Give the epochs that the sources were seen in, so that none can be erased unseen.
+
+    Raises NotFoundError.
+    """
+    epochs: dict[str, int] = {}
+    for session_id, index in sources:
+        found = await desk.handle.store.session(session_id)
+        if found is None:
+            raise NotFoundError(f"session {session_id!r}, a source of the note, does not exist")
+        if index >= found.messages:
+            raise NotFoundError(
+                f"session {session_id!r} has no message {index}, a source of the note; it has "
+                f"{found.messages}"
+            )
+        epochs.setdefault(session_id, found.epoch)
+    return epochs or None
+
+
+async def notes(desk: Desk, state: NoteState) -> list[Note]:
+    """List notes, oldest first; those that are set aside are live too."""
+    arguments.one_of(state, "state", ("live", "consumed", "blocked"))
+    await desk.rules()
+    books = desk.books
+    if state == "consumed":
+        return kept.consumed_notes(await books.records(kept.CONSUMED))
+    found = kept.live_notes(await books.records(kept.NOTE), await books.records(kept.BLOCKED))
+    return [each for each in found if state == "live" or each.state == "blocked"]
+
+
+async def unblock(desk: Desk) -> int:
+    """Let the notes that were set aside be tried again; say how many there were."""
+    blocked = await notes(desk, "blocked")
+    kind = kept.kind_of(kept.BLOCKED, desk.name)
+    await desk.books.put([RecordWrite(kind, kept.SHELF, each.key, None) for each in blocked])
+    return len(blocked)
+
+
+# ---------------------------------------------------------------------------------------------
+# The bank
+
+
+async def read(desk: Desk, name: Any, revision: Any) -> str:
+    """Give the text of a file, now or as a revision left it. Raises NotFoundError."""
+    if (wrong := check_file_name(name)) is not None:
+        raise UsageError(f"name is no name of a bank file: {wrong}")
+    if revision is None:
+        await desk.rules()
+        found = await desk.books.record(kept.BANK, name)
+        text = found.body if found else None
+    else:
+        text = (await _texts(desk, revision))[0].get(name)
+    if text is None:
+        when = "" if revision is None else f" in revision {revision}"
+        raise NotFoundError(f"space {desk.name!r} has no file {name!r}{when}")
+    return text
+
+
+async def _texts(desk: Desk, revision: Any) -> tuple[dict[str, str], str]:
+    """Give files and synthesis as a revision left them; 0 is the empty bank."""
+    number = arguments.whole(revision, "the revision")
+    await desk.rules()
+    records = await desk.books.records(kept.REVISION)
+    newest = kept.read_revisions(records[-1:])
+    if number > (newest[0].number if newest else 0):
+        raise NotFoundError(f"the bank of space {desk.name!r} has no revision {number}")
+    return kept.texts_at(records, number)
+
+
+async def history(desk: Desk, limit: Any) -> list[BankRevision]:
+    """List the revisions of the bank, newest first."""
+    most = arguments.whole(limit, "limit")
+    await desk.rules()
+    return kept.read_revisions(await desk.books.records(kept.REVISION))[::-1][:most]
+
+
+async def diff_between(desk: Desk, since: Any, until: Any) -> str:
+    """Give what changed between two revisions, as unified diffs of all files."""
+    if until is None:
+        until = (await desk.state()).meta.revision
+    number = arguments.whole(until, "until")
+    first = max(0, number - 1) if since is None else arguments.whole(since, "since")
+    before, after = (await _texts(desk, first))[0], (await _texts(desk, number))[0]
+    return "".join(
+        diff(name, before.get(name, ""), after.get(name, "")) for name in sorted(before | after)
+    )
+
+
+async def rollback(desk: Desk, to: Any) -> BankRevision:
+    """Give the bank the texts that revision ``to`` left, as a new revision; give the newest one.
+
+    Raises NotFoundError, and SpaceBusyError where the bank is being changed by others.
+    """
+    number = arguments.whole(to, "to")
+    files, synthesis = await _texts(desk, number)
+    lease = await _taken(desk)
+    try:
+        state = await desk.state()
+        texts = dict.fromkeys(state.files, None) | files
+        made = change.put(
+            state, texts, kind="rollback", now=desk.handle.clock(), synthesis=synthesis, to=number
+        )
+        if made is not None and not await lease.commit(made.writes):
+            raise SpaceBusyError(desk.name)
+    finally:
+        await lease.release()
+    newest = await history(desk, 1)
+    if not newest:
+        raise NotFoundError(f"the bank of space {desk.name!r} has no revision to go back to")
+    return newest[0]
+
+
+async def _taken(desk: Desk) -> Lease:
+    """Take the lease of the bank. Raises SpaceBusyError."""
+    lease = desk.lease(uuid.uuid4().hex)
+    if not await lease.take():
+        raise SpaceBusyError(desk.name)
+    return lease
+
+
+# ---------------------------------------------------------------------------------------------
+# Folders
+
+
+def _valid(name: str) -> bool:
+    return check_file_name(name) is None
+
+
+async def _copies(desk: Desk, state: BankState) -> dict[str, Copied]:
+    loaded = {record.key: record.body for record in await desk.books.records(LOADED)}
+    return {name: Copied(text, loaded.get(name, "")) for name, text in state.texts.items()}
+
+
+async def export(desk: Desk, folder: Any, overwrite: Any) -> ExportReport:
+    """Bring a folder up to the bank. Raises FolderError and UsageError for the folder."""
+    place = bank_folder.place_of(folder)
+    arguments.switch(overwrite, "overwrite")
+    state = await desk.state()
+    plan = await asyncio.to_thread(
+        bank_folder.export_to,
+        place,
+        await _copies(desk, state),
+        space=desk.name,
+        revision=state.meta.revision,
+        overwrite=overwrite,
+        valid=_valid,
+    )
+    # Where it went is on record, so that an erasure can name it.
+    kind = kept.kind_of(kept.EXPORT, desk.name)
+    where = bank_folder.whole_path(place)
+    await desk.books.put([RecordWrite(kind, kept.SHELF, where, str(state.meta.revision))])
+    return ExportReport(
+        place, state.meta.revision, plan.write, plan.unchanged, plan.remove, plan.kept
+    )
+
+
+async def load(desk: Desk, folder: Any, overwrite: Any) -> LoadReport:
+    """Take what changed in a folder into the bank, as one new revision.
+
+    Raises FolderError and UsageError for the folder, SpaceBusyError.
+    """
+    place = bank_folder.place_of(folder)
+    arguments.switch(overwrite, "overwrite")
+    rules = await desk.rules()
+    lease = await _taken(desk)
+    try:
+        state = await desk.books.state(rules)
+        plan, texts = await asyncio.to_thread(
+            bank_folder.read_from,
+            place,
+            {*rules.names, *state.files},
+            await _copies(desk, state),
+            space=desk.name,
+            overwrite=overwrite,
+            valid=_valid,
+        )
+        made = change.put(state, texts, kind="load", now=desk.handle.clock())
+        if made is not None:
+            kind = kept.kind_of(LOADED, desk.name)
+            loaded = [
+                RecordWrite(kind, kept.SHELF, name, mirror.text_hash(text))
+                for name, text in texts.items()
+            ]
+            if not await lease.commit([*made.writes, *loaded]):
+                raise SpaceBusyError(desk.name)
+    finally:
+        await lease.release()
+    held = state.texts
+    return LoadReport(
+        place,
+        made.state.meta.revision if made else None,
+        plan.created,
+        plan.updated,
+        plan.unchanged,
+        plan.conflicts,
+        plan.skipped,
+        "".join(diff(name, held.get(name, ""), text) for name, text in sorted(texts.items())),
+    )
+
+
+async def meta(desk: Desk) -> SpaceMeta:
+    """Give the figures of the space."""
+    return (await desk.state()).meta

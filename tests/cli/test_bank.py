@@ -1,0 +1,108 @@
+"""The commands ``bank …`` say and do what an application could, and print nothing that acts."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from hiermem import Memory
+from hiermem.cli.app import app
+
+runner = CliRunner()
+RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
+
+
+def run(*arguments, code=0, **settings):
+    result = runner.invoke(app, ["bank", *(str(each) for each in arguments)], **settings)
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def db(tmp_path):
+    """A memory with one space, two notes waiting."""
+    rules = tmp_path / "rules.md"
+    rules.write_text(RULES, encoding="utf-8")
+    path = tmp_path / "bank.db"
+    for text in ("SQLite works since 12 May.", "Chose SQLite: \x1b[31mone file\u202e."):
+        run("note", text, "--db", path, "--space", "x", "--rules", rules, "--agent", "dev\x1b[1m")
+    return path
+
+
+def test_notes_go_into_the_bank_and_come_out(db):
+    assert "2 live notes" in run("show", "--db", db).stdout
+    told = run("show", "--notes", "--db", db).stdout
+    assert "SQLite works since 12 May." in told
+    assert "\x1b" not in told
+    dry = run("consolidate", "--dry-run", "--db", db).stdout
+    assert "2 notes would be consolidated" in dry
+    assert "+++ b/progress.md" in dry
+    assert "12 May" in dry
+    assert "\x1b" not in dry
+    assert "2 live notes" in run("show", "--db", db).stdout, "a dry run wrote something"
+    done = run("consolidate", "--db", db).stdout
+    assert "x: ok: 2 notes consolidated" in done
+    assert "created: decisions.md, progress.md" in done
+    assert "--- " not in done
+    assert "nothing_to_do: No new notes to consolidate" in run("consolidate", "--db", db).stdout
+    with Memory.open(db) as memory:
+        text = memory.space("x").read("progress.md")
+    shown = run("show", "progress.md", "--db", db).stdout
+    assert "12 May" in shown
+    assert shown.split() == text.replace("\x1b", "").replace("\u202e", "").split()
+    assert "\x1b" not in run("show", "decisions.md", "--db", db).stdout
+    assert run("show", "--synthesis", "--db", db).stdout.strip()
+    assert run("show", "--rules", "--db", db).stdout.strip() == RULES
+    assert run("show", "--list", "--db", db).stdout == "x\n"
+    assert "0 live notes" in run("show", "--db", db).stdout
+
+
+def test_the_history_goes_back_and_forth(db):
+    run("consolidate", "--db", db)
+    run("note", "It works on 13 May too.", "--db", db)
+    run("consolidate", "--db", db)
+    told = run("history", "--db", db).stdout
+    assert told.count("consolidation") == 2
+    assert "13 May" in run("diff", "--db", db).stdout
+    assert "13 May" not in run("diff", "0", "1", "--db", db).stdout
+    assert "is as revision 1 was" in run("rollback", "1", "--db", db).stdout
+    assert "rollback to 1" in run("history", "--db", db).stdout
+    files = " ".join(
+        run("show", each, "--db", db).stdout for each in ("progress.md", "decisions.md")
+    )
+    assert "13 May" not in files
+    old = [run("show", each, "--revision", "2", "--db", db).stdout
+           for each in ("progress.md", "decisions.md")]  # fmt: skip
+    assert "13 May" in " ".join(old)
+
+
+def test_a_folder_is_exported_to_and_loaded(db, tmp_path):
+    run("consolidate", "--db", db)
+    folder = tmp_path / "bank"
+    assert "2 written" in run("export", folder, "--db", db).stdout
+    (folder / "progress.md").write_text("by hand\n", encoding="utf-8")
+    failed = run("export", folder, "--db", db, code=1)
+    assert "left alone: progress.md" in failed.stderr
+    assert "1 changed" in run("load", folder, "--db", db).stdout
+    assert run("show", "progress.md", "--db", db).stdout == "by hand\n"
+    assert "2 unchanged" in run("export", folder, "--db", db).stdout
+
+
+def test_what_is_wrong_is_said(db, tmp_path):
+    for arguments, words in (
+        (("show", "nothing.md", "--db", db), "no file 'nothing.md'"),
+        (("show", "../x", "--db", db), "no name of a bank file"),
+        (("show", "--space", "y", "--db", db), "does not exist"),
+        (("note", "  ", "--db", db), "empty"),
+        (("show", "--db", tmp_path / "none.db"), "there is no memory"),
+        (("rollback", "9", "--db", db), "no revision 9"),
+    ):
+        assert words in run(*arguments, code=1).stderr
+    other = tmp_path / "other.md"
+    other.write_text("- else.md", encoding="utf-8")
+    clash = run("note", "x", "--db", db, "--space", "x", "--rules", other, code=1)
+    assert "other rules" in clash.stderr
+    run("note", "x", "--db", db, "--space", "y", "--rules", other)
+    assert "choose one with --space: x, y" in run("show", "--db", db, code=1).stderr
+    run("note", "-", "--db", db, "--space", "y", input="from a pipe")
+    assert "from a pipe" in run("show", "--notes", "--space", "y", "--db", db).stdout
