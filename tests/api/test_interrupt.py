@@ -82,7 +82,9 @@ def test_an_interrupt_is_raised_when_the_call_has_cleaned_up() -> None:
     portal.close()
 
 
+@pytest.mark.timeout(60)
 def test_a_second_interrupt_does_not_wait() -> None:
+    """Broken, a clean-up that hangs cannot be left: here it takes an hour."""
     portal, cleaning, done = Portal(), [], []
 
     async def work() -> None:

@@ -351,7 +351,8 @@ async def test_stopping_cuts_off_what_takes_too_long_and_tells_so():
     worker = office.worker(stuck)
     await worker.start()
     await until(lambda: stuck.calls >= 2)
-    await worker.stop(0.1)
+    # The drain of the policy is an hour: only the one given here lets it end.
+    await asyncio.wait_for(worker.stop(0.1), 60)
     assert worker.status.state == "stopped"
     assert {each.outcome for each in await office.tenant.attempts()} == {"unknown"}
     assert {node.status for node in await office.nodes("s")} == {"pending"}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hiermem.core.generation.journal import report, seen
+from hiermem.core.generation.journal import cut_off, report, seen
 from hiermem.effects import Attempt, RunRecord
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
@@ -43,6 +43,20 @@ def test_a_run_that_gives_no_sign_of_life_was_cut_off(detail, outcome):
 @pytest.mark.parametrize("outcome", ["ok", "partial", "error", "interrupted"])
 def test_a_run_that_ended_stays_as_it_ended(outcome):
     assert seen(run(outcome), NOON + timedelta(days=9)).outcome == outcome
+
+
+def test_only_calls_that_did_not_end_are_unknown_and_what_was_set_aside_stays_spent():
+    """Broken, a call that was answered counts as lost, or a cap forgets what may be charged."""
+    later = NOON + timedelta(minutes=5)
+    calls = [call(1, "L1.0", "ok"), call(2, "L1.1", "started"), call(3, "L1.1", "error", "timeout")]
+    (lost,) = cut_off(calls, later)
+    assert (lost.id, lost.outcome, lost.reason, lost.ended_at) == (
+        "a2",
+        "unknown",
+        "cut_off",
+        later,
+    )
+    assert (lost.tokens_in, lost.tokens_out) == (100, 10)
 
 
 def test_the_calls_of_one_summary_are_one_item():
