@@ -2,10 +2,11 @@
 
 Beside it stand a bare FTS5 table of the same messages (Porter stems, ``bm25()``, best ten) and bare
 numpy (one product of the vectors with a question's, best ten). What an embedder takes for the
-question is left out everywhere. Medians over the questions, in milliseconds, each the faster of two
-askings, so that what else the machine does counts for less; "after an append" is the search that
-follows one, "first" is the first search of a new process over a session that was searched before,
-which loads the index, and "index" is what making it from the messages takes.
+question is left out everywhere. Medians over the questions, in milliseconds of the processor, all
+threads together: where a machine does nothing else that is what passes by the clock, and where it
+is busy it is still what the query costs. "After an append" is the search that follows one, "first"
+the first search of a new process over a session that was searched before, which loads the index,
+and "index" is what making it from the messages takes.
 
     python benchmarks/query.py [sizes, such as 1000,10000,100000] [sessions, such as 10,1000]
 """
@@ -68,28 +69,24 @@ def questions(messages: list[Message]) -> list[str]:
 
 
 def milliseconds(work: Callable[[str], object], asked: list[str]) -> float:
-    """Give the median over the questions, each asked twice."""
+    """Give the median over the questions."""
     took = []
     for question in asked:
-        both = []
-        for _ in range(2):
-            began = time.perf_counter()
-            work(question)
-            both.append(1_000 * (time.perf_counter() - began))
-        took.append(min(both))
+        began = time.process_time()
+        work(question)
+        took.append(1_000 * (time.process_time() - began))
     return median(took)
 
 
 async def awaited(work: Callable[[str], Awaitable[object]], asked: list[str]) -> float:
     """Do the same with what is awaited."""
-    took = [min([await once(partial(work, question)) for _ in range(2)]) for question in asked]
-    return median(took)
+    return median([await once(partial(work, question)) for question in asked])
 
 
 async def once(work: Callable[[], Awaitable[object]]) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     await work()
-    return 1_000 * (time.perf_counter() - began)
+    return 1_000 * (time.process_time() - began)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -102,8 +102,9 @@ def newest(desk: Desk, _number: int) -> Array:
 
 
 def bm25(desk: Desk, number: int) -> Array:
-    """BM25 of each unit by itself: no windows, neighbours, speakers, kinds or lengths."""
-    plain = replace(WEIGHTS, form=1, synonyms=0, members=0, context=0, near=0, who=0, said=0)
+    """BM25 of each unit by itself: no windows, neighbours, replies, speakers or kinds."""
+    plain = replace(WEIGHTS, form=1, asker=1, synonyms=0, members=0, context=0, near=0)
+    plain = replace(plain, who=0, said=0, reply=0)
     query = replace(desk.queries[number], overview=False, to_assistant=False)
     return ranking.score(desk.index, query, weights=plain).total
 

@@ -53,6 +53,10 @@ WANTED = {
     CHATS: ((4_000, 0.76, 0.80),),
     ASSISTANT: ((4_000, 0.33, 0.33),),
 }
+#: What the picture shows: panels by figure, and lines, the last ones on top.
+PANELS = {TALK: "LoCoMo, evidence found", ALL_HOPS: "LoCoMo, all evidence of a multi-hop question"}
+PANELS |= {CHATS: "BEAM, evidence found", ASSISTANT: "BEAM, what the assistant said"}
+SHOWN = ("newest", "BM25", "nearest vectors", "hiermem", "hiermem with MiniLM")
 #: What --leave-one-out may choose from, one constant at a time.
 GRID = {
     "context": (0.4, 0.7, 1.0),
@@ -161,6 +165,18 @@ def show(name: str, rows: Sequence[Found], *, verbose: bool) -> Groups:
     return groups
 
 
+def by_figure(table: dict[str, Groups]) -> str:
+    """Write the main figures again, each with all that is compared, as the documentation has it."""
+    found = []
+    for label, title in PANELS.items():
+        found.append(f"{title:<46}" + "".join(f"{budget:>8,}" for budget in BUDGETS))
+        for name in SHOWN:
+            if name in table:
+                cells = "".join(f"{value:8.3f}" for value in table[name][label])
+                found.append(f"  {name:<44}{cells}")
+    return "\n".join(found)
+
+
 def missed(groups: Groups, column: int) -> list[str]:
     """Name the figures that are under what is wanted."""
     under = []
@@ -259,6 +275,7 @@ def main() -> int:
             if not dense or model is not None:
                 print(f"\nThe formula, {name}, chosen for each conversation on the others:")
                 show("left out", leave_one_out(desks, dense=dense), verbose=options.verbose)
+    print("\n" + by_figure(table))
     if options.plot:
         lines = {name: groups for name, groups in table.items() if name in SHOWN}
         options.plot.write_text(draw(lines, PANELS, BUDGETS), encoding="utf-8")
@@ -268,11 +285,6 @@ def main() -> int:
     print("\n".join(f"under the wanted figure: {line}" for line in under))
     return 1 if under else 0
 
-
-#: What the picture shows: panels by figure, and lines, the last ones on top.
-PANELS = {TALK: "LoCoMo, evidence found", ALL_HOPS: "LoCoMo, all evidence of a multi-hop question"}
-PANELS |= {CHATS: "BEAM, evidence found", ASSISTANT: "BEAM, what the assistant said"}
-SHOWN = ("newest", "BM25", "nearest vectors", "hiermem", "hiermem with MiniLM")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,6 +7,8 @@ import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hiermem import (
     AsyncMemory,
@@ -602,13 +604,40 @@ async def test_after_an_append_only_new_vectors_are_read_and_the_answers_are_the
     del tenant.blocks
 
 
-async def test_both_stores_rank_alike_with_vectors():
-    found = []
-    for store in (MemoryStore(), await SQLiteStore.open(":memory:")):
-        _, session = await filled(store, HashingEmbedder(64), 90)
-        await session.update()
-        await session.embed()
-        hits = await session.search("automobiles and physicians remarked", 40)
-        found.append([(hit.id, hit.score) for hit in hits])
-        await store.close()
-    assert found[0] == found[1]
+@settings(max_examples=8, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=3),
+    seed=st.integers(0, 99),
+    asked=st.lists(st.sampled_from(["ferry", "violin", "automobiles", "remark", "I"]), min_size=1),
+)
+def test_both_stores_rank_alike_with_vectors(sizes, seed, asked):
+    """One is asked and embedded as it grows, the other once all is there, by a fresh handle."""
+    words = ("ferry", "harbour", "price", "violin", "automobile", "physician", "garden")
+
+    async def run():
+        stores = MemoryStore(), await SQLiteStore.open(":memory:")
+        one, two = (memory_over(store, HashingEmbedder(64)).session("s") for store in stores)
+        number = 0
+        for size in sizes:
+            batch = [
+                said(n, f"{words[n % 7]} {words[(n * seed + 3) % 7]} {n}")
+                for n in range(number, number + size)
+            ]
+            number += size
+            await one.append(batch)
+            await two.append(batch)
+            await one.search("violin")
+            await one.embed()
+        for session in (one, two):
+            await session.update()
+            await session.embed()
+        cold = memory_over(stores[1], HashingEmbedder(64)).session("s")
+        query = " ".join(asked)
+        found = [
+            [(hit.id, hit.score) for hit in await each.search(query, 40)] for each in (one, cold)
+        ]
+        assert found[0] == found[1]
+        for store in stores:
+            await store.close()
+
+    asyncio.run(run())

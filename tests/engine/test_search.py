@@ -42,6 +42,10 @@ def said(number, text=None, *, thread="main", role=None, at=None):
     )
 
 
+async def opened(kind):
+    return MemoryStore() if kind is MemoryStore else await SQLiteStore.open(":memory:")
+
+
 async def filled(store, count=40, **parts):
     memory = memory_over(store, **parts)
     session = memory.session("s")
@@ -140,12 +144,29 @@ async def test_what_hiermem_rendered_itself_is_not_found_as_if_it_had_been_said(
     assert hit.index == 120
 
 
-async def test_repetitions_are_left_out_unless_wanted():
-    _, session = await filled(MemoryStore(), 0)
-    again = "The invoice for the garden bicycle is due on the last Friday of March."
-    await session.append([said(n, again) for n in range(6)])
-    assert len(await session.search("invoice")) == 1
-    assert len(await session.search("invoice", semantic_dedup=False)) == 6
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
+async def test_repetitions_are_left_out_unless_wanted(kind):
+    """Nearly the same counts as the same, whoever says it; what differs in the matter does not."""
+    store = await opened(kind)
+    _, session = await filled(store, 0)
+    again = (
+        "The invoice for the garden bicycle is due on the last Friday of March, with postage paid "
+        "by cheque to the workshop beside the old station, whose owner signs every receipt twice"
+    )
+    other = "The invoice for the violin lessons was paid in advance to the old music school"
+    await session.append([said(n, f"{again} {WORDS[n]}.") for n in range(6)])
+    await session.append([said(6, other), said(7, "invoice"), said(8, "invoice")])
+    assert sum(again in hit.text for hit in await session.search("invoice due", 20)) == 1
+    found = {hit.index for hit in await session.search("invoice due", 20)}
+    # Short texts may agree by chance: they are given all.
+    assert {6, 7, 8} <= found
+    assert len(found) == 4
+    everything = await session.search("invoice due", 20, semantic_dedup=False)
+    assert {hit.index for hit in everything} == set(range(9))
+    assert {hit.index for hit in await session.recall("invoice due", 2_000)} == found
+    every = await session.recall("invoice due", 2_000, semantic_dedup=False)
+    assert {hit.index for hit in every} == set(range(9))
+    await store.close()
 
 
 # -- a question is data
@@ -182,8 +203,9 @@ def test_no_drawn_text_is_an_error():
 # -- one state of the session
 
 
-async def both(first, second, query):
-    return told(await first.search(query, 50)), told(await second.search(query, 50))
+async def both(first, second, query, filters):
+    found = [await each.search(query, 50, **filters) for each in (first, second)]
+    return told(found[0]), told(found[1])
 
 
 @SOON
@@ -199,8 +221,20 @@ async def both(first, second, query):
         st.tuples(st.sampled_from(["erase", "edit", "quarantine", "update"]), st.integers(0, 500)),
         max_size=3,
     ),
+    threads=st.integers(1, 3),
+    filters=st.fixed_dictionaries(
+        {},
+        optional={
+            "threads": st.sampled_from(["main", "t1", ["t1", "t2"]]),
+            "roles": st.sampled_from(["user", "assistant"]),
+            "span": st.sampled_from([(0, 40), (30, 200)]),
+            "tags": st.sampled_from(["violin", "ferry"]),
+        },
+    ),
 )
-def test_both_stores_rank_alike_however_the_messages_came(sizes, seed, queries, changes):
+def test_both_stores_rank_alike_however_the_messages_came(
+    sizes, seed, queries, changes, threads, filters
+):
     """The warm index of one store, extended bit by bit, and a cold one over the other agree."""
 
     async def run():
@@ -209,7 +243,12 @@ def test_both_stores_rank_alike_however_the_messages_came(sizes, seed, queries, 
         number = seed
         for size in sizes:
             batch = [
-                said(n, f"{WORDS[n % 16]} {WORDS[(n * seed + 3) % 16]} {n}")
+                said(
+                    n,
+                    f"{WORDS[n % 16]} {WORDS[(n * seed + 3) % 16]} {n}",
+                    thread=f"t{n % threads}" if n % threads else "main",
+                    at=START + timedelta(hours=n // 20 * 5, minutes=n),
+                )
                 for n in range(number, number + size)
             ]
             number += size
@@ -232,9 +271,11 @@ def test_both_stores_rank_alike_however_the_messages_came(sizes, seed, queries, 
             query = " ".join(words)
             # A fresh handle: nothing of it was kept in memory.
             cold = memory_over(stores[1]).session("s")
-            first, second = await both(one, cold, query)
-            assert first == second
-            assert (await one.recall(query, 200)).text == (await cold.recall(query, 200)).text
+            for narrowed in ({}, filters):
+                first, second = await both(one, cold, query, narrowed)
+                assert first == second
+                recalled = [await each.recall(query, 200, **narrowed) for each in (one, cold)]
+                assert recalled[0].text == recalled[1].text
         for store in stores:
             await store.close()
 
@@ -261,7 +302,7 @@ async def test_what_is_taken_back_is_gone_from_the_next_search(how, tmp_path):
 @pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
 async def test_an_index_that_says_otherwise_shows_nothing_that_was_taken_back(kind, how):
     """The index is derived: evidence is what the messages are now, whatever a block holds."""
-    store = MemoryStore() if kind is MemoryStore else await SQLiteStore.open(":memory:")
+    store = await opened(kind)
     memory, session = await filled(store, STRIDE)
     told_of = {hit.index for hit in await session.search("violin", 50)}
     tenant = memory._handle.store
@@ -463,20 +504,44 @@ async def test_many_searches_at_once_build_one_index():
 # -- filters
 
 
-async def test_filters_let_pass_what_a_plain_scan_would():
-    memory = memory_over(MemoryStore())
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
+async def test_filters_let_pass_what_a_plain_scan_would(kind):
+    store = await opened(kind)
+    memory = memory_over(store)
     session = memory.session("s")
+    topics = ("Postgres indexes", "Berlin museums", "the tax return")
     await session.append(
-        [said(n, f"remark {n}", thread="side" if n % 3 == 0 else "main") for n in range(60)]
+        [
+            said(n, f"remark {n} on {topics[n // 30]}", thread="side" if n % 3 == 0 else "main")
+            for n in range(90)
+        ]
     )
     await session.update()
     everything = await session.messages()
+    windows = await session.summaries(1)
+
+    def borne(what, wanted):
+        """Give the messages whose window's summary bears ``wanted``, by a scan of all windows."""
+        return {
+            m.index
+            for each in windows
+            for m in everything
+            if each.span.start <= m.index < each.span.stop
+            and m.thread == each.thread
+            and wanted in map(str.casefold, getattr(each, what))
+        }
+
+    tagged, named = borne("tags", "museums"), borne("entities", "berlin")
+    assert tagged
+    assert named
     wanted = {
         "span": ((10, 20), lambda m: 10 <= m.index < 20),
         "since": (START + timedelta(minutes=30), lambda m: m.index >= 30),
         "until": (START + timedelta(minutes=30), lambda m: m.index < 30),
         "threads": (["side"], lambda m: m.thread == "side"),
         "roles": (["user"], lambda m: m.role == "user"),
+        "tags": (["Museums", "no such"], lambda m: m.index in tagged),
+        "entities": ("BERLIN", lambda m: m.index in named),
     }
     for name, (value, passes) in wanted.items():
         hits = await session.search(
@@ -485,12 +550,38 @@ async def test_filters_let_pass_what_a_plain_scan_would():
         assert {hit.index for hit in hits} == {m.index for m in everything if passes(m)}, name
         evidence = await session.recall("remark", 5_000, **{name: value}, semantic_dedup=False)
         assert {hit.index for hit in evidence} == {m.index for m in everything if passes(m)}, name
+    both = {"threads": ["side"], "span": (10, 20)}
+    hits = await session.search("remark", 100, levels=[0], semantic_dedup=False, **both)
+    assert {hit.index for hit in hits} == {12, 15, 18}
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
+async def test_summaries_pass_where_they_cover_what_the_filters_let_pass(kind):
+    store = await opened(kind)
+    _, session = await filled(store, 60, search_policy=SearchPolicy(candidates=(50,)))
+    await session.update()
+    made = await session.summaries()
+    for levels in ([1], [2], [1, 2], 1):
+        wanted = {levels} if isinstance(levels, int) else set(levels)
+        hits = await session.search("remark", 100, levels=levels)
+        assert {(hit.level, hit.summary.id) for hit in hits} == {
+            (each.level, each.id) for each in made if each.level in wanted
+        }
     hits = await session.search("remark", 100, span=(10, 20), levels=[1, 2])
-    assert hits
-    assert all(hit.span.start < 20 and hit.span.stop > 10 for hit in hits)
+    assert {hit.summary.id for hit in hits} == {
+        each.id
+        for each in made
+        if each.level in (1, 2) and each.span.start < 20 and each.span.stop > 10
+    }
+    soon = START + timedelta(minutes=30)
+    assert {
+        hit.summary.id for hit in await session.search("remark", 100, levels=1, since=soon)
+    } == {each.id for each in made if each.level == 1 and each.time_range[1] >= soon}
     assert await session.search("remark", levels=[1], roles=["user"]) == []
     assert await session.search("remark", threads="nowhere") == []
     assert await session.search("remark", span=(10**12, 10**13)) == []
+    await store.close()
 
 
 # -- evidence
