@@ -59,6 +59,7 @@ from hiermem.engine.throttle import lane_of
 from hiermem.errors import (
     ModelError,
     ModelOverflowError,
+    ModelRefusedError,
     ModelTimeoutError,
     SpendLimitError,
     StoreError,
@@ -348,8 +349,9 @@ class _Consolidation:
             except ClaimLostError:
                 self.tally.stopped = _LOST
                 return None, ""
-            except ModelOverflowError:
-                await self._failed(batch, "the model says that the request is too large")
+            except (ModelOverflowError, ModelRefusedError) as error:
+                # It is about what was sent, so that a smaller request may pass.
+                await self._failed(batch, f"the model call failed: {plan.cause_of(error)[1]}")
                 return None, ""
             except ModelError as error:
                 self.tally.stopped = f"the model call failed: {plan.cause_of(error)[1]}"
