@@ -89,6 +89,24 @@ async def test_a_run_that_was_paused_until_its_lease_ended_commits_nothing(store
     assert not [call for call in calls if call.outcome == "started"]
 
 
+async def test_who_lost_the_lease_writes_nothing_though_nothing_else_changed(store):
+    """The other run has paid for its answer too; the first must not write under its feet."""
+    clock, slow, later = Clock(), Gated(), Gated()
+    first = AsyncMemory(store=store, llm=slow, clock=clock).space("x", rules=RULES)
+    other = AsyncMemory(store=store, llm=later, clock=clock).space("x")
+    await first.note("one")
+    work = asyncio.create_task(first.consolidate())
+    await slow.entered.wait()
+    clock.at += timedelta(seconds=BankPolicy().lease + 1)
+    second = asyncio.create_task(other.consolidate())
+    await later.entered.wait()
+    slow.go.set()
+    assert (await work).status == "error"
+    assert await first.files() == []
+    later.go.set()
+    assert (await second).status == "ok"
+
+
 async def test_a_lease_is_renewed_while_a_model_thinks(store):
     """A call may take ten times as long as the lease; the bank stays this run's."""
     slow = Gated()

@@ -220,6 +220,11 @@ async def _epochs(desk: Desk, sources: Sequence[tuple[str, int]]) -> dict[str, i
                 f"session {session_id!r} has no message {index}, a source of the note; it has "
                 f"{found.messages}"
             )
+        (message,) = await desk.handle.messages(session_id, index, index + 1)
+        if message.state == "erased":
+            raise NotFoundError(
+                f"message {index} of session {session_id!r}, a source of the note, was erased"
+            )
         epochs.setdefault(session_id, found.epoch)
     return epochs or None
 
