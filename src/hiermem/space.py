@@ -25,6 +25,7 @@ from hiermem.core import arguments
 from hiermem.core.bank.rules import Rules
 from hiermem.engine import journal
 from hiermem.engine import space as desks
+from hiermem.engine import space_notes as desk_notes
 from hiermem.engine.space import Desk
 from hiermem.engine.space_books import subject_of
 from hiermem.parts import Parts
@@ -69,10 +70,10 @@ class AsyncSpace:
         Raises NotFoundError for a space or a source that does not exist, RulesConflictError,
         InvalidTextError, UsageError; in each case nothing was written.
         """
-        draft = desks.read_draft(
+        draft = desk_notes.read_draft(
             text, agent=agent, category=category, tags=tags, timestamp=timestamp, sources=sources
         )
-        return await desks.note(self._desk, draft)
+        return await desk_notes.note(self._desk, draft)
 
     async def consolidate(
         self,
@@ -113,11 +114,11 @@ class AsyncSpace:
 
     async def notes(self, state: NoteState = "live") -> list[Note]:
         """List notes, oldest first: "live", "blocked" ones among them, or "consumed"."""
-        return await desks.notes(self._desk, state)
+        return await desk_notes.notes(self._desk, state)
 
     async def unblock(self) -> int:
         """Let the notes that were set aside be tried again; say how many there were."""
-        return await desks.unblock(self._desk)
+        return await desk_notes.unblock(self._desk)
 
     async def files(self) -> list[str]:
         """List the names of the bank's files."""

@@ -21,6 +21,7 @@ from hiermem import (
     StoreError,
     UsageError,
 )
+from hiermem.engine.space_books import SpaceBooks
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
@@ -254,6 +255,25 @@ async def test_a_source_must_be_there(memory):
     await memory.session("s").append(Message.user("one"))
     with pytest.raises(NotFoundError):
         await space.note("n", sources=[("s", 1)])
+    assert await space.notes() == []
+
+
+async def test_an_erasure_in_the_same_moment_is_not_missed(memory, monkeypatch):
+    """Between the look at a source and the note, the message goes: its receipt knows of no note."""
+    session = memory.session("s")
+    await session.append(Message.user("one"), Message.user("two"))
+    space = memory.space("x", rules=RULES)
+    await space.notes()
+    put = SpaceBooks.put
+
+    async def after_an_erasure(books, writes, **more):
+        monkeypatch.setattr(SpaceBooks, "put", put)
+        assert (await session.erase([0])).unproven == ()
+        return await put(books, writes, **more)
+
+    monkeypatch.setattr(SpaceBooks, "put", after_an_erasure)
+    with pytest.raises(NotFoundError, match="erased"):
+        await space.note("one, noted", sources=[("s", 0)])
     assert await space.notes() == []
 
 

@@ -20,13 +20,14 @@ from typing import Any, Final
 
 from hiermem.core.bank import mirror
 from hiermem.core.bank.mirror import Copied, Exporting, Found, Loading, Manifest
-from hiermem.core.text.policy import MAX_CONTENT, check
+from hiermem.core.bank.visible import MAX_FILE
+from hiermem.core.text.policy import check
 from hiermem.errors import FolderError, UsageError
 
 __all__ = ["export_to", "place_of", "read_from", "whole_path"]
 
-#: The most bytes that a file of a folder may have: the longest text that is taken anywhere.
-_MOST: Final = 4 * MAX_CONTENT
+#: The most bytes that a file of a folder may have.
+_MOST: Final = 4 * MAX_FILE
 #: Systems without these flags and without names relative to an open folder are served by whole
 #: paths and a look before each step.
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
@@ -222,7 +223,7 @@ class _Folder:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError:
             raise UsageError(f"{name} in the folder is not UTF-8 text") from None
-        return check(text, what=f"{name} in the folder", cap=MAX_CONTENT)
+        return check(text, what=f"{name} in the folder", cap=MAX_FILE)
 
     def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
         if self._handle is None:

@@ -17,20 +17,17 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from hiermem import prompts as shipped
 from hiermem.bank import BlockedNote, ConsolidationResult, Note
-from hiermem.config import BankPolicy
 from hiermem.core.bank import change, result
 from hiermem.core.bank import record as kept
 from hiermem.core.bank.consolidation import (
     Batch,
-    Limits,
     NoRoom,
     Refused,
     Taken,
@@ -43,34 +40,28 @@ from hiermem.core.bank.record import BankState
 from hiermem.core.bank.result import Tally
 from hiermem.core.bank.rules import Rules
 from hiermem.core.extraction import plan
-from hiermem.core.generation import pacing
 from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.effects import RunRecord
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.ask import ClaimLostError, Making, ask, end_with
-from hiermem.engine.callbook import CallBook
-from hiermem.engine.hands import Slots
+from hiermem.engine.consolidate_shop import Shop, opened
 from hiermem.engine.runs import note_cut_off
 from hiermem.engine.space import Desk
 from hiermem.engine.space_books import Lease, SpaceBooks, subject_of
-from hiermem.engine.spending import Pace, Purse
+from hiermem.engine.spending import Purse
 from hiermem.engine.steady import finished, steady
-from hiermem.engine.throttle import lane_of
 from hiermem.errors import (
     ModelError,
     ModelOverflowError,
+    ModelRefusedError,
     ModelTimeoutError,
     SpendLimitError,
     StoreError,
 )
-from hiermem.protocols import LLM, LLMRequest, LLMResponse, TenantStore, TokenCounter
+from hiermem.protocols import LLM, LLMRequest, LLMResponse
 
-__all__ = ["TEMPLATE", "consolidate"]
+__all__ = ["consolidate"]
 
-#: The prompt that a consolidation is asked with.
-TEMPLATE: Final = "consolidate"
-#: Tokens kept for the answer of a remote model: six files of a page each.
-_ANSWER: Final = 8_192
 #: Beats within one lease, so that two may fail before it ends.
 _BEATS: Final = 3
 #: Seconds by which a call's own limit comes before that of all its tries.
@@ -101,111 +92,28 @@ async def consolidate(
     Raises NotFoundError and RulesConflictError for the space, ConfigError for a limit that is
     impossible, and what the store raises. What a model does wrong is told in the result.
     """
-    handle, policy = desk.handle, desk.policy
     rules = await desk.rules()
-    subject, run_id = subject_of(desk.name), uuid.uuid4().hex
-    book = allowances or Allowances(handle.store, handle.update_policy)
+    book = allowances or Allowances(desk.handle.store, desk.handle.update_policy)
+    run_id = uuid.uuid4().hex
     lease = None if dry_run else desk.lease(run_id)
-    limit = plan.threshold(policy, llm.context_window)
-    shop = _Shop(
-        store=handle.store,
-        policy=policy,
-        llm=llm,
-        counter=handle.counter,
-        template=shipped.load_named(TEMPLATE, prompts),
-        limits=Limits(
-            plan.answer_tokens(policy, window=llm.context_window, live=llm.remote, remote=_ANSWER),
-            limit.tokens,
-            policy.max_notes,
-        ),
-        purse=Purse(
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            deadline=None if deadline is None else time.monotonic() + deadline,
-            clock=time.monotonic,
-            above=(book.of(subject),) if book.any else (),
-        ),
-        pace=Pace(
-            size=1,
-            delay=0.0,
-            clock=time.monotonic,
-            sleep=sleep,
-            lane=lane_of(llm) if llm.remote else None,
-            limits=pacing.Limits(
-                handle.update_policy.requests_per_minute, handle.update_policy.tokens_per_minute
-            ),
-        ),
-        ledger=_Ledger(
-            handle.store,
-            subject,
-            now=handle.clock,
-            sleep=sleep,
-            allowances=book if book.any else None,
-            lease=lease,
-        ),
-        run_id=run_id,
-        session_id=subject,
-        now=handle.clock,
-        sleep=sleep,
+    purse = Purse(
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        deadline=None if deadline is None else time.monotonic() + deadline,
+        clock=time.monotonic,
+        above=(book.of(subject_of(desk.name)),) if book.any else (),
+    )
+    shop = opened(
+        desk, llm, run_id=run_id, purse=purse, book=book, lease=lease, prompts=prompts, sleep=sleep
     )
     return await _Consolidation(shop, desk.books, rules, lease).run()
-
-
-class _Ledger(CallBook):
-    """The calls of one consolidation, which need no claim but the lease of the bank."""
-
-    def __init__(
-        self,
-        store: TenantStore,
-        subject: str,
-        *,
-        now: Callable[[], datetime],
-        sleep: Callable[[float], Awaitable[None]],
-        allowances: Allowances | None,
-        lease: Lease | None,
-    ) -> None:
-        super().__init__(store, subject, now=now, sleep=sleep, allowances=allowances)
-        self._lease = lease
-
-    def claimed(self, _: str, /) -> bool:
-        """Say whether the bank is this run's to change."""
-        return self._lease is None or self._lease.held
-
-    async def claim(self, _: Batch, /) -> Batch | None:
-        """Give None: a lease that was lost is not taken again in the middle of a run."""
-        return None
-
-
-@dataclass(slots=True)
-class _Shop:
-    """One run's tools; what ``engine.ask`` needs of a run."""
-
-    store: TenantStore
-    policy: BankPolicy
-    llm: LLM
-    counter: TokenCounter
-    template: PromptTemplate
-    limits: Limits
-    purse: Purse
-    pace: Pace
-    ledger: _Ledger
-    run_id: str
-    session_id: str
-    now: Callable[[], datetime]
-    sleep: Callable[[float], Awaitable[None]]
-    slots: Slots = field(default_factory=lambda: Slots(1))
-
-    @contextmanager
-    def idle(self) -> Iterator[None]:
-        """Mark the running task as one that only waits; nobody asks, since it is one task."""
-        yield
 
 
 @dataclass(slots=True)
 class _Consolidation:
     """One run. ``lease`` is None for a dry one, which changes nothing."""
 
-    shop: _Shop
+    shop: Shop
     books: SpaceBooks
     rules: Rules
     lease: Lease | None
@@ -348,8 +256,9 @@ class _Consolidation:
             except ClaimLostError:
                 self.tally.stopped = _LOST
                 return None, ""
-            except ModelOverflowError:
-                await self._failed(batch, "the model says that the request is too large")
+            except (ModelOverflowError, ModelRefusedError) as error:
+                # It is about what was sent, so that a smaller request may pass.
+                await self._failed(batch, f"the model call failed: {plan.cause_of(error)[1]}")
                 return None, ""
             except ModelError as error:
                 self.tally.stopped = f"the model call failed: {plan.cause_of(error)[1]}"

@@ -1,32 +1,26 @@
-"""Opens a space, takes notes in, and reads, loads, exports and rolls back its bank.
+"""Opens a space, and reads, loads, exports and rolls back its bank.
 
-The one rule: a note is durable when the call returns, and its place is after every note that was
-there before; nothing here asks a model. What a note or a change is made of is decided in
-``core.bank``; notes become files in ``engine.consolidate`` alone.
+The one rule: a bank is changed under its lease alone, and nothing here asks a model. What a change
+is made of is decided in ``core.bank.change``; notes become files in ``engine.consolidate`` alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import uuid
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
-from hiermem.bank import BankRevision, ExportReport, LoadReport, Note, NoteState, SpaceMeta
+from hiermem.bank import BankRevision, ExportReport, LoadReport, SpaceMeta
 from hiermem.config import BankPolicy
 from hiermem.core import arguments
-from hiermem.core.bank import change, mirror, traces
+from hiermem.core.bank import change, mirror
 from hiermem.core.bank import record as kept
 from hiermem.core.bank.files import diff
 from hiermem.core.bank.mirror import Copied
 from hiermem.core.bank.names import check_file_name
 from hiermem.core.bank.record import BankState
 from hiermem.core.bank.rules import Rules
-from hiermem.core.bank.traces import Trace
-from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
 from hiermem.effects import RecordWrite
 from hiermem.engine import bank_folder
 from hiermem.engine.handle import Handle
@@ -40,18 +34,17 @@ from hiermem.errors import (
 )
 
 __all__ = [
-    "Desk", "Draft", "diff_between", "export", "history", "load", "meta", "note", "notes", "read",
-    "read_draft", "rollback", "spaces", "unblock",
-]  # fmt: skip
+    "Desk",
+    "diff_between",
+    "export",
+    "history",
+    "load",
+    "meta",
+    "read",
+    "rollback",
+    "spaces",
+]
 
-#: So often a note is put after what arrived in the same moment; each time another one got in.
-_TRIES: Final = 1_000
-#: Seconds between such tries, once there were many.
-_PAUSE: Final = 0.002
-#: The most tags and sources of one note.
-_MOST_TAGS: Final = 64
-_MOST_SOURCES: Final = 1_024
-_MARK_BYTES: Final = 3
 _ALL: Final = 2**31 - 1
 
 
@@ -104,143 +97,6 @@ async def spaces(handle: Handle) -> list[str]:
     """List the names of a tenant's spaces."""
     found = await handle.store.records(kept.SPACE, scope=kept.SHELF, limit=_ALL)
     return [record.key for record in found]
-
-
-# ---------------------------------------------------------------------------------------------
-# Notes
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A note as it was handed in, checked."""
-
-    text: str
-    agent: str
-    category: str
-    tags: tuple[str, ...]
-    timestamp: datetime | None
-    sources: tuple[tuple[str, int], ...]
-
-
-def read_draft(
-    text: Any, *, agent: Any, category: Any, tags: Any, timestamp: Any, sources: Any
-) -> Draft:
-    """Check what a note is made of. Raises UsageError and InvalidTextError."""
-    said = check(text, what="the note", cap=MAX_CONTENT)
-    if not said.strip():
-        raise UsageError("the note is empty; it must say something")
-    named = arguments.names(tags, "tags")
-    if len(named) > _MOST_TAGS:
-        raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
-    return Draft(
-        said,
-        check(agent, what="agent", cap=MAX_NAME),
-        check(category, what="category", cap=MAX_NAME),
-        tuple(dict.fromkeys(named)),
-        None if timestamp is None else arguments.moment(timestamp, "timestamp"),
-        _sources(sources),
-    )
-
-
-def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
-    if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
-        raise UsageError(
-            f"sources is {type(sources).__name__}; it must be pairs of a session id and an index"
-        )
-    found: dict[tuple[str, int], None] = {}
-    for each in sources:
-        if not isinstance(each, (tuple, list)) or len(each) != 2:
-            raise UsageError("each of sources must be a pair of a session id and a message's index")
-        session_id = check_name(each[0], what="a session id of sources")
-        found[session_id, arguments.whole(each[1], "an index of sources")] = None
-        if len(found) > _MOST_SOURCES:
-            raise UsageError(f"sources has more than {_MOST_SOURCES:,} messages")
-    return tuple(found)
-
-
-async def note(desk: Desk, draft: Draft) -> Note:
-    """Put a note after all that are there. When it returns the note is durable.
-
-    Raises NotFoundError for the space and for a source that does not exist, RulesConflictError.
-    """
-    await desk.rules()
-    books = desk.books
-    timestamp = draft.timestamp or desk.handle.clock()
-    mark = secrets.token_hex(_MARK_BYTES)
-    async with desk.arrivals:
-        for tried in range(_TRIES):
-            epochs = await _epochs(desk, draft.sources)
-            counter = await books.record(kept.SEQUENCE)
-            made, writes = kept.new_note(
-                desk.name,
-                draft.text,
-                timestamp=timestamp,
-                counter=counter,
-                mark=mark,
-                agent=draft.agent,
-                category=draft.category,
-                tags=draft.tags,
-                sources=draft.sources,
-            )
-            writes += tuple(
-                traces.write_of(session_id, Trace(index, desk.name, made.key))
-                for session_id, index in draft.sources
-            )
-            if await books.put(writes, epochs=epochs, witness=_there(books, made)):
-                return made
-            if tried > 4:
-                await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
-    raise StoreBusyError(f"space {desk.name!r}: other notes arrive all the time; call again")
-
-
-def _there(books: SpaceBooks, made: Note) -> Any:
-    """Give the look by which a note of unknown outcome is found, whatever became of it since."""
-
-    async def look() -> bool:
-        for kind in (kept.NOTE, kept.CONSUMED):
-            if await books.record(kind, made.key) is not None:
-                return True
-        return False
-
-    return look
-
-
-async def _epochs(desk: Desk, sources: Sequence[tuple[str, int]]) -> dict[str, int] | None:
-    """Give the epochs that the sources were seen in, so that none can be erased unseen.
-
-    Raises NotFoundError.
-    """
-    epochs: dict[str, int] = {}
-    for session_id, index in sources:
-        found = await desk.handle.store.session(session_id)
-        if found is None:
-            raise NotFoundError(f"session {session_id!r}, a source of the note, does not exist")
-        if index >= found.messages:
-            raise NotFoundError(
-                f"session {session_id!r} has no message {index}, a source of the note; it has "
-                f"{found.messages}"
-            )
-        epochs.setdefault(session_id, found.epoch)
-    return epochs or None
-
-
-async def notes(desk: Desk, state: NoteState) -> list[Note]:
-    """List notes, oldest first; those that are set aside are live too."""
-    arguments.one_of(state, "state", ("live", "consumed", "blocked"))
-    await desk.rules()
-    books = desk.books
-    if state == "consumed":
-        return kept.consumed_notes(await books.records(kept.CONSUMED))
-    found = kept.live_notes(await books.records(kept.NOTE), await books.records(kept.BLOCKED))
-    return [each for each in found if state == "live" or each.state == "blocked"]
-
-
-async def unblock(desk: Desk) -> int:
-    """Let the notes that were set aside be tried again; say how many there were."""
-    blocked = await notes(desk, "blocked")
-    kind = kept.kind_of(kept.BLOCKED, desk.name)
-    await desk.books.put([RecordWrite(kind, kept.SHELF, each.key, None) for each in blocked])
-    return len(blocked)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from hiermem.core.bank import record as kept
 from hiermem.core.bank.change import Took
 from hiermem.core.bank.consolidation import Taken, judge
 from hiermem.core.bank.files import Applied
+from hiermem.core.bank.journal import read_journal
 from hiermem.core.bank.record import BankState
 from hiermem.effects import Record, RecordWrite
 from hiermem.errors import StoreCorruptError
@@ -77,7 +78,7 @@ async def test_an_answer_is_one_change_and_reads_back_as_it_was_worked_out() -> 
     assert [each.text for each in left] == ["three"]
     consumed = kept.consumed_notes(await records(store, kept.CONSUMED))
     assert [replace(each, state="live", consolidation=None) for each in consumed] == live[:2]
-    (journal,) = map(kept.read_journal, await records(store, kept.CONSOLIDATION))
+    (journal,) = map(read_journal, await records(store, kept.CONSOLIDATION))
     assert journal is not None
     assert journal.notes == tuple(each.key for each in live[:2])
     assert (journal.run_id, journal.calls, journal.tokens_in, journal.tokens_out) == (
@@ -226,7 +227,7 @@ def test_a_damaged_record_is_said_so(body: str) -> None:
     ):
         with pytest.raises(StoreCorruptError):
             reading()
-    assert kept.read_journal(record) is None
+    assert read_journal(record) is None
 
 
 def test_what_a_note_says_is_in_no_journal() -> None:

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem.core.bank.consolidation import Again, Refused, Taken, judge
-from hiermem.core.bank.files import Applied
+from hiermem.core.bank.files import Applied, _one_stretch, diff
 from hiermem.core.bank.loss import lines_of
 
 DECISIONS = "# Decisions\n\n## What was decided\n\n- use SQLite\n"
@@ -274,3 +274,50 @@ def test_nothing_that_an_answer_says_is_in_what_is_told_of_it() -> None:
     again = judge(batch, response(*files))
     assert isinstance(again, Again)
     assert canary not in again.reason
+
+
+# ---------------------------------------------------------------------------------------------
+# Differences
+
+
+def patched(before: str, text: str) -> str:
+    """Apply a unified diff, as anybody's tool would."""
+    out: list[str] = []
+    old = before.splitlines(keepends=True)
+    at = 0
+    for line in text.splitlines(keepends=True)[2:]:
+        if line.startswith("@@"):
+            start, _, count = line.split()[1][1:].partition(",")
+            until = int(start) - (0 if count == "0" else 1)
+            out += old[at:until]
+            at = until
+        elif line.startswith("+"):
+            out.append(line[1:])
+        else:
+            assert line[1:] == old[at]
+            out += [line[1:]] if line.startswith(" ") else []
+            at += 1
+    return "".join([*out, *old[at:]])
+
+
+rows = st.lists(st.sampled_from(("a\n", "b\n", "c\n", "d\n")), max_size=12).map("".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows, rows)
+def test_a_diff_makes_the_one_text_of_the_other_however_it_is_found(one: str, other: str) -> None:
+    text = diff("a.md", one, other)
+    assert (text == "") == (one == other)
+    assert patched(one, text) == other
+    stretch = _one_stretch(one.splitlines(True), other.splitlines(True), "a/a.md", "b/a.md")
+    assert (stretch == "") == (one == other)
+    assert patched(one, stretch) == other
+
+
+def test_long_files_of_few_different_lines_are_compared_in_time() -> None:
+    """Line by line it would take minutes: each of them stands in a hundred places."""
+    one = "".join(f"- line {n % 150}\n" for n in range(15_000))
+    other = "".join(f"- line {n * 7 % 151}\n" for n in range(15_000))
+    text = diff("a.md", one, other)
+    assert patched(one, text) == other
+    assert diff("a.md", one, one) == ""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from hiermem.bank import BankRevision, Note, RevisionKind
 from hiermem.core.bank.files import Applied
+from hiermem.core.bank.journal import Journal, write_journal
 from hiermem.core.bank.record import (
     BANK,
     BLOCKED,
@@ -29,14 +30,12 @@ from hiermem.core.bank.record import (
     SYNTHESIS,
     BankState,
     Held,
-    Journal,
     failures_body,
     kind_of,
     meta_body,
     note_body,
     number_key,
     revision_body,
-    write_journal,
 )
 from hiermem.effects import RecordWrite
 

@@ -326,7 +326,7 @@ def judge(
         return _form(batch, f"{error.problem.replace('_', ' ')}: {error}", asked, repairs)
     applied, problems = settle(answer, batch.shown, loss_share=loss_share, loss_lines=loss_lines)
     told = [f"{problem.file}: {problem.detail}" for problem in problems]
-    faults = sorted({problem.fault for problem in problems})
+    faults: list[Fault] = sorted({problem.fault for problem in problems})
     if any(list(asked).count(fault) < repairs for fault in faults):
         return _again(batch, told, (*asked, *faults))
     return Taken(applied) if applied is not None else Refused("; ".join(told))

@@ -37,6 +37,11 @@ __all__ = ["Applied", "Fault", "Problem", "Shown", "diff", "settle"]
 Fault: TypeAlias = Literal["form", "names", "edits", "content", "loss"]
 #: The longest synthesis, in code points.
 MAX_SYNTHESIS: Final = 65_536
+#: Where a file is not there.
+_NONE: Final = "/dev/null"
+#: Lines of the one text times lines of the other, up to which they are compared line by line.
+_MOST_COMPARED: Final = 4_000_000
+_CONTEXT: Final = 3
 #: The first line of a code block that holds a whole file.
 _WRAPPERS: Final = frozenset({"```markdown", "```md"})
 
@@ -291,11 +296,32 @@ def _not_taken(answer: BankAnswer, bad: set[int], notes: int) -> tuple[set[int],
 
 
 def diff(name: str, before: str, after: str) -> str:
-    """Give the unified diff of one file, "" where nothing changed."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True),
-        after.splitlines(keepends=True),
-        f"a/{name}" if before else "/dev/null",
-        f"b/{name}" if after else "/dev/null",
-    )
-    return "".join(lines)
+    """Give the unified diff of one file, "" where nothing changed.
+
+    Of very long files the changed stretch is given as one, for comparing them line by line takes
+    time that grows with the product of their lengths.
+    """
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    left, right = f"a/{name}" if before else _NONE, f"b/{name}" if after else _NONE
+    if len(old) * len(new) > _MOST_COMPARED:
+        return _one_stretch(old, new, left, right)
+    return "".join(difflib.unified_diff(old, new, left, right))
+
+
+def _one_stretch(old: Sequence[str], new: Sequence[str], left: str, right: str) -> str:
+    """Give the diff that replaces all between what two texts begin and end with."""
+    if old == new:
+        return ""
+    shorter = min(len(old), len(new))
+    start = next((n for n in range(shorter) if old[n] != new[n]), shorter)
+    most = shorter - start
+    end = next((n for n in range(most) if old[-1 - n] != new[-1 - n]), most)
+    first = max(0, start - _CONTEXT)
+    tail = old[len(old) - end :][:_CONTEXT]
+    gone, come = old[start : len(old) - end], new[start : len(new) - end]
+    counts = [start - first + len(lines) + len(tail) for lines in (gone, come)]
+    hunk = f"@@ -{first + 1},{counts[0]} +{first + 1},{counts[1]} @@\n"
+    lines = [" " + line for line in old[first:start]]
+    lines += ["-" + line for line in gone] + ["+" + line for line in come]
+    lines += [" " + line for line in tail]
+    return "".join([f"--- {left}\n", f"+++ {right}\n", hunk, *lines])

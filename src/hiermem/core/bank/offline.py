@@ -22,7 +22,7 @@ from hiermem.core.bank.loss import lines_of
 from hiermem.core.bank.placing import place, places_of
 from hiermem.core.bank.rules import read_rules
 from hiermem.core.bank.sections import apply_edit
-from hiermem.core.bank.superseding import Statements, bare, struck
+from hiermem.core.bank.superseding import Statements, bare, day_of, struck
 from hiermem.core.bank.visible import folded, seen, tidy
 from hiermem.core.generation import salience
 from hiermem.core.text import units
@@ -91,8 +91,9 @@ class _Merge:
         #: Where each statement stands: its file, with the number of its line in the file, or the
         #: heading and number of the point that is added.
         self._where: list[tuple[str, str | None, int]] = []
-        #: The notes that statements are of, by their numbers.
+        #: The notes that statements are of, and the days that lines bear, by their numbers.
         self._notes: dict[int, Note] = {}
+        self._days: dict[int, str] = {}
         self._said: dict[str, set[str]] = {}
         for name, text in bank.files:
             self._read(name, text)
@@ -102,7 +103,7 @@ class _Merge:
         self._said[name] = {folded(bare(line)) for line in lines_of(text)}
         for number, line in enumerate(text.split("\n")):
             if line.startswith(_POINT) and _STRUCK not in line:
-                self._met.add(line)
+                self._days[self._met.add(line)] = day_of(line)
                 self._where.append((name, None, number))
 
     def answer(self, room: int) -> BankAnswer:
@@ -129,7 +130,7 @@ class _Merge:
                 index=number,
                 role="assistant" if note is None else "user",
                 speaker="" if note is None else " ".join(note.agent.split()),
-                date="" if note is None else day(note.timestamp.astimezone(UTC)),
+                date=self._days[number] if note is None else day(note.timestamp.astimezone(UTC)),
             )
         return salience.select(pieces, max(1, room), self._count).text
 

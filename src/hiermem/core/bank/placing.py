@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from hiermem.bank import BankText, Note
 from hiermem.core.bank.answer import LONGEST_HEADING
 from hiermem.core.bank.rules import Rules
-from hiermem.core.bank.sections import PATH, EditError, Section, find, plain, sections
+from hiermem.core.bank.sections import PATH, Section, plain, sections
 from hiermem.core.text.lexicon import Lexicon
 
 __all__ = ["Place", "place", "places_of"]
@@ -26,6 +26,9 @@ __all__ = ["Place", "place", "places_of"]
 _HEADING: Final = 4.0
 _ABOUT: Final = 2.0
 _SAYS: Final = 1.0
+#: The longest heading by which a section is named, and the most sections of one heading.
+_LONGEST: Final = LONGEST_HEADING // 2 - 8
+_MOST_ALIKE: Final = 64
 #: What the words of a note's category and tags count for.
 _LABEL: Final = 3.0
 
@@ -89,13 +92,7 @@ def _in_text(name: str, text: str, known: dict[str, float], lexicon: Lexicon) ->
     """Give the sections of a file that is shown, but those that no edit could name."""
     lines = text.split("\n")
     places: list[Place] = []
-    for each in sections(text):
-        label = f"{'#' * each.level} {each.heading}"
-        if not _names(text, label, each):
-            # Where two sections have one heading, the one above it tells them apart.
-            label = PATH.join([*each.path[-1:], each.heading])
-        if len(label) > LONGEST_HEADING or not _names(text, label, each):
-            continue
+    for each, label in _labelled(sections(text)):
         terms = _known(each.heading, known, lexicon)
         for term in lexicon.terms("\n".join(lines[each.body : each.own])):
             terms[term] = max(terms.get(term, 0.0), _SAYS)
@@ -103,11 +100,27 @@ def _in_text(name: str, text: str, known: dict[str, float], lexicon: Lexicon) ->
     return _deepest(places) or [Place(name, "", known)]
 
 
-def _names(text: str, label: str, section: Section) -> bool:
-    try:
-        return find(text, label) == section
-    except EditError:
-        return False
+def _labelled(found: Sequence[Section]) -> Iterator[tuple[Section, str]]:
+    """Yield each section with what names it and no other, in one pass over names met before.
+
+    Where several have one heading it is their level that tells them apart, or the heading above;
+    where neither does, or very many have it, they are left out.
+    """
+    alike: dict[str, list[Section]] = {}
+    for each in found:
+        alike.setdefault(each.name, []).append(each)
+    for each in found:
+        group = alike[each.name]
+        if len(each.heading) > _LONGEST or len(group) > _MOST_ALIKE:
+            continue
+        if sum(other.level == each.level for other in group) == 1:
+            yield each, f"{'#' * each.level} {each.heading}"
+        elif each.path and PATH not in each.heading + each.path[-1]:
+            label = f"{each.path[-1]}{PATH}{each.heading}"
+            below = sum(each.path[-1] in other.path for other in group)
+            # A heading may look like a path itself, and is found first.
+            if below == 1 and len(each.path[-1]) <= _LONGEST and plain(label) not in alike:
+                yield each, label
 
 
 def _known(heading: str, known: dict[str, float], lexicon: Lexicon) -> dict[str, float]:

@@ -38,10 +38,10 @@ from hiermem.errors import StoreCorruptError
 
 __all__ = [
     "BANK", "BLOCKED", "CONSOLIDATION", "CONSUMED", "EXPORT", "LEASE", "META", "NOTE", "REVISION",
-    "SEQUENCE", "SHELF", "SPACE", "SYNTHESIS", "BankState", "Held", "Journal", "consumed_notes",
+    "SEQUENCE", "SHELF", "SPACE", "SYNTHESIS", "BankState", "Held", "consumed_notes",
     "failures_body", "kind_of", "live_notes", "meta_body", "new_note", "new_space", "note_body",
-    "note_key", "number_key", "read_journal", "read_revisions", "read_space", "read_state",
-    "revision_body", "texts_at", "write_journal",
+    "note_key", "number_key", "read_revisions", "read_space", "read_state",
+    "revision_body", "texts_at",
 ]  # fmt: skip
 
 #: The scope of all records of spaces; no session's id is empty.
@@ -299,51 +299,6 @@ def revision_body(
         "synthesis": synthesis,
     }
     return _written(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Journal:
-    """What went into one committed answer of a model: the notes, and what it took and changed."""
-
-    number: int
-    run_id: str
-    at: datetime
-    notes: tuple[str, ...]
-    created: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    model: str = ""
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-
-
-def write_journal(entry: Journal) -> str:
-    """Write what went into an answer as a record's body; it holds no text."""
-    value = {name: getattr(entry, name) for name in Journal.__slots__}
-    return _written(value | {"at": _time(entry.at)})
-
-
-def read_journal(record: Record) -> Journal | None:
-    """Read what went into an answer; None where the record is damaged."""
-    try:
-        value = json.loads(record.body)
-        notes, created, updated = (
-            tuple(map(str, value[name])) for name in ("notes", "created", "updated")
-        )
-        return Journal(
-            number=int(value["number"]),
-            run_id=str(value["run_id"]),
-            at=datetime.fromisoformat(value["at"]),
-            notes=notes,
-            created=created,
-            updated=updated,
-            model=str(value["model"]),
-            calls=int(value["calls"]),
-            tokens_in=int(value["tokens_in"]),
-            tokens_out=int(value["tokens_out"]),
-        )
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
 
 
 # ---------------------------------------------------------------------------------------------

@@ -108,8 +108,7 @@ def front_matter(text: str) -> str:
 
 def twice(text: str) -> int:
     """Count the headings that stood before under the same ones."""
-    paths = [(*each.path, each.name) for each in sections(text)]
-    return len(paths) - len(set(paths))
+    return _surplus(sections(text))
 
 
 def outline(text: str) -> str:
@@ -231,20 +230,22 @@ def _spliced(lines: Sequence[str], place: _Place) -> str:
     start = len(head) + (1 if head and not close else 0)
     after = [*head, *([""] if block and start > len(head) else []), *block]
     after += ["", *tail] if tail and after else tail
-    if _beside(lines, place.start, place.stop) != _beside(after, start, start + len(block)):
+    old, new = sections("\n".join(lines)), sections("\n".join(after))
+    if _beside(old, place.start, place.stop) != _beside(new, start, start + len(block)):
         raise EditError("the text takes in the sections that follow it")
-    if twice("\n".join(after)) > twice("\n".join(lines)):
+    if _surplus(new) > _surplus(old):
         raise EditError("a section of that heading is there; append to it, or replace it")
     return tidy("\n".join(after))
 
 
-def _beside(lines: Sequence[str], start: int, stop: int) -> list[tuple[str, ...]]:
+def _beside(found: Sequence[Section], start: int, stop: int) -> list[tuple[str, ...]]:
     """Give the paths of the sections whose headings do not stand in those lines."""
-    return [
-        (*each.path, each.name)
-        for each in sections("\n".join(lines))
-        if not start <= each.start < stop
-    ]
+    return [(*each.path, each.name) for each in found if not start <= each.start < stop]
+
+
+def _surplus(found: Sequence[Section]) -> int:
+    paths = [(*each.path, each.name) for each in found]
+    return len(paths) - len(set(paths))
 
 
 def _ends_in_list(lines: Sequence[str]) -> bool:

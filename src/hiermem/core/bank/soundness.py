@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hiermem.bank import BankRevision, Note
 from hiermem.core.bank import record as kept
-from hiermem.core.bank.record import BankState, Journal
+from hiermem.core.bank.journal import Journal, read_journal
+from hiermem.core.bank.record import BankState
 from hiermem.effects import Record
 from hiermem.errors import StoreCorruptError
 
@@ -44,7 +45,7 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
         return
     journal: list[Journal] = []
     for record in records[kept.CONSOLIDATION]:
-        entry = kept.read_journal(record)
+        entry = read_journal(record)
         if entry is None:
             yield f"the entry {record.key} of its journal is damaged"
         else:

@@ -17,7 +17,7 @@ from typing import Final
 
 from hiermem.core.text.lexicon import Lexicon, words
 
-__all__ = ["Statements", "struck"]
+__all__ = ["Statements", "bare", "day_of", "struck"]
 
 #: What a thing is said to be: group 1 the thing, group 2 what it is.
 _IS: Final = re.compile(
@@ -126,6 +126,16 @@ def bare(line: str) -> str:
     'The port is 8080.'
     """
     return _AGENT.sub("", _DAY.sub("", _MARKS.sub("", line.strip()))).strip()
+
+
+def day_of(line: str) -> str:
+    """Give the day that a line bears, "" where it bears none.
+
+    >>> day_of("- 2026-03-01: The port is 8080. (dev-1)")
+    '2026-03-01'
+    """
+    found = _DAY.match(_MARKS.sub("", line.strip()))
+    return found.group().rstrip(": ") if found else ""
 
 
 def struck(line: str, *, day: str) -> str:

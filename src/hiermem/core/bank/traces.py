@@ -14,7 +14,8 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hiermem.core.bank.record import CONSOLIDATION, EXPORT, SHELF, kind_of, read_journal
+from hiermem.core.bank.journal import read_journal
+from hiermem.core.bank.record import CONSOLIDATION, EXPORT, SHELF, kind_of
 from hiermem.core.needs import Need, NeedRecords
 from hiermem.effects import Record, RecordWrite
 

@@ -1,0 +1,630 @@
+"""What a consolidation does, case by case, on both stores: the table of notes and the bank.
+
+Each test is one row, or one case of it. A row that failed would lose a note, apply one twice, or
+let a model's mistake into the bank.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hiermem import (
+    AsyncMemory,
+    BankPolicy,
+    RulesConflictError,
+    StoreError,
+    UsageError,
+)
+from hiermem.errors import ModelRefusedError
+from hiermem.stores.memory import MemoryStore
+from hiermem.stores.sqlite import SQLiteStore
+from hiermem.testing.faults import FaultPlan, FaultyStore
+from hiermem.testing.llms import BANK_FAULTS, RETURNING, FaultyLLM, ScriptedLLM
+from hiermem.tokens import FunctionCounter
+
+NAMES = (
+    "projectbrief.md", "productContext.md", "activeContext.md", "systemPatterns.md",
+    "techContext.md", "progress.md",
+)  # fmt: skip
+RULES = "# Memory bank\n" + "\n".join(f"- {name}: the {name[:-3]} of it" for name in NAMES)
+WORDS = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+#: Faults after which a call raised, so that nothing was answered.
+RAISED = (
+    "timeout", "rate_limit", "rate_limit_bare", "server_error", "permanent", "overflow", "crash",
+    "refusal",
+)  # fmt: skip
+#: What is wrong with a summary and nothing to a bank's answer: headings, a few words behind it.
+HARMLESS = ("no_sections", "over_long")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def opened(request, tmp_path):
+    """Open memories over one store; they are closed in the end."""
+    stores, memories = [], []
+
+    async def open_memory(llm=None, rules=RULES, **settings):
+        if not stores:
+            sqlite = request.param == "sqlite"
+            stores.append(await SQLiteStore.open(tmp_path / "m.db") if sqlite else MemoryStore())
+        wrapped = settings.pop("wrapped", lambda store: store)(stores[0])
+        policy = BankPolicy(**{"retries": 0, **settings.pop("policy", {})})
+        memory = AsyncMemory(
+            store=wrapped, llm=llm, bank_policy=policy, token_counter=WORDS, **settings
+        )
+        memories.append(memory)
+        return memory.space("project-x", rules=rules)
+
+    yield open_memory
+    for memory in memories:
+        await memory.close()
+    for store in stores:
+        await store.close()
+
+
+def ahead(days):
+    """Make a clock of that many days from now."""
+    return lambda: datetime.now(UTC) + timedelta(days=days)
+
+
+def answer(*files, synthesis="The state of things."):
+    return json.dumps({"files": files, "synthesis": synthesis})
+
+
+def append(name, text, *, heading=None, notes=()):
+    title = heading or f"The {name[:-3]} of it"
+    edit = {"operation": "append", "heading": title, "text": text}
+    return {"name": name, "action": "edit", "edits": [edit], "notes": list(notes)}
+
+
+def saying(*answers):
+    """Make a model that answers so, in turn; then with the last one again."""
+    queue = list(answers)
+    return ScriptedLLM(script=lambda _: queue.pop(0) if len(queue) > 1 else queue[0])
+
+
+async def write(space, count, *, start=1):
+    for number in range(start, start + count):
+        await space.note(
+            f"Fact {number} of the project: part {number} is done.",
+            agent=f"dev-{number % 4}",
+            timestamp=NOON + timedelta(minutes=number // 3),
+        )
+
+
+async def kept(space):
+    """Say everything that a consolidation could have changed."""
+    return (
+        [note.key for note in await space.notes()],
+        {name: await space.read(name) for name in await space.files()},
+        await space.synthesis(),
+        await space.meta(),
+        len(await space.history()),
+    )
+
+
+async def state_of_all(space):
+    """Count where each note is, and check that the figures say the same."""
+    live, consumed = await space.notes(), await space.notes("consumed")
+    keys = [note.key for note in (*live, *consumed)]
+    assert len(keys) == len(set(keys))
+    assert (await space.meta()).notes_processed == len(consumed)
+    taken = [key for revision in await space.history() for key in revision.notes]
+    assert sorted(taken) == sorted(note.key for note in consumed)
+    return len(live), len(consumed)
+
+
+# ---------------------------------------------------------------------------------------------
+# The published scenarios
+
+
+async def test_scenario_15_notes_and_6_files_created(opened):
+    space = await opened()
+    await write(space, 15)
+    told = await space.consolidate()
+    assert (told.status, told.notes_processed, told.notes_remaining) == ("ok", 15, 0)
+    assert told.files_created == tuple(sorted(NAMES))
+    assert await space.files() == sorted(NAMES)
+    assert told.files_updated == told.files_unchanged == ()
+    assert await space.synthesis()
+
+
+async def test_scenario_30_notes_3_updated_3_unchanged(opened):
+    first = answer()
+    three = ("activeContext.md", "progress.md", "techContext.md")
+    second = answer(*(append(name, "- more") for name in three))
+    space = await opened(saying(first, second))
+    await write(space, 1)
+    assert (await space.consolidate()).metrics["bank_files_created"] == 6
+    await write(space, 30)
+    told = await space.consolidate()
+    assert (told.status, told.notes_processed) == ("ok", 30)
+    assert told.files_updated == three
+    assert len(told.files_unchanged) == 3
+    assert told.files_created == ()
+
+
+async def test_scenario_600_notes_are_500_and_100(opened):
+    space = await opened()
+    await write(space, 600)
+    first = await space.consolidate()
+    assert (first.status, first.notes_processed, first.notes_remaining) == ("ok", 500, 100)
+    assert "100 remain" in first.message
+    second = await space.consolidate()
+    assert (second.status, second.notes_processed, second.notes_remaining) == ("ok", 100, 0)
+    text = "".join([await space.read(name) for name in await space.files()])
+    assert all(f"Fact {number} of" in text for number in range(1, 601))
+    assert await state_of_all(space) == (0, 600)
+
+
+async def test_scenario_no_notes(opened):
+    llm = ScriptedLLM(remote=True)
+    space = await opened(llm)
+    assert await space.rules() == RULES
+    before = await kept(space)
+    told = await space.consolidate()
+    assert (told.status, told.message) == ("nothing_to_do", "No new notes to consolidate")
+    assert llm.calls == 0
+    assert await kept(space) == before
+    assert await space.runs() == []
+    assert told.metrics["notes_processed"] == told.metrics["llm_tokens_used"] == 0
+
+
+# ---------------------------------------------------------------------------------------------
+# The rows
+
+
+async def test_row_first_consolidation_every_file_of_the_rules_is_created(opened):
+    """Even where the model leaves five of them out."""
+    space = await opened(saying(answer(append("progress.md", "- started"))))
+    await write(space, 1)
+    told = await space.consolidate()
+    assert told.files_created == tuple(sorted(NAMES))
+    assert await space.read("techContext.md") == "# Tech context\n\n## The techContext of it\n"
+    assert "- started" in await space.read("progress.md")
+
+
+async def test_row_unchanged_file_not_in_the_answer_or_equal_in_it(opened):
+    made = f"# Progress\n\n{'- line of it' * 3}\n"
+    whole = {"name": "progress.md", "action": "create", "content": made}
+    again = {"name": "progress.md", "action": "update", "content": made.replace("\n", "\r\n")}
+    space = await opened(saying(answer(whole), answer(again)))
+    for _ in range(2):
+        await write(space, 1)
+        told = await space.consolidate()
+    assert told.status == "ok"
+    assert told.files_updated == told.files_created == ()
+    assert told.files_unchanged == tuple(sorted(NAMES))
+    assert await space.read("progress.md") == made
+    assert told.diff == ""
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["", "I cannot.", '{"files": [', "[]", '{"files": [], "synthesis": 3}', '{"a":' * 90,
+     '{"files": [], "synthesis": "", "files": []}', answer({"name": "progress.md"}),
+     answer({"name": "progress.md", "action": "merge"})],
+)  # fmt: skip
+async def test_row_not_json_or_against_the_schema(opened, bad):
+    llm = saying(bad)
+    space = await opened(llm)
+    await write(space, 3)
+    before = await kept(space)
+    told = await space.consolidate()
+    assert told.status == "error"
+    assert llm.calls == 2
+    assert "could not be used" in llm.requests[1].messages[-1].content
+    after = await kept(space)
+    assert after[:3] == before[:3]
+    assert after[4] == 0
+    llm = saying(bad, answer())
+    assert (await (await opened(llm)).consolidate()).status == "ok"
+    # What failed together is tried in smaller requests: one note, mended, then the other two.
+    assert llm.calls == 3
+
+
+@pytest.mark.parametrize("fault", RAISED)
+async def test_row_timeout_and_provider_errors_keep_notes_and_bank(opened, fault):
+    space = await opened(FaultyLLM(ScriptedLLM(), [fault]))
+    await write(space, 3)
+    before = await kept(space)
+    told = await space.consolidate()
+    assert told.status == "error"
+    assert (await kept(space))[:3] == before[:3]
+    told = await space.consolidate()
+    while told.notes_remaining:
+        assert told.status == "ok"
+        told = await space.consolidate()
+    assert await state_of_all(space) == (0, 3)
+
+
+async def test_row_a_model_that_never_answers_is_left_after_its_time(opened):
+    space = await opened(FaultyLLM(ScriptedLLM(), ["never"]), policy={"call_timeout": 0.05})
+    await write(space, 3)
+    told = await space.consolidate()
+    assert told.status == "error"
+    assert await state_of_all(space) == (3, 0)
+    assert (await space.consolidate()).status == "ok"
+
+
+@pytest.mark.parametrize("fault", [*BANK_FAULTS, *(f for f in RETURNING if f not in RAISED)])
+async def test_row_any_bad_answer_once_is_mended_and_twice_keeps_the_notes(opened, fault):
+    """The bank has all its files, ten lines in one of them, when the faults come."""
+    space = await opened(ScriptedLLM())
+    lines = "\n".join(f"line {number} of the brief" for number in range(10))
+    await space.note(f"Of the activeContext:\n{lines}")
+    assert (await space.consolidate()).status == "ok"
+    before = await kept(space)
+
+    faulty = FaultyLLM(ScriptedLLM(), [fault, fault, fault])
+    space = await opened(faulty)
+    await write(space, 2)
+    told = await space.consolidate()
+    if fault in HARMLESS:
+        assert told.status == "ok"
+        return
+    assert faulty.failed == {fault: 2}
+    assert told.status == "error"
+    after = await kept(space)
+    assert after[1:3] == before[1:3]
+    assert await state_of_all(space) == (2, 1)
+    # The third fault is asked about, and the answer to that is a good one.
+    while await space.notes():
+        assert (await space.consolidate()).status == "ok"
+    assert faulty.failed == {fault: 3}
+    assert await state_of_all(space) == (0, 3)
+
+
+@pytest.mark.parametrize("site", ["before", "after"])
+async def test_row_a_store_that_fails_loses_no_note_and_applies_none_twice(opened, site):
+    """At every single write of a run, before it took effect and after it."""
+    at, done = 0, False
+    space = await opened(ScriptedLLM())
+    assert await space.rules()
+    total = 0
+    while not done:
+        await write(space, 2)
+        total += 2
+        # Three in a row: more than what is tried again.
+        plan = FaultPlan(
+            faults=dict.fromkeys(range(at, at + 3), "fail"),
+            only=frozenset({f"put_records.{site}", f"put_run.{site}"}),
+        )
+        faulty = await opened(ScriptedLLM(), wrapped=lambda store, p=plan: FaultyStore(store, p))
+        with suppress(StoreError):
+            await faulty.consolidate()
+        done = plan.arrivals <= at
+        at += 1
+        live, consumed = await state_of_all(space)
+        assert live + consumed == total
+        # A lease may be left behind, which ends by itself; a new memory waits for nothing else.
+        patient = await opened(ScriptedLLM(), clock=ahead(days=total))
+        assert (await patient.consolidate()).status in ("ok", "nothing_to_do")
+        assert await state_of_all(space) == (0, total)
+    assert at > 3
+
+
+async def test_row_over_the_models_window_batches_are_committed_each_on_its_own(opened):
+    llm = ScriptedLLM(context_window=3_000)
+    space = await opened(llm, policy={"output_tokens": 600})
+    await write(space, 60)
+    told = await space.consolidate()
+    assert (told.status, told.notes_processed, told.notes_remaining) == ("ok", 60, 0)
+    assert llm.calls > 2
+    history = await space.history()
+    assert len(history) == llm.calls
+    assert told.revision == history[0].number == llm.calls
+    assert await state_of_all(space) == (0, 60)
+    # Told as one change: what the first batch made, and the others changed, was created.
+    assert told.files_created == tuple(sorted(NAMES))
+    assert told.files_updated == ()
+
+
+async def test_row_what_was_committed_before_a_failure_stays(opened):
+    good = ScriptedLLM(context_window=3_000)
+    llm = FaultyLLM(good, [None, None, "server_error"])
+    space = await opened(llm, policy={"output_tokens": 600})
+    await write(space, 60)
+    told = await space.consolidate()
+    assert told.status == "partial"
+    live, consumed = await state_of_all(space)
+    assert live > 0 < consumed
+    assert (told.notes_processed, told.notes_remaining) == (consumed, live)
+    assert (await space.consolidate()).status == "ok"
+    assert await state_of_all(space) == (0, 60)
+
+
+async def test_row_content_vanishing_is_reported_and_over_the_threshold_refused(opened):
+    lines = [f"- line {number}" for number in range(20)]
+    full = {"name": "progress.md", "action": "create", "content": "# P\n\n" + "\n".join(lines)}
+
+    def shorter(count):
+        content = "# P\n\n" + "\n".join([*lines[:-count], "- new"])
+        return answer({"name": "progress.md", "action": "update", "content": content})
+
+    space = await opened(saying(answer(full)))
+    await write(space, 1)
+    await space.consolidate()
+    llm = saying(shorter(15))
+    space = await opened(llm)
+    await write(space, 1)
+    before = await kept(space)
+    told = await space.consolidate()
+    assert told.status == "error"
+    assert llm.calls == 2
+    assert "15 of its 21 lines are gone" in llm.requests[1].messages[-1].content
+    assert (await kept(space))[:3] == before[:3]
+    told = await (await opened(saying(shorter(15), shorter(4)))).consolidate()
+    assert (told.status, told.lines_removed) == ("ok", 4)
+    assert told.diff.count("\n-- line") == 4
+    reasoned = {"operation": "delete", "heading": "# P", "reason": "all of it was dropped"}
+    inserted = {"operation": "insert", "heading": "# P", "text": "- begun anew"}
+    edits = {"name": "progress.md", "action": "edit", "edits": [reasoned, inserted]}
+    space = await opened(saying(answer(edits)))
+    await write(space, 1)
+    told = await space.consolidate()
+    assert (told.status, told.lines_removed) == ("ok", 0)
+    assert await space.read("progress.md") == "# P\n\n- begun anew\n"
+
+
+async def test_row_two_at_once_one_consolidates_and_the_other_is_told(opened):
+    """Twelve at once, over two handles of one store: all the notes go in once."""
+    llm = ScriptedLLM(remote=True, latency=0.05)
+    here, there = await opened(llm), await opened(llm)
+    await write(here, 20)
+    told = await asyncio.gather(*(space.consolidate() for space in (here, there) * 6))
+    statuses = sorted(each.status for each in told)
+    assert statuses.count("ok") == 1
+    assert set(statuses) <= {"ok", "busy", "nothing_to_do"}
+    assert statuses.count("busy") >= 1
+    assert sum(each.notes_processed for each in told) == 20
+    assert await state_of_all(here) == (0, 20)
+    busy = next(each for each in told if each.status == "busy")
+    assert busy.files_created == busy.files_updated == ()
+
+
+async def test_row_rules_that_name_no_file_and_other_rules_are_refused(opened):
+    for text in ("", "no file", "docs/progress.md", 3):
+        with pytest.raises(UsageError):
+            await opened(rules=text)
+    space = await opened()
+    note = await space.note("x")
+    other = await opened(rules=RULES + "\n- other.md: more")
+    for call in (other.note("y"), other.consolidate(), other.files(), other.rollback(to=0)):
+        with pytest.raises(RulesConflictError):
+            await call
+    assert await space.notes() == [note]
+    assert await (await opened(rules=None)).rules() == RULES
+
+
+async def test_row_a_note_that_cannot_fit_is_set_aside_and_the_rest_goes_in(opened):
+    llm = ScriptedLLM(context_window=6_000)
+    space = await opened(llm, policy={"output_tokens": 600})
+    await write(space, 2)
+    large = await space.note("word " * 9_000, agent="a\nb\u202e", timestamp=NOON)
+    told = await space.consolidate()
+    assert told.status == "partial"
+    assert (told.notes_processed, told.notes_remaining) == (2, 0)
+    assert [(each.key, each.agent, each.reason) for each in told.blocked] == [
+        (large.key, "a\nb\u202e", "too_large")
+    ]
+    assert [note.key for note in await space.notes()] == [large.key]
+    assert [note.key for note in await space.notes("blocked")] == [large.key]
+    calls = llm.calls
+    assert (await space.consolidate()).status == "nothing_to_do"
+    assert llm.calls == calls
+
+
+async def test_row_a_note_that_fails_alone_three_times_is_set_aside(opened):
+    """One poisonous note among twenty: the others go in, and it never blocks them for good."""
+
+    def script(request):
+        poisoned = request.bank and any("poison" in note.text for note in request.bank.notes)
+        return "I cannot." if poisoned else None
+
+    space = await opened(ScriptedLLM(script=script))
+    await write(space, 10)
+    await space.note("poison", agent="", timestamp=NOON + timedelta(minutes=3, seconds=1))
+    await write(space, 9, start=11)
+    runs = 0
+    while any(note.state == "live" for note in await space.notes()):
+        told = await space.consolidate()
+        assert told.status in ("ok", "partial", "error")
+        runs += 1
+        assert runs < 40
+    assert [note.text for note in await space.notes()] == ["poison"]
+    assert (await space.notes("blocked"))[0].failures == 3
+    assert await state_of_all(space) == (1, 19)
+
+
+async def test_row_a_note_that_the_provider_will_not_read_is_set_aside_too(opened):
+    """A refusal by the provider is about what was sent, like an answer that cannot be used."""
+
+    class Prim(ScriptedLLM):
+        async def complete(self, request):
+            if any("rude" in note.text for note in request.bank.notes):
+                raise ModelRefusedError("declined", charged=False)
+            return await super().complete(request)
+
+    space = await opened(Prim())
+    await write(space, 3)
+    await space.note("rude", timestamp=NOON + timedelta(days=1))
+    for _ in range(9):
+        await space.consolidate()
+    assert [(note.text, note.state) for note in await space.notes()] == [("rude", "blocked")]
+    assert await state_of_all(space) == (1, 3)
+
+
+async def test_row_a_failed_edit_keeps_its_notes_live_and_says_which(opened):
+    first = answer()
+    second = answer(
+        append("progress.md", "- good", notes=[1]),
+        append("techContext.md", "- lost", heading="No such section", notes=[2]),
+    )
+    space = await opened(saying(first, second))
+    await write(space, 1)
+    await space.consolidate()
+    await write(space, 3)
+    bad = sorted(await space.notes(), key=lambda note: note.key)[1]
+    told = await space.consolidate()
+    assert told.status == "partial"
+    assert (told.notes_processed, told.notes_remaining) == (2, 1)
+    assert [note.key for note in await space.notes()] == [bad.key]
+    (failed,) = told.failed
+    assert failed.startswith("techContext.md: edit 1 (append): there is no section")
+    assert "- good" in await space.read("progress.md")
+
+
+# ---------------------------------------------------------------------------------------------
+# What is easily missed
+
+
+async def test_notes_that_arrive_meanwhile_wait_for_the_next_run(opened):
+    space = None
+
+    class Slow(ScriptedLLM):
+        async def complete(self, request):
+            await write(space, 2, start=100 + self.calls)
+            return await super().complete(request)
+
+    space = await opened(Slow())
+    await write(space, 3)
+    told = await space.consolidate()
+    assert (told.status, told.notes_processed, told.notes_remaining) == ("ok", 3, 2)
+    assert await state_of_all(space) == (2, 3)
+
+
+async def test_notes_of_one_time_are_shown_in_the_order_of_their_arrival(opened):
+    llm = ScriptedLLM()
+    space = await opened(llm)
+    for number in range(12):
+        await space.note(f"note {number}", timestamp=NOON, agent=f"a{number % 3}")
+    await space.note("late, but of before", timestamp=NOON - timedelta(days=1))
+    await space.consolidate()
+    shown = [note.text for note in llm.requests[0].bank.notes]
+    assert shown == ["late, but of before", *(f"note {number}" for number in range(12))]
+
+
+@pytest.mark.parametrize(
+    "agent", ["", " ", "..", "a/b", "a\nb", "\u202eevil", "x" * 512, "é", "#1", "note", "💥"]
+)
+async def test_notes_of_odd_agents_are_never_orphaned(opened, agent):
+    space = await opened()
+    note = await space.note("Somebody said so.", agent=agent, category=agent)
+    assert (await space.notes()) == [note]
+    assert (await space.consolidate()).status == "ok"
+    (consumed,) = await space.notes("consumed")
+    assert (consumed.key, consumed.agent, consumed.consolidation) == (note.key, agent, 1)
+
+
+async def test_consumed_notes_stay_until_the_retention_asked_for(opened):
+    space = await opened()
+    await write(space, 2)
+    await space.consolidate()
+    assert len(await space.notes("consumed")) == 2
+    later = await opened(
+        policy={"retention": timedelta(days=30)},
+        clock=ahead(days=31),
+    )
+    await write(later, 1)
+    await later.consolidate()
+    assert len(await space.notes("consumed")) == 1
+    assert (await space.meta()).notes_processed == 3
+
+
+async def test_every_consolidation_keeps_the_revision_before(opened):
+    space = await opened(saying(answer(), *(answer(append("progress.md", f"- {n}"))
+                                            for n in range(3))))  # fmt: skip
+    texts = [{}]
+    for number in range(1, 5):
+        await write(space, 1, start=number)
+        told = await space.consolidate()
+        assert told.revision == number
+        texts.append({name: await space.read(name) for name in await space.files()})
+    assert [each.number for each in await space.history()] == [4, 3, 2, 1]
+    for number, state in enumerate(texts):
+        for name, text in state.items():
+            assert await space.read(name, revision=number) == text
+    assert "+- 2" in await space.diff()
+    assert await space.diff(1, 4) != await space.diff(3, 4)
+    made = await space.rollback(to=2)
+    assert (made.number, made.kind, made.to) == (5, "rollback", 2)
+    assert {name: await space.read(name) for name in await space.files()} == texts[2]
+
+
+async def test_a_dry_run_shows_the_difference_and_writes_nothing(opened):
+    space = await opened()
+    await write(space, 4)
+    before = await kept(space)
+    dry = await space.consolidate(dry_run=True)
+    assert (dry.status, dry.dry_run, dry.notes_processed) == ("ok", True, 4)
+    assert "+++ b/progress.md" in dry.diff
+    assert await kept(space) == before
+    wet = await space.consolidate()
+    assert wet.diff == dry.diff
+    assert wet.files_created == dry.files_created
+
+
+async def test_result_and_one_log_record_carry_the_published_figures_and_no_content(opened, caplog):
+    llm = ScriptedLLM(script=lambda _: answer(append("progress.md", "- canary7f3a in a file")))
+    space = await opened(llm)
+    await space.note("canary7f3a in a note", agent="dev", category="canary7f3a")
+    with caplog.at_level(logging.DEBUG, logger="hiermem"):
+        told = await space.consolidate()
+    assert set(told.metrics) == {
+        "notes_processed", "notes_remaining", "bank_files_updated", "bank_files_created",
+        "bank_files_unchanged", "synthesis_size", "llm_tokens_used", "llm_prompt_tokens",
+        "llm_completion_tokens", "duration_seconds",
+    }  # fmt: skip
+    assert told.metrics["notes_processed"] == 1
+    assert told.metrics["bank_files_created"] == 6
+    assert told.metrics["synthesis_size"] == len(await space.synthesis())
+    tokens = told.metrics["llm_prompt_tokens"] + told.metrics["llm_completion_tokens"]
+    assert told.metrics["llm_tokens_used"] == tokens > 0
+    (record,) = [each for each in caplog.records if each.levelno >= logging.INFO]
+    for name, value in told.metrics.items():
+        assert f"{name}={value}" in record.getMessage()
+        assert getattr(record, name) == value
+    assert "canary7f3a" not in caplog.text + told.message
+    (run,) = await space.runs()
+    assert (run.kind, run.outcome) == ("consolidation", "ok")
+    assert "canary7f3a" not in str(run)
+
+
+async def test_the_caps_end_a_run_before_they_are_passed(opened):
+    llm = ScriptedLLM(context_window=3_000)
+    space = await opened(llm, policy={"output_tokens": 600})
+    await write(space, 60)
+    told = await space.consolidate(max_calls=1)
+    assert (told.status, llm.calls) == ("partial", 1)
+    told = await space.consolidate(max_tokens=10)
+    assert (told.status, llm.calls) == ("error", 1)
+    assert (await space.consolidate()).status == "ok"
+    assert await state_of_all(space) == (0, 60)
+
+
+async def test_rules_of_fifty_kilobytes_are_worked_with_or_said_to_leave_no_room(opened):
+    space = await opened()
+    rules = RULES + "\n" + "Keep every line short and dated, always. " * 1_300
+    assert len(rules) > 50_000
+    memory = AsyncMemory(store=MemoryStore(), llm=ScriptedLLM(context_window=32_000))
+    wide = memory.space("wide", rules=rules)
+    await write(wide, 3)
+    assert (await wide.consolidate()).status == "ok"
+    llm = ScriptedLLM(context_window=3_000)
+    memory = AsyncMemory(store=MemoryStore(), llm=llm)
+    narrow = memory.space("narrow", rules=rules)
+    await write(narrow, 3)
+    told = await narrow.consolidate()
+    assert told.status == "error"
+    assert "rules" in told.message
+    assert llm.calls == 0
+    assert told.blocked == ()
+    assert len(await narrow.notes()) == 3
+    assert await space.rules() == RULES
