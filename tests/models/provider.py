@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import uvicorn
 from speech import Speech, anthropic_answer, anthropic_stream, openai_answer, openai_stream
@@ -30,7 +30,17 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from trouble import CHARGED, FAULTS, SPOILT, Fault, fail, spoil
+from trouble import (
+    BROKEN_STREAMS,
+    CHARGED,
+    FAULTS,
+    SPOILT,
+    Fault,
+    broken_event,
+    endless,
+    fail,
+    spoil,
+)
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from writer import answer
 
@@ -109,7 +119,7 @@ class Provider:
 
     # -- its life
 
-    def __enter__(self) -> Provider:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -264,16 +274,13 @@ class Provider:
             served.answer = "".join(speech.pieces)
             served.tokens_out = speech.tokens_out = self._tokens(served.answer)
             served.charged = served.fault is None or served.fault in CHARGED
+            speech.usage = self.usage
+            if body.get("stream") and served.fault in (*SPOILT, *BROKEN_STREAMS, None):
+                return StreamingResponse(
+                    self._stream(request, served, speech), media_type="text/event-stream"
+                )
             if served.fault is not None and served.fault not in SPOILT:
                 return await self._failing(request, served, speech)
-            speech.usage = self.usage
-            if body.get("stream"):
-                streamed = openai_stream if dialect == "openai" else anthropic_stream
-                asked = bool((body.get("stream_options") or {}).get("include_usage"))
-                return StreamingResponse(
-                    streamed(speech, usage=asked or dialect != "openai"),
-                    media_type="text/event-stream",
-                )
             whole = openai_answer if dialect == "openai" else anthropic_answer
             return JSONResponse(whole(speech), headers=_named(served))
         finally:
@@ -328,8 +335,7 @@ class Provider:
         if fault == "drop":
             return self._drop(request)
         if fault == "hang":
-            while not (self._hanging.is_set() or await request.is_disconnected()):
-                await asyncio.sleep(0.01)
+            await self._gone(request)
             return self._drop(request)
         if fault in ("drop_body", "slow"):
             data = json.dumps(openai_answer(speech)).encode()
@@ -340,8 +346,31 @@ class Provider:
                 media_type="application/json",
                 headers={"content-length": str(len(data))},
             )
+        if fault == "endless":
+            return StreamingResponse(endless(), media_type="application/json")
         assert fault is not None
         return fail(fault, speech, self.retry_after)
+
+    async def _stream(self, request: Request, served: Served, speech: Speech) -> Any:
+        """Send the events of an answer, or those up to where a fault ends them."""
+        options = served.body.get("stream_options") or {}
+        events = (
+            openai_stream(speech, usage=bool(options.get("include_usage")))
+            if speech.dialect == "openai"
+            else anthropic_stream(speech, usage=True)
+        )
+        place = 0
+        async for event in events:
+            place += 1
+            if place == 4 and served.fault == "drop_body":
+                self._cut(request)
+                return
+            if place == 4 and served.fault in ("error_in_200", "invalid_json"):
+                yield broken_event(served.fault, speech)
+                return
+            yield event
+            if served.fault == "slow":
+                await asyncio.sleep(0.02)
 
     async def _trickle(self, request: Request, data: bytes, *, cut: bool) -> Any:
         """Send a body in pieces: half of it and then nothing, or all of it slowly."""
@@ -352,6 +381,13 @@ class Provider:
         for place in range(0, len(data), max(1, len(data) // 8)):
             yield data[place : place + max(1, len(data) // 8)]
             await asyncio.sleep(0.02)
+
+    async def _gone(self, request: Request) -> None:
+        """Wait until the other end gives up, or the provider stops."""
+        waits = {asyncio.ensure_future(self._hanging.wait()), asyncio.ensure_future(left(request))}
+        _, open_ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for each in open_:
+            each.cancel()
 
     def _drop(self, request: Request) -> Response:
         self._cut(request)
@@ -388,6 +424,12 @@ class Provider:
         return math.ceil(default_counter().count(text) * self.factor)
 
 
+async def left(request: Request) -> None:
+    """Wait until the other end has closed the connection; the body is read by then."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 def _messages(body: dict[str, Any]) -> list[tuple[str, str]]:
     """Give the messages of either protocol as roles and texts."""
     spoken: list[tuple[str, str]] = []
@@ -395,10 +437,11 @@ def _messages(body: dict[str, Any]) -> list[tuple[str, str]]:
         ("system", body.get("system")),
         *((each["role"], each["content"]) for each in body["messages"]),
     ]:
+        text = content
         if isinstance(content, list):
-            content = "\n".join(part["text"] for part in content)
-        if content:
-            spoken.append((role, content))
+            text = "\n".join(part["text"] for part in content)
+        if text:
+            spoken.append((role, text))
     return spoken
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -12,7 +12,17 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from speech import Speech, pieces_of
 from starlette.responses import JSONResponse, Response
 
-__all__ = ["CHARGED", "FAULTS", "SPOILT", "Fault", "fail", "spoil"]
+__all__ = [
+    "BROKEN_STREAMS",
+    "CHARGED",
+    "FAULTS",
+    "SPOILT",
+    "Fault",
+    "broken_event",
+    "endless",
+    "fail",
+    "spoil",
+]
 
 Fault: TypeAlias = Literal[
     "400",
@@ -40,6 +50,7 @@ Fault: TypeAlias = Literal[
     "not_an_object",
     "html",
     "huge",
+    "endless",
     "no_choices",
     "error_in_200",
     "empty",
@@ -81,9 +92,14 @@ CHARGED: Final[frozenset[Fault]] = SPOILT | {
     "not_an_object",
     "html",
     "huge",
+    "endless",
     "no_choices",
     "error_in_200",
 }
+#: The faults that a stream meets half-way; the others come in place of it.
+BROKEN_STREAMS: Final[frozenset[Fault]] = frozenset(
+    {"drop_body", "slow", "invalid_json", "error_in_200"}
+)
 #: What an error quotes, as some servers do: none of it may reach an error or a log of ours.
 QUOTED: Final = "you sent: CANARY-IN-THE-ANSWER"
 
@@ -130,6 +146,22 @@ def fail(fault: Fault, speech: Speech, retry_after: float, *, param: str | None 
         ),
     }[fault]
     return Response(body, media_type=kind, headers=named)
+
+
+def broken_event(fault: Fault, speech: Speech) -> bytes:
+    """Give the event with which a stream goes wrong."""
+    if fault == "invalid_json":
+        return b'data: {"choices": [{"delta": {"cont\n\n'
+    told = json.dumps(_error(speech.dialect, "overloaded_error", "overloaded_error", None))
+    name = "event: error\n" if speech.dialect == "anthropic" else ""
+    return f"{name}data: {told}\n\n".encode()
+
+
+async def endless() -> AsyncIterator[bytes]:
+    """Give a body that says no length and does not end by itself."""
+    yield b'{"choices": "'
+    for _ in range(100_000):
+        yield b"x" * 65_536
 
 
 def _wait(fault: Fault, seconds: float) -> dict[str, str]:
