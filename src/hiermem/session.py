@@ -22,7 +22,7 @@ from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.selection import AsyncContextSelection, ContextBudget, ShownSummary
 from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
 from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.core.metrics import Metrics, Prices
+from hiermem.core.metrics import Metrics
 from hiermem.core.search.embedded import EmbeddingReport
 from hiermem.core.search.filters import read_filters
 from hiermem.core.search.hits import Evidence, Hit
@@ -41,6 +41,7 @@ from hiermem.engine.update import update as run_update
 from hiermem.errors import UsageError
 from hiermem.extractor import SemanticGraphExtractor
 from hiermem.parts import Parts
+from hiermem.prices import Prices
 from hiermem.protocols import RunRecord
 from hiermem.trivector import TriVector
 from hiermem.types import Content, Role, Span, StoredMessage, Summary

@@ -20,6 +20,7 @@ from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import Message
 
 SECOND = Schema(2, Path(__file__).with_name("older").joinpath("schema_2.sql").read_text("utf-8"))
+THIRD = Schema(3, Path(__file__).with_name("older").joinpath("schema_3.sql").read_text("utf-8"))
 FIRST = Schema(1, SECOND.script.partition("\n-- Small documents")[0])
 
 
@@ -32,7 +33,8 @@ def test_the_schema_is_the_one_of_its_version():
     """A change of current.sql needs a new version and a step; this is the reminder."""
     assert _digest(FIRST) == (1, "e0968c653ea5f15b")
     assert _digest(SECOND) == (2, "e683045bdffe634a")
-    assert _digest(current()) == (VERSION, "2636b6af1236eeba")
+    assert _digest(THIRD) == (3, "2636b6af1236eeba")
+    assert _digest(current()) == (VERSION, "61fc29ed0724bab0")
 
 
 async def _fill(tenant):
@@ -85,7 +87,7 @@ def _take_back(new, old, schema):
         connection.execute("COMMIT")
 
 
-@pytest.mark.parametrize("schema", [FIRST, SECOND], ids=["1", "2"])
+@pytest.mark.parametrize("schema", [FIRST, SECOND, THIRD], ids=["1", "2", "3"])
 async def test_an_older_file_loses_nothing(tmp_path, schema):
     """All that an older version wrote reads the same afterwards, and the copy is made first."""
     names = HOSTILE_NAMES[:4]

@@ -199,15 +199,15 @@ class ExtractionBooks:
         """Note how a journalled call ended; the next write of its chunk records it."""
         if attempt.id in self._begun:
             self._begun[attempt.id] = attempt
+            self.unknown += attempt.outcome == "unknown"
 
     async def release(self) -> None:
         """Let go of every claim and report the calls that were cut off as ``unknown``."""
         async with self._lock:
-            ended = [
-                self._as_unknown(attempt) if attempt.outcome == "started" else attempt
-                for attempt in self._begun.values()
-            ]
-            self.unknown += sum(attempt.outcome == "unknown" for attempt in ended)
+            begun = list(self._begun.values())
+            cut_off = [attempt for attempt in begun if attempt.outcome == "started"]
+            ended = [self._as_unknown(each) if each in cut_off else each for each in begun]
+            self.unknown += len(cut_off)
             held = list(self._claims.values())
             self._claims.clear()
             await self._drop(held)

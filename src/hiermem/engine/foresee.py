@@ -69,7 +69,12 @@ class _Sight:
         self._most: dict[str, int] = {}
         self.asked: set[str] = set()
         self._soiled: dict[int, dict[str, Node]] = {}
-        self.tally = plan.Tally(policy=shop.policy, remote=shop.llm.remote, steady=shop.steady)
+        self.tally = plan.Tally(
+            policy=shop.policy,
+            remote=shop.llm.remote,
+            steady=shop.steady,
+            prices=getattr(shop.llm, "prices", None),
+        )
 
     def soiled(self, level: int) -> list[Node]:
         """Give the made nodes of ``level`` that lose an input they were made from."""

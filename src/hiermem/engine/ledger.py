@@ -125,6 +125,7 @@ class Ledger:
         """Note how a journalled call ended; the next write of its node records it."""
         if attempt.id in self._begun:
             self._begun[attempt.id] = attempt
+            self.unknown += attempt.outcome == "unknown"
 
     async def renew(self) -> None:
         """Lengthen the leases of all claimed nodes; forget those that were given away."""
@@ -197,13 +198,12 @@ class Ledger:
     async def release(self) -> None:
         """Let go of every claim and report the calls that were cut off as ``unknown``."""
         async with self._lock:
-            ended = [
-                self._as_unknown(attempt) if attempt.outcome == "started" else attempt
-                for attempt in self._begun.values()
-            ]
+            begun = list(self._begun.values())
+            cut_off = [attempt for attempt in begun if attempt.outcome == "started"]
+            ended = [self._as_unknown(each) if each in cut_off else each for each in begun]
             writes = [status.write(node, status.expire(node)) for node in self._claims.values()]
             self._claims.clear()
-            self.unknown += sum(attempt.outcome == "unknown" for attempt in ended)
+            self.unknown += len(cut_off)
             if writes or ended:
                 await self._write(writes, attempts=ended)
 

@@ -19,6 +19,7 @@ from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.core.generation.validate import Problem
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.tree.levels import weigh
+from hiermem.prices import Prices
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Revision
 
@@ -73,7 +74,8 @@ class UpdatePlan:
     stricter prompt, retry and part that there can be, while the session stays as it is.
     ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no call
     because the same inputs were summarised before. ``tokens_in`` and ``tokens_out`` are estimates
-    for ``calls``; ``seconds`` assumes ordinary answering times and keeps to the limits a minute.
+    for ``calls``, and so is ``cost``, where the model has prices; ``seconds`` assumes ordinary
+    answering times and keeps to the limits a minute.
     """
 
     calls: int = 0
@@ -84,6 +86,7 @@ class UpdatePlan:
     reused: int = 0
     reused_by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     seconds: float = 0.0
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,10 @@ class UpdateReport:
     ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each of them once: given a fresh
     text, given one that was made before, given the extractive stand-in, or left without a new one.
     ``by_level`` counts the first three by level. ``calls`` are requests to the model,
-    ``tokens_in`` and ``tokens_out`` what they took; ``unknown`` are requests of cut-off runs of
-    which nobody knows whether they were charged. ``stopped`` names the cap that ended the run.
+    ``tokens_in`` and ``tokens_out`` what they took, ``cost`` what they cost where the model has
+    prices; ``unknown`` are requests that were cut off, of which nobody knows whether they were
+    charged. ``stopped`` names the cap that ended the run. It is "circuit_open" where the provider
+    failed again and again; ``retry_after`` is then in how many seconds it may be asked again.
     ``swapped`` says of a full re-pack that its tree serves now; where it does not, the next one
     goes on where this one stopped.
     """
@@ -111,6 +116,8 @@ class UpdateReport:
     unknown: int = 0
     stopped: str | None = None
     swapped: bool = False
+    cost: float | None = None
+    retry_after: float | None = None
 
     @property
     def tokens(self) -> int:
@@ -347,8 +354,11 @@ def worst_calls(
 class Tally:
     """Adds up a dry run, node by node, in constant space."""
 
-    def __init__(self, *, policy: UpdatePolicy, remote: bool, steady: bool) -> None:
+    def __init__(
+        self, *, policy: UpdatePolicy, remote: bool, steady: bool, prices: Prices | None = None
+    ) -> None:
         self._policy, self._remote, self._steady = policy, remote, steady
+        self._prices = prices
         self._calls = self._worst = self._in = self._out = 0
         self._made: dict[int, int] = {}
         self._reused: dict[int, int] = {}
@@ -404,4 +414,5 @@ class Tally:
             reused=sum(self._reused.values()),
             reused_by_level=dict(sorted(self._reused.items())),
             seconds=seconds,
+            cost=self._prices.cost(self._in, self._out) if self._prices else None,
         )

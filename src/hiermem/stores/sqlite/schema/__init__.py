@@ -18,7 +18,7 @@ __all__ = ["APPLICATION_ID", "VERSION", "Schema", "current", "shape", "statement
 
 #: "hmem": marks an SQLite file as a store of hiermem.
 APPLICATION_ID = 0x686D656D
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,250 @@
+-- The store file, as a fresh one is made. Times are whole microseconds since 1970 in UTC; lists and
+-- mappings are JSON. Raw rows are the truth: nothing here is derived from something else here.
+
+-- One row: what identifies this file.
+CREATE TABLE store (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    secret BLOB NOT NULL,
+    created_at INTEGER NOT NULL
+);
+
+-- AUTOINCREMENT, because a number must not come back after its session was erased: the messages'
+-- keys are made from it.
+CREATE TABLE sessions (
+    session INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    title TEXT,
+    participants TEXT NOT NULL,
+    config TEXT NOT NULL,
+    counter TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    forked_from TEXT,
+    forked_at INTEGER NOT NULL,
+    UNIQUE (tenant, id)
+);
+CREATE INDEX sessions_forked ON sessions (tenant, forked_from) WHERE forked_from IS NOT NULL;
+
+-- What every append rewrites, apart from what it does not.
+CREATE TABLE heads (
+    session INTEGER PRIMARY KEY,
+    messages INTEGER NOT NULL,
+    closed INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    tree INTEGER NOT NULL,
+    build TEXT NOT NULL
+);
+
+-- message = session << 32 | index: a session's messages lie together, in order, in one tree.
+-- content is NULL where the message has parts; rest holds what few messages have; zone is the
+-- offset from UTC in microseconds, NULL for none.
+CREATE TABLE messages (
+    message INTEGER PRIMARY KEY,
+    role TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    name TEXT,
+    content TEXT,
+    created_at INTEGER NOT NULL,
+    zone INTEGER,
+    tokens INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    hash TEXT NOT NULL,
+    key TEXT,
+    state TEXT NOT NULL,
+    flags TEXT,
+    rest TEXT
+);
+
+-- What a message was before its edits, in the order of the edits.
+CREATE TABLE versions (
+    edit INTEGER PRIMARY KEY,
+    message INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    name TEXT,
+    content TEXT,
+    created_at INTEGER NOT NULL,
+    zone INTEGER,
+    tokens INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    hash TEXT NOT NULL,
+    key TEXT,
+    state TEXT NOT NULL,
+    flags TEXT,
+    rest TEXT
+);
+CREATE INDEX versions_of ON versions (message);
+
+CREATE TABLE keys (
+    session INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    message_index INTEGER NOT NULL,
+    fingerprint TEXT,
+    PRIMARY KEY (session, key)
+) WITHOUT ROWID;
+
+CREATE TABLE events (
+    event INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    happened_at INTEGER NOT NULL,
+    detail TEXT NOT NULL
+);
+CREATE INDEX events_of ON events (session);
+
+-- A session has one tree that serves, which its head names, and at times one that is being built.
+-- The tenant stands here for the sake of nodes_unfinished.
+CREATE TABLE nodes (
+    node INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    tree INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    level INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,
+    thread TEXT,
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    start_char INTEGER NOT NULL,
+    stop_char INTEGER,
+    first_window INTEGER NOT NULL,
+    stop_window INTEGER NOT NULL,
+    children TEXT NOT NULL,
+    messages INTEGER NOT NULL,
+    input_size INTEGER NOT NULL,
+    allotted INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    allotted_tokens INTEGER NOT NULL,
+    verbatim INTEGER NOT NULL,
+    first_at INTEGER NOT NULL,
+    last_at INTEGER NOT NULL,
+    linked INTEGER NOT NULL,
+    sealed INTEGER NOT NULL,
+    parent TEXT,
+    status TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    error TEXT,
+    degraded INTEGER NOT NULL,
+    dirty INTEGER NOT NULL,
+    stale INTEGER NOT NULL,
+    lease_owner TEXT,
+    lease_until INTEGER,
+    unit TEXT NOT NULL,
+    forced INTEGER NOT NULL,
+    since INTEGER,
+    UNIQUE (session, tree, id)
+);
+CREATE INDEX nodes_sealed ON nodes (session, tree, level, ordinal) WHERE sealed = 1;
+CREATE INDEX nodes_provisional ON nodes (session, tree, level, id) WHERE sealed = 0;
+-- Only what an update has to look at, so that finding it costs what there is to do.
+CREATE INDEX nodes_unfinished ON nodes (tenant, session, tree, level, ordinal)
+    WHERE sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1);
+-- The windows of a thread by where they end: those that hold a message are the first after it.
+CREATE INDEX nodes_covering ON nodes (session, tree, thread, stop, start)
+    WHERE sealed = 1 AND level = 1;
+
+CREATE TABLE revisions (
+    written INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    tree INTEGER NOT NULL,
+    node_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    tokens INTEGER NOT NULL,
+    input_hash TEXT NOT NULL,
+    output_hash TEXT NOT NULL,
+    strategy TEXT NOT NULL,
+    style TEXT NOT NULL,
+    model TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    provenance TEXT NOT NULL,
+    anchors TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    entities TEXT NOT NULL,
+    fidelity REAL NOT NULL,
+    unsupported TEXT NOT NULL,
+    trust TEXT NOT NULL,
+    degraded INTEGER NOT NULL,
+    reused INTEGER NOT NULL,
+    tokens_in INTEGER NOT NULL,
+    tokens_out INTEGER NOT NULL,
+    calls INTEGER NOT NULL,
+    duration_ms INTEGER NOT NULL,
+    extras TEXT NOT NULL,
+    UNIQUE (session, tree, node_id, number)
+);
+CREATE INDEX revisions_reusable ON revisions (tenant, input_hash) WHERE degraded = 0;
+
+CREATE TABLE runs (
+    run INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    outcome TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    UNIQUE (tenant, id)
+);
+CREATE INDEX runs_of ON runs (tenant, subject);
+
+CREATE TABLE attempts (
+    attempt INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    node_id TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    tokens_in INTEGER NOT NULL,
+    tokens_out INTEGER NOT NULL,
+    ended_at INTEGER,
+    UNIQUE (tenant, id)
+);
+CREATE INDEX attempts_of_run ON attempts (tenant, run_id);
+CREATE INDEX attempts_of_session ON attempts (tenant, session_id);
+
+CREATE TABLE views (
+    tenant TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    state TEXT NOT NULL,
+    PRIMARY KEY (tenant, session_id, name)
+) WITHOUT ROWID;
+
+-- Small documents of any kind, which the store does not look into.
+CREATE TABLE records (
+    record INTEGER PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    body TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    UNIQUE (tenant, kind, scope, key)
+);
+CREATE INDEX records_by_key ON records (tenant, kind, key, scope);
+CREATE INDEX records_of_scope ON records (tenant, scope);
+
+-- Pieces of indexes over messages; each can be made again from them.
+CREATE TABLE blocks (
+    block INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (session, kind, start)
+);
+CREATE INDEX blocks_holding ON blocks (session, stop, start);
