@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import import_module
 from typing import Any, Final
 
-from hiermem.calling.mishaps import TooLargeError
+from hiermem.calling.mishaps import MiscastError, TooLargeError
 
-__all__ = ["IDENTITY", "MOST_BYTES", "MiscastError", "json_object", "limited"]
+__all__ = ["IDENTITY", "MOST_BYTES", "json_object", "limited"]
 
 #: Asked of servers, so that what arrives is as large as it looks.
 IDENTITY: Final = {"Accept-Encoding": "identity"}
@@ -21,10 +21,6 @@ IDENTITY: Final = {"Accept-Encoding": "identity"}
 
 #: Bytes that a chat's answer may have: far more than the longest text and its frame.
 MOST_BYTES: Final = 8 * 1024 * 1024
-
-
-class MiscastError(Exception):
-    """A body is not the JSON object that was asked for; its words say what it is."""
 
 
 def json_object(data: bytes, content_type: str) -> dict[str, Any]:

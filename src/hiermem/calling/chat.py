@@ -8,16 +8,14 @@ look on the wire is the subclass's; what a failure means is ``core.generation.fa
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import urlsplit
 
-from hiermem.calling.bodies import MiscastError
 from hiermem.calling.mishaps import Mishap, read
+from hiermem.calling.settings import fields, temperature_of, text
 from hiermem.core import arguments
 from hiermem.core.generation import failures
 from hiermem.core.text.measure import canonical_json
@@ -25,7 +23,7 @@ from hiermem.errors import ConfigError, ModelError, ModelOverflowError
 from hiermem.prices import Prices
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
 
-__all__ = ["Form", "RemoteChat", "Structured", "place", "told_model"]
+__all__ = ["Form", "RemoteChat", "Structured"]
 
 Structured: TypeAlias = Literal["auto", "on", "off"]
 
@@ -90,7 +88,8 @@ class Form:
                 return replace(self, schema=False)
         field = refused(status, (*_SPARED, *_LIMIT_FIELDS), param=param, told=told)
         if field in _SPARED and getattr(self, field):
-            return replace(self, **{field: False})
+            spared: dict[str, Any] = {field: False}
+            return replace(self, **spared)
         if field == self.limit and not self.fixed:
             (other,) = set(_LIMIT_FIELDS) - {field}
             return replace(self, limit=other, fixed=True)
@@ -120,8 +119,8 @@ class RemoteChat(ABC):
         form: Form,
         where: str = "",
     ) -> None:
-        self._model = _text(model, "model")
-        self._name = _text(name, "name") if name is not None else self._model
+        self._model = text(model, "model")
+        self._name = text(name, "name") if name is not None else self._model
         if context_window is not None:
             arguments.whole(context_window, "context_window", least=1)
         if max_output_tokens is not None:
@@ -141,9 +140,9 @@ class RemoteChat(ABC):
         if not self._timeout:
             raise ConfigError("timeout must be more than 0 seconds")
         arguments.one_of(structured, "structured", ("auto", "on", "off"))
-        self._structured = structured
-        self._temperature = _temperature(temperature)
-        self._extra = _fields(extra)
+        self._structured: Structured = structured
+        self._temperature: float | Literal["auto"] | None = temperature_of(temperature)
+        self._extra = fields(extra)
         self._remote = arguments.switch(remote, "remote")
         if prices is not None and not isinstance(prices, Prices):
             raise ConfigError(f"prices is {type(prices).__name__}; it must be Prices, or None")
@@ -193,9 +192,11 @@ class RemoteChat(ABC):
             except ModelError:
                 raise
             except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is told apart
-                mishap = _read(error, key=self._key)
+                mishap = read(error, key=self._key)
                 kind = type(error).__name__
-            narrower = mishap and form.after(mishap, structured=self._structured)
+            narrower = None
+            if mishap is not None:
+                narrower = form.after(mishap, structured=self._structured)
             if narrower is None:
                 raise self._error(mishap, kind)
             if self._form == form:
@@ -236,7 +237,7 @@ class RemoteChat(ABC):
         """Give the temperature to ask for; None leaves it to the server."""
         if not form.temperature or self._temperature is None:
             return None
-        return request.temperature if self._temperature == "auto" else self._temperature
+        return self._temperature if isinstance(self._temperature, float) else request.temperature
 
     def _messages(self, request: LLMRequest, form: Form) -> tuple[ChatMessage, ...]:
         """Give the messages, with the schema in words where the server is not sent it as such."""
@@ -278,40 +279,6 @@ class RemoteChat(ABC):
             )
 
 
-def told_model(value: object, *, asked: str) -> str:
-    """Give the model that an answer names, where it names one fit to be kept."""
-    fit = isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
-    return str(value) if fit else asked
-
-
-def place(base_url: str | None) -> str:
-    """Give where a server is without what a URL may hide in it: a name, a password, a query.
-
-    Raises ConfigError for what is no address.
-    """
-    if base_url is None:
-        return ""
-    if not isinstance(base_url, str):
-        raise ConfigError(f"base_url is {type(base_url).__name__}; it must be text, or None")
-    try:
-        parts = urlsplit(base_url)
-        port = f":{parts.port}" if parts.port is not None else ""
-        host = parts.hostname
-    except ValueError:
-        host = None
-        parts = urlsplit("")
-        port = ""
-    if parts.scheme not in ("http", "https") or not host:
-        raise ConfigError("base_url must be an address such as https://host:8000/v1")
-    return f"{parts.scheme}://{host}{port}{parts.path}"
-
-
-def _read(error: Exception, *, key: str) -> Mishap | None:
-    if isinstance(error, MiscastError):
-        return Mishap(failures.unreadable(str(error)))
-    return read(error, key=key)
-
-
 def _in_words(schema: Mapping[str, Any]) -> str:
     return (
         "Answer with one JSON object and nothing else. It must fit this JSON schema:\n"
@@ -330,34 +297,3 @@ def _narrowed(value: Any, *, names: bool = False) -> Any:
     if isinstance(value, (list, tuple)):
         return [_narrowed(inner) if isinstance(inner, Mapping) else inner for inner in value]
     return value
-
-
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ConfigError(f"{what} must be a text that is not empty")
-    return value
-
-
-def _temperature(value: Any) -> float | Literal["auto"] | None:
-    if value is None or value == "auto":
-        return value  # type: ignore[no-any-return]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 2:
-        raise ConfigError('temperature must be a number from 0 to 2, "auto" or None')
-    return float(value)
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    """Give further fields of a request; they must be JSON, and are copied."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) or not _all_texts(value):
-        raise ConfigError("extra must be a mapping of field names to JSON values")
-    try:
-        copied: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
-    except (TypeError, ValueError, RecursionError):
-        raise ConfigError("extra must hold JSON values only") from None
-    return copied
-
-
-def _all_texts(values: Iterable[object]) -> bool:
-    return all(isinstance(value, str) for value in values)

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from hiermem.calling.bodies import MiscastError
-from hiermem.calling.chat import told_model
+from hiermem.calling.mishaps import MiscastError
 from hiermem.protocols import ChatMessage, Finish, LLMResponse, Usage
 
 __all__ = [
@@ -20,6 +19,7 @@ __all__ = [
     "fields_of",
     "messages_of",
     "read_answer",
+    "told_model",
     "without_thoughts",
 ]
 
@@ -104,8 +104,9 @@ def assembled(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             continue
         finish = choice.get("finish_reason") or finish
         delta = choice.get("delta")
-        for part in message if isinstance(delta, Mapping) else ():
-            message[part] += _text(delta.get(part))
+        if isinstance(delta, Mapping):
+            for part in message:
+                message[part] += _text(delta.get(part))
     if finish is None:
         raise MiscastError("the stream broke off before the answer was whole")
     return {**whole, "choices": [{"message": message, "finish_reason": finish}]}
@@ -124,6 +125,12 @@ def without_thoughts(text: str) -> str:
 def count_of(value: object) -> int | None:
     """Give a count of tokens; None for what is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def told_model(value: object, *, asked: str) -> str:
+    """Give the model that an answer names, where it names one fit to be kept."""
+    fit = isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
+    return str(value) if fit else asked
 
 
 def _text(content: object) -> str:

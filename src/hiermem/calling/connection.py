@@ -80,7 +80,7 @@ class Connection:
     def _new(self) -> Any:
         """Make a client of our own. Raises PermanentModelError where no key is to be found."""
         sdk = load(self._sdk)
-        client = None
+        client, kind = None, ""
         try:
             client = getattr(sdk, self._kind)(
                 base_url=self._base_url,

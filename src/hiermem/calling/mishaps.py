@@ -15,7 +15,7 @@ from typing import Any, Final
 from hiermem.core.generation import failures
 from hiermem.core.generation.failures import CallFailure
 
-__all__ = ["AnsweredError", "Mishap", "TooLargeError", "read"]
+__all__ = ["AnsweredError", "MiscastError", "Mishap", "TooLargeError", "read"]
 
 #: Links of a chain of causes that are followed, and characters of a message that are looked at.
 _MOST_LINKS: Final = 8
@@ -24,6 +24,10 @@ _MOST_TOLD: Final = 4_000
 
 class TooLargeError(Exception):
     """An answer is larger than anything that was asked for; it was not read to its end."""
+
+
+class MiscastError(Exception):
+    """A body is not the JSON object that was asked for; its words say what it is."""
 
 
 class AnsweredError(Exception):
@@ -47,13 +51,16 @@ class Mishap:
 
 
 def read(error: BaseException, *, key: str = "") -> Mishap | None:
-    """Read an error of an SDK; None where it is neither an answer's nor a connection's.
+    """Read whatever a call raised; None where it tells of neither an answer nor a connection.
 
     A request number that repeats ``key`` is left out.
     """
     links = list(_chain(error))
-    if any(isinstance(link, TooLargeError) for link in links):
-        return Mishap(failures.unreadable("the answer is larger than any that was asked for"))
+    for link in links:
+        if isinstance(link, TooLargeError):
+            return Mishap(failures.unreadable("the answer is larger than any that was asked for"))
+        if isinstance(link, MiscastError):
+            return Mishap(failures.unreadable(str(link)))
     for link in links:
         status = _status_of(link)
         body = _error_of(getattr(link, "body", None))
@@ -72,9 +79,13 @@ def _of_answer(
     told = (told if isinstance(told, str) else str(error))[:_MOST_TOLD]
     if status is None and isinstance(body.get("code"), int) and 400 <= body["code"] < 600:
         status = body["code"]
-    words = (body.get("code"), body.get("type"), type(error).__name__)
     found = failures.of_answer(
-        status, words=words, told=told, headers=headers, now=datetime.now(UTC)
+        status,
+        words=(body.get("code"), body.get("type")),
+        raised=type(error).__name__,
+        told=told,
+        headers=headers,
+        now=datetime.now(UTC),
     )
     if key and key in found.request_id:
         found = replace(found, request_id="")
@@ -109,6 +120,8 @@ def _error_of(body: object) -> Mapping[str, Any]:
 def _headers(error: BaseException) -> dict[str, str]:
     """Give the headers of the answer that an error is about, with names in small letters."""
     headers = getattr(getattr(error, "response", None), "headers", None)
+    # LiteLLM keeps those of the real answer beside one that it made up.
+    headers = getattr(error, "litellm_response_headers", None) or headers
     if headers is None:
         return {}
     return {str(name).lower(): str(value) for name, value in headers.items()}

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hiermem.calling.bodies import MOST_BYTES, MiscastError, json_object
-from hiermem.calling.chat import Form, RemoteChat, Structured, place, told_model
-from hiermem.calling.completions import count_of, messages_of
+from hiermem.calling.bodies import MOST_BYTES, json_object
+from hiermem.calling.chat import Form, RemoteChat, Structured
+from hiermem.calling.completions import count_of, messages_of, told_model
 from hiermem.calling.connection import Connection
-from hiermem.calling.mishaps import AnsweredError
+from hiermem.calling.mishaps import AnsweredError, MiscastError
+from hiermem.calling.settings import place
 from hiermem.core import arguments
 from hiermem.prices import Prices
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage

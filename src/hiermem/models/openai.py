@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hiermem.calling.bodies import MOST_BYTES, json_object
-from hiermem.calling.chat import Form, RemoteChat, Structured, place
+from hiermem.calling.chat import Form, RemoteChat, Structured
 from hiermem.calling.completions import assembled, fields_of, messages_of, read_answer
 from hiermem.calling.connection import Connection
 from hiermem.calling.mishaps import AnsweredError
+from hiermem.calling.settings import place
 from hiermem.core import arguments
 from hiermem.prices import Prices
 from hiermem.protocols import LLMRequest, LLMResponse

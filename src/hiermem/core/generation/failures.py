@@ -176,14 +176,15 @@ def of_answer(
     status: int | None,
     *,
     words: Iterable[object] = (),
+    raised: str = "",
     told: str = "",
     headers: Mapping[str, str] | None = None,
     now: datetime | None = None,
 ) -> CallFailure:
     """Say what a provider's error means.
 
-    ``words`` are its type and code, ``told`` is its message, ``headers`` have names in small
-    letters. ``now`` is what a Retry-After that names a time is counted from where the answer bears
+    ``words`` are its code and type, ``raised`` is the class that an SDK made of it, ``told`` its
+    message; ``headers`` have names in small letters. ``now`` is what a Retry-After that names a time is counted from where the answer bears
     no date. ``status`` is None where an error came inside an answer that had begun well: then its
     words stand for one, and what was begun may have been charged.
     """
@@ -194,7 +195,7 @@ def of_answer(
         status = next((_STATUS_OF[word] for word in known if word in _STATUS_OF), 500)
     wait = retry_after(head, now)
     found = replace(
-        _judge(status, frozenset(known), told, waits=wait is not None),
+        _judge(status, frozenset({*known, raised.lower()}), told, waits=wait is not None),
         status=None if begun else status,
         code=next(filter(None, map(_harmless_word, known)), ""),
         request_id=_harmless_id(head.get("x-request-id") or head.get("request-id") or ""),
