@@ -7,6 +7,7 @@ unknown, so its input hash stands for it: two nodes made from the same inputs sa
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,6 +16,7 @@ from hiermem.core.generation import plan, status
 from hiermem.core.generation.agenda import PAGE
 from hiermem.core.generation.inputs import Inputs, from_children, most_parts
 from hiermem.core.text.hashes import input_hash
+from hiermem.engine.counting import tokens_of
 from hiermem.engine.draft import part_keys, prompt_tokens
 from hiermem.engine.following import outdated
 from hiermem.engine.generate import verbatim_revision
@@ -125,10 +127,12 @@ class _Sight:
             return
         room = self._room(node, length.limit)
         count = shop.counter.count
-        parts = plan.in_parts(inputs, level=node.level, config=shop.config, room=room, count=count)
+        parts = await asyncio.to_thread(
+            plan.in_parts, inputs, level=node.level, config=shop.config, room=room, count=count
+        )
         calls = len(parts)
         if calls > 1:
-            sizes = [sum(count(source.text) for source in part) for part in parts]
+            sizes = [await tokens_of(count, [source.text for source in part]) for part in parts]
             shares = plan.shares(length, sizes)
             keys = part_keys(node, inputs, parts, shares, strategy=level_plan.strategy)
             calls -= await count_kept(shop, keys)
@@ -268,7 +272,7 @@ class _Sight:
         if window is None:
             return None
         prompt = prompt_tokens(self._shop.plan(node.level), count=self._shop.counter.count)
-        return plan.room_for_inputs(window, answer=answer, prompt=prompt)
+        return plan.room_for_inputs(window, answer=answer, prompt=prompt, margin=self._shop.margin)
 
     async def _soil(self, node: Node) -> None:
         """Note that the made parent of a node with a new text is made anew as well."""

@@ -141,7 +141,7 @@ def test_an_answer_that_took_less_makes_room_at_once():
 
 
 def test_a_request_that_is_not_answered_counts_as_if_it_came_now():
-    """It may still be on its way; counted from when it was sent, the server's minute would burst."""
+    """It may still be on its way; counted from when it was sent, a minute of the server bursts."""
     traffic = Traffic()
     limits = Limits(requests=1)
     first, second = traffic.join(1, limits), traffic.join(1, limits)

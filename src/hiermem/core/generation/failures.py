@@ -184,9 +184,10 @@ def of_answer(
     """Say what a provider's error means.
 
     ``words`` are its code and type, ``raised`` is the class that an SDK made of it, ``told`` its
-    message; ``headers`` have names in small letters. ``now`` is what a Retry-After that names a time is counted from where the answer bears
-    no date. ``status`` is None where an error came inside an answer that had begun well: then its
-    words stand for one, and what was begun may have been charged.
+    message; ``headers`` have names in small letters. ``now`` is what a Retry-After that names a
+    time is counted from where the answer bears no date. ``status`` is None where an error came
+    inside an answer that had begun well: then its words stand for one, and what was begun may have
+    been charged.
     """
     head = headers or {}
     known = [word.lower() for word in words if isinstance(word, str)]

@@ -283,11 +283,16 @@ def anchor_limit(target: int) -> int:
     return max(4, min(64, target // 20))
 
 
-def room_for_inputs(window: int | None, *, answer: int, prompt: int) -> int | None:
-    """Give the tokens that inputs may take in a model's ``window``; None is no limit."""
+def room_for_inputs(
+    window: int | None, *, answer: int, prompt: int, margin: float = 1.0
+) -> int | None:
+    """Give the tokens that inputs may take in a model's ``window``; None is no limit.
+
+    ``margin`` is how many of the model's tokens, in which its window is stated, one of ours may be.
+    """
     if window is None:
         return None
-    return max(1, window - prompt - answer)
+    return max(1, math.floor(window / margin) - prompt - answer)
 
 
 def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
