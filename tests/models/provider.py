@@ -218,6 +218,18 @@ class Provider:
         """Give the tokens of the answers that were charged for."""
         return sum(each.tokens_out for each in self.charged)
 
+    def meet(self, fault: Fault | None) -> None:
+        """Have every request meet ``fault`` from now on; None for none."""
+        self._decide = lambda _: fault
+
+    def connections(self) -> int:
+        """Give how many connections are open, once those that are closing have closed."""
+        for _ in range(100):
+            if not self._transports:
+                break
+            time.sleep(0.01)
+        return len(self._transports)
+
     def repeated(self) -> dict[str, list[Served]]:
         """Give the requests that came more than once, word for word, by fingerprint."""
         by: dict[str, list[Served]] = {}

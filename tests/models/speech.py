@@ -117,6 +117,7 @@ def _anthropic_usage(speech: Speech) -> dict[str, Any]:
         "cache_read_input_tokens": cached,
         "cache_creation_input_tokens": 0,
         "output_tokens": speech.tokens_out,
+        "output_tokens_details": {"thinking_tokens": min(speech.reasoning, speech.tokens_out)},
     }
 
 
@@ -145,7 +146,7 @@ async def anthropic_stream(speech: Speech, *, usage: bool) -> AsyncIterator[byte
     told = _anthropic_usage(speech) if usage and speech.usage else {}
     start = anthropic_answer(speech) | {"content": [], "stop_reason": None}
     if told:
-        start["usage"] = told | {"output_tokens": 1}
+        start["usage"] = told | {"output_tokens": 1, "output_tokens_details": None}
     yield event("message_start", message=start)
     yield event("ping")
     yield event("content_block_start", index=0, content_block={"type": "text", "text": ""})
@@ -156,6 +157,6 @@ async def anthropic_stream(speech: Speech, *, usage: bool) -> AsyncIterator[byte
     yield event(
         "message_delta",
         delta={"stop_reason": speech.finish or "end_turn", "stop_sequence": None},
-        usage={"output_tokens": speech.tokens_out} if told else {},
+        usage={name: told[name] for name in told if name.startswith("output")},
     )
     yield event("message_stop")

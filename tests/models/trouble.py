@@ -180,6 +180,8 @@ def _error(dialect: str, kind: str, code: str, param: str | None) -> dict[str, A
         told = {"type": kind, "message": f"{param}: not permitted. {QUOTED}" if param else QUOTED}
         if code == "context_length_exceeded":
             told["message"] = about + QUOTED
+        elif code == "content_filter":
+            told["message"] = "Output blocked by content filtering policy. " + QUOTED
         return {"type": "error", "error": told, "request_id": "req_x"}
     return {"error": {"message": about + QUOTED, "type": kind, "code": code, "param": param}}
 
