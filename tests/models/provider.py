@@ -155,6 +155,7 @@ class Provider:
             log_level="critical",
             access_log=False,
             lifespan="off",
+            date_header=False,
             timeout_graceful_shutdown=1,
         )
         self._hanging = asyncio.Event()

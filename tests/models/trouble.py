@@ -168,8 +168,13 @@ def _wait(fault: Fault, seconds: float) -> dict[str, str]:
     if fault == "429_ms":
         return {"retry-after-ms": str(int(seconds * 1000))}
     if fault == "429_date":
-        at = datetime.now(UTC) + timedelta(seconds=max(1.0, seconds))
-        return {"retry-after": format_datetime(at, usegmt=True)}
+        # Both by one clock, which is not the client's: an hour lies between the two.
+        now = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+        then = now + timedelta(seconds=1)
+        return {
+            "date": format_datetime(now, usegmt=True),
+            "retry-after": format_datetime(then, usegmt=True),
+        }
     return {"retry-after": str(seconds)} if fault in ("429", "529") else {}
 
 
