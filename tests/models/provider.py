@@ -132,6 +132,8 @@ class Provider:
         self.port = listening.getsockname()[1]
         routes = [
             Route("/v1/chat/completions", self._openai, methods=["POST"]),
+            # Azure's address names the deployment, and its key has a header of its own.
+            Route("/v1/deployments/{name}/chat/completions", self._openai, methods=["POST"]),
             Route("/v1/embeddings", self._embed, methods=["POST"]),
             Route("/v1/messages", self._anthropic, methods=["POST"]),
         ]
@@ -327,7 +329,8 @@ class Provider:
     def _refused(self, request: Request, body: dict[str, Any], speech: Speech) -> Response | None:
         """Refuse what the server does not take, before anything is charged."""
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if self.key not in (given, request.headers.get("x-api-key")):
+        others = (request.headers.get("x-api-key"), request.headers.get("api-key"))
+        if self.key not in (given, *others):
             return fail("401", speech, self.retry_after)
         unknown = (
             ("response_format", not self.structured),

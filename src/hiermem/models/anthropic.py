@@ -211,15 +211,20 @@ def _assembled(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     usage: dict[str, Any] = {}
     for told in events:
         if told.get("type") == "message_start":
-            answer = dict(told.get("message") or {})
-            usage = dict(answer.get("usage") or {})
+            answer = _mapping(told.get("message"))
+            usage = _mapping(answer.get("usage"))
         elif told.get("type") == "content_block_delta":
-            delta = told.get("delta") or {}
+            delta = _mapping(told.get("delta"))
             if delta.get("type") == "text_delta":
                 pieces.append(str(delta.get("text") or ""))
         elif told.get("type") == "message_delta":
-            answer |= told.get("delta") or {}
-            usage |= {name: n for name, n in (told.get("usage") or {}).items() if n is not None}
+            answer |= _mapping(told.get("delta"))
+            new = _mapping(told.get("usage"))
+            usage |= {name: count for name, count in new.items() if count is not None}
     if answer.get("stop_reason") is None:
         raise MiscastError("the stream broke off before the answer was whole")
     return {**answer, "content": [{"type": "text", "text": "".join(pieces)}], "usage": usage}
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
