@@ -228,9 +228,10 @@ class FunctionCounter:
         return tokens
 
 
-#: Usage of fewer tokens than this tells nothing of a tokenizer: what a provider puts around a
-#: request weighs too much in it.
+#: Usage of fewer tokens than this tells nothing of a tokenizer.
 _TELLING = 256
+#: Tokens that a provider may put around a request, which say nothing of its tokenizer either.
+_FRAMING = 16
 #: The most that a margin may be; whoever reports more counts something else.
 _MOST_MARGIN = 4.0
 
@@ -245,7 +246,7 @@ class CalibratedCounter:
     Without a ``counter`` the default one is taken. Safe to share between threads.
 
     >>> counter = CalibratedCounter()
-    >>> counter.record_usage(counted=1_000, reported=1_234)
+    >>> counter.record_usage(counted=1_000, reported=1_250)
     >>> counter.margin, counter.at_most(100)
     (1.24, 124)
     """
@@ -285,12 +286,12 @@ class CalibratedCounter:
     def record_usage(self, *, counted: int, reported: int) -> None:
         """Learn from a request that we counted and its provider reported.
 
-        The margin is rounded up to hundredths, so that it comes to rest. Small requests, and
-        reports that cannot be, teach nothing.
+        The margin is rounded up to hundredths, so that it comes to rest. Small requests, the few
+        tokens that a provider puts around one, and reports that cannot be teach nothing.
         """
         if counted < _TELLING or reported > _MOST_MARGIN * counted:
             return
-        seen = math.ceil(100 * reported / counted) / 100
+        seen = math.ceil(100 * (reported - _FRAMING) / counted) / 100
         with self._lock:
             self._margin = max(self._margin, seen)
 

@@ -46,7 +46,7 @@ async def test_a_run_ends_early_where_the_provider_is_down_and_the_next_one_fini
     desk, llm = Desk(policy=POLICY), Weather()
     await desk.say(messages(300))
     llm.up = False
-    shared = Shared(clock=lambda: desk.now.timestamp())
+    shared = Shared(clock=desk.seconds)
     report = await desk.update(llm, shared=shared)
     assert report.stopped == "circuit_open"
     assert report.retry_after == pytest.approx(30, abs=5)
@@ -126,7 +126,7 @@ async def test_a_pause_that_one_call_is_asked_for_is_kept_by_all_calls():
     """Every hand would else run into the same refusal, one after the other."""
     desk, begun = Desk(policy=POLICY), []
     await desk.say(messages(100))
-    shared = Shared(clock=lambda: desk.now.timestamp())
+    shared = Shared(clock=desk.seconds)
 
     async def complete(request):
         begun.append(desk.now.timestamp())
@@ -192,7 +192,7 @@ async def test_no_pause_reaches_beyond_the_deadline():
     """Neither between two tries, nor between two batches, nor for the provider's own wish."""
     desk, slept = Desk(policy=POLICY.model_copy(update={"batch_delay": 500.0})), []
     await desk.say(messages(300))
-    shared = Shared(clock=lambda: desk.now.timestamp())
+    shared = Shared(clock=desk.seconds)
     begin = desk.now
 
     async def sleep(seconds):
@@ -336,7 +336,7 @@ async def test_a_small_window_is_filled_only_as_far_as_the_model_counts():
     llm = FunctionLLM(complete, context_window=window)
     desk = Desk(policy=POLICY)
     await desk.say(messages(50, words=150))
-    gauge_of(llm, COUNTER).record_usage(counted=1_000, reported=1_500)
+    gauge_of(llm, COUNTER).record_usage(counted=1_000, reported=1_516)
     report = await desk.update(llm)
     assert (report.failed, report.degraded) == (0, 0)
     assert report.calls > report.made
@@ -352,7 +352,7 @@ async def test_a_turn_that_ended_leaves_nothing_behind():
 
     llm = FunctionLLM(complete)
     task = asyncio.create_task(desk.update(llm))
-    while len(lane_of(llm).traffic._sent) < 3:
+    while len(lane_of(llm).traffic._sent) < 3:  # noqa: ASYNC110 - there is nothing to wait for
         await asyncio.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -23,6 +23,8 @@ __all__ = ["ClaimLostError", "Making", "ask", "end_with"]
 
 _FIRST_WAIT: Final = 0.5
 _MOST_BACKOFF: Final = 30.0
+#: The longest sleep between two looks at whether the run is over, in seconds.
+_LOOK: Final = 0.25
 
 
 async def ask(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMResponse:
@@ -70,9 +72,14 @@ def _retrying(shop: Asker[N]) -> AsyncRetrying:
         )
 
     async def pause(seconds: float) -> None:
-        left = shop.purse.time_left()
+        left = seconds
         with shop.idle():
-            await shop.sleep(seconds if left is None else min(seconds, max(0.0, left)))
+            while left > 0 and shop.purse.is_over() is None:
+                await shop.sleep(min(left, _LOOK))
+                left -= _LOOK
+        over = shop.purse.is_over()
+        if over is not None:
+            shop.purse.refuse(over)
 
     return AsyncRetrying(
         stop=stop,

@@ -1,4 +1,4 @@
-"""A provider that is down is left alone, one that is not goes on being asked, and no one is stuck."""
+"""A provider that is down is left alone, one that is up is asked, and nothing is stuck."""
 
 from __future__ import annotations
 
