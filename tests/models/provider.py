@@ -103,6 +103,8 @@ class Provider:
         self.structured, self.modern, self.temperature = structured, modern, temperature
         self.stream_only, self.retry_after, self.rate = stream_only, retry_after, rate
         self.writer = writer
+        #: Whether it packs vectors where it is asked to.
+        self.packs = True
         self.served: list[Served] = []
         self.in_flight = self.peak = 0
         self.down = False
@@ -337,6 +339,7 @@ class Provider:
             ("output_config", not self.structured),
             ("max_tokens", self.modern and speech.dialect == "openai"),
             ("temperature", not self.temperature),
+            ("encoding_format", not self.packs and body.get("encoding_format") == "base64"),
         )
         for name, refused in unknown:
             if refused and name in body:

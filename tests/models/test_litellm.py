@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
@@ -79,6 +80,14 @@ async def test_a_failure_is_one_request_and_one_typed_error(provider):
         told[fault] = (type(raised.value), raised.value.charged)
         await model.disconnect()
     assert told == TOLD
+
+
+def test_one_model_object_serves_loop_after_loop(provider):
+    """Each memory has a loop of its own; LiteLLM's clients belong to the process."""
+    provider.meet(None)
+    model = model_at(provider)
+    for _ in range(3):
+        assert asyncio.run(model.complete(request())).text
 
 
 async def test_retry_after_comes_through(provider):

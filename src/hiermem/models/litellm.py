@@ -75,11 +75,10 @@ class LiteLLMChat(RemoteChat):
         self._base_url, self._key = base_url, api_key or ""
 
     async def disconnect(self) -> None:
-        """Close the connections that LiteLLM keeps for the whole process, where it can."""
-        package = await asyncio.to_thread(load, "litellm")
-        close = getattr(package, "close_litellm_async_clients", None)
-        if close is not None:
-            await close()
+        """Do nothing: LiteLLM keeps its connections for the whole process, and closes them itself.
+
+        Its own way to close them leaves closed ones for the next call.
+        """
 
     async def _exchange(self, request: LLMRequest, form: Form) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
