@@ -26,6 +26,7 @@ from hiermem import (
 )
 from hiermem.cli import asking, conversations, extract, show, upkeep
 from hiermem.cli.demo import run as run_demo
+from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
 from hiermem.cli.opening import DB, Db, SessionId, Tenant, bars, chosen, existing
 from hiermem.cli.screen import clean, out, plural, readable, trouble
 
@@ -177,9 +178,15 @@ def update(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do; write nothing.")
     ] = False,
+    model: Model = None,
+    model_url: ModelUrl = None,
+    model_window: ModelWindow = None,
 ) -> None:
     """Make the summaries that are missing or out of date."""
-    with trouble(), existing(db, tenant) as memory:
+    with (
+        trouble(),
+        existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
+    ):
         ids = [session] if session else [record.id for record in memory.sessions()]
         failed = 0
         for each in ids:
@@ -286,11 +293,18 @@ def extract_command(
     ] = Oversized.fail,
     max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    model: Model = None,
+    model_url: ModelUrl = None,
+    model_window: ModelWindow = None,
 ) -> None:
     """Extract a session: its graph of entities, what is open, and where it is going."""
     if form is Shape.json and graph is not None:
         raise typer.BadParameter("--graph writes a notation of its own; leave --format json out")
-    with trouble(), extract.named_by_flags(), existing(db, tenant) as memory:
+    with (
+        trouble(),
+        extract.named_by_flags(),
+        existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
+    ):
         options = ExtractionOptions(
             safe_processing_tokens=limit,
             output_tokens=answer,
