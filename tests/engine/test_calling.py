@@ -361,3 +361,29 @@ async def test_a_turn_that_ended_leaves_nothing_behind():
     assert all(each.ended is not None for each in lane.traffic._sent)
     assert lane.traffic._queue == []
     assert lane._waiting == set()
+
+
+@pytest.mark.parametrize("window", [2_048, 3_000, 4_096, 8_192])
+async def test_a_model_with_a_small_window_on_ones_own_machine_makes_every_summary(window):
+    """Broken, windows are cut into crumbs, or into parts whose answers do not fit beside them."""
+    from hiermem import AsyncMemory, Message
+
+    sizes = []
+
+    def script(request):
+        count = request.counter.count
+        prompt = sum(count(message.content) + 4 for message in request.messages)
+        assert prompt + request.max_tokens <= window
+        sizes.append(sum(count(source.text) for source in request.inputs))
+
+    llm = ScriptedLLM(context_window=window, script=script)
+    async with AsyncMemory.open(":memory:", llm=llm, update_policy=POLICY) as memory:
+        session = memory.session("s")
+        for n in range(60):
+            role = Message.assistant if n % 2 else Message.user
+            await session.append(role(f"Step {n} took {n * 7} seconds at pump {n % 9}. " * 16))
+        report = await session.update()
+        assert (report.failed, report.degraded) == (0, 0)
+        assert all(level.made == level.nodes for level in (await session.metrics()).levels)
+    assert min(sizes) >= 64
+    assert report.calls <= 4 * report.made

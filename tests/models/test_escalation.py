@@ -1,4 +1,4 @@
-"""Every way in which an answer can be unfit, through real adapters: what follows, and is journalled.
+"""Every way in which an answer can be unfit, through real adapters: what follows of it.
 
 The prompt; a stricter one that names what was wrong; after all attempts the extractive stand-in,
 which is replaced as soon as the model does better.
@@ -34,7 +34,7 @@ def talk():
     for n in range(10):
         role = Message.assistant if n % 2 else Message.user
         yield role(
-            f"On 2024-03-{n + 1:02} Ada measured pump {n} at {n * 17 + 3} rpm in hall B{n}, and the "
+            f"On 2024-03-{n + 1:02} Ada measured pump {n} at {n * 17 + 3} rpm in hall B{n}, and "
             f"invoice INV-{n}-77 over {n * 41 + 9}.50 EUR went to Jonas at the weir. " * 2
         )
 
@@ -48,7 +48,7 @@ async def journal(memory):
 @pytest.mark.parametrize("fault", UNFIT)
 async def test_an_unfit_answer_is_asked_for_again_by_what_was_wrong_with_it(fault, kind):
     """The second request says so at its end; everything before that is still in the cache."""
-    reason, soft = UNFIT[fault]
+    reason, _ = UNFIT[fault]
     with Provider([fault]) as provider:
         model = make(kind, provider)
         async with AsyncMemory.open(":memory:", llm=model, update_policy=POLICY) as memory:
@@ -71,7 +71,7 @@ async def test_an_unfit_answer_is_asked_for_again_by_what_was_wrong_with_it(faul
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 @pytest.mark.parametrize("fault", UNFIT)
 async def test_a_model_that_never_does_better_gets_a_stand_in_that_is_made_anew_later(fault, kind):
-    """Nothing unfit ever becomes memory, nothing stays without a text, and good comes in the end."""
+    """Nothing unfit becomes memory, nothing stays without a text, and good comes in the end."""
     reason, soft = UNFIT[fault]
     spoilt = True
     with Provider(lambda served: fault if spoilt else None) as provider:

@@ -116,6 +116,7 @@ async def _in_parts(task: Task, inputs: Inputs, length: Lengths) -> Draft:
     summaries = 0 if task.node.level == 1 else len(inputs.sources)
     room = plan.room_for_inputs(
         shop.llm.context_window,
+        inputs=inputs.tokens,
         answer=length.limit,
         prompt=prompt_tokens(task.plan, count=count) if shop.llm.context_window else 0,
         margin=shop.margin,

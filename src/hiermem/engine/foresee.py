@@ -125,7 +125,7 @@ class _Sight:
         wanted = plan.node_hash(node, inputs, level_plan.strategy)
         if await self._reuses(node, wanted, length):
             return
-        room = self._room(node, length.limit)
+        room = self._room(node, inputs.tokens, length.limit)
         count = shop.counter.count
         parts = await asyncio.to_thread(
             plan.in_parts, inputs, level=node.level, config=shop.config, room=room, count=count
@@ -137,7 +137,7 @@ class _Sight:
             keys = part_keys(node, inputs, parts, shares, strategy=level_plan.strategy)
             calls -= await count_kept(shop, keys)
         self._most[node.id] = length.limit
-        windows = await self._from_windows(node, room)
+        windows = await self._from_windows(node, self._room(node))
         self._says[node.id] = self._ask(node, wanted, parts=calls, windows=windows)
 
     async def _look_above(self, node: Node) -> None:
@@ -203,10 +203,10 @@ class _Sight:
         length = self._length(node, sum(tokens) if len(tokens) == len(known) else node.input_tokens)
         if len(tokens) == len(known) and await self._reuses(node, wanted, length):
             return
-        room = self._room(node, length.limit)
+        room = self._room(node, node.input_tokens, length.limit)
         parts = 1 if room is None else max(1, math.ceil(node.input_tokens / room))
-        longest = self._most[node.id] = self._length(node, sum(most)).limit
-        least = self._room(node, max(longest, length.limit))
+        self._most[node.id] = self._length(node, sum(most)).limit
+        least = self._room(node)
         worst = most_parts(most, least, count=self._shop.counter.count)
         windows = await self._from_windows(node, least)
         self._says[node.id] = self._ask(node, wanted, parts=parts, most=worst, windows=windows)
@@ -267,12 +267,15 @@ class _Sight:
             self.tally.called(node, parts=parts, most=most, windows=windows)
         return f"answer to {wanted}"
 
-    def _room(self, node: Node, answer: int) -> int | None:
+    def _room(self, node: Node, tokens: int = 0, answer: int = 0) -> int | None:
+        """Give the room for inputs of so many tokens; the least that there can be for any."""
         window = self._shop.llm.context_window
         if window is None:
             return None
         prompt = prompt_tokens(self._shop.plan(node.level), count=self._shop.counter.count)
-        return plan.room_for_inputs(window, answer=answer, prompt=prompt, margin=self._shop.margin)
+        return plan.room_for_inputs(
+            window, inputs=tokens, answer=answer, prompt=prompt, margin=self._shop.margin
+        )
 
     async def _soil(self, node: Node) -> None:
         """Note that the made parent of a node with a new text is made anew as well."""

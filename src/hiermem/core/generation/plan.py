@@ -53,6 +53,9 @@ __all__ = [
 FROM_WINDOWS: Final = 3
 #: Prompts for one text: the ordinary one and the stricter one.
 PROMPTS: Final = 2
+#: Inputs are not cut into smaller pieces than this: they would tell nothing, one by one. A model
+#: whose window has no room for so much is not asked in vain more often than once.
+_LEAST_ROOM: Final = 64
 #: Tokens around the inputs of a request, where the template has not been counted.
 _FRAME: Final = 200
 #: Seconds that a remote call is taken to last in a plan, and tokens a second of local work.
@@ -284,15 +287,19 @@ def anchor_limit(target: int) -> int:
 
 
 def room_for_inputs(
-    window: int | None, *, answer: int, prompt: int, margin: float = 1.0
+    window: int | None, *, inputs: int, answer: int, prompt: int, margin: float = 1.0
 ) -> int | None:
-    """Give the tokens that inputs may take in a model's ``window``; None is no limit.
+    """Give the tokens that inputs may take at once in a model's ``window``; None is no limit.
 
+    A part of the ``inputs`` is answered with its share of the whole ``answer``, so a request grows
+    by both together; what is no longer than its inputs takes at most half of the room for them.
     ``margin`` is how many of the model's tokens, in which its window is stated, one of ours may be.
     """
     if window is None:
         return None
-    return max(1, math.floor(window / margin) - prompt - answer)
+    left = math.floor(window / margin) - prompt
+    share = inputs / (inputs + min(answer, inputs)) if inputs else 0.5
+    return max(_LEAST_ROOM, math.floor(left * share))
 
 
 def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
