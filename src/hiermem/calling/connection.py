@@ -15,6 +15,7 @@ from typing import Any
 from hiermem.calling.bodies import IDENTITY, limited
 from hiermem.calling.clients import Clients
 from hiermem.calling.extras import load, require
+from hiermem.calling.settings import is_sendable, key_of
 from hiermem.errors import ConfigError, PermanentModelError
 
 __all__ = ["Connection"]
@@ -43,12 +44,10 @@ class Connection:
         what: str,
     ) -> None:
         require(sdk, extra=sdk, what=what)
-        if api_key is not None and (not isinstance(api_key, str) or not api_key.strip()):
-            raise ConfigError("api_key must be a text that is not empty, or None")
         if client is not None and (base_url is not None or api_key is not None):
             raise ConfigError("client has an address and a key of its own; leave base_url and "
                               "api_key out")  # fmt: skip
-        self.key = api_key or ""
+        self.key = key_of(api_key)
         self._sdk, self._kind = sdk, kind
         self._base_url, self._timeout, self._most = base_url, timeout, most_bytes
         #: A client that was given is its owner's to close; one that is made is ours.
@@ -92,6 +91,13 @@ class Connection:
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, no request was made
             kind = type(error).__name__
+        found = getattr(client, "api_key", None)
+        if isinstance(found, str) and not is_sendable(found):
+            raise PermanentModelError(
+                f"{self._sdk.upper()}_API_KEY holds a line end, a blank or another character that "
+                "no key has",
+                charged=False,
+            )
         if client is None:
             raise PermanentModelError(
                 f"the {self._sdk} client could not be made ({kind}): give api_key, or set "

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from hiermem.errors import ConfigError
 
-__all__ = ["fields", "place", "temperature_of", "text"]
+__all__ = ["fields", "is_sendable", "key_of", "place", "temperature_of", "text"]
 
 
 def text(value: Any, what: str) -> str:
@@ -21,6 +21,28 @@ def text(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ConfigError(f"{what} must be a text that is not empty")
     return value
+
+
+def key_of(value: Any) -> str:
+    """Give a key, "" for None. Raises ConfigError for one that cannot be sent.
+
+    The HTTP libraries would refuse it too, but they quote it in their errors and logs.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value:
+        raise ConfigError("api_key must be a text that is not empty, or None")
+    if not is_sendable(value):
+        raise ConfigError(
+            "api_key holds a line end, a blank or another character that no key has; was it read "
+            "from a file with its line end?"
+        )
+    return value
+
+
+def is_sendable(key: str) -> bool:
+    """Say whether a key can stand in a header."""
+    return key.isascii() and key.isprintable() and " " not in key
 
 
 def place(base_url: str | None) -> str:

@@ -15,9 +15,8 @@ from hiermem.calling.chat import Form, RemoteChat, Structured
 from hiermem.calling.completions import assembled, fields_of, messages_of, read_answer
 from hiermem.calling.extras import load, require
 from hiermem.calling.mishaps import MiscastError
-from hiermem.calling.settings import place
+from hiermem.calling.settings import key_of, place
 from hiermem.core import arguments
-from hiermem.errors import ConfigError
 from hiermem.prices import Prices
 from hiermem.protocols import LLMRequest, LLMResponse
 
@@ -54,8 +53,6 @@ class LiteLLMChat(RemoteChat):
         prices: Prices | None = None,
     ) -> None:
         require("litellm", extra="litellm", what=type(self).__name__)
-        if api_key is not None and (not isinstance(api_key, str) or not api_key.strip()):
-            raise ConfigError("api_key must be a text that is not empty, or None")
         super().__init__(
             model,
             name=name,
@@ -72,7 +69,7 @@ class LiteLLMChat(RemoteChat):
             where=place(base_url),
         )
         self._stream = arguments.switch(stream, "stream")
-        self._base_url, self._key = base_url, api_key or ""
+        self._base_url, self._key = base_url, key_of(api_key)
 
     async def disconnect(self) -> None:
         """Do nothing: LiteLLM keeps its connections for the whole process, and closes them itself.
