@@ -20,12 +20,19 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import uvicorn
-from speech import Speech, anthropic_answer, anthropic_stream, openai_answer, openai_stream
+from speech import (
+    Speech,
+    anthropic_answer,
+    anthropic_stream,
+    ollama_answer,
+    openai_answer,
+    openai_stream,
+)
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -77,7 +84,9 @@ class Provider:
     After a list's end, each request fails with probability ``rate``, by ``seed``, in one of
     ``faults``. ``factor`` is how many of its tokens one of ours is. ``structured`` and ``modern``
     say which fields it takes: JSON schemas; ``max_completion_tokens`` in place of ``max_tokens``.
-    ``writer`` may answer some prompts itself; None leaves it to the ordinary one.
+    ``writer`` may answer some prompts itself; None leaves it to the ordinary one. ``dimensions``
+    are those of some models' vectors, ``dimension`` that of all others'. With ``key`` "" any key
+    is taken.
     """
 
     def __init__(
@@ -96,6 +105,7 @@ class Provider:
         temperature: bool = True,
         stream_only: bool = False,
         dimension: int = 64,
+        dimensions: Mapping[str, int] | None = None,
         retry_after: float = 0.05,
         writer: Callable[[Served, Sequence[tuple[str, str]]], str | None] | None = None,
     ) -> None:
@@ -111,7 +121,7 @@ class Provider:
         self._decide = plan if callable(plan) else None
         self._plan = [] if callable(plan) else list(plan)
         self._random, self._faults = random.Random(seed), tuple(faults)
-        self._embedder = HashingEmbedder(dimension)
+        self._dimension, self._dimensions = dimension, dict(dimensions or {})
         self._transports: dict[tuple[str, int], asyncio.BaseTransport] = {}
         self._hanging = asyncio.Event()
         self._lock = threading.Lock()
@@ -137,6 +147,7 @@ class Provider:
             # Azure's address names the deployment, and its key has a header of its own.
             Route("/v1/deployments/{name}/chat/completions", self._openai, methods=["POST"]),
             Route("/v1/embeddings", self._embed, methods=["POST"]),
+            Route("/api/chat", self._ollama, methods=["POST"]),
             Route("/v1/messages", self._anthropic, methods=["POST"]),
         ]
         provider = self
@@ -262,6 +273,9 @@ class Provider:
     async def _openai(self, request: Request) -> Response:
         return await self._speak(request, "openai")
 
+    async def _ollama(self, request: Request) -> Response:
+        return await self._speak(request, "ollama")
+
     async def _anthropic(self, request: Request) -> Response:
         return await self._speak(request, "anthropic")
 
@@ -272,7 +286,9 @@ class Provider:
         body = json.loads(await request.body())
         spoken = _messages(body)
         served = self._note(request, at, body, [content for _, content in spoken])
-        limit = int(body.get("max_completion_tokens") or body.get("max_tokens") or 0) or 4096
+        options = body.get("options") or {}
+        limits = (body.get("max_completion_tokens"), body.get("max_tokens"), 4096)
+        limit = int(options.get("num_predict") or next(filter(None, limits)))
         speech = Speech(dialect, served.number, str(body.get("model", "")), [], served.tokens_in, 0)
         try:
             if self.latency:
@@ -298,7 +314,11 @@ class Provider:
                 )
             if served.fault is not None and served.fault not in SPOILT:
                 return await self._failing(request, served, speech)
-            whole = openai_answer if dialect == "openai" else anthropic_answer
+            whole = {
+                "openai": openai_answer,
+                "anthropic": anthropic_answer,
+                "ollama": ollama_answer,
+            }[dialect]
             return JSONResponse(whole(speech), headers=_named(served))
         finally:
             with self._lock:
@@ -332,7 +352,7 @@ class Provider:
         """Refuse what the server does not take, before anything is charged."""
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         others = (request.headers.get("x-api-key"), request.headers.get("api-key"))
-        if self.key not in (given, *others):
+        if self.key and self.key not in (given, *others):
             return fail("401", speech, self.retry_after)
         unknown = (
             ("response_format", not self.structured),
@@ -431,7 +451,8 @@ class Provider:
             served.charged = served.fault is None or served.fault in CHARGED
             if served.fault is not None and served.fault not in SPOILT:
                 return await self._failing(request, served, speech)
-            size = int(body.get("dimensions") or self._embedder.dimension)
+            usual = self._dimensions.get(str(body["model"]), self._dimension)
+            size = int(body.get("dimensions") or usual)
             rows = await HashingEmbedder(size).embed(texts)
             return JSONResponse(_embedded(body, rows, served, usage=self.usage))
         finally:

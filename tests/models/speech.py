@@ -12,6 +12,7 @@ __all__ = [
     "Speech",
     "anthropic_answer",
     "anthropic_stream",
+    "ollama_answer",
     "openai_answer",
     "openai_stream",
     "pieces_of",
@@ -135,6 +136,18 @@ def anthropic_answer(speech: Speech) -> dict[str, Any]:
     if speech.usage:
         told["usage"] = _anthropic_usage(speech)
     return told | speech.shape
+
+
+def ollama_answer(speech: Speech) -> dict[str, Any]:
+    """Give an answer of Ollama's own protocol."""
+    return {
+        "model": speech.model,
+        "message": {"role": "assistant", "content": "".join(speech.pieces)},
+        "done": True,
+        "done_reason": "length" if speech.finish == "max_tokens" else "stop",
+        "prompt_eval_count": speech.tokens_in,
+        "eval_count": speech.tokens_out,
+    }
 
 
 async def anthropic_stream(speech: Speech, *, usage: bool) -> AsyncIterator[bytes]:

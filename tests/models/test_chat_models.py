@@ -328,6 +328,17 @@ async def test_further_fields_go_into_every_request(kind, provider):
     assert provider.served[0].body["reasoning_effort"] == "low"
 
 
+async def test_what_else_is_configured_of_the_output_stands_beside_the_schema(provider):
+    """Anthropic has one field for both; neither may push the other out."""
+    async with chat("anthropic", provider, extra={"output_config": {"effort": "low"}}) as model:
+        await model.complete(extraction())
+        await model.complete(request())
+    told = [served.body["output_config"] for served in provider.served]
+    assert told[0]["effort"] == told[1]["effort"] == "low"
+    assert told[0]["format"]["type"] == "json_schema"
+    assert "format" not in told[1]
+
+
 # ---------------------------------------------------------------------------------------------
 # Connections and loops
 

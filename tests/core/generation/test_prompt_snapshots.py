@@ -1,4 +1,4 @@
-"""What models are sent, word for word: each shipped prompt as it is rendered, kept in ``rendered/``.
+"""What models are sent, word for word: each shipped prompt, rendered, is kept in ``rendered/``.
 
 A change of a prompt or of its rendering changes every summary from then on, and is paid for. This
 test shows it as a difference of text. Where it is meant: ``HIERMEM_WRITE_PROMPTS=1 pytest`` this
@@ -147,7 +147,8 @@ def test_extractions_ask_for_the_language_and_obey_no_record(name):
 def shared(one, other):
     """Give how many characters two requests have in common at their beginning."""
     first, second = (written(messages) for messages in (one, other))
-    return len(os.path.commonprefix([first, second]))
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 @pytest.mark.parametrize("name", NAMES)
