@@ -297,7 +297,7 @@ class Provider:
                 return refused
             wants_json = bool(
                 body.get("response_format")
-                or body.get("output_config")
+                or (body.get("output_config") or {}).get("format")
                 or "as one JSON object" in spoken[0][1]
             )
             text = self.writer(served, spoken) if self.writer else None

@@ -121,9 +121,12 @@ class AnthropicChat(RemoteChat):
             # This protocol's scale ends at 1.
             fields["temperature"] = min(1.0, temperature)
         schema = self._schema(request, form)
-        if schema is not None:
-            fields["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         fields |= self._extra
+        if schema is not None:
+            # What else is configured of the output, such as its effort, stands beside the schema.
+            beside = _mapping(fields.get("output_config"))
+            shape = {"type": "json_schema", "schema": schema}
+            fields["output_config"] = {"format": shape, **beside}
         asked = {
             "model": self._model,
             "max_tokens": self._limit(request),
