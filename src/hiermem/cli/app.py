@@ -241,13 +241,18 @@ def _print_report(session: str, report: UpdateReport) -> None:
             (report.reused, "reused"),
             (report.degraded, "degraded, to be made again"),
             (report.failed, "failed"),
-            (report.unknown, "calls of a cut-off run with unknown outcome"),
+            (report.unknown, "cut-off calls with unknown outcome"),
         )
         if count
     ]
     # The offline model reports no tokens, for there is nobody to pay.
-    spent = f" {plural(report.calls, 'call')}, {report.tokens:,} tokens." if report.tokens else ""
+    cost = "" if report.cost is None else f", cost {report.cost:,.4f}"
+    tokens = f"{report.tokens:,} tokens"
+    spent = f" {plural(report.calls, 'call')}, {tokens}{cost}." if report.tokens else ""
     stopped = f" Stopped by {clean(report.stopped)}." if report.stopped else ""
+    if report.retry_after is not None:
+        again = f"{report.retry_after:.0f} s"
+        stopped = f" The model's provider keeps failing; it may be asked again in {again}."
     out().print(f"{clean(session)}: {', '.join(done)}.{spent}{stopped}", soft_wrap=True)
 
 
@@ -258,10 +263,11 @@ def _print_plan(session: str, plan: UpdatePlan) -> None:
         return
     levels = ", ".join(f"{each:,} L{level}" for level, each in sorted(plan.by_level.items()))
     reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
+    cost = "" if plan.cost is None else f", about {plan.cost:,.4f} in money"
     out().print(
         f"{clean(session)}: {plural(count, 'summary', 'summaries')} to make ({levels}){reused}. "
         f"{plural(plan.calls, 'call')} (at most {plan.calls_max:,}), {plan.tokens_in:,} tokens in, "
-        f"{plan.tokens_out:,} out.",
+        f"{plan.tokens_out:,} out{cost}.",
         soft_wrap=True,
     )
 

@@ -86,9 +86,11 @@ async def call(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRes
     # From here on what was set aside for the prompt counts as spent, whatever becomes of the call.
     if turn is not None:
         turn.begin()
+    patience, hurried = _patience(shop)
+    limit = asyncio.timeout(patience)
     try:
         with shop.idle():
-            async with asyncio.timeout(_patience(shop)):
+            async with limit:
                 response = _checked(await shop.llm.complete(request))
     except Exception as error:  # noqa: BLE001  # a model may raise anything; it is told apart
         failed = error
@@ -99,6 +101,8 @@ async def call(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRes
         await sent.succeed(request, response)
         return response
     # Outside of the handler, so that what is raised does not carry the model's own error along.
+    if hurried and limit.expired():
+        sent.cut_off()
     raise sent.failure(failed)
 
 
@@ -119,10 +123,10 @@ async def _most(shop: Asker[N], making: Making[N], request: LLMRequest, *, margi
     )
 
 
-def _patience(shop: Asker[N]) -> float:
-    """Give the seconds that a call may take: its own, and no more than the run has left."""
-    left = shop.purse.time_left()
-    return shop.policy.call_timeout if left is None else min(shop.policy.call_timeout, max(0, left))
+def _patience(shop: Asker[N]) -> tuple[float, bool]:
+    """Give the seconds that a call may take, and whether it is the run's end that bounds them."""
+    own, left = shop.policy.call_timeout, shop.purse.time_left()
+    return (own, False) if left is None or own <= left else (max(0.0, left), True)
 
 
 @dataclass(slots=True)
@@ -167,12 +171,9 @@ class _Sent(Generic[N]):
     def failure(self, error: Exception) -> ModelError:
         """Note a call that raised, and give what it means as one of our errors.
 
-        The error's own words are left out: they may hold the prompt, or a key. Raises
-        SpendLimitError where it was the run's deadline that cut the call off.
+        The error's own words are left out: they may hold the prompt, or a key.
         """
         name, price = type(error).__name__, self.price
-        if isinstance(error, TimeoutError) and self.shop.purse.is_over() == "deadline":
-            self._cut_off()
         if isinstance(error, ModelError):
             told: ModelError = error
         elif isinstance(error, TimeoutError):
@@ -202,7 +203,7 @@ class _Sent(Generic[N]):
         told.__cause__ = told.__context__ = None
         return told
 
-    def _cut_off(self) -> NoReturn:
+    def cut_off(self) -> NoReturn:
         """Note a call that the run's deadline cut off; a remote one may be charged for.
 
         Raises SpendLimitError.
@@ -220,7 +221,7 @@ class _Sent(Generic[N]):
         )
         if self.turn is not None:
             self.turn.end()
-        self.shop.purse.refuse("deadline")
+        self.shop.purse.refuse(self.shop.purse.stopped or "deadline")
 
     def give_up(self) -> None:
         """Note that the run was cut off in the call; the journal goes on saying that it began."""

@@ -24,6 +24,7 @@ from hiermem.errors import (
     PermanentModelError,
     TransientModelError,
 )
+from hiermem.prices import Prices
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, Usage
 
 __all__ = ["FAULTS", "RETURNING", "Fault", "FaultyLLM", "ScriptedLLM", "write"]
@@ -208,6 +209,11 @@ class FaultyLLM:
     def remote(self) -> bool:
         """Say what the model inside says."""
         return self.inner.remote
+
+    @property
+    def prices(self) -> Prices | None:
+        """Give the prices of the model inside."""
+        return getattr(self.inner, "prices", None)
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Fail as the schedule says, or pass the request on."""
