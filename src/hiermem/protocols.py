@@ -89,7 +89,7 @@ class Embedder(Protocol):
     The same text and kind always give the same vector. Where another model, or another version of
     it, gives other vectors, the ``name`` must be another too: vectors of two names are never
     compared. An embedder may have a ``weight``: what its cosines count for in ranking beside the
-    words, 1.0 where it has none.
+    words, 1.0 where it has none; and a ``disconnect()``, as an LLM may.
     """
 
     @property
@@ -196,7 +196,9 @@ class LLM(Protocol):
 
     A model may have ``prices``, a ``hiermem.Prices`` or None: then each journalled call has a cost.
     It may have ``overhead_tokens``: how many tokens a call may take besides the prompt and the
-    answer, such as those of reasoning; they are set aside with every call.
+    answer, such as those of reasoning; they are set aside with every call. It may have an
+    asynchronous ``disconnect()``: a memory that is closed calls it, so that the connections of its
+    event loop are closed; the model must stay usable, for others may share it.
     """
 
     @property
