@@ -190,6 +190,20 @@ async def test_a_call_that_hangs_is_cut_off_by_the_runs_deadline(remote):
     assert (await desk.update(ScriptedLLM())).failed == 0
 
 
+async def test_a_cap_that_was_met_before_does_not_hide_that_the_deadline_cut_a_call_off():
+    """Taken for a timeout of its own, the call would cost its summary an attempt."""
+    desk = Desk(policy=POLICY.model_copy(update={"call_timeout": 3_000.0}))
+    await desk.say(messages(100))
+    stuck = asyncio.Event()
+
+    async def complete(request):
+        await stuck.wait()
+
+    report = await desk.update(FunctionLLM(complete), max_calls=1, deadline=0.3)
+    assert (report.stopped, report.calls, report.unknown) == ("max_calls", 1, 1)
+    assert {(node.status, node.attempts) for node in await desk.nodes()} == {("pending", 0)}
+
+
 async def test_no_pause_reaches_beyond_the_deadline():
     """Neither between two tries, nor between two batches, nor for the provider's own wish."""
     desk, slept = Desk(policy=POLICY.model_copy(update={"batch_delay": 500.0})), []

@@ -134,8 +134,15 @@ async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind
             assert (await memory.check()).ok
 
 
-@pytest.mark.parametrize("kind", ["openai", "anthropic-stream"])
-@pytest.mark.parametrize("how", ["refuses", "hangs", "503"])
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("openai", "refuses"),
+        ("anthropic-stream", "hangs"),
+        ("openai", "503"),
+        ("anthropic-stream", "refuses"),
+    ],
+)
 async def test_with_the_server_down_from_the_middle_what_was_made_is_kept(kind, how):
     """The run ends inside its deadline, the context covers everything, the next run finishes."""
     middle, said = 12, bundled()

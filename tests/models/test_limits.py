@@ -37,8 +37,11 @@ def talk(count, start):
         yield role(f"Step {n} took {n * 7} seconds at pump {n % 9}, and Ada noted it down. " * 6)
 
 
-@pytest.mark.parametrize("kind", ["openai-stream", "anthropic"])
-@pytest.mark.parametrize("faults", [(), ("429", "503")], ids=["calm", "faults"])
+@pytest.mark.parametrize(
+    ("kind", "faults"),
+    [("openai-stream", ()), ("anthropic", ("429", "503"))],
+    ids=["calm", "faults"],
+)
 async def test_no_minute_of_the_server_holds_more_than_was_stated(kind, faults):
     """Two updates share one model; each alone keeps to the limits, together they must too."""
     requests, tokens = 6, 9_000

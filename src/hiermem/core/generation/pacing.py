@@ -34,6 +34,11 @@ class Limits:
     flying: int | None = None
     window: float = MINUTE
 
+    @property
+    def by_time(self) -> bool:
+        """Say whether it matters when requests went before."""
+        return self.requests is not None or self.tokens is not None
+
 
 @dataclass(slots=True, eq=False)
 class Request:
@@ -74,8 +79,12 @@ class Traffic:
         Those ahead of it are taken to go as soon as they may; where they do not, ask again later.
         """
         self._forget(now)
-        seen = [(now if each.ended is None else each.ended, each.tokens) for each in self._sent]
-        seen.sort()
+        seen: list[tuple[float, int]] = []
+        if any(each.limits.by_time for each in self._queue):
+            seen += (
+                (now if each.ended is None else each.ended, each.tokens) for each in self._sent
+            )
+            seen.sort()
         flying = sum(each.ended is None for each in self._sent)
         at, ahead = now, False
         for each in self._queue:
