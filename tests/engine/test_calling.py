@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from desk import COUNTER, Desk, messages
 
-from hiermem import Memory
+from hiermem import AsyncMemory, Memory, Message
 from hiermem.config import UpdatePolicy
 from hiermem.engine.sharing import Shared
 from hiermem.engine.throttle import gauge_of, lane_of
@@ -142,8 +142,6 @@ async def test_a_pause_that_one_call_is_asked_for_is_kept_by_all_calls():
 
 
 async def test_an_open_circuit_is_told_by_a_batch_and_by_a_worker():
-    from hiermem import AsyncMemory
-
     llm = Weather()
     llm.up = False
     async with AsyncMemory.open(":memory:", llm=llm, update_policy=POLICY) as memory:
@@ -159,12 +157,35 @@ async def test_an_open_circuit_is_told_by_a_batch_and_by_a_worker():
         assert llm.calls == seen
 
 
+async def test_a_worker_goes_on_by_itself_when_the_provider_is_back():
+    """Left to whoever watches it, a backlog would wait for the morning."""
+    llm, policy = Weather(), POLICY.model_copy(update={"circuit_pause": 0.2})
+    llm.up = False
+    async with AsyncMemory.open(":memory:", llm=llm, update_policy=policy) as memory:
+        for name in "ab":
+            await memory.session(name).append(*messages(60, start=ord(name) * 1000, words=300))
+        async with asyncio.timeout(120), memory.worker(poll=0.05) as worker:
+            while worker.status.stopped != "circuit_open":  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+            llm.up = True
+            while not await worker.drain(timeout=30):  # noqa: ASYNC110 - it may rest at first
+                await asyncio.sleep(0.05)
+            assert worker.status.stopped is None
+        for name in "ab":
+            levels = (await memory.session(name).metrics()).levels
+            assert levels
+            assert all(level.made == level.nodes and not level.degraded for level in levels)
+
+
 # -- deadlines
 
 
 @pytest.mark.parametrize("remote", [True, False])
 async def test_a_call_that_hangs_is_cut_off_by_the_runs_deadline(remote):
-    """With only its own timeout, of minutes, it would hold the run far beyond its end."""
+    """With only its own timeout, of minutes, it would hold the run far beyond its end.
+
+    The run's clock stands still (``float()`` is 0), so that all of its calls begin in time.
+    """
     desk = Desk(policy=POLICY.model_copy(update={"call_timeout": 3_000.0}))
     await desk.say(messages(100))
     stuck = asyncio.Event()
@@ -174,7 +195,7 @@ async def test_a_call_that_hangs_is_cut_off_by_the_runs_deadline(remote):
 
     llm = FunctionLLM(complete, remote=remote, prices=Prices(1, 1))
     async with asyncio.timeout(60):
-        report = await desk.update(llm, deadline=0.3)
+        report = await desk.update(llm, deadline=0.3, shared=Shared(clock=float))
     assert (report.stopped, report.failed, report.degraded) == ("deadline", 0, 0)
     assert report.unknown == (3 if remote else 0)
     nodes = await desk.nodes()
@@ -199,7 +220,8 @@ async def test_a_cap_that_was_met_before_does_not_hide_that_the_deadline_cut_a_c
     async def complete(request):
         await stuck.wait()
 
-    report = await desk.update(FunctionLLM(complete), max_calls=1, deadline=0.3)
+    shared = Shared(clock=float)
+    report = await desk.update(FunctionLLM(complete), max_calls=1, deadline=0.3, shared=shared)
     assert (report.stopped, report.calls, report.unknown) == ("max_calls", 1, 1)
     assert {(node.status, node.attempts) for node in await desk.nodes()} == {("pending", 0)}
 
@@ -382,8 +404,6 @@ async def test_a_turn_that_ended_leaves_nothing_behind():
 @pytest.mark.parametrize("window", [2_048, 3_000, 4_096, 8_192])
 async def test_a_model_with_a_small_window_on_ones_own_machine_makes_every_summary(window):
     """Broken, windows are cut into crumbs, or into parts whose answers do not fit beside them."""
-    from hiermem import AsyncMemory, Message
-
     sizes = []
 
     def script(request):
