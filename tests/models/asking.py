@@ -46,7 +46,7 @@ def request(**changes: Any) -> LLMRequest:
 def make(kind: str, provider: Provider, **settings: Any) -> OpenAIChat | AnthropicChat:
     """Give the adapter for a protocol, at the provider."""
     dialect, _, stream = kind.partition("-")
-    settings = {"api_key": provider.key, "timeout": 5.0, "stream": bool(stream), **settings}
+    settings = {"api_key": provider.key, "timeout": 30.0, "stream": bool(stream), **settings}
     if dialect == "openai":
         return OpenAIChat("tiny", base_url=provider.openai_url, **settings)
     return AnthropicChat("tiny", base_url=provider.url, **settings)

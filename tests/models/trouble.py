@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -158,10 +159,14 @@ def broken_event(fault: Fault, speech: Speech) -> bytes:
 
 
 async def endless() -> AsyncIterator[bytes]:
-    """Give a body that says no length and does not end by itself."""
+    """Give a body that says no length and goes on far beyond any answer.
+
+    It does end: a client that goes away is not always noticed.
+    """
     yield b'{"choices": "'
-    for _ in range(100_000):
+    for _ in range(400):
         yield b"x" * 65_536
+        await asyncio.sleep(0)
 
 
 def _wait(fault: Fault, seconds: float) -> dict[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 from zlib import crc32
 
-from hiermem.calling.bodies import json_object
+from hiermem.calling.bodies import read_object
 from hiermem.calling.connection import Connection
 from hiermem.calling.mishaps import AnsweredError, MiscastError, Mishap, read
 from hiermem.calling.settings import fields, place, text
@@ -161,7 +161,7 @@ class OpenAIEmbedder:
                 extra_body={**asked, **self._extra},
             )
             kind = raw.headers.get("content-type", "")
-            answer = await asyncio.to_thread(json_object, raw.http_response.content, kind)
+            answer = await read_object(raw.http_response.content, kind)
         if answer.get("error") and not answer.get("data"):
             raise AnsweredError(answer)
         return answer

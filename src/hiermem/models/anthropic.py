@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hiermem.calling.bodies import MOST_BYTES, json_object
+from hiermem.calling.bodies import MOST_BYTES, read_object
 from hiermem.calling.chat import Form, RemoteChat, Structured
 from hiermem.calling.completions import count_of, messages_of, told_model
 from hiermem.calling.connection import Connection
@@ -140,7 +140,7 @@ class AnthropicChat(RemoteChat):
             else:
                 raw = await client.messages.with_raw_response.create(**asked, extra_body=fields)
                 kind = raw.headers.get("content-type", "")
-                answer = json_object(raw.http_response.content, kind)
+                answer = await read_object(raw.http_response.content, kind)
         if answer.get("error") and not answer.get("content"):
             raise AnsweredError(answer)
         return _read(answer, asked=self._model)
@@ -200,7 +200,7 @@ async def _gathered(stream: Any) -> dict[str, Any]:
     async with stream:
         kind = stream.response.headers.get("content-type", "")
         if "event-stream" not in kind:
-            return json_object(await stream.response.aread(), kind)
+            return await read_object(await stream.response.aread(), kind)
         return _assembled([event.to_dict(warnings=False) async for event in stream])
 
 

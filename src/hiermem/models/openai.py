@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hiermem.calling.bodies import MOST_BYTES, json_object
+from hiermem.calling.bodies import MOST_BYTES, read_object
 from hiermem.calling.chat import Form, RemoteChat, Structured
 from hiermem.calling.completions import assembled, fields_of, messages_of, read_answer
 from hiermem.calling.connection import Connection
@@ -133,7 +133,7 @@ class OpenAIChat(RemoteChat):
                     model=self._model, messages=messages, extra_body=fields
                 )
                 kind = raw.headers.get("content-type", "")
-                answer = json_object(raw.http_response.content, kind)
+                answer = await read_object(raw.http_response.content, kind)
         if answer.get("error") and not answer.get("choices"):
             raise AnsweredError(answer)
         return read_answer(answer, asked=self._model)
@@ -144,5 +144,5 @@ async def _gathered(stream: Any) -> dict[str, Any]:
     async with stream:
         kind = stream.response.headers.get("content-type", "")
         if "event-stream" not in kind:
-            return json_object(await stream.response.aread(), kind)
+            return await read_object(await stream.response.aread(), kind)
         return assembled([event.to_dict(warnings=False) async for event in stream])
