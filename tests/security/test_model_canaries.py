@@ -18,8 +18,10 @@ from hiermem import (
     OpenAIChat,
     OpenAIEmbedder,
     PermanentModelError,
+    SearchPolicy,
     UpdatePolicy,
 )
+from hiermem.engine.embedder import Asker
 from hiermem.protocols import ChatMessage, LLMRequest
 from hiermem.tokens import default_counter
 
@@ -99,6 +101,24 @@ async def test_no_failure_of_an_embedder_tells_the_key_or_the_text(heard):
                 await embedder.embed([TEXT], kind="passage")
             assert_clean(told.value)
         await embedder.disconnect()
+
+
+async def test_an_embedder_of_ones_own_that_tells_all_is_not_passed_on(heard):
+    """Whoever writes one need not know that its client quotes the texts in what it raises."""
+
+    class Leaky:
+        name, dimension = "leaky", 3
+
+        async def embed(self, texts, *, kind):
+            raise RuntimeError(f"{KEY} could not embed {texts}")
+
+    async def at_once(seconds: float) -> None:
+        pass
+
+    asker = Asker(Leaky(), SearchPolicy(), sleep=at_once)
+    with pytest.raises(ModelError, match="RuntimeError") as told:
+        await asker.passages([TEXT], len, lambda: None)
+    assert_clean(told.value)
 
 
 async def test_a_run_that_fails_tells_neither_in_its_journal_or_its_state(heard):

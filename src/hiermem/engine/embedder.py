@@ -166,6 +166,7 @@ class Asker:
         """Send one request and check the answer."""
         self.requests += 1
         embedder: Any = self._embedder
+        raised = ""
         try:
             async with asyncio.timeout(self._policy.embed_timeout):
                 answer = embedder.embed(list(texts), kind=kind)
@@ -177,11 +178,12 @@ class Asker:
             ) from None
         except HiermemError:
             raise
-        except Exception as error:
-            # Whatever its client raises for a dropped connection, a later call may succeed.
-            raise TransientModelError(
-                f"embedder {self.identity.name!r} ended in {type(error).__name__}"
-            ) from error
+        except Exception as error:  # noqa: BLE001 - an embedder may raise anything
+            raised = type(error).__name__
+        if raised:
+            # Whatever its client raises for a dropped connection, a later call may succeed. Raised
+            # out here: what was raised may hold the texts, or a key, so it is no context of this.
+            raise TransientModelError(f"embedder {self.identity.name!r} ended in {raised}")
         try:
             return vectors.check(answer, many=len(texts), dimension=self.identity.dimension)
         except ValueError as error:
