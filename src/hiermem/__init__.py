@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from hiermem.core.generation.journal import RunItem, RunReport
     from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
     from hiermem.core.generation.prompt import PromptTemplate
-    from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Prices, Served
+    from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Served
     from hiermem.core.search.embedded import EmbeddingReport, IndexReport
     from hiermem.core.search.filters import RecallFilters, SearchFilters
     from hiermem.core.search.hits import Evidence, Hit
@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from hiermem.core.tree.trigger import CompressionTrigger
     from hiermem.core.tree.turns import Arrival, Slice
     from hiermem.effects import LogEvent, Scrubbed, Spent
+    from hiermem.embedders.openai import OpenAIEmbedder
+    from hiermem.embedders.sentence_transformers import SentenceTransformerEmbedder
     from hiermem.engine.context import ContextWindowManager
     from hiermem.engine.graph import AsyncGraph
     from hiermem.engine.tree import SessionStatus, Tree
@@ -100,6 +102,10 @@ if TYPE_CHECKING:
     )
     from hiermem.extractor import SemanticGraphExtractor
     from hiermem.memory import AsyncMemory
+    from hiermem.models.anthropic import AnthropicChat
+    from hiermem.models.litellm import LiteLLMChat
+    from hiermem.models.openai import OpenAIChat
+    from hiermem.prices import Prices
     from hiermem.protocols import (
         LLM,
         Embedder,
@@ -118,7 +124,7 @@ if TYPE_CHECKING:
     from hiermem.sync import Graph, Memory, Worker
     from hiermem.sync_session import Session
     from hiermem.sync_space import Space
-    from hiermem.tokens import ApproximateCounter, TiktokenCounter
+    from hiermem.tokens import ApproximateCounter, CalibratedCounter, TiktokenCounter
     from hiermem.trivector import Delta, Entity, Provenance, Relation, Strategy, TriVector
     from hiermem.types import (
         FilePart,
@@ -179,7 +185,7 @@ _HOMES = {
     ),
     "hiermem.core.generation.journal": ("RunItem", "RunReport"),
     "hiermem.core.search.marking": ("matched",),
-    "hiermem.core.metrics": ("Feedback", "LevelMetrics", "Metrics", "Prices", "Served"),
+    "hiermem.core.metrics": ("Feedback", "LevelMetrics", "Metrics", "Served"),
     "hiermem.core.generation.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
     "hiermem.core.context.profile": ("ContextProfile",),
     "hiermem.core.generation.prompt": ("PromptTemplate",),
@@ -230,7 +236,13 @@ _HOMES = {
         "UsageError",
     ),
     "hiermem.extractor": ("SemanticGraphExtractor",),
+    "hiermem.embedders.openai": ("OpenAIEmbedder",),
+    "hiermem.embedders.sentence_transformers": ("SentenceTransformerEmbedder",),
     "hiermem.memory": ("AsyncMemory",),
+    "hiermem.models.anthropic": ("AnthropicChat",),
+    "hiermem.models.litellm": ("LiteLLMChat",),
+    "hiermem.models.openai": ("OpenAIChat",),
+    "hiermem.prices": ("Prices",),
     "hiermem.protocols": (
         "LLM",
         "Embedder",
@@ -249,7 +261,7 @@ _HOMES = {
     "hiermem.sync": ("Graph", "Memory", "Worker"),
     "hiermem.sync_session": ("Session",),
     "hiermem.sync_space": ("Space",),
-    "hiermem.tokens": ("ApproximateCounter", "TiktokenCounter"),
+    "hiermem.tokens": ("ApproximateCounter", "CalibratedCounter", "TiktokenCounter"),
     "hiermem.trivector": ("Delta", "Entity", "Provenance", "Relation", "Strategy", "TriVector"),
     "hiermem.types": (
         "FilePart",
@@ -270,6 +282,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "LLM",
+    "AnthropicChat",
     "ApproximateCounter",
     "Arrival",
     "AsyncContextSelection",
@@ -285,6 +298,7 @@ __all__ = [
     "BatchReport",
     "BlockedNote",
     "BudgetTooSmallError",
+    "CalibratedCounter",
     "CheckReport",
     "ChunkReport",
     "CompressionTrigger",
@@ -330,6 +344,7 @@ __all__ = [
     "LLMResponse",
     "LevelConfig",
     "LevelMetrics",
+    "LiteLLMChat",
     "LoadReport",
     "LogEvent",
     "Memory",
@@ -345,6 +360,8 @@ __all__ = [
     "Node",
     "NotFoundError",
     "Note",
+    "OpenAIChat",
+    "OpenAIEmbedder",
     "OpenWindow",
     "PermanentModelError",
     "Prices",
@@ -364,6 +381,7 @@ __all__ = [
     "SearchFilters",
     "SearchPolicy",
     "SemanticGraphExtractor",
+    "SentenceTransformerEmbedder",
     "Served",
     "Session",
     "SessionClosedError",

@@ -76,9 +76,12 @@ class UpdatePolicy(_Policy):
     """How updates call the model. Not part of a session's structure; never changes bounds.
 
     ``requests_per_minute`` and ``tokens_per_minute`` (in and out together) hold in any minute, for
-    all that use one remote model object. ``session_calls``, ``session_tokens``, ``tenant_calls``
-    and ``tenant_tokens`` cap what the journal of one session, or of the tenant, ever shows. With
-    ``follow_strategy`` what was made in another way than the present one (another model, prompt or
+    all that use one remote model object, and so does ``concurrency``, the calls in flight.
+    ``session_calls``, ``session_tokens``, ``tenant_calls`` and ``tenant_tokens`` cap what the
+    journal of one session, or of the tenant, ever shows. After ``circuit_failures`` failed calls in
+    a row (None: never) a remote model is left alone for ``circuit_pause`` seconds, for twice as
+    long each time that it still fails then. With ``follow_strategy`` what was made in another way
+    than the present one (another model, prompt or
     ratio) is made anew. Numbers are numbers and switches True or False: nothing is converted.
     """
 
@@ -100,6 +103,8 @@ class UpdatePolicy(_Policy):
     session_tokens: int | None = Field(default=None, ge=0)
     tenant_calls: int | None = Field(default=None, ge=0)
     tenant_tokens: int | None = Field(default=None, ge=0)
+    circuit_failures: int | None = Field(default=8, ge=2)
+    circuit_pause: float = Field(default=15.0, gt=0)
     follow_strategy: bool = False
 
 

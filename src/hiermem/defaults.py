@@ -16,6 +16,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.errors import ConfigError, UsageError
+from hiermem.prices import Prices
 from hiermem.prompts import load
 from hiermem.protocols import LLM, LLMRequest, Store
 
@@ -37,6 +38,12 @@ def as_llm(given: Any) -> LLM:
 
         return ExtractiveLLM()
     if isinstance(given, LLM):
+        prices = getattr(given, "prices", None)
+        if prices is not None and not isinstance(prices, Prices):
+            raise UsageError(
+                f"the prices of model {given.name!r} are {type(prices).__name__}; they must be a "
+                "hiermem.Prices or None"
+            )
         return given
     if callable(given):
         from hiermem.models.function import FunctionLLM

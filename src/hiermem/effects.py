@@ -157,6 +157,10 @@ class Attempt:
     """One journalled model call, written before the call and again after it.
 
     One that was started and never ended was cut off; it is reported as ``unknown``.
+    ``cached_tokens`` are those of ``tokens_in`` that the provider's cache held,
+    ``reasoning_tokens`` those of ``tokens_out`` that are no part of the answer. ``cost`` is what
+    the call costs at the price of that day, None where the model has none; until the call has
+    ended, the most that it may.
     """
 
     id: str
@@ -171,6 +175,9 @@ class Attempt:
     tokens_in: int = 0
     tokens_out: int = 0
     ended_at: datetime | None = None
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +278,17 @@ class NodeTally:
 class Spent:
     """What journalled attempts have cost together, those whose outcome is unknown included.
 
-    ``unknown`` counts those, with the ones that have started and not ended.
+    ``unknown`` counts those, with the ones that have started and not ended. ``cost`` is the sum of
+    those that have a price, None where none has.
     """
 
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     unknown: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

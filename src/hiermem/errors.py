@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 __all__ = [
     "BudgetTooSmallError",
+    "CircuitOpenError",
     "ConfigError",
     "ConvergenceError",
     "CounterMismatchError",
@@ -212,6 +213,22 @@ class FolderError(HiermemError):
 
 class SpendLimitError(HiermemError):
     """A cap on calls, tokens or time was reached before the call; nothing was spent on it."""
+
+
+class CircuitOpenError(SpendLimitError):
+    """A provider failed so often in a row that it is left alone for a while; it was not asked.
+
+    ``retry_after`` is in how many seconds it may be asked again.
+    """
+
+    retryable = True
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(
+            f"the model's provider keeps failing and is left alone for {retry_after:.0f} seconds; "
+            "what was made is kept, call again then"
+        )
+        self.retry_after = retry_after
 
 
 class StoreError(HiermemError):

@@ -386,7 +386,11 @@ class AsyncMemory:
             if left:
                 await asyncio.wait(left)
                 _log.warning("%d background updates were left pending", len(left))
-        await self._store.close()
+        try:
+            for part in (parts.llm, parts.handle.embedder):
+                await _disconnect(part)
+        finally:
+            await self._store.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -402,6 +406,16 @@ class AsyncMemory:
     @property
     def _handle(self) -> Handle:
         return self._parts.handle
+
+
+async def _disconnect(part: object) -> None:
+    """Let a model or embedder close the connections that it opened in this loop, if it has any.
+
+    It stays usable: another memory may share it.
+    """
+    leave = getattr(part, "disconnect", None)
+    if leave is not None:
+        await leave()
 
 
 class _Opening:

@@ -63,7 +63,11 @@ T = TypeVar("T")
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """Counts tokens, exactly or erring upward; the same text always gives the same count."""
+    """Counts tokens, exactly or erring upward; the same text always gives the same count.
+
+    A model may count otherwise. How far is learnt from what it reports, and kept for each model
+    object beside the counter, unless that is a ``CalibratedCounter``, which keeps it itself.
+    """
 
     @property
     def name(self) -> str:
@@ -86,7 +90,7 @@ class Embedder(Protocol):
     The same text and kind always give the same vector. Where another model, or another version of
     it, gives other vectors, the ``name`` must be another too: vectors of two names are never
     compared. An embedder may have a ``weight``: what its cosines count for in ranking beside the
-    words, 1.0 where it has none.
+    words, 1.0 where it has none; and a ``disconnect()``, as an LLM may.
     """
 
     @property
@@ -146,7 +150,9 @@ class LLMRequest:
     ``messages`` is the rendered prompt; ``inputs`` is what it was rendered from, for models that
     work on the data itself; in a ``consolidate`` these are the notes, and ``bank`` holds them with
     the rules and the files. ``target_tokens`` is the length asked for, ``max_tokens`` the hard
-    limit of the answer, both as ``counter`` counts. ``schema`` is a JSON schema or None.
+    limit of the answer, both as ``counter`` counts. ``schema`` is a JSON schema or None. ``margin``
+    is how many of the provider's own tokens one of the counter's may be, as far as is known: what
+    the provider is told, or its window compared with, is a count times the margin.
     """
 
     task: Literal["summarise", "consolidate", "extract"]
@@ -160,6 +166,7 @@ class LLMRequest:
     temperature: float = 0.3
     schema: Mapping[str, Any] | None = None
     bank: BankText | None = None
+    margin: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +195,14 @@ class LLMResponse:
 
 @runtime_checkable
 class LLM(Protocol):
-    """A language model, or anything that answers like one."""
+    """A language model, or anything that answers like one.
+
+    A model may have ``prices``, a ``hiermem.Prices`` or None: then each journalled call has a cost.
+    It may have ``overhead_tokens``: how many tokens a call may take besides the prompt and the
+    answer, such as those of reasoning; they are set aside with every call. It may have an
+    asynchronous ``disconnect()``: a memory that is closed calls it, so that the connections of its
+    event loop are closed; the model must stay usable, for others may share it.
+    """
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from hiermem.core.change.edit import OnEdit
 from hiermem.core.change.erasing import Forks
 from hiermem.core.change.receipts import EditReport, Receipt
 from hiermem.core.context.selection import ShownSummary
-from hiermem.core.metrics import Metrics, Prices
+from hiermem.core.metrics import Metrics
 from hiermem.core.search.hits import Hit
 from hiermem.engine import append as ingest
 from hiermem.engine import change, feedback, journal, remake, tree
@@ -26,6 +26,7 @@ from hiermem.engine.metrics import metrics as measure
 from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.errors import UsageError
 from hiermem.parts import Parts
+from hiermem.prices import Prices
 from hiermem.protocols import RunRecord
 from hiermem.types import Content, Span, StoredMessage, Summary
 

@@ -23,7 +23,7 @@ from hiermem.core.context.selection import (
 )
 from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
 from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.core.metrics import Metrics, Prices
+from hiermem.core.metrics import Metrics
 from hiermem.core.search.embedded import EmbeddingReport
 from hiermem.core.search.filters import RecallFilters, SearchFilters
 from hiermem.core.search.hits import Evidence, Hit
@@ -33,6 +33,7 @@ from hiermem.engine.context import Strategy
 from hiermem.engine.tree import SessionStatus, Tree
 from hiermem.engine.update import Strategy as UpdateStrategy
 from hiermem.portal import Portal
+from hiermem.prices import Prices
 from hiermem.protocols import RunRecord
 from hiermem.session import AsyncSession
 from hiermem.trivector import TriVector

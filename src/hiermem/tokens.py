@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
     from hiermem.protocols import TokenCounter
 
-__all__ = ["ApproximateCounter", "FunctionCounter", "TiktokenCounter", "default_counter"]
+__all__ = [
+    "ApproximateCounter",
+    "CalibratedCounter",
+    "FunctionCounter",
+    "TiktokenCounter",
+    "default_counter",
+]
 
 SHIPPED = "o200k_base"
 
@@ -220,6 +226,74 @@ class FunctionCounter:
                 "it must answer an int of 0 or more"
             )
         return tokens
+
+
+#: Usage of fewer tokens than this tells nothing of a tokenizer.
+_TELLING = 256
+#: Tokens that a provider may put around a request, which say nothing of its tokenizer either.
+_FRAMING = 16
+#: The most that a margin may be; whoever reports more counts something else.
+_MOST_MARGIN = 4.0
+
+
+class CalibratedCounter:
+    """A counter with a safety margin, for models whose tokenizer is another one.
+
+    ``count`` is the inner counter's, now and later, and so is the name: what is stored does not
+    depend on the margin. ``margin`` is how many of the provider's tokens one of ours may be: what a
+    request may take in its model's window, of a limit or a cap is our count times the margin.
+    ``record_usage`` raises it, never lowers it; the same usages in any order give the same margin.
+    Without a ``counter`` the default one is taken. Safe to share between threads.
+
+    >>> counter = CalibratedCounter()
+    >>> counter.record_usage(counted=1_000, reported=1_250)
+    >>> counter.margin, counter.at_most(100)
+    (1.24, 124)
+    """
+
+    __slots__ = ("_inner", "_lock", "_margin")
+
+    def __init__(self, counter: TokenCounter | None = None, *, margin: float = 1.0) -> None:
+        if isinstance(margin, bool) or not isinstance(margin, (int, float)):
+            raise UsageError(f"margin is {type(margin).__name__}; it must be a number")
+        if not 1.0 <= margin <= _MOST_MARGIN:
+            raise UsageError(f"margin is {margin}; it must be from 1 to {_MOST_MARGIN:g}")
+        self._inner = default_counter() if counter is None else counter
+        self._margin = float(margin)
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"CalibratedCounter({self.name!r}, margin={self._margin})"
+
+    @property
+    def name(self) -> str:
+        """Give the inner counter's name: the counts are its own."""
+        return self._inner.name
+
+    @property
+    def margin(self) -> float:
+        """Give how many of the provider's tokens one of ours may be, 1 or more."""
+        return self._margin
+
+    def count(self, text: str) -> int:
+        """Count as the inner counter does."""
+        return self._inner.count(text)
+
+    def at_most(self, tokens: int) -> int:
+        """Give the provider's tokens that ``tokens`` of ours may be."""
+        return math.ceil(tokens * self._margin)
+
+    def record_usage(self, *, counted: int, reported: int) -> None:
+        """Learn from a request that we counted and its provider reported.
+
+        The margin is rounded up to hundredths, so that it comes to rest. Small requests, the few
+        tokens that a provider puts around one, and reports that cannot be teach nothing.
+        """
+        if counted < _TELLING or reported > _MOST_MARGIN * counted:
+            return
+        seen = math.ceil(100 * (reported - _FRAMING) / counted) / 100
+        with self._lock:
+            self._margin = max(self._margin, seen)
 
 
 # What a run of each script costs, as (characters a token, tokens for beginning a run), fitted to

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
+import os
 import re
 import shlex
 import subprocess
@@ -13,7 +15,14 @@ from pathlib import Path
 
 import pytest
 
+if __name__ != "__main__":  # the blocks run in a process of their own, which needs no server
+    from provider import Provider
+
 ROOT = Path(__file__).parents[2]
+#: The servers that pages name, none of which is there.
+SERVERS = re.compile(r"https?://(?:127\.0\.0\.1:\d+|[\w.-]+\.example)")
+#: How many numbers the vectors of the models that pages name have.
+DIMENSIONS = {"text-embedding-3-small": 1536, "nomic-embed-text": 768}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -45,21 +54,48 @@ def test_every_python_block_runs(page, tmp_path):
     blocks = blocks_of(page, "python")
     if not blocks:
         pytest.skip("the page has no Python")
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", __file__, str(page)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-3_000:]
+    with contextlib.ExitStack() as stack:
+        words, environment = [str(page)], dict(os.environ)
+        if page.name == "models.md":
+            # What it says of servers is tried on one that speaks their protocols.
+            provider = stack.enter_context(Provider(key="", dimensions=DIMENSIONS))
+            words.append(provider.url)
+            environment |= {
+                "OPENAI_API_KEY": "k",
+                "OPENAI_BASE_URL": provider.openai_url,
+                "ANTHROPIC_API_KEY": "k",
+                "ANTHROPIC_BASE_URL": provider.url,
+                "GATEWAY_KEY": "k",
+            }
+        ran = subprocess.run(
+            [sys.executable, "-W", "error", __file__, *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr[-3_000:]
+        if page.name == "models.md":
+            asked = {each.body["model"] for each in provider.served}
+            assert asked >= named_models(page), "a recipe asked no server"
 
 
-def run_page(page: Path) -> None:
-    """Run the blocks of ``page``; errors point at its lines."""
+def named_models(page: Path) -> set[str]:
+    """Give the models that the blocks of a page name first in a call of an adapter."""
+    code = "\n".join(text for _, text in blocks_of(page, "python"))
+    return set(re.findall(r"(?:Chat|Embedder|Ollama)\(\s*(?:\"http[^\"]*\", )?\"([^\"]+)\"", code))
+
+
+def run_page(page: Path, server: str = "") -> None:
+    """Run the blocks of ``page``, its servers' addresses being ``server``'s.
+
+    Errors point at its lines.
+    """
     names: dict[str, object] = {"__name__": "__main__"}
-    for line, text in blocks_of(page, "python"):
+    for line, shown in blocks_of(page, "python"):
+        text = SERVERS.sub(server, shown) if server else shown
         code = compile(
             "\n" * (line - 1) + text, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         )
@@ -163,4 +199,4 @@ def test_every_link_to_a_file_leads_somewhere(page):
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
-    run_page(Path(sys.argv[1]))
+    run_page(Path(sys.argv[1]), *sys.argv[2:])

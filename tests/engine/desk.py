@@ -62,6 +62,10 @@ class Desk:
         self.now += timedelta(seconds=seconds)
         await asyncio.sleep(0)
 
+    def seconds(self):
+        """Read the same clock as a number of seconds."""
+        return self.now.timestamp()
+
     async def say(self, given, session="s"):
         return await append(self.handle, About(session, title="A title"), [list(given)])
 

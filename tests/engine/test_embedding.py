@@ -24,6 +24,7 @@ from hiermem import (
 from hiermem.embedders import HashingEmbedder
 from hiermem.engine.embedder import Asker
 from hiermem.engine.index import STRIDE
+from hiermem.errors import CircuitOpenError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.tokens import ApproximateCounter
@@ -641,3 +642,27 @@ def test_both_stores_rank_alike_with_vectors(sizes, seed, asked):
             await store.close()
 
     asyncio.run(run())
+
+
+async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questions():
+    """Else every session of an update of all waits for it, and so does every search."""
+    now = 100.0
+
+    async def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    embedder = Meanings(script=[TransientModelError("503")] * 1_000)
+    asker = Asker(embedder, SearchPolicy(embed_batch=2), clock=lambda: now, sleep=sleep)
+    texts = [f"{word} {n}" for n in range(40) for word in ("conveyance", "medic")]
+    for start in range(0, 40, 2):
+        with pytest.raises((TransientModelError, CircuitOpenError)):
+            await asker.passages(texts[start : start + 2], len, lambda: None)
+    met = len(embedder.sent)
+    assert met <= 12
+    assert await asker.question("where is the automobile") is None
+    assert len(embedder.sent) == met, "a question was sent to an embedder that is left alone"
+    embedder.script = []
+    now += 1_000
+    assert await asker.passages(texts[:2], len, lambda: None) is not None
+    assert await asker.question("where is the automobile") is not None

@@ -101,9 +101,9 @@ async def sent_by(lane, clock, plan, limits):
 
     async def one(tokens, took):
         leave = await lane.enter(tokens, limits, clock=clock, sleep=clock.sleep)
-        leave.begin(clock())
+        leave.begin()
         sent.append((clock(), took))
-        leave.settle(took)
+        leave.end(clock(), tokens=took)
 
     await asyncio.gather(*(one(tokens, min(tokens, took)) for tokens, took in plan))
     return sent
@@ -148,7 +148,9 @@ async def test_waiting_for_a_minute_ends_where_the_run_does():
     pace = Pace(
         size=3, delay=0, clock=clock, sleep=clock.sleep, lane=Lane(), limits=Limits(requests=1)
     )
-    (await pace.turn(10, spent)).begin()
+    first = await pace.turn(10, spent)
+    first.begin()
+    first.end()
     with pytest.raises(SpendLimitError):
         await pace.turn(10, spent)
     assert spent.stopped == "deadline"

@@ -26,6 +26,7 @@ from hiermem import (
 )
 from hiermem.cli import asking, bank, conversations, extract, show, upkeep
 from hiermem.cli.demo import run as run_demo
+from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
 from hiermem.cli.opening import DB, Db, SessionId, Tenant, bars, chosen, existing
 from hiermem.cli.screen import clean, out, plural, readable, trouble
 
@@ -177,9 +178,15 @@ def update(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do; write nothing.")
     ] = False,
+    model: Model = None,
+    model_url: ModelUrl = None,
+    model_window: ModelWindow = None,
 ) -> None:
     """Make the summaries that are missing or out of date."""
-    with trouble(), existing(db, tenant) as memory:
+    with (
+        trouble(),
+        existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
+    ):
         ids = [session] if session else [record.id for record in memory.sessions()]
         failed = 0
         for each in ids:
@@ -234,13 +241,18 @@ def _print_report(session: str, report: UpdateReport) -> None:
             (report.reused, "reused"),
             (report.degraded, "degraded, to be made again"),
             (report.failed, "failed"),
-            (report.unknown, "calls of a cut-off run with unknown outcome"),
+            (report.unknown, "cut-off calls with unknown outcome"),
         )
         if count
     ]
     # The offline model reports no tokens, for there is nobody to pay.
-    spent = f" {plural(report.calls, 'call')}, {report.tokens:,} tokens." if report.tokens else ""
+    cost = "" if report.cost is None else f", cost {report.cost:,.4f}"
+    tokens = f"{report.tokens:,} tokens"
+    spent = f" {plural(report.calls, 'call')}, {tokens}{cost}." if report.tokens else ""
     stopped = f" Stopped by {clean(report.stopped)}." if report.stopped else ""
+    if report.retry_after is not None:
+        again = f"{report.retry_after:.0f} s"
+        stopped = f" The model's provider keeps failing; it may be asked again in {again}."
     out().print(f"{clean(session)}: {', '.join(done)}.{spent}{stopped}", soft_wrap=True)
 
 
@@ -251,10 +263,11 @@ def _print_plan(session: str, plan: UpdatePlan) -> None:
         return
     levels = ", ".join(f"{each:,} L{level}" for level, each in sorted(plan.by_level.items()))
     reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
+    cost = "" if plan.cost is None else f", about {plan.cost:,.4f} in money"
     out().print(
         f"{clean(session)}: {plural(count, 'summary', 'summaries')} to make ({levels}){reused}. "
         f"{plural(plan.calls, 'call')} (at most {plan.calls_max:,}), {plan.tokens_in:,} tokens in, "
-        f"{plan.tokens_out:,} out.",
+        f"{plan.tokens_out:,} out{cost}.",
         soft_wrap=True,
     )
 
@@ -286,11 +299,18 @@ def extract_command(
     ] = Oversized.fail,
     max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    model: Model = None,
+    model_url: ModelUrl = None,
+    model_window: ModelWindow = None,
 ) -> None:
     """Extract a session: its graph of entities, what is open, and where it is going."""
     if form is Shape.json and graph is not None:
         raise typer.BadParameter("--graph writes a notation of its own; leave --format json out")
-    with trouble(), extract.named_by_flags(), existing(db, tenant) as memory:
+    with (
+        trouble(),
+        extract.named_by_flags(),
+        existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
+    ):
         options = ExtractionOptions(
             safe_processing_tokens=limit,
             output_tokens=answer,

@@ -104,7 +104,14 @@ def print_failures(report: ExtractionReport) -> None:
             "not kept: a better result of the same messages, or one of more, is on record",
             soft_wrap=True,
         )
-    if report.stopped:
+    if report.cost is not None:
+        console.print(f"cost {report.cost:,.4f}", soft_wrap=True)
+    if report.retry_after is not None:
+        again = f"{report.retry_after:.0f} s"
+        console.print(
+            f"the model's provider keeps failing; extract again in {again}", soft_wrap=True
+        )
+    elif report.stopped:
         console.print(f"stopped by {report.stopped}; extract again to go on", soft_wrap=True)
 
 

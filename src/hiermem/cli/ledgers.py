@@ -78,6 +78,9 @@ def _told(run: RunRecord) -> str:
     tokens = [run.detail.get(name, 0) for name in ("tokens_in", "tokens_out")]
     if all(_whole(each) for each in tokens) and sum(tokens):
         told.append(f"{sum(tokens):,} tokens")
+    cost = run.detail.get("cost")
+    if isinstance(cost, (int, float)) and not isinstance(cost, bool):
+        told.append(f"cost {cost:,.4f}")
     told += [
         str(run.detail[n]) for n in ("stopped", "reason") if isinstance(run.detail.get(n), str)
     ]
@@ -146,10 +149,20 @@ def one_run(report: RunReport) -> RenderableType:
     if not report.items:
         return Text("\n".join(lines))
     table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for name in ("item", "state", "calls", "in", "out", "s", "why again"):
+    priced = report.cost is not None
+    for name in (
+        "item",
+        "state",
+        "calls",
+        "in",
+        "out",
+        *(["cost"] if priced else []),
+        "s",
+        "why again",
+    ):
         table.add_column(
             name,
-            justify="right" if name in ("calls", "in", "out", "s") else "left",
+            justify="left" if name in ("item", "state", "why again") else "right",
             no_wrap=name == "item",
         )
     for item in report.items:
@@ -159,6 +172,7 @@ def one_run(report: RunReport) -> RenderableType:
             f"{item.attempts}",
             f"{item.tokens_in:,}",
             f"{item.tokens_out:,}",
+            *([] if not priced else ["" if item.cost is None else f"{item.cost:,.4f}"]),
             f"{item.seconds:.1f}",
             clean(", ".join(item.reasons)),
         )
@@ -205,8 +219,9 @@ def metrics_table(found: Metrics) -> RenderableType:
         f"summaries stand for the rest in {found.cover_tokens:,} tokens, {fewer}",
         f"{calls}, {spent.tokens_out:,} out{unknown}",
     ]
-    if found.cost_saved is not None and found.cost_spent is not None:
-        lines.append(f"spent {found.cost_spent:,.4f}; saves {found.cost_saved:,.4f} a request")
+    if found.cost_spent is not None:
+        saves = "" if found.cost_saved is None else f"; saves {found.cost_saved:,.4f} a request"
+        lines.append(f"spent {found.cost_spent:,.4f}{saves}")
     if found.summary_quality_score is not None:
         lines.append(f"anchors kept {_percent(found.summary_quality_score)}")
     if found.feedback.mean is not None:

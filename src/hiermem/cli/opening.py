@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from hiermem import Memory, NotFoundError, Session, UsageError
+from hiermem import LLM, Memory, NotFoundError, Session, UsageError
 from hiermem.cli.screen import clean, out
 
 __all__ = ["DB", "Db", "SessionId", "Tenant", "bars", "chosen", "existing"]
@@ -26,13 +26,13 @@ SessionId = Annotated[
 DB = Path("hiermem.db")
 
 
-def existing(db: Path, tenant: str) -> Memory:
+def existing(db: Path, tenant: str, llm: LLM | None = None) -> Memory:
     """Open a memory that is there already."""
     if not db.exists():
         raise NotFoundError(
             f"there is no memory at {db}; 'hiermem ingest FILE --db {db}' makes one"
         )
-    return Memory.open(db, tenant=tenant, create=False)
+    return Memory.open(db, tenant=tenant, llm=llm, create=False)
 
 
 def chosen(memory: Memory, session: str | None) -> Session:

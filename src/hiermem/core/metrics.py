@@ -7,48 +7,20 @@ the caller gives. Reading the record is the engine's business.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from hiermem.effects import NodeTally, Spent
-from hiermem.errors import UsageError
+from hiermem.prices import PER, Prices
 from hiermem.types import Status
 
 __all__ = [
-    "Feedback", "LevelMetrics", "Metrics", "Prices", "Served", "dirty_share", "level_metrics",
-    "measure", "waiting",
+    "Feedback", "LevelMetrics", "Metrics", "Served", "dirty_share", "level_metrics", "measure",
+    "waiting",
 ]  # fmt: skip
 
-#: Prices are quoted for this many tokens.
-PER: Final = 1_000_000
 _NONE: Final = Spent()
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """What a provider asks for a million tokens, in a currency of the caller's choice.
-
-    ``input`` and ``output`` are those of the model that summarises. ``context`` is the input price
-    of the model that is sent the contexts; where it is None, ``input`` is taken.
-
-    Raises UsageError for a price that is not a finite number, 0 or more.
-    """
-
-    input: float
-    output: float
-    context: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("input", "output", "context"):
-            value: Any = getattr(self, name)
-            if name == "context" and value is None:
-                continue
-            if not isinstance(value, (int, float)) or isinstance(value, bool):
-                raise UsageError(f"{name} is {type(value).__name__}; a price is a number")
-            if not math.isfinite(value) or value < 0:
-                raise UsageError(f"{name} must be a finite price, 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +89,11 @@ class Metrics:
     shows the cover in place of the messages.
 
     ``cost_saved`` is ``tokens_saved`` at the price of a context's tokens: saved at each request.
-    ``cost_spent`` is what all journalled calls cost, those of unknown outcome included. Both are
-    None without prices. ``summary_quality_score`` is the mean fidelity of the made summaries, each
-    weighing the same, and ``information_loss`` what is missing to 1. ``prefix_reuse`` is the share
-    of the contexts' tokens that stood in the context before.
+    ``cost_spent`` is what all journalled calls cost, those of unknown outcome included: at the
+    given prices, or, where none are given, at those that the models had. ``cost_saved`` is None
+    without prices, ``cost_spent`` where neither is known. ``summary_quality_score`` is the mean
+    fidelity of the made summaries, each weighing the same, and ``information_loss`` what is missing
+    to 1. ``prefix_reuse`` is the share of the contexts' tokens that stood in the context before.
     """
 
     session_id: str
@@ -233,11 +206,11 @@ def measure(
     saved = sealed - cover_tokens
     made = sum(level.made for level in levels)
     quality = _share(sum(tally.fidelity for tally in found), made)
-    cost_saved = cost_spent = None
+    cost_saved, cost_spent = None, spent.cost
     if prices is not None:
         shown = prices.input if prices.context is None else prices.context
         cost_saved = saved * shown / PER
-        cost_spent = (spent.tokens_in * prices.input + spent.tokens_out * prices.output) / PER
+        cost_spent = prices.cost(spent.tokens_in, spent.tokens_out, cached=spent.cached_tokens)
     return Metrics(
         session_id=session_id,
         messages=messages,

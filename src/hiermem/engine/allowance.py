@@ -201,6 +201,6 @@ class AllowanceHold:
         """Forget the call, which was not made."""
         self._book.give_back(self._call)
 
-    def settle(self, *, tokens_in: int, tokens_out: int) -> None:
-        """Note what the call really took."""
+    def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
+        """Note what the call really took; money has no cap here."""
         self._book.settle(self._call, tokens_in + tokens_out)

@@ -21,6 +21,7 @@ from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.turns import Arrival, Slice, call_mark
+from hiermem.engine.counting import LONG
 from hiermem.engine.handle import Handle, beginning, config_from, state_from
 from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClosedError
 from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot
@@ -29,8 +30,6 @@ from hiermem.types import Message, SessionRecord, StoredMessage
 __all__ = ["About", "Seen", "append", "append_here", "close", "flatten", "flush", "reopen", "tick"]
 
 Messages: TypeAlias = Message | Iterable[Message]
-#: Above this many characters in one call, preparing it would hold up the event loop.
-_LONG = 50_000
 
 
 @dataclass(slots=True)
@@ -156,7 +155,7 @@ async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> 
     while True:
         config = handle.config if stored is None else config_from(stored)
         prepare = _Preparer(handle, about, config, key)
-        if sum(len(m.content) for m in given) > _LONG:
+        if sum(len(m.content) for m in given) > LONG:
             prepared = await asyncio.to_thread(prepare, given)
         else:
             prepared = prepare(given)

@@ -267,6 +267,7 @@ class _Batch:
             "calls": total.calls,
             "tokens_in": total.tokens_in,
             "tokens_out": total.tokens_out,
+            "cost": total.cost,
             "unknown": total.unknown,
             "stopped": self._stopped,
         }

@@ -25,6 +25,7 @@ from hiermem.core.generation.plan import Failure, Lengths, LevelPlan
 from hiermem.core.generation.portions import key_of
 from hiermem.core.generation.prompt import Length, render, stricter
 from hiermem.engine.ask import Making, ask, end_with
+from hiermem.engine.counting import tokens_of
 from hiermem.engine.portions import keep_part, kept_part
 from hiermem.engine.workshop import Workshop, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
@@ -115,15 +116,17 @@ async def _in_parts(task: Task, inputs: Inputs, length: Lengths) -> Draft:
     summaries = 0 if task.node.level == 1 else len(inputs.sources)
     room = plan.room_for_inputs(
         shop.llm.context_window,
+        inputs=inputs.tokens,
         answer=length.limit,
         prompt=prompt_tokens(task.plan, count=count) if shop.llm.context_window else 0,
+        margin=shop.margin,
     )
     parts = await asyncio.to_thread(
         plan.in_parts, inputs, level=task.node.level, config=shop.config, room=room, count=count
     )
     if len(parts) == 1:
         return await _draft(task, inputs.sources, length, tokens=inputs.tokens, summaries=summaries)
-    sizes = [sum(count(source.text) for source in part) for part in parts]
+    sizes = [await tokens_of(count, [source.text for source in part]) for part in parts]
     drafts: list[Draft] = []
     shares = plan.shares(length, sizes)
     keys = part_keys(task.node, inputs, parts, shares, strategy=task.plan.strategy)

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
 from hiermem.config import SearchPolicy
+from hiermem.core.generation.circuit import Breaker
 from hiermem.core.generation.pacing import Limits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedded import Identity
@@ -34,6 +35,8 @@ _log = logging.getLogger("hiermem.search")
 #: How often a request is sent again that failed for the moment, and the first wait in seconds.
 _RETRIES: Final = 4
 _FIRST_WAIT: Final = 0.5
+#: When an embedder that keeps failing is left alone.
+_BREAKER: Final = Breaker()
 #: Questions whose vectors are remembered.
 _REMEMBERED: Final = 256
 #: Of a question an embedder is sent the beginning.
@@ -69,6 +72,8 @@ class Asker:
         if not clean.strip():
             return None
         known = self._questions.get(clean)
+        if known is None and lane_of(self._embedder).is_left_alone(self._clock()):
+            return None
         if known is None:
             try:
                 known = (await self._send([clean], "query"))[0]
@@ -89,7 +94,8 @@ class Asker:
     ) -> Array | None:
         """Give the vectors of texts, one a row; None where ``stopped`` before all were made.
 
-        Raises what the embedder raises in the end, and InvalidVectorError.
+        Raises what the embedder raises in the end, InvalidVectorError, and CircuitOpenError where
+        the embedder kept failing and is left alone.
         """
         import numpy as np
 
@@ -127,28 +133,40 @@ class Asker:
         wait = _FIRST_WAIT
         for turn in range(_RETRIES + 1):
             leave = await lane.enter(
-                tokens, self._limits, clock=self._clock, sleep=self._sleep, stopped=stopped
+                tokens,
+                self._limits,
+                clock=self._clock,
+                sleep=self._sleep,
+                thing=hash(texts[0]),
+                stopped=stopped,
             )
             if leave is None or stopped():
                 if leave is not None:
                     leave.give_back()
                 return None
-            leave.begin(self._clock())
+            leave.begin()
+            answered = False
             try:
-                return await self._send(texts, "passage")
+                found = await self._send(texts, "passage")
+                answered = True
             except TransientModelError as error:
+                leave.fail(self._clock(), breaker=_BREAKER, asked=error.retry_after)
                 if turn == _RETRIES:
                     raise
-                await self._sleep(max(wait, error.retry_after or 0.0))
-                wait *= 2
+                asked = error.retry_after or 0.0
+            else:
+                return found
             finally:
-                leave.settle(tokens)
+                leave.end(self._clock(), tokens=tokens, answered=answered)
+            await self._sleep(max(wait, asked))
+            wait *= 2
         raise AssertionError("the last turn raises")
 
     async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
         """Send one request and check the answer."""
         self.requests += 1
         embedder: Any = self._embedder
+        raised = ""
         try:
             async with asyncio.timeout(self._policy.embed_timeout):
                 answer = embedder.embed(list(texts), kind=kind)
@@ -160,11 +178,12 @@ class Asker:
             ) from None
         except HiermemError:
             raise
-        except Exception as error:
-            # Whatever its client raises for a dropped connection, a later call may succeed.
-            raise TransientModelError(
-                f"embedder {self.identity.name!r} ended in {type(error).__name__}"
-            ) from error
+        except Exception as error:  # noqa: BLE001 - an embedder may raise anything
+            raised = type(error).__name__
+        if raised:
+            # Whatever its client raises for a dropped connection, a later call may succeed. Raised
+            # out here: what was raised may hold the texts, or a key, so it is no context of this.
+            raise TransientModelError(f"embedder {self.identity.name!r} ended in {raised}")
         try:
             return vectors.check(answer, many=len(texts), dimension=self.identity.dimension)
         except ValueError as error:

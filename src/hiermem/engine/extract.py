@@ -28,7 +28,6 @@ from hiermem.core.extraction.graph import MadeOf
 from hiermem.core.extraction.plan import Agenda, ExtractionProgress, ExtractionReport, Failure
 from hiermem.core.extraction.record import detail
 from hiermem.core.extraction.reduce import Graph, ground, reduce
-from hiermem.core.generation.pacing import Limits
 from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.engine.allowance import Allowances
 from hiermem.engine.ask import ClaimLostError
@@ -38,9 +37,9 @@ from hiermem.engine.extract_parts import Parts, parted
 from hiermem.engine.extract_reduce import Summary, keep, summarise
 from hiermem.engine.extract_report import report_of, with_summary
 from hiermem.engine.handle import Handle
-from hiermem.engine.spending import Pace, Purse
+from hiermem.engine.sharing import pace_of
+from hiermem.engine.spending import Purse
 from hiermem.engine.steady import steady
-from hiermem.engine.throttle import lane_of
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.protocols import LLM
 from hiermem.trivector import TriVector
@@ -120,7 +119,6 @@ async def _opened(
     if limit.tokens is not None:
         room = extract_prompt.room(template, limit=limit.tokens, reserve=answer, count=count)
     run_id = uuid.uuid4().hex
-    policy = handle.update_policy
     return Shop(
         store=handle.store,
         record=record,
@@ -138,14 +136,7 @@ async def _opened(
         sleep=sleep,
         run_id=run_id,
         purse=purse,
-        pace=Pace(
-            size=options.concurrency,
-            delay=options.batch_delay if llm.remote else 0.0,
-            clock=time.monotonic,
-            sleep=sleep,
-            lane=lane_of(llm) if llm.remote else None,
-            limits=Limits(policy.requests_per_minute, policy.tokens_per_minute),
-        ),
+        pace=pace_of(llm, handle.update_policy, clock=time.monotonic, sleep=sleep, batches=options),
         ledger=ExtractionBooks(
             handle.store,
             session_id,
@@ -192,7 +183,7 @@ class _Extraction:
             # A beat that is late must not be what the record says last.
             beat.cancel()
             await books.release()
-            report = replace(report, unknown=books.unknown)
+            report = self._billed(report)
             # Recorded before it is told: an extraction that is not on record did not succeed.
             await books.end_run(report.outcome, detail(report))
             report = replace(report, seconds=time.monotonic() - self.begun)
@@ -335,6 +326,16 @@ class _Extraction:
 
     # -- telling
 
+    def _billed(self, report: ExtractionReport) -> ExtractionReport:
+        """Add what is known only at the end: what it cost, and what nobody knows."""
+        purse = self.shop.purse
+        return replace(
+            report,
+            unknown=self.shop.ledger.unknown,
+            cost=purse.cost,
+            retry_after=purse.retry_after,
+        )
+
     def _report(self, outcome: Literal["ok", "partial", "error"]) -> ExtractionReport:
         return report_of(
             self.shop,
@@ -374,7 +375,7 @@ class _Extraction:
                 "run %s: claims were not released: %s", shop.run_id, type(failure).__name__
             )
         try:
-            report = replace(self._report("error"), unknown=shop.ledger.unknown)
+            report = self._billed(self._report("error"))
             if self.summary is not None:
                 report = with_summary(report, self.summary, seconds=0.0)
             await shop.ledger.break_off(error, detail(report))

@@ -202,12 +202,13 @@ class ExtractionBooks:
         """Note how a journalled call ended; the next write of its chunk records it."""
         if attempt.id in self._begun:
             self._begun[attempt.id] = attempt
+            self.unknown += attempt.outcome == "unknown"
 
     async def release(self) -> None:
         """Let go of every claim and report the calls that were cut off as ``unknown``."""
         async with self._lock:
-            unknown = cut_off(self._begun.values(), self._now())
-            ended = [one for one in self._begun.values() if one.outcome != "started"] + unknown
+            unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
+            ended = [unknown.get(one.id, one) for one in self._begun.values()]
             self.unknown += len(unknown)
             held = list(self._claims.values())
             self._claims.clear()

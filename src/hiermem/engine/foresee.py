@@ -7,6 +7,7 @@ unknown, so its input hash stands for it: two nodes made from the same inputs sa
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,6 +16,7 @@ from hiermem.core.generation import plan, status
 from hiermem.core.generation.agenda import PAGE
 from hiermem.core.generation.inputs import Inputs, from_children, most_parts
 from hiermem.core.text.hashes import input_hash
+from hiermem.engine.counting import tokens_of
 from hiermem.engine.draft import part_keys, prompt_tokens
 from hiermem.engine.following import outdated
 from hiermem.engine.generate import verbatim_revision
@@ -69,7 +71,12 @@ class _Sight:
         self._most: dict[str, int] = {}
         self.asked: set[str] = set()
         self._soiled: dict[int, dict[str, Node]] = {}
-        self.tally = plan.Tally(policy=shop.policy, remote=shop.llm.remote, steady=shop.steady)
+        self.tally = plan.Tally(
+            policy=shop.policy,
+            remote=shop.llm.remote,
+            steady=shop.steady,
+            prices=getattr(shop.llm, "prices", None),
+        )
 
     def soiled(self, level: int) -> list[Node]:
         """Give the made nodes of ``level`` that lose an input they were made from."""
@@ -118,17 +125,19 @@ class _Sight:
         wanted = plan.node_hash(node, inputs, level_plan.strategy)
         if await self._reuses(node, wanted, length):
             return
-        room = self._room(node, length.limit)
+        room = self._room(node, inputs.tokens, length.limit)
         count = shop.counter.count
-        parts = plan.in_parts(inputs, level=node.level, config=shop.config, room=room, count=count)
+        parts = await asyncio.to_thread(
+            plan.in_parts, inputs, level=node.level, config=shop.config, room=room, count=count
+        )
         calls = len(parts)
         if calls > 1:
-            sizes = [sum(count(source.text) for source in part) for part in parts]
+            sizes = [await tokens_of(count, [source.text for source in part]) for part in parts]
             shares = plan.shares(length, sizes)
             keys = part_keys(node, inputs, parts, shares, strategy=level_plan.strategy)
             calls -= await count_kept(shop, keys)
         self._most[node.id] = length.limit
-        windows = await self._from_windows(node, room)
+        windows = await self._from_windows(node, self._room(node))
         self._says[node.id] = self._ask(node, wanted, parts=calls, windows=windows)
 
     async def _look_above(self, node: Node) -> None:
@@ -194,10 +203,10 @@ class _Sight:
         length = self._length(node, sum(tokens) if len(tokens) == len(known) else node.input_tokens)
         if len(tokens) == len(known) and await self._reuses(node, wanted, length):
             return
-        room = self._room(node, length.limit)
+        room = self._room(node, node.input_tokens, length.limit)
         parts = 1 if room is None else max(1, math.ceil(node.input_tokens / room))
-        longest = self._most[node.id] = self._length(node, sum(most)).limit
-        least = self._room(node, max(longest, length.limit))
+        self._most[node.id] = self._length(node, sum(most)).limit
+        least = self._room(node)
         worst = most_parts(most, least, count=self._shop.counter.count)
         windows = await self._from_windows(node, least)
         self._says[node.id] = self._ask(node, wanted, parts=parts, most=worst, windows=windows)
@@ -258,12 +267,15 @@ class _Sight:
             self.tally.called(node, parts=parts, most=most, windows=windows)
         return f"answer to {wanted}"
 
-    def _room(self, node: Node, answer: int) -> int | None:
+    def _room(self, node: Node, tokens: int = 0, answer: int = 0) -> int | None:
+        """Give the room for inputs of so many tokens; the least that there can be for any."""
         window = self._shop.llm.context_window
         if window is None:
             return None
         prompt = prompt_tokens(self._shop.plan(node.level), count=self._shop.counter.count)
-        return plan.room_for_inputs(window, answer=answer, prompt=prompt)
+        return plan.room_for_inputs(
+            window, inputs=tokens, answer=answer, prompt=prompt, margin=self._shop.margin
+        )
 
     async def _soil(self, node: Node) -> None:
         """Note that the made parent of a node with a new text is made anew as well."""

@@ -26,6 +26,7 @@ from hiermem.core.search.inverted import Index
 from hiermem.core.search.postings import Postings
 from hiermem.core.search.shelf import Shelf
 from hiermem.effects import Block
+from hiermem.engine.counting import LONG
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
@@ -194,7 +195,7 @@ class Indexes:
         read = await self._read(session_id, start, stop)
         live = [stored for stored in read if stored.state == "live"]
         count = self._counter.count
-        if len(live) <= _FEW_MESSAGES:
+        if len(live) <= _FEW_MESSAGES and sum(len(each.content) for each in live) <= LONG:
             return postings.collect(live, count)
         return await asyncio.to_thread(postings.collect, live, count)
 

@@ -128,6 +128,7 @@ class Ledger:
         """Note how a journalled call ended; the next write of its node records it."""
         if attempt.id in self._begun:
             self._begun[attempt.id] = attempt
+            self.unknown += attempt.outcome == "unknown"
 
     async def renew(self) -> None:
         """Lengthen the leases of all claimed nodes; forget those that were given away."""
@@ -200,8 +201,8 @@ class Ledger:
     async def release(self) -> None:
         """Let go of every claim and report the calls that were cut off as ``unknown``."""
         async with self._lock:
-            unknown = cut_off(self._begun.values(), self._now())
-            ended = [one for one in self._begun.values() if one.outcome != "started"] + unknown
+            unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
+            ended = [unknown.get(one.id, one) for one in self._begun.values()]
             writes = [status.write(node, status.expire(node)) for node in self._claims.values()]
             self._claims.clear()
             self.unknown += len(unknown)

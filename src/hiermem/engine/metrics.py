@@ -11,12 +11,13 @@ from typing import Any
 
 from hiermem.core import arguments
 from hiermem.core.context.view import Seen
-from hiermem.core.metrics import Metrics, Prices, Served, measure
+from hiermem.core.metrics import Metrics, Served, measure
 from hiermem.core.tree.state import SessionState
 from hiermem.effects import Batch, Need, NeedViews, ViewRecord
 from hiermem.engine import feedback
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.selecting import SEEN
+from hiermem.prices import Prices
 
 __all__ = ["metrics"]
 

@@ -147,6 +147,7 @@ class Run:
                 "calls": report.calls,
                 "tokens_in": report.tokens_in,
                 "tokens_out": report.tokens_out,
+                "cost": report.cost,
                 "unknown": report.unknown,
                 "stopped": report.stopped,
                 **({"strategy": "full", "swapped": report.swapped} if self._repack else {}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.context import cut, layered, profiled, recalled
@@ -26,6 +26,7 @@ from hiermem.core.context.view import Piece, Seen, View
 from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
+from hiermem.engine.counting import sizes_of
 from hiermem.engine.handle import Handle, config_from, state_from
 from hiermem.errors import BudgetTooSmallError
 from hiermem.protocols import TokenCounter, ViewRecord
@@ -62,6 +63,10 @@ class Request:
     query: str | None = None
     recall_tokens: int | None = None
     profile: ContextProfile | None = None
+    #: What the system prompt and the tools take, by counter, once it was counted.
+    _weights: dict[str, tuple[int, int]] = field(
+        default_factory=dict[str, tuple[int, int]], compare=False, repr=False
+    )
 
     @property
     def family(self) -> str:
@@ -74,13 +79,24 @@ class Request:
         own = "" if self.view == "default" else self.view
         return "/".join(filter(None, [own, self.profile.name if self.profile else ""]))
 
+    async def weigh(self, counter: TokenCounter) -> tuple[int, int]:
+        """Give the tokens of the system prompt and of the tool schemas, as a request bears them.
+
+        They are counted once; what is long, off the event loop.
+        """
+        if counter.name not in self._weights:
+            system, tools = self.budget.system, self.budget.tools
+            texts = [system or "", canonical_json(list(tools)) if tools else ""]
+            system_tokens, tool_tokens = await sizes_of(counter.count, texts)
+            self._weights[counter.name] = (
+                system_tokens + MESSAGE_OVERHEAD if system is not None else 0,
+                tool_tokens if tools else 0,
+            )
+        return self._weights[counter.name]
+
     def overhead(self, counter: TokenCounter) -> tuple[int, int]:
-        """Give the tokens of the system prompt and of the tool schemas, as a request bears them."""
-        system = self.budget.system
-        system_tokens = counter.count(system) + MESSAGE_OVERHEAD if system is not None else 0
-        tools = self.budget.tools
-        tool_tokens = counter.count(canonical_json(list(tools))) if tools else 0
-        return system_tokens, tool_tokens
+        """Give what ``weigh`` counted."""
+        return self._weights[counter.name]
 
     def room_for_recall(self, handle: Handle) -> int:
         """Give how many tokens are kept for what answers the question."""
@@ -134,7 +150,7 @@ async def situation_of(
     handle: Handle, record: SessionRecord, request: Request, room: int = 0
 ) -> Situation:
     """Give what the cut depends on, where ``room`` tokens are kept for something else."""
-    overhead = sum(request.overhead(handle.counter)) + request.budget.reserve_for_output + room
+    overhead = sum(await request.weigh(handle.counter)) + request.budget.reserve_for_output + room
     spendable = request.budget.max_tokens - overhead
     if spendable < 0:
         raise BudgetTooSmallError(

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 from hiermem.config import UpdatePolicy
+from hiermem.core.generation.circuit import Breaker
 from hiermem.core.generation.pacing import Limits
 from hiermem.core.generation.schedule import back_off
 from hiermem.engine.allowance import Allowances
@@ -110,22 +111,38 @@ class Shared:
             self.rests.note(session_id, node)
 
 
+class Batches(Protocol):
+    """How many calls are in flight at once, and the pause in seconds after so many."""
+
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def batch_delay(self) -> float: ...
+
+
 def pace_of(
     llm: LLM,
     policy: UpdatePolicy,
     *,
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]],
+    batches: Batches | None = None,
 ) -> Pace:
-    """Give the pace at which ``policy`` lets ``llm`` be called; a local model takes its own."""
-    limits = Limits(policy.requests_per_minute, policy.tokens_per_minute)
+    """Give the pace at which ``policy`` lets ``llm`` be called; a local model takes its own.
+
+    ``batches`` are those of ``policy`` where no others are given.
+    """
+    batches = batches or policy
     return Pace(
-        size=policy.concurrency,
-        delay=policy.batch_delay if llm.remote else 0.0,
+        size=batches.concurrency,
+        delay=batches.batch_delay if llm.remote else 0.0,
         clock=clock,
         sleep=sleep,
         lane=lane_of(llm) if llm.remote else None,
-        limits=limits,
+        limits=Limits(
+            policy.requests_per_minute, policy.tokens_per_minute, flying=batches.concurrency
+        ),
+        breaker=Breaker(policy.circuit_failures, policy.circuit_pause),
     )
 
 

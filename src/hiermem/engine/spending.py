@@ -8,12 +8,14 @@ such as that of the worker whose turn this is; a call has to fit all of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import NoReturn, Protocol
 
+from hiermem.core.generation.circuit import Breaker
 from hiermem.core.generation.pacing import Limits
 from hiermem.engine.throttle import Lane, Pass
-from hiermem.errors import SpendLimitError
+from hiermem.errors import CircuitOpenError, SpendLimitError
+from hiermem.prices import add_costs
 
 __all__ = ["Hold", "Keeper", "Pace", "Purse"]
 
@@ -29,8 +31,8 @@ class Hold(Protocol):
         """Take it back, where the call was not made after all."""
         ...
 
-    def settle(self, *, tokens_in: int, tokens_out: int) -> None:
-        """Replace it by what the call really took."""
+    def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
+        """Replace it by what the call really took, and cost where that is known."""
         ...
 
 
@@ -61,7 +63,9 @@ class Purse:
 
     ``max_calls`` and ``max_tokens`` (in and out together) bound the run, ``deadline`` is a reading
     of ``clock``; None is no cap. ``above`` are the purses around this one. ``stopped`` names the
-    first cap that refused a call, here or above.
+    first cap that refused a call, here or above, and ``retry_after`` in how many seconds the
+    provider may be asked again, where that is what ended the run. ``cost`` is what the calls cost,
+    None where none had a price.
     """
 
     def __init__(
@@ -76,6 +80,8 @@ class Purse:
         self.calls = 0
         self.tokens_in = 0
         self.tokens_out = 0
+        self.cost: float | None = None
+        self.retry_after: float | None = None
         self._stopped: str | None = None
         self._max_calls, self._max_tokens, self._deadline = max_calls, max_tokens, deadline
         self._clock, self._above = clock, tuple(above)
@@ -156,12 +162,20 @@ class Purse:
             raise
         return hold
 
-    def settle(self, reserved: int, *, tokens_in: int, tokens_out: int) -> None:
+    def settle(
+        self, reserved: int, *, tokens_in: int, tokens_out: int, cost: float | None = None
+    ) -> None:
         """Replace a reservation by what the call really took."""
         self._reserved -= reserved
         self.tokens_in += tokens_in
         self.tokens_out += tokens_out
+        self.cost = add_costs(self.cost, cost)
         self._freed.set()
+
+    def leave_alone(self, error: CircuitOpenError) -> None:
+        """Note that the run ends because its model's provider is left alone."""
+        self._stopped = self.stopped or "circuit_open"
+        self.retry_after = error.retry_after
 
     def refuse(self, cap: str) -> NoReturn:
         """Refuse a call because of ``cap``. Raises SpendLimitError."""
@@ -193,17 +207,18 @@ class PurseHold:
         for each in self.above:
             each.give_back()
 
-    def settle(self, *, tokens_in: int, tokens_out: int) -> None:
+    def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
         """Replace it by what the call really took."""
-        self._purse.settle(self._tokens, tokens_in=tokens_in, tokens_out=tokens_out)
+        self._purse.settle(self._tokens, tokens_in=tokens_in, tokens_out=tokens_out, cost=cost)
         for each in self.above:
-            each.settle(tokens_in=tokens_in, tokens_out=tokens_out)
+            each.settle(tokens_in=tokens_in, tokens_out=tokens_out, cost=cost)
 
 
 class Pace:
     """Lets ``size`` calls begin, then makes the next wait until ``delay`` seconds have passed.
 
-    Where a ``lane`` is given, calls also keep to ``limits`` of requests and tokens a minute.
+    Where a ``lane`` is given, calls also keep to its ``limits``, and leave the model's provider
+    alone where ``breaker`` says that it is down.
     """
 
     def __init__(
@@ -215,55 +230,79 @@ class Pace:
         sleep: Callable[[float], Awaitable[None]],
         lane: Lane | None = None,
         limits: Limits | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         self._size, self._delay = size, delay
         self._clock, self._sleep = clock, sleep
         self._lane, self._limits = lane, limits or Limits()
+        self._breaker = breaker or Breaker()
         self._left = size
         self._next = 0.0
         self._turn = asyncio.Lock()
 
-    async def turn(self, tokens: int, purse: Purse) -> Turn:
-        """Wait for the turn of a call of at most ``tokens`` tokens.
+    async def turn(self, tokens: int, purse: Purse, *, thing: Hashable = None) -> Turn:
+        """Wait for the turn of a call of at most ``tokens`` tokens; ``thing`` is what it is for.
 
-        Raises SpendLimitError where what ends the run comes first, and ModelOverflowError for a
-        call that is over a minute's tokens alone.
+        Raises SpendLimitError where what ends the run comes first, CircuitOpenError where the
+        provider is left alone, and ModelOverflowError for a call that is over a minute's tokens
+        alone.
         """
         if self._delay:
-            async with self._turn:
-                if not self._left:
-                    await self._sleep(max(0.0, self._next - self._clock()))
-                    self._left = self._size
-                self._left -= 1
-                if not self._left:
-                    self._next = self._clock() + self._delay
+            await self._batch(purse)
         if self._lane is None:
-            return Turn(None, self._clock)
-        leave = await self._lane.enter(
-            tokens, self._limits, clock=self._clock, sleep=self._sleep, stopped=purse.is_over
-        )
+            return Turn(None, self._clock, self._breaker)
+        try:
+            leave = await self._lane.enter(
+                tokens,
+                self._limits,
+                clock=self._clock,
+                sleep=self._sleep,
+                thing=thing,
+                stopped=purse.is_over,
+            )
+        except CircuitOpenError as error:
+            purse.leave_alone(error)
+            raise
         if leave is None:
             purse.refuse(purse.stopped or "cancellation")
-        return Turn(leave, self._clock)
+        return Turn(leave, self._clock, self._breaker)
+
+    async def _batch(self, purse: Purse) -> None:
+        """Wait until the next batch may begin, or the run is over."""
+        async with self._turn:
+            if not self._left:
+                rest, left = max(0.0, self._next - self._clock()), purse.time_left()
+                await self._sleep(rest if left is None else min(rest, max(0.0, left)))
+                if purse.is_over():
+                    purse.refuse(purse.stopped or "deadline")
+                self._left = self._size
+            self._left -= 1
+            if not self._left:
+                self._next = self._clock() + self._delay
 
 
 class Turn:
-    """One call's turn, which begins when it is sent."""
+    """One call's turn. Once it is begun it ends, by ``end``; ``fail`` may come before that."""
 
-    __slots__ = ("_clock", "_pass")
+    __slots__ = ("_breaker", "_clock", "_pass")
 
-    def __init__(self, leave: Pass | None, clock: Callable[[], float]) -> None:
-        self._pass, self._clock = leave, clock
+    def __init__(self, leave: Pass | None, clock: Callable[[], float], breaker: Breaker) -> None:
+        self._pass, self._clock, self._breaker = leave, clock, breaker
 
     def begin(self) -> None:
-        """Note that the call is being sent, now."""
+        """Note that the call is being sent."""
         if self._pass is not None:
-            self._pass.begin(self._clock())
+            self._pass.begin()
 
-    def settle(self, tokens: int) -> None:
-        """Note what the call took."""
+    def fail(self, asked: float | None) -> None:
+        """Note that the provider failed, and for how long it asked to be left alone."""
         if self._pass is not None:
-            self._pass.settle(tokens)
+            self._pass.fail(self._clock(), breaker=self._breaker, asked=asked)
+
+    def end(self, *, tokens: int | None = None, answered: bool = False) -> None:
+        """Note that the call is over, what it took if known, and whether it was answered."""
+        if self._pass is not None:
+            self._pass.end(self._clock(), tokens=tokens, answered=answered)
 
     def give_back(self) -> None:
         """Take it back, where the call was not made."""

@@ -335,6 +335,8 @@ class Work:
             unknown=self._shop.ledger.unknown,
             stopped=purse.stopped,
             swapped=self.swapped,
+            cost=purse.cost,
+            retry_after=purse.retry_after,
             **self._tally,
         )
 

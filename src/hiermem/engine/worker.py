@@ -157,6 +157,7 @@ class AsyncWorker:
             unknown=total.unknown,
             stopped=self._halted(),
             last_error=self._last_error,
+            cost=total.cost,
         )
 
     async def start(self) -> None:
@@ -436,6 +437,9 @@ class AsyncWorker:
                 self._queue.put(session_id, stint.seat.level)
         elif stopped in ("tenant_calls", "tenant_tokens"):
             self._capped, self._capped_until = stopped, self._clock() + _LONG_PARK
+        elif stopped == "circuit_open":
+            pause = report.retry_after or _TROUBLE
+            self._capped, self._capped_until = stopped, self._clock() + pause
         elif stopped in ("session_calls", "session_tokens"):
             self._parking.put(session_id, self._clock(), first=_LONG_PARK, most=_LONG_PARK)
         elif report.by_level:

@@ -31,6 +31,7 @@ from hiermem.engine.inhand import Awaited
 from hiermem.engine.ledger import Ledger
 from hiermem.engine.sharing import Shared, pace_of
 from hiermem.engine.spending import Pace, Purse
+from hiermem.engine.throttle import gauge_of
 from hiermem.protocols import LLM, TenantStore, TokenCounter
 from hiermem.types import Node, Revision, SessionRecord
 
@@ -49,6 +50,8 @@ class Workshop:
     wait (for an answer, their turn, the next try), which may be cut off without losing work.
     ``parted`` are the nodes of which parts are kept for the next run, until they have a text.
     ``building`` is the re-pack that the run is about, None where it is about the tree that serves.
+    ``margin`` is how many of the model's tokens one of ours may be, as known when the run began:
+    what it splits, it splits in one way from beginning to end.
     """
 
     store: TenantStore
@@ -65,6 +68,7 @@ class Workshop:
     purse: Purse
     pace: Pace = field(init=False)
     ledger: Ledger = field(init=False)
+    margin: float = field(init=False)
     making: dict[str, Awaited] = field(default_factory=dict[str, "Awaited"])
     parted: set[str] = field(default_factory=set[str])
     slots: Seat = field(init=False)
@@ -80,6 +84,7 @@ class Workshop:
         shared = self.shared
         self.slots = shared.seat_for(self.record.id, policy.concurrency)
         self.pace = shared.pace or pace_of(self.llm, policy, clock=shared.clock, sleep=self.sleep)
+        self.margin = gauge_of(self.llm, self.counter).margin
         self.ledger = Ledger(
             self.store,
             self.record.id,

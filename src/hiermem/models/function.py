@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from hiermem.errors import ConfigError, UsageError
+from hiermem.prices import Prices
 from hiermem.protocols import LLMRequest, LLMResponse
 
 __all__ = ["FunctionLLM"]
@@ -27,6 +28,7 @@ class FunctionLLM:
     default: calls are leased, journalled beforehand and paced; a function that costs nothing and
     calls nobody is faster with False. The function should raise TransientModelError where the same
     call may succeed later and PermanentModelError where it will not.
+    With ``prices``, calls are journalled with what they cost.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class FunctionLLM:
         name: str = "function",
         context_window: int | None = None,
         remote: bool = True,
+        prices: Prices | None = None,
     ) -> None:
         if not callable(function):
             raise UsageError(f"function is {type(function).__name__}; it must be callable")
@@ -48,6 +51,7 @@ class FunctionLLM:
             getattr(function, "__call__", None)  # noqa: B004  # an object with an async __call__
         )
         self._name, self._window, self._remote = name, context_window, remote
+        self._prices = prices
 
     @property
     def name(self) -> str:
@@ -63,6 +67,11 @@ class FunctionLLM:
     def remote(self) -> bool:
         """Say whether a call may cost money or time elsewhere."""
         return self._remote
+
+    @property
+    def prices(self) -> Prices | None:
+        """Give the prices that it was made with."""
+        return self._prices
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Call the function.

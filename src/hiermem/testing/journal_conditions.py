@@ -68,8 +68,9 @@ class JournalConditions(Conditions):
         await tenant.write_nodes("s", [], attempts=tries[:3])
         await tenant.write_nodes("s", [], attempts=tries[3:])
         tries[1] = replace(
-            tries[1], outcome="rejected", reason="empty", tokens_in=1, tokens_out=2, ended_at=NOW
-        )
+            tries[1], outcome="rejected", reason="empty", tokens_in=9, tokens_out=5, ended_at=NOW,
+            cached_tokens=4, reasoning_tokens=3, cost=0.1,
+        )  # fmt: skip
         await tenant.write_nodes("s", [], attempts=[tries[1]])
         assert await tenant.attempts() == tries
         assert await tenant.attempts(limit=2) == tries[:2]

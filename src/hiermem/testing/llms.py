@@ -27,6 +27,7 @@ from hiermem.errors import (
     PermanentModelError,
     TransientModelError,
 )
+from hiermem.prices import Prices
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, Usage
 
 __all__ = [
@@ -246,6 +247,11 @@ class FaultyLLM:
     def remote(self) -> bool:
         """Say what the model inside says."""
         return self.inner.remote
+
+    @property
+    def prices(self) -> Prices | None:
+        """Give the prices of the model inside."""
+        return getattr(self.inner, "prices", None)
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Fail as the schedule says, or pass the request on."""

@@ -144,8 +144,10 @@ class ExtractionReport:
     ``chunked_tokens`` are those of all requests, the chunks' and the reduction's, reused ones
     included: what chunking costs against ``single_pass_tokens``. ``model`` made the answers;
     ``live`` is False where it is no remote model, so that its figures say nothing about one.
-    ``unknown`` counts calls of cut-off runs of which nobody knows whether they were charged;
-    ``stopped`` names the cap that ended the run. ``degraded``: the summary was put together without
+    ``cost`` is what the calls cost where the model has prices; ``unknown`` counts calls that were
+    cut off, of which nobody knows whether they were charged. ``stopped`` names the cap that ended
+    the run, or is "circuit_open" where the provider kept failing: it may be asked again in
+    ``retry_after`` seconds. ``degraded``: the summary was put together without
     the model. ``kept``: the result became the session's own on record; where a better one of the
     same messages stands, that one stays. ``seconds`` are those of the whole run.
     """
@@ -173,6 +175,8 @@ class ExtractionReport:
     degraded: bool = False
     kept: bool = False
     messages: int = 0
+    cost: float | None = None
+    retry_after: float | None = None
 
     @property
     def calls(self) -> int:

@@ -43,6 +43,7 @@ def detail(report: ExtractionReport) -> dict[str, Any]:
         "calls": report.calls,
         "tokens_in": report.tokens_in,
         "tokens_out": report.tokens_out,
+        "cost": report.cost,
         "unknown": report.unknown,
         "stopped": report.stopped,
         "kept": report.kept,

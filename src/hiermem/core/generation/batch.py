@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.effects import RunRecord
+from hiermem.prices import add_costs
 
 __all__ = [
     "BATCH_SUBJECT",
@@ -51,7 +52,8 @@ class BatchReport:
     ``sessions`` were to be looked at; ``updated`` of them were brought as far as they can be,
     ``resumed`` had been by the run that this one goes on with, ``failures`` names the error that
     ended a session's update. The rest, where there is one, was not reached: ``stopped`` names the
-    cap. The other figures are sums of the sessions' reports.
+    cap, or is "circuit_open" where the provider kept failing; it may be asked again in
+    ``retry_after`` seconds. The other figures are sums of the sessions' reports.
     """
 
     run_id: str
@@ -69,6 +71,8 @@ class BatchReport:
     unknown: int = 0
     failures: Mapping[str, str] = field(default_factory=dict[str, str])
     stopped: str | None = None
+    cost: float | None = None
+    retry_after: float | None = None
 
     @property
     def tokens(self) -> int:
@@ -82,7 +86,8 @@ class WorkerStatus:
 
     ``active`` sessions are being worked on, ``waiting`` ones wait for their turn, ``resting`` ones
     for a while to pass, because what is left of them failed or is in another worker's hands.
-    ``in_flight`` are model calls. ``stopped`` names the cap that keeps it from working.
+    ``in_flight`` are model calls. ``stopped`` names the cap that keeps it from working, or is
+    "circuit_open" while the provider is left alone.
     ``last_error`` is the name of the newest error that ended a session's turn.
     """
 
@@ -102,6 +107,7 @@ class WorkerStatus:
     unknown: int = 0
     stopped: str | None = None
     last_error: str | None = None
+    cost: float | None = None
 
 
 def add_report(total: BatchReport, report: UpdateReport) -> BatchReport:
@@ -120,6 +126,8 @@ def add_report(total: BatchReport, report: UpdateReport) -> BatchReport:
         tokens_in=total.tokens_in + report.tokens_in,
         tokens_out=total.tokens_out + report.tokens_out,
         unknown=total.unknown + report.unknown,
+        cost=add_costs(total.cost, report.cost),
+        retry_after=report.retry_after or total.retry_after,
     )
 
 
@@ -140,6 +148,7 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
             tokens_out=total.tokens_out + plan.tokens_out,
             reused=total.reused + plan.reused,
             seconds=total.seconds + plan.seconds,
+            cost=add_costs(total.cost, plan.cost),
         )
     return replace(
         total,

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from hiermem.effects import Attempt, RunRecord
+from hiermem.prices import add_costs
 
 __all__ = ["RunItem", "RunReport", "cut_off", "items", "report", "seen"]
 
@@ -24,7 +25,7 @@ class RunItem:
     """One summary, chunk or other thing that a run called a model for.
 
     ``attempts`` counts the calls, ``reasons`` says for each that came to nothing why, in order.
-    ``seconds`` is what they took together.
+    ``seconds`` is what they took together, ``cost`` what they cost, None without prices.
     """
 
     id: str
@@ -36,6 +37,7 @@ class RunItem:
     tokens_out: int
     seconds: float
     model: str
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,11 @@ class RunReport:
     def tokens_out(self) -> int:
         """Give the tokens that the calls gave."""
         return sum(item.tokens_out for item in self.items)
+
+    @property
+    def cost(self) -> float | None:
+        """Give what the calls cost, or None where none of them had a price."""
+        return add_costs(*(item.cost for item in self.items))
 
     @property
     def latency(self) -> float | None:
@@ -151,6 +158,7 @@ def _item(session_id: str, node_id: str, calls: Sequence[Attempt], *, alive: boo
         tokens_out=sum(call.tokens_out for call in calls),
         seconds=sum(_seconds(call) for call in calls),
         model=calls[-1].model,
+        cost=add_costs(*(call.cost for call in calls)),
     )
 
 

@@ -1,8 +1,10 @@
 """Decides when the next request may go to a model, so that no minute holds more than is allowed.
 
-The one rule: it holds for every window of a minute, not for calendar minutes, and it is counted
-from when requests really began. One that was let go but has not begun counts as if it began now, so
-that a slow start can never slide two of them into one window. It does not wait and reads no clock.
+The one rule: it holds for every window of a minute, not for calendar minutes, and on the server's
+clock. When a request reached the server is known only once it is answered: it was not after that.
+So until then it counts as if it came now, and from then on as if it came with its answer; neither a
+slow start nor a slow line can slide one request too many into a window. It does not wait and reads
+no clock.
 """
 
 from __future__ import annotations
@@ -21,24 +23,31 @@ MINUTE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most requests and tokens (in and out together) in any minute; None is no limit."""
+    """The most requests and tokens (in and out together) in any minute; None is no limit.
+
+    ``flying`` is how many requests may be unanswered at once. ``window`` is the length of a minute,
+    in seconds.
+    """
 
     requests: int | None = None
     tokens: int | None = None
+    flying: int | None = None
+    window: float = MINUTE
 
     @property
-    def any(self) -> bool:
-        """Say whether anything is limited."""
+    def by_time(self) -> bool:
+        """Say whether it matters when requests went before."""
         return self.requests is not None or self.tokens is not None
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request: what it may take, and when it began; None until it does."""
+    """One request: what it may take, and when it ended; None until it does."""
 
     tokens: int
     limits: Limits
-    begun: float | None = None
+    begun: bool = False
+    ended: float | None = None
 
 
 class Traffic:
@@ -46,7 +55,7 @@ class Traffic:
 
     ::
 
-        join() -> wait() until it says 0 -> admit() -> begin() -> settle()
+        join() -> wait() until it says 0 -> admit() -> begin() -> end()
                                          leave(), from anywhere before begin()
 
     Whoever joined first is let go first, even where a later, smaller request would fit: otherwise a
@@ -56,6 +65,7 @@ class Traffic:
     def __init__(self) -> None:
         self._sent: deque[Request] = deque()
         self._queue: list[Request] = []
+        self._window = 0.0
 
     def join(self, tokens: int, limits: Limits) -> Request:
         """Take a place at the end of the queue for a request of at most ``tokens`` tokens."""
@@ -69,16 +79,24 @@ class Traffic:
         Those ahead of it are taken to go as soon as they may; where they do not, ask again later.
         """
         self._forget(now)
-        seen = [(now if each.begun is None else each.begun, each.tokens) for each in self._sent]
-        seen.sort()
+        seen: list[tuple[float, int]] = []
+        if any(each.limits.by_time for each in self._queue):
+            seen += (
+                (now if each.ended is None else each.ended, each.tokens) for each in self._sent
+            )
+            seen.sort()
+        flying = sum(each.ended is None for each in self._sent)
         at, ahead = now, False
         for each in self._queue:
             found = _earliest(seen, each, at)
+            if each.limits.flying is not None and flying >= each.limits.flying:
+                # Which answer comes next, and when, nobody knows.
+                found = math.inf
             if each is request:
                 # Somebody ahead may be let go this instant; it has to be so before this one is.
                 return max(found - now, 1e-3 if ahead else 0.0)
             if not math.isinf(found):
-                at, ahead = found, True
+                at, ahead, flying = found, True, flying + 1
                 seen.append((found, each.tokens))
         raise ValueError("the request is not waiting")
 
@@ -87,26 +105,30 @@ class Traffic:
         self._queue.remove(request)
         self._sent.append(request)
 
-    def begin(self, request: Request, now: float) -> None:
+    def begin(self, request: Request) -> None:
         """Note that a request which was let go is being sent."""
-        request.begun = now
+        request.begun = True
 
-    def settle(self, request: Request, tokens: int) -> None:
-        """Replace what a request was expected to take by what it took."""
-        request.tokens = tokens
+    def end(self, request: Request, now: float, *, tokens: int | None = None) -> None:
+        """Note that a request was answered or given up; ``tokens`` is what it took, if known."""
+        request.ended = now
+        if tokens is not None:
+            request.tokens = tokens
 
     def leave(self, request: Request) -> None:
         """Take back a request that was never sent."""
         if request in self._queue:
             self._queue.remove(request)
-        elif request.begun is None and request in self._sent:
+        elif not request.begun and request in self._sent:
             self._sent.remove(request)
 
     def _forget(self, now: float) -> None:
-        """Drop what lies more than a minute back."""
-        if any(each.begun is not None and each.begun + MINUTE <= now for each in self._sent):
+        """Drop what lies more than the longest window back that anybody keeps to."""
+        self._window = max([self._window, *(each.limits.window for each in self._queue)])
+        since = now - self._window
+        if any(each.ended is not None and each.ended <= since for each in self._sent):
             self._sent = deque(
-                each for each in self._sent if each.begun is None or each.begun + MINUTE > now
+                each for each in self._sent if each.ended is None or each.ended > since
             )
 
 
@@ -116,7 +138,7 @@ def _earliest(sent: Iterable[tuple[float, int]], request: Request, now: float) -
     times = list(sent)
     at = now
     if limits.requests is not None and len(times) >= limits.requests:
-        at = max(at, times[len(times) - limits.requests][0] + MINUTE)
+        at = max(at, times[len(times) - limits.requests][0] + limits.window)
     if limits.tokens is not None:
         if request.tokens > limits.tokens:
             return math.inf
@@ -124,7 +146,7 @@ def _earliest(sent: Iterable[tuple[float, int]], request: Request, now: float) -
         for time, tokens in reversed(times):
             room -= tokens
             if room < 0:
-                at = max(at, time + MINUTE)
+                at = max(at, time + limits.window)
                 break
     return at
 
@@ -139,4 +161,4 @@ def least_seconds(calls: int, tokens: int, limits: Limits) -> float:
         minutes = max(minutes, math.ceil(calls / limits.requests) - 1)
     if limits.tokens is not None:
         minutes = max(minutes, math.ceil(tokens / limits.tokens) - 1)
-    return minutes * MINUTE
+    return minutes * limits.window

@@ -19,6 +19,7 @@ from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.core.generation.validate import Problem
 from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
 from hiermem.core.tree.levels import weigh
+from hiermem.prices import Prices
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Revision
 
@@ -52,6 +53,9 @@ __all__ = [
 FROM_WINDOWS: Final = 3
 #: Prompts for one text: the ordinary one and the stricter one.
 PROMPTS: Final = 2
+#: Inputs are not cut into smaller pieces than this: they would tell nothing, one by one. A model
+#: whose window has no room for so much is not asked in vain more often than once.
+_LEAST_ROOM: Final = 64
 #: Tokens around the inputs of a request, where the template has not been counted.
 _FRAME: Final = 200
 #: Seconds that a remote call is taken to last in a plan, and tokens a second of local work.
@@ -73,7 +77,8 @@ class UpdatePlan:
     stricter prompt, retry and part that there can be, while the session stays as it is.
     ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no call
     because the same inputs were summarised before. ``tokens_in`` and ``tokens_out`` are estimates
-    for ``calls``; ``seconds`` assumes ordinary answering times and keeps to the limits a minute.
+    for ``calls``, and so is ``cost``, where the model has prices; ``seconds`` assumes ordinary
+    answering times and keeps to the limits a minute.
     """
 
     calls: int = 0
@@ -84,6 +89,7 @@ class UpdatePlan:
     reused: int = 0
     reused_by_level: Mapping[int, int] = field(default_factory=dict[int, int])
     seconds: float = 0.0
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,10 @@ class UpdateReport:
     ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each of them once: given a fresh
     text, given one that was made before, given the extractive stand-in, or left without a new one.
     ``by_level`` counts the first three by level. ``calls`` are requests to the model,
-    ``tokens_in`` and ``tokens_out`` what they took; ``unknown`` are requests of cut-off runs of
-    which nobody knows whether they were charged. ``stopped`` names the cap that ended the run.
+    ``tokens_in`` and ``tokens_out`` what they took, ``cost`` what they cost where the model has
+    prices; ``unknown`` are requests that were cut off, of which nobody knows whether they were
+    charged. ``stopped`` names the cap that ended the run. It is "circuit_open" where the provider
+    failed again and again; ``retry_after`` is then in how many seconds it may be asked again.
     ``swapped`` says of a full re-pack that its tree serves now; where it does not, the next one
     goes on where this one stopped.
     """
@@ -111,6 +119,8 @@ class UpdateReport:
     unknown: int = 0
     stopped: str | None = None
     swapped: bool = False
+    cost: float | None = None
+    retry_after: float | None = None
 
     @property
     def tokens(self) -> int:
@@ -276,11 +286,20 @@ def anchor_limit(target: int) -> int:
     return max(4, min(64, target // 20))
 
 
-def room_for_inputs(window: int | None, *, answer: int, prompt: int) -> int | None:
-    """Give the tokens that inputs may take in a model's ``window``; None is no limit."""
+def room_for_inputs(
+    window: int | None, *, inputs: int, answer: int, prompt: int, margin: float = 1.0
+) -> int | None:
+    """Give the tokens that inputs may take at once in a model's ``window``; None is no limit.
+
+    A part of the ``inputs`` is answered with its share of the whole ``answer``, so a request grows
+    by both together; what is no longer than its inputs takes at most half of the room for them.
+    ``margin`` is how many of the model's tokens, in which its window is stated, one of ours may be.
+    """
     if window is None:
         return None
-    return max(1, window - prompt - answer)
+    left = math.floor(window / margin) - prompt
+    share = inputs / (inputs + min(answer, inputs)) if inputs else 0.5
+    return max(_LEAST_ROOM, math.floor(left * share))
 
 
 def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
@@ -347,8 +366,11 @@ def worst_calls(
 class Tally:
     """Adds up a dry run, node by node, in constant space."""
 
-    def __init__(self, *, policy: UpdatePolicy, remote: bool, steady: bool) -> None:
+    def __init__(
+        self, *, policy: UpdatePolicy, remote: bool, steady: bool, prices: Prices | None = None
+    ) -> None:
         self._policy, self._remote, self._steady = policy, remote, steady
+        self._prices = prices
         self._calls = self._worst = self._in = self._out = 0
         self._made: dict[int, int] = {}
         self._reused: dict[int, int] = {}
@@ -404,4 +426,5 @@ class Tally:
             reused=sum(self._reused.values()),
             reused_by_level=dict(sorted(self._reused.items())),
             seconds=seconds,
+            cost=self._prices.cost(self._in, self._out) if self._prices else None,
         )

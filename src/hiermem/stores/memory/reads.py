@@ -26,6 +26,7 @@ from hiermem.effects import (
     Record,
     Spent,
 )
+from hiermem.prices import add_costs
 from hiermem.stores.memory.kept import (
     KeptSession,
     KeptTenant,
@@ -252,6 +253,9 @@ def spent(kept: KeptTenant, session_id: str | None) -> Spent:
         tokens_in=sum(one.tokens_in for one in tried),
         tokens_out=sum(one.tokens_out for one in tried),
         unknown=sum(one.outcome in ("started", "unknown") for one in tried),
+        cached_tokens=sum(one.cached_tokens for one in tried),
+        reasoning_tokens=sum(one.reasoning_tokens for one in tried),
+        cost=add_costs(*(one.cost for one in tried)),
     )
 
 

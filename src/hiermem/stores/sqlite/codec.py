@@ -41,6 +41,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "i": (int,),
     "s": (str,),
     "f": (float, int),
+    "F": (float, int, type(None)),
     "b": (bytes,),
     "I": (int, type(None)),
     "S": (str, type(None)),

@@ -236,14 +236,16 @@ def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None) -
         where, values = where + " AND session_id = ?", [*values, session_id]
     found = connection.execute(
         "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), "
-        f"count(*) FILTER (WHERE outcome IN ('started', 'unknown')) FROM attempts WHERE {where}",
+        "count(*) FILTER (WHERE outcome IN ('started', 'unknown')), "
+        "coalesce(sum(cached_tokens), 0), coalesce(sum(reasoning_tokens), 0), sum(cost) "
+        f"FROM attempts WHERE {where}",
         values,
     )
     return decode(found, _read_spent, "attempts")[0]
 
 
 def _read_spent(row: Sequence[Any]) -> Spent:
-    check(row, shape("iiii"))
+    check(row, shape("iiiiiiF"))
     return Spent(*row)
 
 

@@ -53,13 +53,13 @@ REVISION = (
 RUN = "id, kind, subject, started_at, ended_at, outcome, detail"
 ATTEMPT = (
     "id, run_id, session_id, node_id, number, model, started_at, outcome, reason, tokens_in, "
-    "tokens_out, ended_at"
+    "tokens_out, ended_at, cached_tokens, reasoning_tokens, cost"
 )
 
 _NODE_SHAPE = shape("siiSiiiIii" + "siiiiii" + "iiiiSsiiiS" + "iiiSI" + "siI")
 _REVISION_SHAPE = shape("sisisssssi" + "ssssfssii" + "iiiis")
 _RUN_SHAPE = shape("sssiIss")
-_ATTEMPT_SHAPE = shape("ssssisissiiI")
+_ATTEMPT_SHAPE = shape("ssssisissiiIiiF")
 #: The level in the id of a node, sealed or still open.
 _LEVEL_OF = re.compile(r"(?:open/)?L(\d{1,9})(?:[./]|$)")
 _STATUSES: tuple[Status, ...] = get_args(Status)
@@ -277,6 +277,9 @@ def attempt_row(attempt: Attempt) -> tuple[Any, ...]:
         attempt.tokens_in,
         attempt.tokens_out,
         optional_micros(attempt.ended_at),
+        attempt.cached_tokens,
+        attempt.reasoning_tokens,
+        attempt.cost,
     )
 
 
@@ -297,4 +300,7 @@ def read_attempt(row: Sequence[Any]) -> Attempt:
         tokens_in=how[2],
         tokens_out=how[3],
         ended_at=read_optional_time(how[4]),
+        cached_tokens=how[5],
+        reasoning_tokens=how[6],
+        cost=how[7],
     )

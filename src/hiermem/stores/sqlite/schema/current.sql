@@ -213,6 +213,9 @@ CREATE TABLE attempts (
     tokens_in INTEGER NOT NULL,
     tokens_out INTEGER NOT NULL,
     ended_at INTEGER,
+    cached_tokens INTEGER NOT NULL,
+    reasoning_tokens INTEGER NOT NULL,
+    cost REAL,
     UNIQUE (tenant, id)
 );
 CREATE INDEX attempts_of_run ON attempts (tenant, run_id);

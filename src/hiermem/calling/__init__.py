@@ -1,0 +1,1 @@
+"""What the adapters of remote services share. None of them is imported here."""

@@ -1,0 +1,36 @@
+"""Loads the optional packages that adapters stand on.
+
+The one rule: nothing is loaded before it is used, and where a package is missing, the adapter says
+so when it is made, with the command that installs it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from hiermem.errors import ConfigError
+
+__all__ = ["load", "require"]
+
+
+def require(package: str, *, extra: str, what: str) -> None:
+    """Refuse to go on where ``package`` is not installed, without loading it.
+
+    Raises ConfigError that names the ``extra`` to install for ``what``.
+    """
+    try:
+        found = find_spec(package) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise ConfigError(
+            f"{what} needs the package {package!r}, which is not installed: "
+            f"pip install 'hiermem-memory[{extra}]' (from a checkout: pip install '.[{extra}]')"
+        )
+
+
+def load(package: str) -> Any:
+    """Import ``package``, which ``require`` has found. Its types are its own, so it is Any."""
+    return import_module(package)

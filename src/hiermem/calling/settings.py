@@ -1,0 +1,89 @@
+"""Checks the settings that adapters of remote services have in common.
+
+The one rule: what cannot be is refused where the adapter is made, with what would be right; and
+what a setting may hide (a password in an address) is in nothing that is ever shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from hiermem.errors import ConfigError
+
+__all__ = ["fields", "is_sendable", "key_of", "place", "temperature_of", "text"]
+
+
+def text(value: Any, what: str) -> str:
+    """Give a text that names something. Raises ConfigError."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ConfigError(f"{what} must be a text that is not empty")
+    return value
+
+
+def key_of(value: Any) -> str:
+    """Give a key, "" for None. Raises ConfigError for one that cannot be sent.
+
+    The HTTP libraries would refuse it too, but they quote it in their errors and logs.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not value:
+        raise ConfigError("api_key must be a text that is not empty, or None")
+    if not is_sendable(value):
+        raise ConfigError(
+            "api_key holds a line end, a blank or another character that no key has; was it read "
+            "from a file with its line end?"
+        )
+    return value
+
+
+def is_sendable(key: str) -> bool:
+    """Say whether a key can stand in a header."""
+    return key.isascii() and key.isprintable() and " " not in key
+
+
+def place(base_url: str | None) -> str:
+    """Give which server is meant, without what its URL may hide: a password, a path, a query.
+
+    Raises ConfigError for what is no address.
+    """
+    if base_url is None:
+        return ""
+    if not isinstance(base_url, str):
+        raise ConfigError(f"base_url is {type(base_url).__name__}; it must be text, or None")
+    try:
+        parts = urlsplit(base_url)
+        port = f":{parts.port}" if parts.port is not None else ""
+        host = parts.hostname
+    except ValueError:
+        host = None
+        parts = urlsplit("")
+        port = ""
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError("base_url must be an address such as https://host:8000/v1")
+    return f"{parts.scheme}://{host}{port}"
+
+
+def temperature_of(value: Any) -> float | Literal["auto"] | None:
+    """Give a temperature, "auto" or None. Raises ConfigError."""
+    if value is None or value == "auto":
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 2:
+        raise ConfigError('temperature must be a number from 0 to 2, "auto" or None')
+    return float(value)
+
+
+def fields(value: Any) -> dict[str, Any]:
+    """Give a copy of further fields of a request. Raises ConfigError for what is not JSON."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise ConfigError("extra must be a mapping of field names to JSON values")
+    try:
+        copied: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise ConfigError("extra must hold JSON values only") from None
+    return copied

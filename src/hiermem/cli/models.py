@@ -1,0 +1,73 @@
+"""The options that choose a language model, and the model that they choose.
+
+The one rule: a key is taken from the environment and never from the command line, where every
+process of the machine can read it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import typer
+
+from hiermem import LLM, AnthropicChat, LiteLLMChat, OpenAIChat
+
+__all__ = ["KEY", "Model", "ModelUrl", "ModelWindow", "model_of"]
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        envvar="HIERMEM_MODEL",
+        metavar="PROVIDER:MODEL",
+        help="Write with this model (openai:NAME, anthropic:NAME, litellm:NAME), not offline.",
+    ),
+]
+ModelUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--model-url",
+        envvar="HIERMEM_MODEL_URL",
+        help="Its server's address; the key for it is HIERMEM_MODEL_KEY in the environment.",
+    ),
+]
+ModelWindow = Annotated[
+    int | None,
+    typer.Option(
+        "--model-window",
+        envvar="HIERMEM_MODEL_WINDOW",
+        min=1,
+        help="Its context window in tokens, where it is not known.",
+    ),
+]
+#: Where the key for ``--model`` is; without it, the provider's own variable counts.
+KEY: Final = "HIERMEM_MODEL_KEY"
+
+_PROVIDERS: Final[dict[str, Callable[..., LLM]]] = {
+    "openai": OpenAIChat,
+    "anthropic": AnthropicChat,
+    "litellm": LiteLLMChat,
+}
+
+
+def model_of(model: str | None, *, url: str | None, window: int | None) -> LLM | None:
+    """Make the model that the options name; None where they name none.
+
+    Raises BadParameter for a name that means nothing, and ConfigError as the adapters do.
+    """
+    if not model:
+        if url or window:
+            raise typer.BadParameter("--model-url and --model-window need a --model")
+        return None
+    provider, colon, name = model.partition(":")
+    if not colon or not name or provider not in _PROVIDERS:
+        raise typer.BadParameter(
+            f"--model must be PROVIDER:MODEL with one of {', '.join(_PROVIDERS)}, such as "
+            "openai:gpt-5-mini"
+        )
+    settings: dict[str, Any] = {"base_url": url or None, "api_key": os.environ.get(KEY) or None}
+    if window is not None:
+        settings["context_window"] = window
+    return _PROVIDERS[provider](name, **settings)

@@ -1,0 +1,370 @@
+"""Decides what a failed call means, at any provider: may it be repeated, and is it paid for.
+
+The one rule: what a provider says is looked at and never repeated. Its words may quote the prompt
+or the key, so an error of ours holds the status, a known word, the provider's own number of the
+request, and what would be right; nothing else. No SDK is known here: an adapter gives the bare
+facts (status, words, headers, the names of what was raised), and how long to wait is the engine's.
+
+``charged`` is False only where nothing can have been generated: the provider refused the request
+before it began, or never had it. Everything else that did not come with an answer is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final, Literal, TypeAlias
+
+from hiermem.errors import (
+    ModelError,
+    ModelOverflowError,
+    ModelRefusedError,
+    ModelTimeoutError,
+    PermanentModelError,
+    TransientModelError,
+)
+
+__all__ = [
+    "CallFailure",
+    "CallFailureKind",
+    "of_answer",
+    "of_transport",
+    "refused_field",
+    "retry_after",
+    "to_error",
+    "unreadable",
+]
+
+CallFailureKind: TypeAlias = Literal["transient", "timeout", "permanent", "overflow", "refused"]
+
+#: Statuses after which the same call may succeed.
+_AGAIN: Final = frozenset({408, 409, 424, 425, 429, 499})
+#: Of those, and of the 5xx ones, the ones that say that nothing was begun.
+_NOT_BEGUN: Final = frozenset({409, 425, 429, 529})
+#: 5xx that say that the server cannot, not that it could not this time.
+_NEVER: Final = frozenset({501, 505})
+#: Where a provider says that a request is too large, beside 413.
+_TOO_LARGE_AT: Final = frozenset({400, 413, 422, 500})
+_REFUSED_AT: Final = frozenset({400, 403, 422, 451})
+_FIELD_AT: Final = frozenset({400, 422})
+
+#: What the words of an error in an answer with no status of its own stand for.
+_STATUS_OF: Final[Mapping[str, int]] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+_NO_CREDIT: Final = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"}
+)
+_OVERFLOW_WORDS: Final = frozenset(
+    {
+        "context_length_exceeded",
+        "contextwindowexceedederror",
+        "exceed_context_size_error",
+        "request_too_large",
+        "string_above_max_length",
+    }
+)
+_REFUSED_WORDS: Final = frozenset(
+    {
+        "content_filter",
+        "content_policy_violation",
+        "contentpolicyviolationerror",
+        "invalid_prompt",
+        "moderation",
+        "responsibleaipolicyviolation",
+    }
+)
+_OVERFLOW: Final = re.compile(
+    r"(?:maximum|available|model'?s?) context|context (?:length|window|size|limit)"
+    r"|(?:prompt|input|request) (?:is|was) too (?:long|large)|too many (?:input )?tokens"
+    r"|input token count\b.{0,40}\bexceeds|tokens`? must (?:be <=|have less than)"
+    r"|reduce the length of (?:the|your) (?:messages|prompt|input)|request too large",
+    re.IGNORECASE,
+)
+_DECLINED: Final = re.compile(
+    r"content (?:management|filtering|usage) polic|content polic|safety system|flagged (?:as|for)"
+    r"|violat\w+ (?:our|the) (?:usage )?polic",
+    re.IGNORECASE,
+)
+#: A field that a server will not take at all, told from one whose value is wrong.
+_NOT_TAKEN: Final = re.compile(
+    r"unsupported|not (?:be )?(?:support|permitt|allow|recogni|implement)\w*"
+    r"|does(?:n'?t| not) support|not available|deprecated|unknown|unrecogni[sz]ed|unexpected"
+    r"|extra (?:inputs|fields)|(?:may|can) only be (?:set to )?\d|instead\b",
+    re.IGNORECASE,
+)
+
+#: What was raised on the way, by the names of its classes, and what it means. The first that fits.
+_TRANSPORT: Final[tuple[tuple[frozenset[str], CallFailureKind, bool | None, str], ...]] = (
+    (
+        frozenset({"SSLCertVerificationError", "CertificateError"}),
+        "permanent",
+        False,
+        "the server's certificate is not trusted; check base_url and the client's certificates",
+    ),
+    (
+        frozenset({"UnsupportedProtocol", "InvalidURL", "LocalProtocolError", "TooManyRedirects"}),
+        "permanent",
+        False,
+        "the request could not be written; check base_url and api_key for stray characters",
+    ),
+    (
+        frozenset({"ConnectTimeout", "PoolTimeout"}),
+        "transient",
+        False,
+        "no connection within the time allowed",
+    ),
+    (
+        frozenset({"ConnectError", "ProxyError", "gaierror", "ConnectionRefusedError"}),
+        "transient",
+        False,
+        "no connection to the server",
+    ),
+    (
+        frozenset({"TimeoutException", "APITimeoutError", "TimeoutError"}),
+        "timeout",
+        None,
+        "no answer within the time allowed",
+    ),
+    (
+        frozenset({"JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError"}),
+        "transient",
+        None,
+        "the answer is not JSON",
+    ),
+    (
+        frozenset({"TransportError", "RequestError", "APIConnectionError", "OSError"}),
+        "transient",
+        None,
+        "the connection broke before the answer was whole",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure:
+    """What a failed call means. ``what`` says it in words of ours, with what would be right.
+
+    ``retry_after`` is in seconds. ``status``, ``code`` and ``request_id`` are for whoever looks it
+    up at the provider's.
+    """
+
+    kind: CallFailureKind
+    what: str
+    charged: bool | None
+    retry_after: float | None = None
+    status: int | None = None
+    code: str = ""
+    request_id: str = ""
+
+
+def of_answer(
+    status: int | None,
+    *,
+    words: Iterable[object] = (),
+    raised: str = "",
+    told: str = "",
+    headers: Mapping[str, str] | None = None,
+    now: datetime | None = None,
+) -> CallFailure:
+    """Say what a provider's error means.
+
+    ``words`` are its code and type, ``raised`` is the class that an SDK made of it, ``told`` its
+    message; ``headers`` have names in small letters. ``now`` is what a Retry-After that names a
+    time is counted from where the answer bears no date. ``status`` is None where an error came
+    inside an answer that had begun well: then its words stand for one, and what was begun may have
+    been charged.
+    """
+    head = headers or {}
+    known = [word.lower() for word in words if isinstance(word, str)]
+    begun = status is None
+    if status is None:
+        status = next((_STATUS_OF[word] for word in known if word in _STATUS_OF), 500)
+    wait = retry_after(head, now)
+    found = replace(
+        _judge(status, frozenset({*known, raised.lower()}), told, waits=wait is not None),
+        status=None if begun else status,
+        code=next(filter(None, map(_harmless_word, known)), ""),
+        request_id=_harmless_id(head.get("x-request-id") or head.get("request-id") or ""),
+    )
+    if found.kind == "transient":
+        found = replace(found, retry_after=wait)
+    return replace(found, charged=None) if begun and found.charged is False else found
+
+
+def _judge(status: int, words: frozenset[str], told: str, *, waits: bool) -> CallFailure:
+    """Tell the kinds apart, from the clearest sign to the status alone."""
+    plain = _plainly(status, words, told)
+    if plain is not None:
+        return plain
+    if status == 408:
+        return CallFailure("timeout", "the server gave up waiting", charged=None)
+    if status in _AGAIN or (status >= 500 and status not in _NEVER):
+        refused = status in _NOT_BEGUN or (status == 503 and waits)
+        what = "too many requests" if status == 429 else "the server cannot answer now"
+        return CallFailure("transient", what, charged=False if refused else None)
+    what = {
+        401: "the key is not accepted; check api_key",
+        403: "the key may not use this model or address",
+        404: "the model or the address is unknown; check model and base_url",
+        405: "the address takes no such request; check base_url",
+    }.get(status, "the request is not accepted")
+    return CallFailure("permanent", what, charged=False)
+
+
+def _plainly(status: int, words: frozenset[str], told: str) -> CallFailure | None:
+    """Say what the provider's words alone make plain: too large, declined, no credit."""
+    what = None
+    kind: CallFailureKind = "overflow"
+    if status == 413 or (
+        status in _TOO_LARGE_AT and (words & _OVERFLOW_WORDS or _OVERFLOW.search(told))
+    ):
+        what = "the request does not fit the model; give its context_window"
+    elif status == 429 and "request too large" in told.lower():
+        # No wait makes a request fit that is over a whole minute's tokens.
+        what = (
+            "one request is over the account's tokens a minute; make windows smaller, or give a "
+            "smaller context_window"
+        )
+    elif status == 451 or (
+        status in _REFUSED_AT and (words & _REFUSED_WORDS or _DECLINED.search(told))
+    ):
+        kind, what = "refused", "the provider declined the request"
+    elif status == 402 or words & _NO_CREDIT:
+        kind, what = "permanent", "the account has no credit left, or may spend no more"
+    return None if what is None else CallFailure(kind, what, charged=False)
+
+
+def of_transport(names: Iterable[str]) -> CallFailure | None:
+    """Say what it means that a call was cut off, by the names of the classes of what was raised.
+
+    Give the names along the whole chain of causes. None where they say nothing of a connection.
+    """
+    raised = frozenset(names)
+    for signs, kind, charged, what in _TRANSPORT:
+        if raised & signs:
+            return CallFailure(kind, what, charged)
+    return None
+
+
+def unreadable(
+    what: str, *, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> CallFailure:
+    """Say that an answer came which is none: the call may be paid for, and may do better again."""
+    head = headers or {}
+    named = _harmless_id(head.get("x-request-id") or head.get("request-id") or "")
+    return CallFailure("transient", what, None, status=status, request_id=named)
+
+
+def refused_field(
+    status: int | None,
+    fields: Iterable[str],
+    *,
+    param: object = None,
+    told: str = "",
+    at_all: bool = True,
+) -> str | None:
+    """Name the one of ``fields`` because of which a request was refused; None where it is none.
+
+    ``param`` is the field that the error names beside its message, where it does. With ``at_all``
+    only a field that the server does not take is meant, not one whose value is wrong (too large,
+    say): leaving it out would hide the mistake.
+    """
+    if status not in _FIELD_AT or (at_all and not _NOT_TAKEN.search(told)):
+        return None
+    named = param.split(".")[0] if isinstance(param, str) else ""
+    for field in fields:
+        if named == field or (not named and re.search(rf"\b{re.escape(field)}\b", told)):
+            return field
+    return None
+
+
+def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Give the seconds that ``retry-after-ms`` or ``Retry-After`` asks to wait, or None.
+
+    A time is counted from the answer's own ``Date``, so that a clock that is off does not matter.
+
+    >>> retry_after({"retry-after": "1.5"})
+    1.5
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    told = headers.get("retry-after")
+    seconds = _number(told)
+    if seconds is not None:
+        return seconds
+    until, since = _moment(told), _moment(headers.get("date")) or now
+    if until is None or since is None:
+        return None
+    return max(0.0, (until - since).total_seconds())
+
+
+def to_error(failure: CallFailure, *, model: str) -> ModelError:
+    """Give the error that says it. ``model`` names the model or embedder."""
+    details = ", ".join(
+        part
+        for part in (
+            f"HTTP {failure.status}" if failure.status is not None else "",
+            failure.code,
+            f"request {failure.request_id}" if failure.request_id else "",
+        )
+        if part
+    )
+    message = f"{model}: {failure.what}" + (f" ({details})" if details else "")
+    if failure.kind == "transient":
+        return TransientModelError(
+            message, charged=failure.charged, retry_after=failure.retry_after
+        )
+    kinds: dict[CallFailureKind, type[ModelError]] = {
+        "timeout": ModelTimeoutError,
+        "overflow": ModelOverflowError,
+        "refused": ModelRefusedError,
+    }
+    return kinds.get(failure.kind, PermanentModelError)(message, charged=failure.charged)
+
+
+def _number(told: str | None) -> float | None:
+    """Read a count that is 0 or more."""
+    try:
+        value = float(told) if told else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _moment(told: str | None) -> datetime | None:
+    """Read an HTTP date."""
+    if not told:
+        return None
+    from email.utils import parsedate_to_datetime
+
+    try:
+        found = parsedate_to_datetime(told)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _harmless_word(word: str) -> str:
+    """Give a provider's word where it can be nothing but one; keys have figures."""
+    return word if re.fullmatch(r"[a-z][a-z_]{2,39}", word) else ""
+
+
+def _harmless_id(told: str) -> str:
+    """Give a request's number where it looks like one."""
+    return told if re.fullmatch(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9_:.-]{3,79}", told) else ""

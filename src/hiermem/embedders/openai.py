@@ -1,0 +1,212 @@
+"""Vectors from any server that speaks OpenAI's embeddings: OpenAI, Azure, Ollama, vLLM, gateways.
+
+The one rule: what comes back is put into the order of the texts and nothing else is done to it;
+whether it is fit to be kept is judged where it is used. Retrying is the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+from zlib import crc32
+
+from hiermem.calling.bodies import read_object
+from hiermem.calling.connection import Connection
+from hiermem.calling.mishaps import AnsweredError, MiscastError, Mishap, read
+from hiermem.calling.settings import fields, place, text
+from hiermem.core import arguments
+from hiermem.core.generation import failures
+from hiermem.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from openai import AsyncOpenAI
+
+__all__ = ["OpenAIEmbedder"]
+
+#: How many numbers a vector of a known model has.
+_NATIVE: Final[Mapping[str, int]] = {
+    "text-embedding-3-small": 1536,
+    "text-embedding-3-large": 3072,
+    "text-embedding-ada-002": 1536,
+}
+#: Bytes that an answer may have: ten thousand vectors of two thousand numbers, packed.
+_MOST_BYTES: Final = 128 * 1024 * 1024
+#: Longer answers than this are read on a thread.
+_LONG: Final = 100_000
+_PACKED: Final = "encoding_format"
+
+
+class OpenAIEmbedder:
+    """An embedding model behind any OpenAI-compatible server. Needs the extra ``openai``.
+
+    ``dimension`` is how many numbers its vectors have; it may be left out for OpenAI's own models.
+    With ``shorten`` the server is asked for vectors of that many, for models whose vectors can be
+    cut. ``query_prefix`` and ``passage_prefix`` are put before questions and before what is
+    searched, for models that were trained with such words ("query: ", "passage: ").
+
+    ``base_url``, ``api_key`` and ``client`` are as for ``OpenAIChat``: with an address, only the
+    key that is given is sent there. ``timeout`` is in seconds. ``weight`` is what cosines count for
+    beside the words in a ranking. ``extra`` are further fields of every request.
+
+    The ``name`` identifies the vectors. It is made of what changes them: model, dimension,
+    prefixes. Raises ConfigError for settings that cannot be, and where the extra is missing.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        dimension: int | None = None,
+        shorten: bool = False,
+        query_prefix: str = "",
+        passage_prefix: str = "",
+        base_url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncOpenAI | Callable[[], AsyncOpenAI] | None = None,
+        name: str | None = None,
+        timeout: float = 60.0,
+        weight: float = 1.0,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._model = text(model, "model")
+        native = _NATIVE.get(self._model)
+        if dimension is not None:
+            self.dimension = arguments.whole(dimension, "dimension", least=1)
+        elif native is not None:
+            self.dimension = native
+        else:
+            raise ConfigError(
+                f"dimension is not known for {model!r}; give how many numbers its vectors have"
+            )
+        asked = native is not None and self.dimension != native
+        self._shorten = arguments.switch(shorten, "shorten") or asked
+        self._prefixes = {"query": query_prefix, "passage": passage_prefix}
+        for kind, prefix in self._prefixes.items():
+            if not isinstance(prefix, str):
+                raise ConfigError(f"{kind}_prefix is {type(prefix).__name__}; it must be text")
+        self.name = text(name, "name") if name is not None else self._own_name()
+        self.weight = arguments.share(weight, "weight")
+        self._extra = fields(extra)
+        self._packed = True
+        self._where = place(base_url)
+        self._way = Connection(
+            "openai",
+            "AsyncOpenAI",
+            base_url=base_url,
+            api_key=api_key,
+            client=client,
+            timeout=arguments.seconds(timeout, "timeout"),
+            most_bytes=_MOST_BYTES,
+            what=type(self).__name__,
+        )
+
+    def __repr__(self) -> str:
+        at = f", base_url={self._where!r}" if self._where else ""
+        return f"OpenAIEmbedder({self._model!r}, dimension={self.dimension}{at})"
+
+    def _own_name(self) -> str:
+        prefixes = "\0".join(self._prefixes.values())
+        trained = f"+{crc32(prefixes.encode()):08x}" if prefixes != "\0" else ""
+        return f"{self._model}/{self.dimension}{trained}"
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["query", "passage"]
+    ) -> npt.NDArray[np.float32]:
+        """Give one vector a text, in their order, as the rows of an array.
+
+        Raises what ``core.generation.failures`` makes of what was raised.
+        """
+        prefixed = [self._prefixes[kind] + each for each in texts]
+        while True:
+            packed = self._packed
+            try:
+                answer = await self._exchange(prefixed, packed=packed)
+                long = sum(map(len, prefixed)) > _LONG or len(texts) * self.dimension > _LONG
+                if long:
+                    return await asyncio.to_thread(_rows, answer, len(texts))
+                return _rows(answer, len(texts))
+            except ModelError:
+                raise
+            except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is told apart
+                mishap = read(error, key=self._way.key)
+                raised = type(error).__name__
+            if mishap is None:
+                raise ModelError(f"{self.name}: the call ended in {raised}")
+            if not (packed and _is_about_packing(mishap)):
+                raise failures.to_error(mishap.failure, model=self.name)
+            self._packed = False
+
+    async def disconnect(self) -> None:
+        """Close the connections that the running event loop has open; the next call opens new ones.
+
+        A memory does it for its embedder when it is closed. A client that was given is left alone.
+        """
+        await self._way.disconnect()
+
+    async def _exchange(self, texts: list[str], *, packed: bool) -> dict[str, Any]:
+        """Send one request; as an extra body, fields pass that the SDK does not know."""
+        asked: dict[str, Any] = {_PACKED: "base64" if packed else "float"}
+        if self._shorten:
+            asked["dimensions"] = self.dimension
+        async with self._way.client() as client:
+            raw = await client.embeddings.with_raw_response.create(
+                model=self._model,
+                input=texts,
+                encoding_format=asked.pop(_PACKED),
+                extra_body={**asked, **self._extra},
+            )
+            kind = raw.headers.get("content-type", "")
+            answer = await read_object(raw.http_response.content, kind)
+        if answer.get("error") and not answer.get("data"):
+            raise AnsweredError(answer)
+        return answer
+
+
+def _is_about_packing(mishap: Mishap) -> bool:
+    status, param, told = mishap.failure.status, mishap.param, mishap.told
+    found = failures.refused_field(
+        status, (_PACKED, "base64"), param=param, told=told, at_all=False
+    )  # fmt: skip
+    return found is not None
+
+
+def _rows(answer: Mapping[str, Any], many: int) -> npt.NDArray[np.float32]:
+    """Read the vectors into the order of the texts. Raises MiscastError."""
+    import numpy as np
+
+    data = answer.get("data")
+    if not isinstance(data, list) or len(data) != many:
+        raise MiscastError("the answer does not hold one vector a text")
+    if not many:
+        return np.empty((0, 0), dtype=np.float32)
+    found: dict[int, npt.NDArray[np.float32]] = {}
+    for at, item in enumerate(data):
+        place_ = item.get("index", at) if isinstance(item, Mapping) else None
+        vector = _vector(item.get("embedding")) if isinstance(item, Mapping) else None
+        if not isinstance(place_, int) or vector is None:
+            raise MiscastError("the answer holds something that is no vector")
+        found[place_] = vector
+    if set(found) != set(range(many)) or len({len(each) for each in found.values()}) != 1:
+        raise MiscastError("the answer does not hold one vector a text")
+    return np.stack([found[place_] for place_ in range(many)])
+
+
+def _vector(told: object) -> npt.NDArray[np.float32] | None:
+    """Read one vector, packed or as numbers; None for what is none."""
+    import numpy as np
+
+    if isinstance(told, str):
+        try:
+            return np.frombuffer(base64.b64decode(told, validate=True), dtype="<f4")
+        except (binascii.Error, ValueError):
+            return None
+    if not isinstance(told, list):
+        return None
+    if not all(isinstance(each, (int, float)) for each in told):
+        return None
+    return np.asarray(told, dtype=np.float32)

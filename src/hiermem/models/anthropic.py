@@ -1,0 +1,233 @@
+"""Claude, and any server that speaks the Messages protocol.
+
+The one rule: the SDK carries the request and nothing more. Its retries are off, since the engine
+retries, waits and keeps the books; what its errors mean is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from hiermem.calling.bodies import MOST_BYTES, read_object
+from hiermem.calling.chat import Form, RemoteChat, Structured
+from hiermem.calling.completions import count_of, messages_of, told_model
+from hiermem.calling.connection import Connection
+from hiermem.calling.mishaps import AnsweredError, MiscastError
+from hiermem.calling.settings import place
+from hiermem.core import arguments
+from hiermem.prices import Prices
+from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+__all__ = ["AnthropicChat"]
+
+_FINISH: Final[Mapping[str, Finish]] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+}
+
+
+class AnthropicChat(RemoteChat):
+    """A model behind Anthropic's Messages API. Needs the extra ``anthropic``.
+
+    Without ``base_url`` the SDK's own environment variables say where the server is, and the key.
+    With one, only ``api_key`` is ever sent there. ``client`` may be an ``AsyncAnthropic`` of one's
+    own (Bedrock's and Vertex's too), or a function that makes one: it is called once for each event
+    loop, and what it made is closed with the memory.
+
+    ``context_window`` is the model's in tokens; requests that do not fit are not sent.
+    ``max_output_tokens`` is the most that the model can write; ``reasoning_tokens`` is added to
+    every limit of an answer where ``extra`` has the model think, and set aside with each call.
+    ``timeout`` is in seconds, for the whole of a call where nothing comes and between two pieces of
+    what comes. ``temperature`` is the session's ("auto"), one for all requests, or None for none.
+    ``structured`` says whether answers are held to a JSON schema by the server: where it refuses
+    that, "auto" asks in words from then on. ``cache`` marks the constant part of each prompt to be
+    kept by the provider. ``stream`` has the answer sent in pieces, for long ones. ``extra`` are
+    further fields of every request, such as ``{"thinking": {...}}``.
+
+    Change the ``name`` where ``extra`` changes what the model writes: it identifies its summaries.
+    Raises ConfigError for settings that cannot be, and where the extra is missing.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncAnthropic | Callable[[], AsyncAnthropic] | None = None,
+        name: str | None = None,
+        context_window: int | None = 200_000,
+        max_output_tokens: int | None = None,
+        reasoning_tokens: int = 0,
+        timeout: float = 120.0,
+        temperature: float | Literal["auto"] | None = "auto",
+        structured: Structured = "auto",
+        cache: bool = True,
+        stream: bool = False,
+        extra: Mapping[str, Any] | None = None,
+        remote: bool = True,
+        prices: Prices | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            name=name,
+            context_window=context_window,
+            max_output_tokens=max_output_tokens,
+            reasoning_tokens=reasoning_tokens,
+            timeout=timeout,
+            temperature=temperature,
+            structured=structured,
+            extra=extra,
+            remote=remote,
+            prices=prices,
+            form=Form(cache_control=arguments.switch(cache, "cache"), fixed=True),
+            where=place(base_url),
+        )
+        self._stream = arguments.switch(stream, "stream")
+        self._way = Connection(
+            "anthropic",
+            "AsyncAnthropic",
+            base_url=base_url,
+            api_key=api_key,
+            client=client,
+            timeout=self._timeout,
+            most_bytes=MOST_BYTES,
+            what=type(self).__name__,
+        )
+        self._key = self._way.key
+
+    async def disconnect(self) -> None:
+        """Close the connections that the running event loop has open; the next call opens new ones.
+
+        A memory does it for its model when it is closed. A client that was given is left alone.
+        """
+        await self._way.disconnect()
+
+    async def _exchange(self, request: LLMRequest, form: Form) -> LLMResponse:
+        """Send one request, whole or as a stream, and read its answer."""
+        told = self._messages(request, form)
+        fields: dict[str, Any] = {}
+        if system := _system(told, cached=form.cache_control):
+            fields["system"] = system
+        temperature = self._temperature_of(request, form)
+        if temperature is not None:
+            # This protocol's scale ends at 1.
+            fields["temperature"] = min(1.0, temperature)
+        schema = self._schema(request, form)
+        fields |= self._extra
+        if schema is not None:
+            # What else is configured of the output, such as its effort, stands beside the schema.
+            beside = _mapping(fields.get("output_config"))
+            shape = {"type": "json_schema", "schema": schema}
+            fields["output_config"] = {"format": shape, **beside}
+        asked = {
+            "model": self._model,
+            "max_tokens": self._limit(request),
+            "messages": messages_of([each for each in told if each.role != "system"]),
+        }
+        async with self._way.client() as client:
+            # As an extra body, fields pass that this version of the SDK does not know.
+            if self._stream:
+                stream = await client.messages.create(**asked, stream=True, extra_body=fields)
+                answer = await _gathered(stream)
+            else:
+                raw = await client.messages.with_raw_response.create(**asked, extra_body=fields)
+                kind = raw.headers.get("content-type", "")
+                answer = await read_object(raw.http_response.content, kind)
+        if answer.get("error") and not answer.get("content"):
+            raise AnsweredError(answer)
+        return _read(answer, asked=self._model)
+
+
+def _system(messages: Sequence[ChatMessage], *, cached: bool) -> list[dict[str, Any]]:
+    """Write the system messages as the blocks that this protocol has for them, the last marked."""
+    blocks: list[dict[str, Any]] = [
+        {"type": "text", "text": each.content} for each in messages if each.role == "system"
+    ]
+    if blocks and cached:
+        blocks[-1]["cache_control"] = {"type": "ephemeral"}
+    return blocks
+
+
+def _read(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
+    """Read a message. Raises MiscastError where it is none."""
+    content = answer.get("content")
+    if not isinstance(content, list):
+        raise MiscastError("the answer has no content")
+    text = "".join(
+        part["text"]
+        for part in content
+        if isinstance(part, Mapping)
+        and part.get("type") == "text"
+        and isinstance(part.get("text"), str)
+    )
+    reason = answer.get("stop_reason")
+    return LLMResponse(
+        text=text,
+        usage=_usage(answer.get("usage")),
+        finish_reason="stop" if reason is None else _FINISH.get(str(reason), "error"),
+        model=told_model(answer.get("model"), asked=asked),
+    )
+
+
+def _usage(told: object) -> Usage:
+    """Read the counts; what was cached is counted beside the input here, and is a part of ours."""
+    if not isinstance(told, Mapping):
+        return Usage()
+    fresh = count_of(told.get("input_tokens"))
+    cached = count_of(told.get("cache_read_input_tokens"))
+    kept = count_of(told.get("cache_creation_input_tokens"))
+    details = told.get("output_tokens_details")
+    return Usage(
+        input_tokens=None if fresh is None else fresh + (cached or 0) + (kept or 0),
+        output_tokens=count_of(told.get("output_tokens")),
+        cached_tokens=cached,
+        reasoning_tokens=count_of(details.get("thinking_tokens"))
+        if isinstance(details, Mapping)
+        else None,
+    )
+
+
+async def _gathered(stream: Any) -> dict[str, Any]:
+    """Put together what comes piece by piece; take it whole from a server that cannot stream."""
+    async with stream:
+        kind = stream.response.headers.get("content-type", "")
+        if "event-stream" not in kind:
+            return await read_object(await stream.response.aread(), kind)
+        return _assembled([event.to_dict(warnings=False) async for event in stream])
+
+
+def _assembled(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Put a message's events together into the message that would have come whole.
+
+    Raises MiscastError where the stream broke off before it said why it ended.
+    """
+    answer: dict[str, Any] = {}
+    pieces: list[str] = []
+    usage: dict[str, Any] = {}
+    for told in events:
+        if told.get("type") == "message_start":
+            answer = _mapping(told.get("message"))
+            usage = _mapping(answer.get("usage"))
+        elif told.get("type") == "content_block_delta":
+            delta = _mapping(told.get("delta"))
+            if delta.get("type") == "text_delta":
+                pieces.append(str(delta.get("text") or ""))
+        elif told.get("type") == "message_delta":
+            answer |= _mapping(told.get("delta"))
+            new = _mapping(told.get("usage"))
+            usage |= {name: count for name, count in new.items() if count is not None}
+    if answer.get("stop_reason") is None:
+        raise MiscastError("the stream broke off before the answer was whole")
+    return {**answer, "content": [{"type": "text", "text": "".join(pieces)}], "usage": usage}
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}

@@ -1,0 +1,116 @@
+"""Many more providers, through LiteLLM: a thin layer over its one function.
+
+The one rule: it adds nothing of its own to LiteLLM but the errors and counts that the engine needs.
+LiteLLM brings some sixty packages and needs an older openai SDK; where a server speaks OpenAI's or
+Anthropic's protocol, the adapters for those are lighter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from hiermem.calling.chat import Form, RemoteChat, Structured
+from hiermem.calling.completions import assembled, fields_of, messages_of, read_answer
+from hiermem.calling.extras import load, require
+from hiermem.calling.mishaps import MiscastError
+from hiermem.calling.settings import key_of, place
+from hiermem.core import arguments
+from hiermem.prices import Prices
+from hiermem.protocols import LLMRequest, LLMResponse
+
+__all__ = ["LiteLLMChat"]
+
+
+class LiteLLMChat(RemoteChat):
+    """A model of any provider that LiteLLM knows. Needs the extra ``litellm``.
+
+    ``model`` is LiteLLM's name of it, such as ``mistral/mistral-small-latest``. ``base_url`` and
+    ``api_key`` may be left out where LiteLLM finds them in the environment. ``structured`` is as
+    for ``OpenAIChat``, and so are the sizes, ``timeout``, ``temperature`` and ``stream``. ``extra``
+    are further arguments of ``litellm.acompletion``.
+
+    Raises ConfigError for settings that cannot be, and where the extra is missing.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        name: str | None = None,
+        context_window: int | None = None,
+        max_output_tokens: int | None = None,
+        reasoning_tokens: int = 0,
+        timeout: float = 120.0,
+        temperature: float | Literal["auto"] | None = "auto",
+        structured: Structured = "auto",
+        stream: bool = False,
+        extra: Mapping[str, Any] | None = None,
+        remote: bool = True,
+        prices: Prices | None = None,
+    ) -> None:
+        require("litellm", extra="litellm", what=type(self).__name__)
+        super().__init__(
+            model,
+            name=name,
+            context_window=context_window,
+            max_output_tokens=max_output_tokens,
+            reasoning_tokens=reasoning_tokens,
+            timeout=timeout,
+            temperature=temperature,
+            structured=structured,
+            extra=extra,
+            remote=remote,
+            prices=prices,
+            form=Form(),
+            where=place(base_url),
+        )
+        self._stream = arguments.switch(stream, "stream")
+        self._base_url, self._key = base_url, key_of(api_key)
+
+    async def disconnect(self) -> None:
+        """Do nothing: LiteLLM keeps its connections for the whole process, and closes them itself.
+
+        Its own way to close them leaves closed ones for the next call.
+        """
+
+    async def _exchange(self, request: LLMRequest, form: Form) -> LLMResponse:
+        """Send one request, whole or as a stream, and read its answer."""
+        package = await asyncio.to_thread(load, "litellm")
+        fields = fields_of(
+            limit=(form.limit, self._limit(request)),
+            temperature=self._temperature_of(request, form),
+            schema=self._schema(request, form),
+            extra=self._extra,
+        )
+        if self._base_url is not None:
+            fields["base_url"] = self._base_url
+        if self._key:
+            fields["api_key"] = self._key
+        if self._stream and form.stream_options:
+            fields["stream_options"] = {"include_usage": True}
+        answer = await package.acompletion(
+            model=self._model,
+            messages=messages_of(self._messages(request, form)),
+            timeout=self._timeout,
+            num_retries=0,
+            max_retries=0,
+            stream=self._stream,
+            **fields,
+        )
+        if self._stream:
+            return read_answer(
+                assembled([_plain(event) async for event in answer]), asked=self._model
+            )
+        return read_answer(_plain(answer), asked=self._model)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Give what LiteLLM answers as plain values. Raises MiscastError where it is no object."""
+    dumped = value.model_dump(warnings=False) if hasattr(value, "model_dump") else value
+    if not isinstance(dumped, dict):
+        raise MiscastError("LiteLLM answered something that is no completion")
+    return dumped

@@ -1,0 +1,148 @@
+"""Any server that speaks OpenAI's chat completions: OpenAI, Azure, Ollama, vLLM, gateways.
+
+The one rule: the SDK carries the request and nothing more. Its retries are off, since the engine
+retries, waits and keeps the books; what its answers and errors mean is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from hiermem.calling.bodies import MOST_BYTES, read_object
+from hiermem.calling.chat import Form, RemoteChat, Structured
+from hiermem.calling.completions import assembled, fields_of, messages_of, read_answer
+from hiermem.calling.connection import Connection
+from hiermem.calling.mishaps import AnsweredError
+from hiermem.calling.settings import place
+from hiermem.core import arguments
+from hiermem.prices import Prices
+from hiermem.protocols import LLMRequest, LLMResponse
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+__all__ = ["OpenAIChat"]
+
+_LIMITS: Final = ("auto", "max_tokens", "max_completion_tokens")
+
+
+class OpenAIChat(RemoteChat):
+    """A model behind any OpenAI-compatible server. Needs the extra ``openai``.
+
+    ``base_url`` is the server's address, such as ``http://127.0.0.1:11434/v1``; without one the
+    SDK's own environment variables say it, and the key. With one, only ``api_key`` is ever sent
+    there, for a key in the environment is another server's. ``client`` may be an ``AsyncOpenAI`` of
+    one's own (Azure's too), or a function that makes one: it is called once for each event loop,
+    and what it made is closed with the memory.
+
+    ``context_window`` is the model's in tokens; requests that do not fit are not sent.
+    ``max_output_tokens`` is the most that the model can write; ``reasoning_tokens`` is added to
+    every limit of an answer for a model that thinks before it writes, and set aside with each
+    call. ``timeout`` is in seconds, for the whole of a call where nothing comes and between two
+    pieces of what comes. ``temperature`` is the session's ("auto"), one for all requests, or None
+    for none. ``structured`` says whether answers are held to a JSON schema by the server: where it
+    refuses that, "auto" asks in words from then on. ``limit_field`` is the server's name for the
+    most tokens of an answer. ``stream`` has the answer sent in pieces, for servers that need it.
+    ``extra`` are further fields of every request, such as ``{"reasoning_effort": "low"}``.
+
+    Change the ``name`` where ``extra`` changes what the model writes: it identifies its summaries.
+    Raises ConfigError for settings that cannot be, and where the extra is missing.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        client: AsyncOpenAI | Callable[[], AsyncOpenAI] | None = None,
+        name: str | None = None,
+        context_window: int | None = None,
+        max_output_tokens: int | None = None,
+        reasoning_tokens: int = 0,
+        timeout: float = 120.0,
+        temperature: float | Literal["auto"] | None = "auto",
+        structured: Structured = "auto",
+        limit_field: Literal["auto", "max_tokens", "max_completion_tokens"] = "auto",
+        stream: bool = False,
+        extra: Mapping[str, Any] | None = None,
+        remote: bool = True,
+        prices: Prices | None = None,
+    ) -> None:
+        arguments.one_of(limit_field, "limit_field", _LIMITS)
+        settled = limit_field != "auto"
+        # OpenAI's newer models take only the newer name; other servers know the older one best.
+        usual = "max_tokens" if base_url is not None else "max_completion_tokens"
+        super().__init__(
+            model,
+            name=name,
+            context_window=context_window,
+            max_output_tokens=max_output_tokens,
+            reasoning_tokens=reasoning_tokens,
+            timeout=timeout,
+            temperature=temperature,
+            structured=structured,
+            extra=extra,
+            remote=remote,
+            prices=prices,
+            form=Form(limit=limit_field if settled else usual, fixed=settled),
+            where=place(base_url),
+        )
+        self._stream = arguments.switch(stream, "stream")
+        self._way = Connection(
+            "openai",
+            "AsyncOpenAI",
+            base_url=base_url,
+            api_key=api_key,
+            client=client,
+            timeout=self._timeout,
+            most_bytes=MOST_BYTES,
+            what=type(self).__name__,
+        )
+        self._key = self._way.key
+
+    async def disconnect(self) -> None:
+        """Close the connections that the running event loop has open; the next call opens new ones.
+
+        A memory does it for its model when it is closed. A client that was given is left alone.
+        """
+        await self._way.disconnect()
+
+    async def _exchange(self, request: LLMRequest, form: Form) -> LLMResponse:
+        """Send one request, whole or as a stream, and read its answer."""
+        messages = messages_of(self._messages(request, form))
+        fields = fields_of(
+            limit=(form.limit, self._limit(request)),
+            temperature=self._temperature_of(request, form),
+            schema=self._schema(request, form),
+            extra=self._extra,
+        )
+        if self._stream and form.stream_options:
+            fields = {"stream_options": {"include_usage": True}, **fields}
+        async with self._way.client() as client:
+            # As an extra body, fields pass that this version of the SDK does not know.
+            chats = client.chat.completions
+            if self._stream:
+                stream = await chats.create(
+                    model=self._model, messages=messages, stream=True, extra_body=fields
+                )
+                answer = await _gathered(stream)
+            else:
+                raw = await chats.with_raw_response.create(
+                    model=self._model, messages=messages, extra_body=fields
+                )
+                kind = raw.headers.get("content-type", "")
+                answer = await read_object(raw.http_response.content, kind)
+        if answer.get("error") and not answer.get("choices"):
+            raise AnsweredError(answer)
+        return read_answer(answer, asked=self._model)
+
+
+async def _gathered(stream: Any) -> dict[str, Any]:
+    """Put together what comes piece by piece; take it whole from a server that cannot stream."""
+    async with stream:
+        kind = stream.response.headers.get("content-type", "")
+        if "event-stream" not in kind:
+            return await read_object(await stream.response.aread(), kind)
+        return assembled([event.to_dict(warnings=False) async for event in stream])

@@ -1,0 +1,86 @@
+"""A model on the command line: chosen by name, with its address, its key out of the environment."""
+
+from __future__ import annotations
+
+import pytest
+from provider import Provider
+
+typer = pytest.importorskip("typer")
+from typer.testing import CliRunner  # noqa: E402
+
+from hiermem import Memory, Message  # noqa: E402
+from hiermem.cli.app import app  # noqa: E402
+
+
+@pytest.fixture
+def db(tmp_path):
+    path = tmp_path / "chat.db"
+    with Memory.open(path) as memory:
+        session = memory.session("pumps")
+        for number in range(10):
+            said = f"Pump {number} was set to {number * 7} rpm by Ada on 3 March. " * 3
+            session.append(Message.assistant(said) if number % 2 else Message.user(said))
+    return path
+
+
+def run(*words, **environment):
+    return CliRunner().invoke(app, [str(word) for word in words], env=environment)
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+def test_an_update_asks_the_model_that_is_named(name, db):
+    """Without it nobody could try a provider before writing a program."""
+    with Provider() as provider:
+        url = provider.openai_url if name == "openai" else provider.url
+        done = run(
+            "update", "--db", db, "--model", f"{name}:tiny", "--model-url", url,
+            HIERMEM_MODEL_KEY=provider.key,
+        )  # fmt: skip
+        assert done.exit_code == 0, done.output
+        assert "1 made" in done.output
+        assert len(provider.served) == 1
+        assert f"{provider.tokens_in + provider.tokens_out:,} tokens" in done.output
+    with Memory.open(db) as memory:
+        (summary,) = memory.session("pumps").summaries(level=1)
+        assert summary.revision.model == "tiny"
+
+
+def test_an_extraction_asks_it_too_and_the_options_may_be_in_the_environment(db):
+    with Provider() as provider:
+        done = run(
+            "extract", "--db", db,
+            HIERMEM_MODEL="openai:tiny",
+            HIERMEM_MODEL_URL=provider.openai_url,
+            HIERMEM_MODEL_KEY=provider.key,
+        )  # fmt: skip
+        assert done.exit_code == 0, done.output
+        assert provider.served[0].body["response_format"]["type"] == "json_schema"
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "code"),
+    [
+        (["--model", "gpt-5"], "PROVIDER:MODEL", 2),
+        (["--model", "nobody:x"], "PROVIDER:MODEL", 2),
+        (["--model", "openai:"], "PROVIDER:MODEL", 2),
+        (["--model-url", "http://127.0.0.1:1"], "need a --model", 2),
+        (["--model", "openai:x", "--model-url", "nowhere"], "base_url", 1),
+    ],
+)
+def test_what_names_no_model_is_said_and_nothing_is_asked(words, says, code, db):
+    done = run("update", "--db", db, *words)
+    assert done.exit_code == code
+    assert says in done.output
+
+
+def test_no_option_takes_a_key():
+    """A key on the command line stands in the list of processes, and in the shell's history."""
+    commands = typer.main.get_command(app).commands
+    options = {
+        option
+        for name in ("update", "extract")
+        for parameter in commands[name].params
+        for option in parameter.opts
+    }
+    assert "--model" in options
+    assert not [option for option in options if "key" in option]

@@ -1,0 +1,61 @@
+"""What was spent, and a provider that is down, are told on the screen."""
+
+from __future__ import annotations
+
+import pytest
+
+from hiermem import LLMResponse, Memory, Message, Prices, UpdatePlan, UpdateReport, Usage
+from hiermem.models.function import FunctionLLM
+from hiermem.testing.llms import write
+
+pytest.importorskip("typer")
+
+from typer.testing import CliRunner
+
+from hiermem.cli import app as commands
+from hiermem.cli.app import app
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Make a file whose summaries were paid for: 0.005 a call."""
+    path = tmp_path / "paid.db"
+    llm = FunctionLLM(
+        lambda request: LLMResponse(write(request), Usage(1_000, 500)),
+        prices=Prices(input=1.0, output=8.0),
+    )
+    with Memory.open(path, llm=llm) as memory:
+        session = memory.session("talk")
+        session.append(
+            (Message.assistant if n % 2 else Message.user)(f"Step {n} takes {n * 7} seconds. " * 8)
+            for n in range(20)
+        )
+        report = session.update()
+        assert report.cost == pytest.approx(0.005 * report.calls)
+    return path, report
+
+
+def test_runs_and_metrics_show_what_was_spent(store):
+    path, report = store
+    runner = CliRunner()
+    listed = runner.invoke(app, ["runs", "--db", str(path)])
+    assert f"cost {report.cost:,.4f}" in listed.output
+    one = runner.invoke(app, ["runs", report.run_id, "--db", str(path)])
+    assert "cost" in one.output
+    assert one.output.count("0.0050") == report.calls
+    metrics = runner.invoke(app, ["metrics", "--db", str(path)])
+    assert f"spent {report.cost:,.4f}" in metrics.output
+
+
+def test_a_report_tells_its_cost_and_when_to_ask_again(capsys):
+    report = UpdateReport(
+        "r", made=3, calls=4, tokens_in=900, tokens_out=100, cost=0.1234,
+        stopped="circuit_open", retry_after=14.6, unknown=2,
+    )  # fmt: skip
+    commands._print_report("talk", report)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "4 calls, 1,000 tokens, cost 0.1234." in told
+    assert "2 cut-off calls with unknown outcome" in told
+    assert "may be asked again in 15 s" in told
+    commands._print_plan("talk", UpdatePlan(calls=2, by_level={1: 2}, cost=0.5))
+    assert "about 0.5000 in money" in capsys.readouterr().out

@@ -1,0 +1,438 @@
+"""Both protocols over real HTTP, whole and streamed: what an adapter gives, and what it raises."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+from asking import KINDS, SECRET, chat, make, request, until
+from provider import FAULTS, SPOILT, Provider
+
+from hiermem import (
+    LLM,
+    ConfigError,
+    Memory,
+    Message,
+    ModelError,
+    ModelTimeoutError,
+    PermanentModelError,
+    Prices,
+    TransientModelError,
+    UpdatePolicy,
+)
+from hiermem.core.generation.parse import parse
+from hiermem.errors import ModelOverflowError, ModelRefusedError
+from hiermem.protocols import ChatMessage
+from hiermem.trivector import answer_schema
+
+WAIT = 0.05
+#: What each failure is to be told as: the class, whether it is charged, how long to wait.
+TOLD = {
+    "400": (PermanentModelError, False, None),
+    "401": (PermanentModelError, False, None),
+    "403": (PermanentModelError, False, None),
+    "404": (PermanentModelError, False, None),
+    "413": (ModelOverflowError, False, None),
+    "422": (PermanentModelError, False, None),
+    "429": (TransientModelError, False, WAIT),
+    "429_bare": (TransientModelError, False, None),
+    "429_ms": (TransientModelError, False, WAIT),
+    "429_date": (TransientModelError, False, 1.0),
+    "quota": (PermanentModelError, False, None),
+    "overflow": (ModelOverflowError, False, None),
+    "filtered": (ModelRefusedError, False, None),
+    "500": (TransientModelError, None, None),
+    "502": (TransientModelError, None, None),
+    "503": (TransientModelError, None, None),
+    "529": (TransientModelError, False, WAIT),
+    "hang": (ModelTimeoutError, None, None),
+    "drop": (TransientModelError, None, None),
+    "drop_body": (TransientModelError, None, None),
+    "invalid_json": (TransientModelError, None, None),
+    "not_an_object": (TransientModelError, None, None),
+    "html": (TransientModelError, None, None),
+    "huge": (TransientModelError, None, None),
+    "endless": (TransientModelError, None, None),
+    "no_choices": (TransientModelError, None, None),
+    "error_in_200": (TransientModelError, None, None),
+}
+#: What comes back where the answer is well formed, but not as it should be.
+FINISH = {"refusal": "refusal", "content_filter": "refusal", "length": "length"}
+
+
+@pytest.fixture(scope="module")
+def provider():
+    with Provider(retry_after=WAIT) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _afresh(request):
+    if "provider" in request.fixturenames:
+        running = request.getfixturevalue("provider")
+        running.served.clear()
+        running.meet(None)
+
+
+def test_every_fault_of_the_provider_is_told_somehow():
+    """A fault that no test expects anything of proves nothing."""
+    assert set(FAULTS) == set(TOLD) | SPOILT | {"slow"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_answer_comes_with_its_counts_its_end_and_its_model(kind, provider):
+    """Counts that are lost or swapped would be wrong in every journal and against every cap."""
+    async with chat(kind, provider, prices=Prices(input=1, output=2)) as model:
+        assert isinstance(model, LLM)
+        assert model.remote
+        answer = await model.complete(request())
+    (served,) = provider.served
+    assert answer.text == served.answer
+    assert "PostgreSQL" in answer.text
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (
+        served.tokens_in,
+        served.tokens_out,
+    )
+    assert answer.usage.cached_tokens == 7
+    assert answer.usage.reasoning_tokens == 5
+    assert (answer.finish_reason, answer.model) == ("stop", "tiny")
+    assert model.prices == Prices(input=1, output=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_failure_is_one_request_and_one_typed_error(kind, provider):
+    """What is wrongly told is retried in vain, given up too soon, or paid for twice.
+
+    One request each: the SDK retries nothing, for its retries are in no journal.
+    """
+    told = {}
+    async with chat(kind, provider) as patient, chat(kind, provider, timeout=0.15) as hasty:
+        for fault in TOLD:
+            provider.meet(fault)
+            before = len(provider.served)
+            with pytest.raises(ModelError) as raised:
+                await (hasty if fault == "hang" else patient).complete(request())
+            error = raised.value
+            told[fault] = (type(error), error.charged, error.retry_after)
+            assert len(provider.served) == before + 1, fault
+            assert error.__cause__ is None, fault
+            assert error.__context__ is None, fault
+        provider.meet(None)
+        assert (await patient.complete(request())).text
+    assert told == TOLD
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_answer_that_is_not_fit_is_still_given_whole_with_its_end(kind, provider):
+    """Whether it may be memory is judged elsewhere; an adapter that judged would hide its cost."""
+    async with chat(kind, provider) as model:
+        for fault in (*sorted(SPOILT), "slow"):
+            provider.meet(fault)
+            answer = await model.complete(request(max_tokens=8_000))
+            served = provider.served[-1]
+            assert answer.finish_reason == FINISH.get(fault, "stop"), fault
+            assert answer.text == served.answer, fault
+            assert answer.usage.output_tokens == served.tokens_out, fault
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_provider_that_counts_nothing_is_taken_at_its_word(kind):
+    """None is what the engine counts for itself; a 0 would be a free call."""
+    with Provider(usage=False) as silent:
+        async with chat(kind, silent) as model:
+            usage = (await model.complete(request())).usage
+    assert (usage.input_tokens, usage.output_tokens) == (None, None)
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic-stream"])
+async def test_a_cancelled_call_ends_at_the_server_and_leaves_the_model_usable(kind, provider):
+    """A deadline that only stops waiting leaves the provider working, and a socket open."""
+    async with chat(kind, provider) as model:
+        provider.meet("hang")
+        task = asyncio.create_task(model.complete(request()))
+        await until(lambda: provider.served)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: provider.served[0].ended is not None)
+        provider.meet(None)
+        assert (await model.complete(request())).text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_calls_at_once_each_get_their_own_answer(kind):
+    """One client serves all of a loop's calls; answers that cross would be another's memory."""
+    with Provider(writer=lambda served, spoken: spoken[-1][1].upper(), latency=0.02) as echo:
+        async with chat(kind, echo) as model:
+            asked = [request(messages=(ChatMessage("user", f"question {n}"),)) for n in range(16)]
+            answers = await asyncio.gather(*(model.complete(each) for each in asked))
+        assert [each.text for each in answers] == [f"QUESTION {n}" for n in range(16)]
+        assert echo.peak > 1
+
+
+# ---------------------------------------------------------------------------------------------
+# Sizes
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_what_cannot_fit_the_window_is_refused_before_anything_is_sent(kind, provider):
+    """A request that a provider cuts short, or bills and refuses, is money for nothing."""
+    asked = request()
+    prompt = sum(asked.counter.count(each.content) + 4 for each in asked.messages)
+    async with chat(kind, provider, context_window=prompt + 89) as model:
+        with pytest.raises(ModelOverflowError) as told:
+            await model.complete(asked)
+        assert told.value.charged is False
+        assert not provider.served
+    async with chat(kind, provider, context_window=prompt + 90) as model:
+        assert (await model.complete(asked)).text
+        with pytest.raises(ModelOverflowError):
+            # Another tokenizer, of which one token of ours may be more.
+            await model.complete(request(margin=1.2))
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_the_limit_has_room_for_another_tokenizer_and_for_reasoning(kind, provider):
+    """With a limit in our tokens alone, a model that thinks, or counts finer, is cut off."""
+    async with chat(kind, provider, context_window=10_000, reasoning_tokens=500) as model:
+        assert (model.context_window, model.overhead_tokens) == (9_500, 500)
+        await model.complete(request(max_tokens=100, margin=1.25))
+    async with chat(kind, provider, max_output_tokens=80) as model:
+        await model.complete(request(max_tokens=100))
+    assert [served.body["max_tokens"] for served in provider.served] == [625, 80]
+
+
+# ---------------------------------------------------------------------------------------------
+# What a server takes
+
+
+def extraction():
+    """Give a request that wants an answer to a schema."""
+    asked = request(task="extract", max_tokens=2_000, schema=answer_schema())
+    system, record = asked.messages
+    return request(
+        task="extract",
+        max_tokens=2_000,
+        schema=answer_schema(),
+        messages=(
+            ChatMessage("system", f"{system.content}\nWrite it down, as one JSON object."),
+            record,
+        ),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_answer_is_held_to_a_schema_where_the_server_can(kind, provider):
+    """The schema goes as such, without the bounds that strict servers refuse."""
+    async with chat(kind, provider) as model:
+        answer = await model.complete(extraction())
+    assert parse(answer.text).answer.entities
+    (served,) = provider.served
+    if kind.startswith("openai"):
+        told = served.body["response_format"]["json_schema"]
+        assert told["strict"] is True
+        schema = told["schema"]
+    else:
+        schema = served.body["output_config"]["format"]["schema"]
+    assert set(schema["properties"]) == set(answer_schema()["properties"])
+    assert schema["additionalProperties"] is False
+    assert not {"minLength", "maxItems", "exclusiveMaximum", "title"} & words_of(schema)
+    assert "JSON schema" not in served.body["messages"][0]["content"]
+
+
+def words_of(schema):
+    """Give the words of a schema, without the names that it gives to fields."""
+    if not isinstance(schema, dict):
+        return set()
+    found = set(schema) - {"properties", "$defs"}
+    for name in ("properties", "$defs"):
+        for inner in schema.get(name, {}).values():
+            found |= words_of(inner)
+    return found | words_of(schema.get("items"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_server_without_schemas_is_asked_in_words_from_then_on(kind):
+    """The refusal costs one request, once; then the schema stands in the prompt, and it works."""
+    with Provider(structured=False) as plain:
+        async with chat(kind, plain) as model:
+            for _ in range(2):
+                assert parse((await model.complete(extraction())).text).answer.entities
+            assert len(plain.served) == 3
+            prompt = str(plain.served[-1].body)
+            assert "It must fit this JSON schema" in prompt
+            assert "exclusiveMaximum" in prompt
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_schemas_can_be_insisted_on_or_left_out(kind):
+    """With "on" a server that cannot is an error that names the field, and never a weaker ask."""
+    with Provider(structured=False) as plain:
+        async with chat(kind, plain, structured="on") as model:
+            with pytest.raises(PermanentModelError, match=r"response_format|output_config"):
+                await model.complete(extraction())
+        async with chat(kind, plain, structured="off") as model:
+            assert parse((await model.complete(extraction())).text).answer.entities
+        assert len(plain.served) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_model_that_takes_no_temperature_is_asked_without(kind):
+    """Reasoning models refuse it; the session's default must not lock them out."""
+    with Provider(temperature=False) as strict:
+        async with chat(kind, strict) as model:
+            await model.complete(request())
+            await model.complete(request())
+            assert ["temperature" in each.body for each in strict.served] == [True, False, False]
+        async with chat(kind, strict, temperature=None) as model:
+            await model.complete(request())
+            assert len(strict.served) == 4
+    with Provider() as mild:
+        async with chat(kind, mild, temperature=0.9) as model:
+            await model.complete(request(temperature=0.3))
+            assert mild.served[0].body["temperature"] == 0.9
+
+
+@pytest.mark.parametrize("kind", ["openai", "openai-stream"])
+async def test_all_that_a_server_refuses_is_learnt_one_by_one_and_by_all_calls(kind):
+    """Calls at once meet the same refusals; none may forget what another has learnt."""
+    with Provider(temperature=False, structured=False, modern=True, latency=0.01) as strict:
+        async with chat(kind, strict) as model:
+            answers = await asyncio.gather(*(model.complete(extraction()) for _ in range(4)))
+            assert all(parse(each.text).answer.entities for each in answers)
+            before = len(strict.served)
+            await model.complete(extraction())
+            assert len(strict.served) == before + 1
+            assert "max_completion_tokens" in strict.served[-1].body
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_server_that_only_streams_is_served_by_the_switch(kind):
+    """Without it the error names the field, which is the name of the switch."""
+    with Provider(stream_only=True) as streaming:
+        async with chat(kind, streaming) as model:
+            with pytest.raises(PermanentModelError, match="stream"):
+                await model.complete(request())
+        async with chat(f"{kind}-stream", streaming) as model:
+            assert (await model.complete(request())).text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_further_fields_go_into_every_request(kind, provider):
+    """What one server needs and no other knows must not wait for a release of ours."""
+    extra = {"reasoning_effort": "low", "options": {"num_ctx": 8192}}
+    async with chat(kind, provider, extra=extra) as model:
+        await model.complete(request())
+    assert provider.served[0].body["options"] == {"num_ctx": 8192}
+    assert provider.served[0].body["reasoning_effort"] == "low"
+
+
+async def test_what_else_is_configured_of_the_output_stands_beside_the_schema(provider):
+    """Anthropic has one field for both; neither may push the other out."""
+    async with chat("anthropic", provider, extra={"output_config": {"effort": "low"}}) as model:
+        await model.complete(extraction())
+        await model.complete(request())
+    told = [served.body["output_config"] for served in provider.served]
+    assert told[0]["effort"] == told[1]["effort"] == "low"
+    assert told[0]["format"]["type"] == "json_schema"
+    assert "format" not in told[1]
+
+
+# ---------------------------------------------------------------------------------------------
+# Connections and loops
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_a_model_object_serves_memories_with_loops_of_their_own(kind, provider):
+    """A connection of one loop used from another hangs or breaks; one left open is a warning."""
+    model = make(kind, provider)
+    policy = UpdatePolicy(batch_delay=0)
+    for _ in range(2):
+        with Memory.open(":memory:", llm=model, update_policy=policy) as one:
+            with Memory.open(":memory:", llm=model, update_policy=policy) as two:
+                for memory in (one, two):
+                    session = memory.session("pumps")
+                    for number in range(10):
+                        said = f"Pump {number} was set to {number * 7} rpm by Ada. " * 4
+                        session.append(
+                            Message.assistant(said) if number % 2 else Message.user(said)
+                        )
+                    assert session.update().made == 1
+            assert one.session("pumps").update().made == 0
+    gc.collect()  # a connection that nobody closed warns here, and a warning is an error
+    assert provider.connections() == 0
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_disconnecting_waits_for_nobody_and_cuts_nobody_off(kind):
+    """A memory that closes must not break the calls of another one that shares its model."""
+    with Provider(latency=0.15) as slow:
+        model = make(kind, slow)
+        task = asyncio.create_task(model.complete(request()))
+        await until(lambda: slow.served)
+        await model.disconnect()
+        assert not task.done()
+        assert (await task).text
+        assert (await model.complete(request())).text
+        await model.disconnect()
+        await model.disconnect()
+
+
+# ---------------------------------------------------------------------------------------------
+# What is refused when it is made
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"context_window": 0}, "context_window"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"reasoning_tokens": -1}, "reasoning_tokens"),
+        ({"context_window": 100, "reasoning_tokens": 100}, "leaves nothing"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"temperature": 3}, "temperature"),
+        ({"temperature": "warm"}, "temperature"),
+        ({"structured": "maybe"}, "structured"),
+        ({"extra": {"at": object()}}, "extra"),
+        ({"extra": ["a"]}, "extra"),
+        ({"stream": 1}, "stream"),
+        ({"remote": None}, "remote"),
+        ({"name": ""}, "name"),
+        ({"prices": 3}, "prices"),
+        ({"api_key": ""}, "api_key"),
+        ({"client": object(), "api_key": None}, "client"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_settings_that_cannot_be_are_refused_where_they_are_given(kind, settings, says, provider):
+    """Found out at the first call, they would cost a node its attempts."""
+    with pytest.raises(ValueError, match=says):
+        make(kind, provider, **settings)
+
+
+@pytest.mark.parametrize("address", ["", "host:8000", "ftp://host", "http://", "http://h:x/v1", 7])
+def test_an_address_that_is_none_is_refused(address):
+    from hiermem import AnthropicChat, OpenAIChat
+
+    for adapter in (OpenAIChat, AnthropicChat):
+        with pytest.raises(ConfigError, match="base_url"):
+            adapter("tiny", base_url=address, api_key="k")
+
+
+def test_what_is_shown_of_a_model_holds_no_key_and_no_password(provider):
+    """Reprs stand in tracebacks, logs and notebooks."""
+    from hiermem import OpenAIChat, OpenAIEmbedder
+
+    address = "http://ada:s3cret@127.0.0.1:9/token-in-path/v1?key=s3cret"
+    shown = repr(OpenAIChat("tiny", base_url=address, api_key="sk-very-secret"))
+    shown += repr(OpenAIEmbedder("e", dimension=3, base_url=address, api_key="sk-very-secret"))
+    assert "tiny" in shown
+    assert "127.0.0.1:9" in shown
+    for hidden in ("s3cret", "sk-very", "token-in-path"):
+        assert hidden not in shown
+
+
+def test_the_prompt_of_these_tests_holds_its_canary():
+    assert SECRET in request().messages[1].content

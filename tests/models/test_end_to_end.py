@@ -1,0 +1,189 @@
+"""Whole conversations through real adapters over real HTTP, while the provider misbehaves.
+
+What is proven here is told by two sets of books: the library's journal and the provider's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+from asking import make
+from provider import CHARGED, SPOILT, Provider
+
+from hiermem import AsyncMemory, Message, Prices, UpdatePolicy
+from hiermem.cli.conversations import bundled
+
+PRICES = Prices(input=2.0, output=8.0)
+#: Faults of the way, then of the answer. A hang costs a whole timeout, so there is one a run.
+FAULTS = ("429", "500", "503", "drop", "drop_body", "invalid_json", "html", "empty", "refusal")
+FAULTS += ("over_long", "echo", "wrong_language", "length")
+#: After these nobody knows whether the provider charged.
+AMBIGUOUS = frozenset({"500", "503"}) | (CHARGED - SPOILT)
+
+
+def beam():
+    """Give the messages of a BEAM chat, or skip where there is none."""
+    folder = os.environ.get("HIERMEM_DATA")
+    path = Path(folder or ".") / "beam" / "beam_100k_1.json"
+    if not folder or not path.exists():
+        pytest.skip("HIERMEM_DATA names no folder with beam/beam_100k_1.json")
+    said = json.loads(path.read_text("utf-8"))["messages"]
+    return [
+        Message(role=each["role"], content=each["content"], key=f"beam/{each['id']}")
+        for each in said
+    ]
+
+
+def a_fifth(seed):
+    """Give a plan by which a fifth of all requests fail, the third one by hanging."""
+    draw = random.Random(seed)
+
+    def plan(served):
+        if served.number == 3:
+            return "hang"
+        return draw.choice(FAULTS) if draw.random() < 0.2 else None
+
+    return plan
+
+
+def policy(**changes):
+    settings = {"batch_delay": 0, "call_timeout": 6.0, "drain": 5.0, "circuit_pause": 1.0}
+    return UpdatePolicy(**settings | changes)
+
+
+async def complete(memory, session, *, most=4):
+    """Update until every summary is a good one, as an application would; give the reports."""
+    reports = []
+    for _ in range(most):
+        reports.append(await session.update())
+        levels = (await session.metrics()).levels
+        if all(level.made == level.nodes and not level.degraded for level in levels):
+            return reports
+    raise AssertionError(f"the tree is not complete: {levels}")
+
+
+def same_books(attempts, provider, reports):
+    """Hold the journal against the provider's books."""
+    served = provider.served
+    assert len(attempts) == len(served) == sum(report.calls for report in reports)
+    answered = [one for one in attempts if one.outcome in ("ok", "rejected")]
+    delivered = [one for one in served if one.fault is None or one.fault in SPOILT]
+    assert len(answered) == len(delivered)
+    assert sum(one.tokens_in for one in answered) == sum(one.tokens_in for one in delivered)
+    assert sum(one.tokens_out for one in answered) == sum(one.tokens_out for one in delivered)
+    for one in answered:
+        assert one.cost == pytest.approx(PRICES.cost(one.tokens_in, one.tokens_out))
+    free = [one for one in attempts if one.outcome == "error" and not one.tokens_in]
+    assert len(free) == sum(one.fault == "429" for one in served)
+    doubtful = [one for one in attempts if one.outcome == "error" and one.tokens_in]
+    assert len(doubtful) == sum(one.fault in AMBIGUOUS for one in served)
+    assert {one.outcome for one in attempts} <= {"ok", "rejected", "error"}
+    spent = sum(report.tokens for report in reports)
+    assert spent == sum(one.tokens_in + one.tokens_out for one in attempts)
+    cost = sum(report.cost or 0 for report in reports)
+    assert cost == pytest.approx(sum(one.cost or 0 for one in attempts))
+
+
+def nothing_is_paid_twice(provider):
+    """What came again came after a failure: of the way, or of an answer that no memory may hold.
+
+    An unfit answer is asked for again in other words; in the same ones only by a later run.
+    """
+    for same in provider.repeated().values():
+        *before, last = sorted(same, key=lambda one: one.number)
+        for one in before:
+            assert one.fault is not None, "a request was repeated after a good answer"
+            assert one.at < last.at
+
+
+@pytest.mark.parametrize(
+    ("kind", "talk"),
+    [
+        ("openai", bundled),
+        ("anthropic", bundled),
+        ("openai-stream", beam),
+        ("anthropic-stream", beam),
+    ],
+    ids=["openai-demo", "anthropic-demo", "openai-stream-beam", "anthropic-stream-beam"],
+)
+async def test_a_conversation_is_summarised_while_a_fifth_of_the_calls_fail(kind, talk):
+    """The tree is complete, no request is repeated without need, and the two books agree."""
+    said = talk()
+    with Provider(a_fifth(7)) as provider:
+        model = make(kind, provider, prices=PRICES, timeout=60.0)
+        async with AsyncMemory.open(":memory:", llm=model, update_policy=policy()) as memory:
+            session = memory.session("talk")
+            await session.append(said)
+            reports = await complete(memory, session)
+            attempts = await memory._handle.store.attempts(limit=100_000)
+            same_books(attempts, provider, reports)
+            nothing_is_paid_twice(provider)
+            assert provider.peak <= 3
+            met = {one.fault for one in provider.served} - {None}
+            assert len(met) >= 3, "the plan drew too few faults to show anything"
+            context = await session.context(max_tokens=8_000)
+            assert context.coverage == 1.0
+            spent = (await session.metrics()).spent
+            assert spent.calls == len(provider.served)
+            assert (await memory.check()).ok
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("openai", "refuses"),
+        ("anthropic-stream", "hangs"),
+        ("openai", "503"),
+        ("anthropic-stream", "refuses"),
+    ],
+)
+async def test_with_the_server_down_from_the_middle_what_was_made_is_kept(kind, how):
+    """The run ends inside its deadline, the context covers everything, the next run finishes."""
+    middle, said = 12, bundled()
+
+    def plan(served):
+        if up.is_set() or served.number <= middle:
+            return None
+        if how == "refuses":
+            provider.down = True
+        return {"refuses": "drop", "hangs": "hang", "503": "503"}[how]
+
+    up = asyncio.Event()
+    provider = Provider(plan)
+    with provider:
+        model = make(kind, provider, timeout=500.0)
+        settings = policy(call_timeout=400.0)
+        async with AsyncMemory.open(":memory:", llm=model, update_policy=settings) as memory:
+            session = memory.session("talk")
+            await session.append(said)
+            begun = time.monotonic()
+            report = await session.update(deadline=2 if how == "hangs" else 60)
+            # Far from every other timeout there is: nothing but the deadline can have ended it.
+            assert time.monotonic() - begun < 60
+            assert report.stopped == ("deadline" if how == "hangs" else "circuit_open")
+            assert report.made >= middle
+            # One that is tried more quickly than the others may have spent its tries before.
+            assert report.degraded == 0
+            assert report.failed <= 1
+            assert report.unknown == (3 if how == "hangs" else 0)
+            assert len(provider.served) <= middle + 8 + 2 * 3, "a provider that is down is hammered"
+            context = await session.context(max_tokens=8_000)
+            assert context.coverage == 1.0
+            assert not context.omitted
+            made = {one.id: one.text for one in await session.summaries() if one.text}
+            provider.down = False
+            up.set()
+            await asyncio.sleep(report.retry_after or 0)
+            last = await session.update()
+            assert (last.stopped, last.failed, last.degraded) == (None, 0, 0)
+            levels = (await session.metrics()).levels
+            assert all(level.made == level.nodes for level in levels)
+            now = {one.id: one.text for one in await session.summaries()}
+            assert made.items() <= now.items(), "what was made was made again"
+            nothing_is_paid_twice(provider)

@@ -1,0 +1,103 @@
+"""Every way in which an answer can be unfit, through real adapters: what follows of it.
+
+The prompt; a stricter one that names what was wrong; after all attempts the extractive stand-in,
+which is replaced as soon as the model does better.
+"""
+
+from __future__ import annotations
+
+import pytest
+from asking import make
+from provider import Provider
+
+from hiermem import AsyncMemory, Message, UpdatePolicy
+
+#: What is journalled of each fault, and whether such an answer may be taken if no better one comes.
+UNFIT = {
+    "empty": ("empty", False),
+    "refusal": ("refused", False),
+    "refusal_text": ("refused", False),
+    "content_filter": ("refused", False),
+    "length": ("truncated", False),
+    "truncated_json": ("error_text", False),
+    "over_long": ("too_long", False),
+    "echo": ("echo", False),
+    "wrong_language": ("wrong_language", False),
+    "no_sections": ("missing_sections", True),
+    "no_anchors": ("missing_anchors", True),
+}
+POLICY = UpdatePolicy(batch_delay=0, max_attempts=2)
+
+
+def talk():
+    """Give one window of a conversation that is full of facts."""
+    for n in range(10):
+        role = Message.assistant if n % 2 else Message.user
+        yield role(
+            f"On 2024-03-{n + 1:02} Ada measured pump {n} at {n * 17 + 3} rpm in hall B{n}, and "
+            f"invoice INV-{n}-77 over {n * 41 + 9}.50 EUR went to Jonas at the weir. " * 2
+        )
+
+
+async def journal(memory):
+    found = await memory._handle.store.attempts()
+    return [(one.outcome, one.reason) for one in found]
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+@pytest.mark.parametrize("fault", UNFIT)
+async def test_an_unfit_answer_is_asked_for_again_by_what_was_wrong_with_it(fault, kind):
+    """The second request says so at its end; everything before that is still in the cache."""
+    reason, _ = UNFIT[fault]
+    with Provider([fault]) as provider:
+        model = make(kind, provider)
+        async with AsyncMemory.open(":memory:", llm=model, update_policy=POLICY) as memory:
+            session = memory.session("s")
+            await session.append(*talk())
+            report = await session.update()
+            assert (report.made, report.degraded, report.failed, report.calls) == (1, 0, 0, 2)
+            (first, second) = await journal(memory)
+            assert first[0] == "rejected"
+            assert reason in first[1].split(",")
+            assert second == ("ok", "")
+            (summary,) = await session.summaries(1)
+            assert not summary.degraded
+    asked = [str(each.body["messages"][-1]["content"]) for each in provider.served]
+    assert asked[1].startswith(asked[0].rstrip("]}'\"")[:2_000])
+    assert reason.replace("_", " ") in asked[1]
+    assert reason.replace("_", " ") not in asked[0]
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+@pytest.mark.parametrize("fault", UNFIT)
+async def test_a_model_that_never_does_better_gets_a_stand_in_that_is_made_anew_later(fault, kind):
+    """Nothing unfit becomes memory, nothing stays without a text, and good comes in the end."""
+    reason, soft = UNFIT[fault]
+    spoilt = True
+    with Provider(lambda served: fault if spoilt else None) as provider:
+        model = make(kind, provider)
+        async with AsyncMemory.open(":memory:", llm=model, update_policy=POLICY) as memory:
+            session = memory.session("s")
+            await session.append(*talk())
+            first = await session.update()
+            if soft:
+                assert (first.made, first.calls) == (1, 2), "the better of two that may be taken"
+                return
+            assert (first.made, first.failed, first.degraded, first.calls) == (0, 1, 0, 2)
+            assert (await session.context(max_tokens=4_000)).coverage == 1.0
+            second = await session.update()
+            assert (second.failed, second.degraded, second.calls) == (0, 1, 2)
+            (stand_in,) = await session.summaries(1)
+            assert stand_in.degraded
+            assert "Ada" in stand_in.text
+            assert (await session.status()).last_error
+            tried = await journal(memory)
+            assert len(tried) == 4
+            assert all(outcome == "rejected" for outcome, _ in tried)
+            assert all(reason in why.split(",") for _, why in tried)
+            spoilt = False
+            third = await session.update()
+            assert (third.made, third.degraded, third.calls) == (1, 0, 1)
+            (good,) = await session.summaries(1)
+            assert not good.degraded
+            assert good.text != stand_in.text

@@ -1,0 +1,181 @@
+"""What is OpenAIChat's and AnthropicChat's own: keys, addresses, clients, and the missing extra."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from asking import chat, make, request, until
+from provider import Provider
+
+from hiermem import (
+    AnthropicChat,
+    ConfigError,
+    LiteLLMChat,
+    OpenAIChat,
+    OpenAIEmbedder,
+    PermanentModelError,
+    SentenceTransformerEmbedder,
+    TransientModelError,
+)
+
+ENVIRONMENT = {
+    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", OpenAIChat),
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", AnthropicChat),
+}
+
+
+@pytest.fixture
+def provider():
+    with Provider() as running:
+        yield running
+
+
+def sent_keys(provider) -> str:
+    return " ".join(
+        f"{each.headers.get('authorization')} {each.headers.get('x-api-key')}"
+        for each in provider.served
+    )
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENT)
+async def test_a_key_of_the_environment_never_goes_to_an_address_that_was_named(
+    kind, provider, monkeypatch
+):
+    """It is the key of another provider; whoever runs the server named would have it."""
+    key, _, _ = ENVIRONMENT[kind]
+    monkeypatch.setenv(key, "sk-the-environments-key")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "the-environments-token")
+    async with chat(kind, provider, api_key=None) as model:
+        with pytest.raises(PermanentModelError, match="key is not accepted"):
+            await model.complete(request())
+    assert len(provider.served) == 1
+    assert "the-environments" not in sent_keys(provider)
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENT)
+async def test_without_an_address_the_sdks_own_environment_counts(kind, provider, monkeypatch):
+    """Address and key from one place belong together."""
+    key, url, adapter = ENVIRONMENT[kind]
+    monkeypatch.setenv(key, provider.key)
+    monkeypatch.setenv(url, provider.openai_url if kind == "openai" else provider.url)
+    model = adapter("tiny")
+    assert (await model.complete(request())).text
+    await model.disconnect()
+    assert "max_completion_tokens" in provider.served[0].body or kind == "anthropic"
+
+
+async def test_no_key_at_all_is_said_before_anything_is_sent(monkeypatch, tmp_path):
+    """The SDK's own words would be lost on the way; ours name the setting."""
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(PermanentModelError, match="give api_key, or set OPENAI_API_KEY") as told:
+        await OpenAIChat("gpt-x").complete(request())
+    assert told.value.charged is False
+    assert told.value.__context__ is None
+
+
+async def test_a_client_of_ones_own_is_used_and_left_open_and_does_not_retry(provider):
+    """Its owner may use it elsewhere; its retries would be in no journal."""
+    from openai import AsyncOpenAI
+
+    client = AsyncOpenAI(base_url=provider.openai_url, api_key=provider.key, max_retries=5)
+    model = OpenAIChat("tiny", client=client)
+    assert (await model.complete(request())).text
+    provider.meet("429")
+    with pytest.raises(TransientModelError):
+        await model.complete(request())
+    assert len(provider.served) == 2
+    await model.disconnect()
+    assert not client.is_closed()
+    await client.close()
+
+
+async def test_what_makes_clients_makes_one_a_loop_and_they_are_closed(provider):
+    """One client for all loops breaks in the second; one for each call pays for a handshake."""
+    from openai import AsyncOpenAI
+
+    made = []
+
+    def new():
+        made.append(AsyncOpenAI(base_url=provider.openai_url, api_key=provider.key))
+        return made[-1]
+
+    model = OpenAIChat("tiny", client=new)
+    for _ in range(3):
+        assert (await model.complete(request())).text
+    assert len(made) == 1
+    await model.disconnect()
+    assert made[0].is_closed()
+    await until(lambda: not provider._transports)
+
+
+async def test_azures_client_is_a_client(provider):
+    """Azure has an address for each deployment and a header of its own for the key."""
+    from openai import AsyncAzureOpenAI
+
+    client = AsyncAzureOpenAI(
+        base_url=provider.openai_url, api_key=provider.key, api_version="2026-01-01"
+    )
+    model = OpenAIChat("tiny", client=client)
+    assert (await model.complete(request())).text
+    assert provider.served[0].path == "/v1/deployments/tiny/chat/completions"
+    assert provider.served[0].headers["api-key"] == provider.key
+    await client.close()
+
+
+def test_a_blocking_client_is_refused(provider):
+    from openai import OpenAI
+
+    model = OpenAIChat("tiny", client=OpenAI(base_url=provider.openai_url, api_key="k"))
+
+    async def ask() -> None:
+        await model.complete(request())
+
+    import asyncio
+
+    with pytest.raises(Exception, match=r"asynchronous|ConfigError"):
+        asyncio.run(ask())
+
+
+def test_a_client_and_an_address_contradict_each_other(provider):
+    with pytest.raises(ConfigError, match="leave base_url"):
+        make("openai", provider, client=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "build"),
+    [
+        ("openai", "openai", lambda: OpenAIChat("m", api_key="k")),
+        ("openai", "openai", lambda: OpenAIEmbedder("m", dimension=3, api_key="k")),
+        ("anthropic", "anthropic", lambda: AnthropicChat("m", api_key="k")),
+        ("litellm", "litellm", lambda: LiteLLMChat("m")),
+        (
+            "sentence_transformers",
+            "sentence-transformers",
+            lambda: SentenceTransformerEmbedder("m"),
+        ),
+    ],
+)
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(
+    package, extra, build, monkeypatch
+):
+    """An ImportError from deep inside, at the first call, helps nobody."""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError) as told:
+        build()
+    assert f"pip install 'hiermem-memory[{extra}]'" in str(told.value)
+
+
+def test_nothing_of_a_provider_is_loaded_until_it_is_called():
+    """The openai package alone takes a second to import."""
+    code = (
+        "import sys\n"
+        "import hiermem\n"
+        "hiermem.OpenAIChat('m', api_key='k'), hiermem.AnthropicChat('m', api_key='k')\n"
+        "hiermem.OpenAIEmbedder('m', dimension=3, api_key='k')\n"
+        "known = {'openai', 'anthropic', 'litellm', 'httpx', 'httpx2', 'sentence_transformers'}\n"
+        "assert not known & set(sys.modules), known & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,84 @@
+"""Writes what a model would answer to a prompt, from the prompt alone, as a server sees it.
+
+The one rule: nothing of the library's own request reaches it; what it knows of the record it reads
+back out of the rendered text, so a record that cannot be read there could not be by a model either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from hiermem.models.extractive import ExtractiveLLM
+from hiermem.protocols import ChatMessage, LLMRequest, SourceText
+from hiermem.testing.llms import write
+from hiermem.tokens import default_counter
+
+_RECORD = re.compile(r"<<record (\w+)>>\n(.*?)\n?<<end of record \1>>", re.DOTALL)
+_DAY = re.compile(r"\[([^\]\n]{1,40})\]")
+_SAID = re.compile(
+    r"(?:#(?P<index>\d+) )?(?:(?P<date>\d{4}-\d\d-\d\d) )?"
+    r"(?P<who>[^\n]{0,200}?) \((?P<role>system|user|assistant|tool)\): ?(?P<text>.*)"
+)
+_TARGET = re.compile(r"about (\d+) tokens")
+_PERCENT = re.compile(r"about (\d+)% of the length")
+
+
+def answer(messages: Sequence[tuple[str, str]], *, max_tokens: int, json: bool = False) -> str:
+    """Answer rendered ``(role, content)`` messages in at most ``max_tokens`` tokens."""
+    prompt = "\n".join(content for _, content in messages)
+    inputs = record(prompt)
+    counter = default_counter()
+    target = max_tokens
+    if told := _TARGET.search(prompt):
+        target = int(told[1])
+    elif told := _PERCENT.search(prompt):
+        target = int(told[1]) * sum(counter.count(each.text) for each in inputs) // 100
+    request = LLMRequest(
+        task="extract" if json else "summarise",
+        messages=tuple(
+            ChatMessage("system" if role == "system" else "user", content)
+            for role, content in messages
+        ),
+        inputs=inputs,
+        target_tokens=max(1, min(target, max_tokens)),
+        max_tokens=max_tokens,
+        counter=counter,
+    )
+    return ExtractiveLLM().extract(request) if json else write(request)
+
+
+def record(prompt: str) -> tuple[SourceText, ...]:
+    """Read the record of a prompt back: its messages, or the summaries it is made of."""
+    found = _RECORD.search(prompt)
+    if found is None:
+        return ()
+    sources: list[SourceText] = []
+    lines: list[str] = []
+    day, head = "", SourceText(None, "user", "", "", "")
+
+    def close() -> None:
+        if lines:
+            text = "\n".join(lines)
+            sources.append(SourceText(head.index, head.role, head.speaker, head.date or day, text))
+            lines.clear()
+
+    for line in found[2].split("\n"):
+        if _DAY.fullmatch(line):
+            close()
+            day, head = line[1:-1], SourceText(None, "user", "", "", "")
+        elif said := _SAID.fullmatch(line):
+            close()
+            number = said["index"]
+            head = SourceText(
+                int(number) if number else len(sources),
+                said["role"],  # type: ignore[arg-type]
+                said["who"],
+                said["date"] or "",
+                "",
+            )
+            lines.append(said["text"])
+        else:
+            lines.append(line.removeprefix("  "))
+    close()
+    return tuple(sources)
