@@ -47,7 +47,7 @@ def shape(nodes):
     return {id_: (bounds(node), node.parent, node.unit) for id_, node in nodes.items()}
 
 
-@drawn(40)
+@drawn(20)
 @given(
     log=logs(),
     config=st.sampled_from(["tokens", "message", "chars", "grow"]),

@@ -162,9 +162,10 @@ async def test_workers_killed_at_random_lose_and_repeat_nothing_but_calls_in_fli
     draw = random.Random(os.environ.get("HIERMEM_SEED", "3"))
     path, kills = tmp_path / "x.db", max(2, KILLS // 5)
     await filled(path, 30)
-    steady = start(path, lease=1.0, latency=0.15)
+    # A machine that stalls for a lease would take calls from the steady one, too.
+    steady = start(path, lease=3.0, latency=0.15)
     for _ in range(kills):
-        victim = start(path, lease=1.0, latency=0.15)
+        victim = start(path, lease=3.0, latency=0.15)
         assert victim.stdout.readline() == "ready\n"
         await asyncio.sleep(draw.uniform(0.1, 0.8))
         victim.send_signal(signal.SIGKILL)

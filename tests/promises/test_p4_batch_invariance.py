@@ -39,7 +39,7 @@ async def as_played(kind, log, config, way, **settings):
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@drawn(40)
+@drawn(25)
 @given(log=logs(), way=ways)
 async def test_p4_batching_updates_and_restarts_change_nothing(config, log, way):
     one_by_one = await as_played("memory", log, config, Way())

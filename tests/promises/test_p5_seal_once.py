@@ -61,7 +61,7 @@ class Witness:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite-memory", "sqlite"])
-@drawn(30)
+@drawn(20)
 @given(
     log=logs(),
     way=ways,

@@ -75,7 +75,7 @@ def serving(summaries):
     return {summary.id: summary for summary in summaries if summary.made}
 
 
-@drawn(100)
+@drawn(70)
 @given(
     kind=st.sampled_from(["memory", "memory", "sqlite-memory"]),
     log=logs(most=6),

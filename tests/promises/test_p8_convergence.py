@@ -63,7 +63,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))
-@drawn(50)
+@drawn(30)
 @given(
     log=logs(most=6),
     name=st.sampled_from(sorted(CONFIGS)),
