@@ -166,6 +166,7 @@ class Asker:
         """Send one request and check the answer."""
         self.requests += 1
         embedder: Any = self._embedder
+        answer: Any = None
         raised = ""
         try:
             async with asyncio.timeout(self._policy.embed_timeout):
