@@ -101,6 +101,8 @@ async def test_an_answer_comes_with_its_counts_its_end_and_its_model(kind, provi
     assert answer.usage.reasoning_tokens == 5
     assert (answer.finish_reason, answer.model) == ("stop", "tiny")
     assert model.prices == Prices(input=1, output=2)
+    # What arrives is as large as it looks, so that the bound on it means something.
+    assert served.headers["accept-encoding"] == "identity"
 
 
 @pytest.mark.parametrize("kind", KINDS)
