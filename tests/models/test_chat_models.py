@@ -11,8 +11,10 @@ from provider import FAULTS, SPOILT, Provider
 
 from hiermem import (
     LLM,
+    AsyncMemory,
     ConfigError,
     Memory,
+    MemoryClosedError,
     Message,
     ModelError,
     ModelTimeoutError,
@@ -24,6 +26,7 @@ from hiermem import (
 from hiermem.core.generation.parse import parse
 from hiermem.errors import ModelOverflowError, ModelRefusedError
 from hiermem.protocols import ChatMessage
+from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 from hiermem.trivector import answer_schema
 
 WAIT = 0.05
@@ -98,6 +101,8 @@ async def test_an_answer_comes_with_its_counts_its_end_and_its_model(kind, provi
     assert answer.usage.reasoning_tokens == 5
     assert (answer.finish_reason, answer.model) == ("stop", "tiny")
     assert model.prices == Prices(input=1, output=2)
+    # What arrives is as large as it looks, so that the bound on it means something.
+    assert served.headers["accept-encoding"] == "identity"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -377,6 +382,26 @@ async def test_disconnecting_waits_for_nobody_and_cuts_nobody_off(kind):
         assert (await model.complete(request())).text
         await model.disconnect()
         await model.disconnect()
+
+
+async def test_a_memory_closes_its_store_even_where_its_model_will_not_let_go(tmp_path):
+    """A store left open keeps its file locked; the model's trouble is still told."""
+
+    class Clinging(ScriptedLLM):
+        asked = 0
+
+        async def disconnect(self) -> None:
+            Clinging.asked += 1
+            raise RuntimeError("it clings")
+
+    memory = await AsyncMemory.open(tmp_path / "m.db", llm=FaultyLLM(Clinging()))
+    await memory.session("talk").append(Message.user("Hello"))
+    with pytest.raises(RuntimeError, match="clings"):
+        await memory.close()
+    await memory.close()
+    assert Clinging.asked == 1
+    with pytest.raises(MemoryClosedError):
+        await memory._store.tenant("default").sessions()
 
 
 # ---------------------------------------------------------------------------------------------

@@ -253,6 +253,17 @@ class FaultyLLM:
         """Give the prices of the model inside."""
         return getattr(self.inner, "prices", None)
 
+    @property
+    def overhead_tokens(self) -> int:
+        """Give what a call of the model inside may take besides prompt and answer."""
+        return int(getattr(self.inner, "overhead_tokens", 0) or 0)
+
+    async def disconnect(self) -> None:
+        """Have the model inside close its connections, where it has any."""
+        leave = getattr(self.inner, "disconnect", None)
+        if leave is not None:
+            await leave()
+
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Fail as the schedule says, or pass the request on."""
         fault = self._next()
