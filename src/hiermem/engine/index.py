@@ -56,7 +56,8 @@ class Held:
     ``tail`` are the postings after the last full stride. ``shelf`` are its summaries, as they were
     when the journal bore ``mark``; ``vectors`` belong to the engine's ``vectored`` and lie over
     this index, or one that it has grown from; ``embedded`` is what its ``embedding`` need not look
-    for again.
+    for again, ``unlabelled`` are summaries, by node and revision, that have nothing to be labelled
+    with.
     """
 
     record: SessionRecord
@@ -69,6 +70,7 @@ class Held:
     vectors: object = None
     vectors_mark: object = None
     embedded: object = None
+    unlabelled: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def serves(self, record: SessionRecord) -> bool:
         """Say whether it was read from the session as ``record`` shows it, or from less of it."""

@@ -26,6 +26,7 @@ from hiermem.core.search.shelf import Shelf
 from hiermem.core.text.measure import body
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import KIND, Held
+from hiermem.engine.labelling import labelled
 from hiermem.engine.shelving import kind_of, stocked
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
@@ -195,6 +196,8 @@ async def _asked(
             try:
                 held = await indexes.of(record)
                 await stocked(handle, held, record)
+                if question.filters.by_window:
+                    await labelled(handle, held, record)
                 vectors = await _vectors(handle, held, record)
             except SessionChangedError:
                 continue
