@@ -11,6 +11,7 @@ import json
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pytest
 
@@ -628,3 +629,72 @@ async def test_rules_of_fifty_kilobytes_are_worked_with_or_said_to_leave_no_room
     assert told.blocked == ()
     assert len(await narrow.notes()) == 3
     assert await space.rules() == RULES
+
+
+class Erratic(ScriptedLLM):
+    """A model that answers anything: right, wrong, or right in one file and wrong in another."""
+
+    def __init__(self, seed):
+        super().__init__(script=self._erratic)
+        self.luck = Random(seed)
+
+    def _erratic(self, request):
+        luck, bank = self.luck, request.bank
+        if luck.random() < 0.1:
+            return luck.choice(("no", "{", '{"files": [], "synthesis": "x", "more": 1}'))
+        if luck.random() < 0.3:
+            return None
+        names = luck.sample((*NAMES, "other.md", "../up.md"), luck.randrange(4))
+        return answer(*(self._file(name, bank) for name in names), synthesis=luck.choice("ab "))
+
+    def _file(self, name, bank):
+        luck, held = self.luck, dict(bank.files)
+        notes = luck.sample(range(1, len(bank.notes) + 1), luck.randrange(len(bank.notes) + 1))
+        lines = held.get(name, "# New\n\n## One\n").splitlines()
+        if luck.random() < 0.5:
+            kept = lines[: luck.randrange(len(lines) + 1)] if luck.random() < 0.3 else lines
+            action = luck.choice(("create", "update")) if luck.random() < 0.2 else (
+                "update" if name in held else "create"
+            )  # fmt: skip
+            content = "\n".join([*kept, f"- added {luck.randrange(999)}"])
+            return {"name": name, "action": action, "content": content, "notes": notes}
+        edits = [
+            {
+                "operation": luck.choice(("append", "append", "replace", "insert", "delete")),
+                "heading": luck.choice((f"The {name[:-3]} of it", "One", "Two")),
+                "text": luck.choice(("- more", "```", "# Over", "")),
+                "reason": luck.choice(("", "done")),
+            }
+            for _ in range(luck.randrange(1, 3))
+        ]
+        return {"name": name, "action": "edit", "edits": edits, "notes": notes}
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_a_model_answers_no_note_is_lost_or_taken_in_twice(seed):
+    luck = Random(seed)
+    policy = BankPolicy(max_notes=luck.randrange(3, 12), retries=0, repairs=luck.randrange(2))
+    memory = AsyncMemory(
+        store=MemoryStore(), llm=Erratic(seed), bank_policy=policy, token_counter=WORDS
+    )
+    async with memory:
+        space = memory.space("project-x", rules=RULES)
+        statuses, total = set(), 0
+        for _ in range(40):
+            count = luck.randrange(5)
+            await write(space, count, start=total + 1)
+            total += count
+            before = {name: await space.read(name) for name in await space.files()}
+            told = await space.consolidate()
+            statuses.add(told.status)
+            live, consumed = await state_of_all(space)
+            assert live + consumed == total
+            assert live == told.notes_remaining + len(await space.notes("blocked"))
+            assert {*await space.files()} <= {*NAMES}
+            after = {name: await space.read(name) for name in await space.files()}
+            if told.status == "error":
+                assert after == before
+            assert all(text.strip() for text in after.values())
+        assert {"ok", "partial", "error"} <= statuses
+        report = await memory.check()
+        assert report.ok, report.findings
