@@ -21,17 +21,19 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 import uvicorn
+from books import Books, Served
 from speech import (
     Speech,
     anthropic_answer,
     anthropic_stream,
+    embeddings_answer,
     ollama_answer,
     openai_answer,
     openai_stream,
+    spoken_in,
 )
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -60,25 +62,7 @@ __all__ = ["CHARGED", "FAULTS", "SPOILT", "Fault", "Provider", "Served"]
 _PER_MESSAGE, _PER_REQUEST = 3, 3
 
 
-@dataclass(slots=True)
-class Served:
-    """One request as the provider saw it. Times are readings of ``time.monotonic``."""
-
-    number: int
-    path: str
-    at: float
-    fingerprint: str
-    body: dict[str, Any]
-    headers: dict[str, str]
-    fault: Fault | None
-    tokens_in: int
-    tokens_out: int = 0
-    charged: bool = False
-    ended: float | None = None
-    answer: str = field(default="", repr=False)
-
-
-class Provider:
+class Provider(Books):
     """The server. ``plan`` says how each request fails: a list, in order, or a function of it.
 
     After a list's end, each request fails with probability ``rate``, by ``seed``, in one of
@@ -115,7 +99,7 @@ class Provider:
         self.writer = writer
         #: Whether it packs vectors where it is asked to.
         self.packs = True
-        self.served: list[Served] = []
+        super().__init__()
         self.in_flight = self.peak = 0
         self.down = False
         self._decide = plan if callable(plan) else None
@@ -219,21 +203,6 @@ class Provider:
         """Give the OpenAI SDK's base URL."""
         return f"{self.url}/v1"
 
-    @property
-    def charged(self) -> list[Served]:
-        """Give the requests that were charged for."""
-        return [each for each in self.served if each.charged]
-
-    @property
-    def tokens_in(self) -> int:
-        """Give the tokens of the prompts that were charged for."""
-        return sum(each.tokens_in for each in self.charged)
-
-    @property
-    def tokens_out(self) -> int:
-        """Give the tokens of the answers that were charged for."""
-        return sum(each.tokens_out for each in self.charged)
-
     def meet(self, fault: Fault | None) -> None:
         """Have every request meet ``fault`` from now on; None for none."""
         self._decide = lambda _: fault
@@ -245,28 +214,6 @@ class Provider:
                 break
             time.sleep(0.01)
         return len(self._transports)
-
-    def repeated(self) -> dict[str, list[Served]]:
-        """Give the requests that came more than once, word for word, by fingerprint."""
-        by: dict[str, list[Served]] = {}
-        for each in self.served:
-            by.setdefault(each.fingerprint, []).append(each)
-        return {print_: all_ for print_, all_ in by.items() if len(all_) > 1}
-
-    def busiest(self, window: float) -> tuple[int, int]:
-        """Give the most requests, and the most tokens in and out, that began in any ``window``.
-
-        Measured on this clock, over every stretch of that many seconds.
-        """
-        served = sorted(self.served, key=lambda each: each.at)
-        requests = tokens = first = held = 0
-        for place, each in enumerate(served):
-            held += each.tokens_in + each.tokens_out
-            while served[first].at <= each.at - window:
-                held -= served[first].tokens_in + served[first].tokens_out
-                first += 1
-            requests, tokens = max(requests, place - first + 1), max(tokens, held)
-        return requests, tokens
 
     # -- answering
 
@@ -284,7 +231,7 @@ class Provider:
         if self.down:
             return self._drop(request)
         body = json.loads(await request.body())
-        spoken = _messages(body)
+        spoken = spoken_in(body)
         served = self._note(request, at, body, [content for _, content in spoken])
         options = body.get("options") or {}
         limits = (body.get("max_completion_tokens"), body.get("max_tokens"), 4096)
@@ -454,7 +401,9 @@ class Provider:
             usual = self._dimensions.get(str(body["model"]), self._dimension)
             size = int(body.get("dimensions") or usual)
             rows = await HashingEmbedder(size).embed(texts)
-            return JSONResponse(_embedded(body, rows, served, usage=self.usage))
+            return JSONResponse(
+                embeddings_answer(body, rows, served.tokens_in if self.usage else None)
+            )
         finally:
             with self._lock:
                 self.in_flight -= 1
@@ -468,44 +417,6 @@ async def left(request: Request) -> None:
     """Wait until the other end has closed the connection; the body is read by then."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _messages(body: dict[str, Any]) -> list[tuple[str, str]]:
-    """Give the messages of either protocol as roles and texts."""
-    spoken: list[tuple[str, str]] = []
-    for role, content in [
-        ("system", body.get("system")),
-        *((each["role"], each["content"]) for each in body["messages"]),
-    ]:
-        text = content
-        if isinstance(content, list):
-            text = "\n".join(part["text"] for part in content)
-        if text:
-            spoken.append((role, text))
-    return spoken
-
-
-def _embedded(body: dict[str, Any], rows: Any, served: Served, *, usage: bool) -> dict[str, Any]:
-    import base64
-
-    packed = body.get("encoding_format") == "base64"
-    told: dict[str, Any] = {
-        "object": "list",
-        "model": body["model"],
-        "data": [
-            {
-                "object": "embedding",
-                "index": place,
-                "embedding": base64.b64encode(row.astype("<f4").tobytes()).decode()
-                if packed
-                else [float(value) for value in row],
-            }
-            for place, row in enumerate(rows)
-        ],
-    }
-    if usage:
-        told["usage"] = {"prompt_tokens": served.tokens_in, "total_tokens": served.tokens_in}
-    return told
 
 
 def _named(served: Served) -> dict[str, str]:

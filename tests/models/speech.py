@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +13,12 @@ __all__ = [
     "Speech",
     "anthropic_answer",
     "anthropic_stream",
+    "embeddings_answer",
     "ollama_answer",
     "openai_answer",
     "openai_stream",
     "pieces_of",
+    "spoken_in",
 ]
 
 
@@ -173,3 +176,40 @@ async def anthropic_stream(speech: Speech, *, usage: bool) -> AsyncIterator[byte
         usage={name: told[name] for name in told if name.startswith("output")},
     )
     yield event("message_stop")
+
+
+def spoken_in(body: dict[str, Any]) -> list[tuple[str, str]]:
+    """Give the messages of either protocol as roles and texts."""
+    spoken: list[tuple[str, str]] = []
+    for role, content in [
+        ("system", body.get("system")),
+        *((each["role"], each["content"]) for each in body["messages"]),
+    ]:
+        text = content
+        if isinstance(content, list):
+            text = "\n".join(part["text"] for part in content)
+        if text:
+            spoken.append((role, text))
+    return spoken
+
+
+def embeddings_answer(body: dict[str, Any], rows: Any, tokens: int | None) -> dict[str, Any]:
+    """Give vectors, packed where that is asked."""
+    packed = body.get("encoding_format") == "base64"
+    told: dict[str, Any] = {
+        "object": "list",
+        "model": body["model"],
+        "data": [
+            {
+                "object": "embedding",
+                "index": place,
+                "embedding": base64.b64encode(row.astype("<f4").tobytes()).decode()
+                if packed
+                else [float(value) for value in row],
+            }
+            for place, row in enumerate(rows)
+        ],
+    }
+    if tokens is not None:
+        told["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return told
