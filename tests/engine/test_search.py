@@ -190,7 +190,7 @@ def test_no_drawn_text_is_an_error():
         _, session = await filled(MemoryStore(), 30)
         for query in queries:
             assert all(hit.text for hit in await session.search(query))
-            assert (await session.recall(query, 100)).tokens <= 100
+            assert (await session.recall(query, 100)).total_tokens <= 100
 
     @settings(max_examples=30, deadline=None)
     @given(st.lists(st.text(st.characters(), max_size=200), max_size=20))

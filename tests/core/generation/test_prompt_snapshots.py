@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
+from hiermem.bank import BankText, Note
+from hiermem.core.bank import asking
 from hiermem.core.extraction import prompt as extraction
 from hiermem.core.generation.prompt import Facts, Length, render, stricter
 from hiermem.core.generation.validate import Problem
@@ -30,6 +33,7 @@ NAMES = sorted(
     if entry.name.endswith(".txt")
 )
 SUMMARIES = [name for name in NAMES if name.startswith("summarise.")]
+OF_SESSIONS = [name for name in NAMES if name != "consolidate"]
 COUNTER = FunctionCounter(lambda text: len(text.split()), name="words")
 FACTS = Facts(
     "Pump house",
@@ -48,6 +52,17 @@ BELOW = (
     SourceText(None, "user", "Summary 2", "2024-03-16", "## Overview\n- It runs at 1,150 rpm."),
 )
 LENGTH = Length(target=100, limit=150, ratio=0.5)
+BANK = BankText(
+    rules="# Files\n- pumps.md: what runs, and how fast\n- people.md: who does what",
+    files=(("pumps.md", "# Pumps\n\n## What runs\n\n- Pump 3 at 1,450 rpm.\n"),),
+    outlines=(),
+    missing=(("people.md", "# People\n\n## Who does what\n"),),
+    synthesis="Pump 3 runs at 1,450 rpm.",
+    notes=(
+        Note("n1", "Pump 3 was slowed to 1,150 rpm.", FACTS.first_at, agent="ada", tags=("pump",)),
+        Note("n2", "Bo looks after the valves.", FACTS.last_at, agent="bo", category="people"),
+    ),
+)
 PROBLEMS = (
     Problem("too_long", "190 tokens; the limit is 150, asked were 100", hard=True),
     Problem("missing_sections", "missing: Key points", hard=False),
@@ -64,6 +79,8 @@ def rendered(name):
     template = load_named(name)
     if name == "extract.map":
         return extraction.render(template, SAID, facts=FACTS)
+    if name == "consolidate":
+        return asking.request(template, BANK, counter=COUNTER, max_tokens=LENGTH.limit).messages
     if name == "extract.reduce":
         request = extraction.join_request(
             template,
@@ -151,7 +168,19 @@ def shared(one, other):
     return next((place for place, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_two_consolidations_share_rules_files_and_synthesis():
+    """What is new since the last one, the notes, comes after all that may have stayed as it was."""
+    one = rendered("consolidate")
+    other = asking.request(
+        load_named("consolidate"),
+        replace(BANK, notes=BANK.notes[1:]),
+        counter=COUNTER,
+        max_tokens=LENGTH.limit,
+    ).messages
+    assert shared(one, other) >= written(one).index("The notes, oldest first")
+
+
+@pytest.mark.parametrize("name", OF_SESSIONS)
 def test_two_requests_of_a_session_share_all_that_can_be_shared(name):
     """Providers cache what is equal from the first token on; what varies must come after it."""
     one = rendered(name)
