@@ -227,6 +227,38 @@ def test_files_that_share_a_note_with_one_that_is_not_taken_are_not_taken_either
     assert len(applied.failed) == 3
 
 
+@pytest.mark.parametrize("count", [3, 9])
+@pytest.mark.parametrize("why", ["loss", "edit", "notes"])
+def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
+    count: int, why: str
+) -> None:
+    """Or it would be in neither file, and nothing would say so."""
+    moved = "\n".join(lines_of(PROGRESS)[-count:])
+    source = whole("progress.md", shortened(count), notes=(1,))
+    other = "# Tech\n\n" + "".join(f"- part {n}\n" for n in range(20))
+    bank = {**ALL, "techContext.md": other}
+    if why == "loss":
+        files = [source, whole("techContext.md", f"# Tech\n\n{moved}\n", notes=(2,))]
+    elif why == "edit":
+        files = [source, edited("techContext.md", appended("Nowhere", moved), notes=(2,))]
+    else:
+        bad = edited("techContext.md", appended("Nowhere", "- y"), notes=(2,))
+        into = edited("decisions.md", appended("What was decided", moved), notes=(2,))
+        files = [source, into, bad]
+    batch = batch_of(state(bank), notes(3))
+    verdict = judge(batch, response(*files), asked=("edits", "loss"))
+    assert isinstance(verdict, Taken)
+    applied = verdict.applied
+    assert applied.texts == {}
+    assert applied.lines_removed == 0
+    assert [each.key for each in applied.kept] == [each.key for each in notes(3)[:2]]
+    assert "progress.md: lines of it went into a file that was not taken" in applied.failed
+    if why == "edit":
+        again = judge(batch, response(*files))
+        assert isinstance(again, Again)
+        assert "lines are gone" not in again.reason  # what it meant to move, it did not drop
+
+
 def test_a_file_that_names_no_notes_took_in_all_of_them() -> None:
     assert isinstance(last(edited("progress.md", appended("Nowhere", "- y")), GOOD), Refused)
 
