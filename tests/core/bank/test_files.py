@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem.core.bank.consolidation import Again, Refused, Taken, judge
-from hiermem.core.bank.files import Applied, _one_stretch, diff
+from hiermem.core.bank.files import _LINE, Applied, _one_stretch, diff
 from hiermem.core.bank.loss import lines_of
 
 DECISIONS = "# Decisions\n\n## What was decided\n\n- use SQLite\n"
@@ -344,6 +344,18 @@ def test_a_diff_makes_the_one_text_of_the_other_however_it_is_found(one: str, ot
     stretch = _one_stretch(one.splitlines(True), other.splitlines(True), "a/a.md", "b/a.md")
     assert (stretch == "") == (one == other)
     assert patched(one, stretch) == other
+
+
+def test_a_diff_of_lines_without_an_end_is_one_that_tools_can_apply() -> None:
+    """Files that come from a folder may lack it, or hold other marks that end lines elsewhere."""
+    for make in (
+        diff,
+        lambda *texts: _one_stretch(*(_LINE.findall(t) for t in texts[1:]), "a", "b"),
+    ):
+        text = make("a.md", "a\nb", "a\nc\u2028d\x0c")
+        assert text.endswith(
+            "\n a\n-b\n\\ No newline at end of file\n+c\u2028d\x0c\n\\ No newline at end of file\n"
+        )
 
 
 def test_long_files_of_few_different_lines_are_compared_in_time() -> None:

@@ -12,7 +12,8 @@ live. A file that names no notes took in all of them.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -42,6 +43,8 @@ _NONE: Final = "/dev/null"
 #: Lines of the one text times lines of the other, up to which they are compared line by line.
 _MOST_COMPARED: Final = 4_000_000
 _CONTEXT: Final = 3
+#: A line as tools that apply a diff see it: no other mark ends one.
+_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 #: The first line of a code block that holds a whole file.
 _WRAPPERS: Final = frozenset({"```markdown", "```md"})
 
@@ -325,11 +328,18 @@ def diff(name: str, before: str, after: str) -> str:
     Of very long files the changed stretch is given as one, for comparing them line by line takes
     time that grows with the product of their lengths.
     """
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    old, new = _LINE.findall(before), _LINE.findall(after)
     left, right = f"a/{name}" if before else _NONE, f"b/{name}" if after else _NONE
     if len(old) * len(new) > _MOST_COMPARED:
         return _one_stretch(old, new, left, right)
-    return "".join(difflib.unified_diff(old, new, left, right))
+    return _ended(difflib.unified_diff(old, new, left, right))
+
+
+def _ended(lines: Iterable[str]) -> str:
+    """Join the lines of a diff, saying of one without a line end that it has none."""
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
 
 
 def _one_stretch(old: Sequence[str], new: Sequence[str], left: str, right: str) -> str:
@@ -348,4 +358,4 @@ def _one_stretch(old: Sequence[str], new: Sequence[str], left: str, right: str) 
     lines = [" " + line for line in old[first:start]]
     lines += ["-" + line for line in gone] + ["+" + line for line in come]
     lines += [" " + line for line in tail]
-    return "".join([f"--- {left}\n", f"+++ {right}\n", hunk, *lines])
+    return _ended([f"--- {left}\n", f"+++ {right}\n", hunk, *lines])
