@@ -165,7 +165,7 @@ class _Merge:
             self._added.setdefault(file, _Added()).struck[at] = struck(line, day=day_of)
 
     def _shortened(self, note: Note) -> str:
-        text = seen(note.text).strip()
+        text = seen("\n".join(note.text.splitlines())).strip()
         cut = self._cut
         if cut is None and len(text) <= _LONGEST:
             return text
