@@ -384,5 +384,5 @@ def _time(when: datetime) -> str:
 
 def _damaged(record: Record) -> NoReturn:
     raise StoreCorruptError(
-        f"the {record.kind} record {record.key!r} of space {record.scope!r} is damaged"
+        f"the record {record.key!r} of kind {record.kind!r} is damaged"
     ) from None
