@@ -210,6 +210,14 @@ def test_an_answer_is_never_larger_than_asked_and_still_an_answer(room: int) -> 
         assert "37 messages" in applied.texts["log.md"]
 
 
+def test_of_a_note_that_is_longer_than_an_answer_as_much_goes_in_as_has_room() -> None:
+    """A page of it, not a line: each note that large has an answer of its own."""
+    text = " ".join(f"Pump {n} was set to {n * 7} rpm by Ada." for n in range(1, 400))
+    applied = taken(BankState("x", state(rules=RULES).rules), [note(text)], answer=2_500)
+    written = "\n".join(applied.texts.values())
+    assert COUNTER.count(written) > 800
+
+
 def test_files_that_were_loaded_with_odd_headings_can_be_kept_too() -> None:
     files = {
         "progress.md": "no heading at all\n",

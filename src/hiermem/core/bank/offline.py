@@ -38,7 +38,7 @@ Count: TypeAlias = Callable[[str], int]
 _SYNTHESIS: Final = 240
 _SYNTHESIS_SHARE: Final = 8
 #: How long a note's text may be, in tokens, where all of them do not fit: ever shorter.
-_CUTS: Final = (None, 200, 100, 50, 25, 12, 6)
+_CUTS: Final = (None, 4_000, 2_000, 1_000, 500, 200, 100, 50, 25, 12, 6)
 #: A longer note, in code points, is always cut: to its weightiest sentences, in tokens.
 _LONGEST: Final = 60_000
 _LONGEST_CUT: Final = 4_000
