@@ -60,7 +60,9 @@ async def test_a_header_of_the_environment_never_goes_to_an_address_that_was_nam
 ):
     """The SDKs add them whatever the address; they often hold another gateway's key."""
     for name in ("OPENAI", "ANTHROPIC"):
-        told = "X-Gateway-Key: sk-the-environments-key\nAuthorization: Bearer the-environments-token"
+        told = (
+            "X-Gateway-Key: sk-the-environments-key\nAuthorization: Bearer the-environments-token"
+        )
         monkeypatch.setenv(f"{name}_CUSTOM_HEADERS", told)
     monkeypatch.setenv("OPENAI_ORG_ID", "org-the-environments")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-the-environments")
