@@ -189,8 +189,11 @@ def _valid(name: str) -> bool:
     return check_file_name(name) is None
 
 
-async def _copies(desk: Desk, state: BankState) -> dict[str, Copied]:
-    loaded = {record.key: record.body for record in await desk.books.records(LOADED)}
+async def _loaded(desk: Desk) -> dict[str, str]:
+    return {record.key: record.body for record in await desk.books.records(LOADED)}
+
+
+def _copies(state: BankState, loaded: dict[str, str]) -> dict[str, Copied]:
     return {name: Copied(text, loaded.get(name, "")) for name, text in state.texts.items()}
 
 
@@ -198,11 +201,13 @@ async def export(desk: Desk, folder: Any, overwrite: Any) -> ExportReport:
     """Bring a folder up to the bank. Raises FolderError and UsageError for the folder."""
     place = bank_folder.place_of(folder)
     arguments.switch(overwrite, "overwrite")
+    # In this order: what a load brings in meanwhile must not look as if the bank had it before.
+    loaded = await _loaded(desk)
     state = await desk.state()
     plan = await asyncio.to_thread(
         bank_folder.export_to,
         place,
-        await _copies(desk, state),
+        _copies(state, loaded),
         space=desk.name,
         revision=state.meta.revision,
         overwrite=overwrite,
@@ -232,7 +237,7 @@ async def load(desk: Desk, folder: Any, overwrite: Any) -> LoadReport:
             bank_folder.read_from,
             place,
             {*rules.names, *state.files},
-            await _copies(desk, state),
+            _copies(state, await _loaded(desk)),
             space=desk.name,
             overwrite=overwrite,
             valid=_valid,
