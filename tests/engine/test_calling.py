@@ -312,6 +312,42 @@ async def test_a_provider_that_reports_no_usage_is_counted_for():
     assert report.tokens_out == sum(COUNTER.count(write(each)) for each in llm.requests)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        Usage(-500, -500), Usage(1.5, 2.5), Usage("12", True), Usage(float("nan"), 1e9),
+        Usage(10**30, 2**63), Usage(2**62, 2**62, cached_tokens=10**25), None,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_counts_and_names_that_cannot_be_are_taken_as_none(told, tmp_path):
+    """One below zero would give back what was spent, another make the stored row unreadable."""
+    policy = UpdatePolicy(batch_delay=0)
+    llm = FunctionLLM(lambda request: LLMResponse(write(request), told, model="\ud800"))
+    path = tmp_path / "counts.db"
+    with Memory.open(path, llm=llm, update_policy=policy) as memory:
+        session = memory.session("talk")
+        session.append(messages(30))
+        report = session.update()
+        assert report.made == report.calls == 3
+        assert 500 < report.tokens < 10_000
+    with Memory.open(path) as memory:
+        run = memory.run(report.run_id)
+        assert sum(item.tokens_in + item.tokens_out for item in run.items) == report.tokens
+        assert memory.session("talk").metrics().cost_spent is None
+        assert memory.check().ok
+
+
+async def test_units_that_are_none_cost_an_attempt_and_not_the_run():
+    desk = Desk(policy=POLICY)
+    await desk.say(messages(50))
+    for units in (("a",), None, 7):
+        script = lambda request, units=units: LLMResponse(write(request), units=units)  # noqa: E731
+        report = await desk.update(ScriptedLLM(remote=True, script=script))
+        assert report.made == 0
+        assert report.failed > 0
+
+
 async def test_what_a_call_may_take_beside_its_answer_is_set_aside():
     """A model that thinks before it writes would else pass the cap by what it thought."""
 

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NoReturn
 
+from hiermem.core.generation.usage import believed, told_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.asker import Asker, ClaimLostError, Making, N, UnexpectedModelError
 from hiermem.engine.counting import tokens_of
@@ -27,6 +28,7 @@ from hiermem.errors import (
 )
 from hiermem.prices import Prices, add_costs
 from hiermem.protocols import Attempt, LLMRequest, LLMResponse
+from hiermem.types import Unit
 
 __all__ = ["call"]
 
@@ -91,7 +93,7 @@ async def call(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRes
     try:
         with shop.idle():
             async with limit:
-                response = _checked(await shop.llm.complete(request))
+                response = _checked(await shop.llm.complete(request), asked=shop.llm.name)
     except Exception as error:  # noqa: BLE001  # a model may raise anything; it is told apart
         failed = error
     except BaseException:
@@ -241,10 +243,11 @@ class _Sent(Generic[N]):
         self.hold.settle(tokens_in=ended.tokens_in, tokens_out=ended.tokens_out, cost=ended.cost)
 
 
-def _checked(response: object) -> LLMResponse:
+def _checked(response: object, *, asked: str) -> LLMResponse:
     """Give the answer itself; refuse what is none, or holds what no store and no prompt can.
 
-    Raises UnexpectedModelError, so that a faulty adapter costs an attempt and not the run.
+    Of what it says beside its text, what may be believed is left. Raises UnexpectedModelError, so
+    that a faulty adapter costs an attempt and not the run.
     """
     if not isinstance(response, LLMResponse):
         raise UnexpectedModelError(f"the model answered {type(response).__name__}")
@@ -252,7 +255,11 @@ def _checked(response: object) -> LLMResponse:
         check(response.text, what="the answer", cap=MAX_CONTENT)
     except InvalidTextError:
         raise UnexpectedModelError("the model answered a text that cannot be stored") from None
-    return response
+    units: object = response.units
+    if not (isinstance(units, (tuple, list)) and all(isinstance(each, Unit) for each in units)):
+        raise UnexpectedModelError("the model answered units that are none")
+    model = told_model(response.model, asked=asked) if response.model else ""
+    return replace(response, usage=believed(response.usage), model=model)
 
 
 async def _announce(shop: Asker[N], making: Making[N], hold: Hold, price: _Price) -> Attempt:
