@@ -338,6 +338,30 @@ def test_counts_and_names_that_cannot_be_are_taken_as_none(told, tmp_path):
         assert memory.check().ok
 
 
+@pytest.mark.parametrize("charged", [None, True, False])
+async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charged):
+    """A call that times out may have written its whole answer; the provider bills that as well."""
+    billed, desk = 0, Desk(policy=POLICY.model_copy(update={"circuit_failures": None}))
+    await desk.say(messages(200))
+
+    async def complete(request):
+        nonlocal billed
+        billed += sum(COUNTER.count(message.content) + 4 for message in request.messages)
+        billed += request.max_tokens
+        raise TransientModelError("the connection broke", charged=charged)
+
+    llm = FunctionLLM(complete, prices=Prices(1, 1))
+    report = await desk.update(llm, max_tokens=20_000)
+    spent = await desk.tenant.spent()
+    assert spent.tokens_in + spent.tokens_out == report.tokens
+    if charged is False:
+        assert report.tokens == 0
+    else:
+        assert report.stopped == "max_tokens"
+        assert 10_000 < billed == report.tokens <= 20_000
+        assert report.cost == pytest.approx(billed / 1e6)
+
+
 async def test_units_that_are_none_cost_an_attempt_and_not_the_run():
     desk = Desk(policy=POLICY)
     await desk.say(messages(50))

@@ -85,7 +85,7 @@ async def call(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRes
         hold.give_back()
         raise
     sent = _Sent(shop, making, price, attempt, hold, turn)
-    # From here on what was set aside for the prompt counts as spent, whatever becomes of the call.
+    # From here on what was set aside counts as spent, until it is known what the call really took.
     if turn is not None:
         turn.begin()
     patience, hurried = _patience(shop)
@@ -173,7 +173,9 @@ class _Sent(Generic[N]):
     def failure(self, error: Exception) -> ModelError:
         """Note a call that raised, and give what it means as one of our errors.
 
-        The error's own words are left out: they may hold the prompt, or a key.
+        Where it may be charged for, the answer too may have been written to its end before the
+        call went wrong: the most that it may take counts as spent, or a cap could be passed. The
+        error's own words are left out: they may hold the prompt, or a key.
         """
         name, price = type(error).__name__, self.price
         if isinstance(error, ModelError):
@@ -186,15 +188,17 @@ class _Sent(Generic[N]):
             told = PermanentModelError(f"the call ended in {name}", charged=False)
         else:
             told = UnexpectedModelError(f"the call ended in {name}")
-        spent = 0 if told.charged is False else price.tokens_in
+        spent_in, spent_out = price.tokens_in, price.tokens_out
+        if told.charged is False:
+            spent_in = spent_out = 0
         self._end(
             replace(
                 self.attempt,
                 outcome="error",
                 reason=name,
-                tokens_in=spent,
-                tokens_out=0,
-                cost=price.cost(spent, 0),
+                tokens_in=spent_in,
+                tokens_out=spent_out,
+                cost=price.cost(spent_in, spent_out),
             )
         )
         if self.turn is not None:
@@ -227,8 +231,12 @@ class _Sent(Generic[N]):
 
     def give_up(self) -> None:
         """Note that the run was cut off in the call; the journal goes on saying that it began."""
-        spent = self.price.tokens_in
-        self.hold.settle(tokens_in=spent, tokens_out=0, cost=self.price.cost(spent, 0))
+        price = self.price
+        self.hold.settle(
+            tokens_in=price.tokens_in,
+            tokens_out=price.tokens_out,
+            cost=price.cost(price.tokens_in, price.tokens_out),
+        )
         if self.turn is not None:
             self.turn.end()
 
