@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
+import zlib
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hiermem.calling.bodies import json_object
+from hiermem.calling.bodies import json_object, limited
 from hiermem.calling.completions import assembled, read_answer, without_thoughts
-from hiermem.calling.mishaps import MiscastError
+from hiermem.calling.mishaps import MiscastError, TooLargeError
 from hiermem.models.anthropic import _assembled as assembled_message
 from hiermem.models.anthropic import _read as read_message
 from hiermem.protocols import LLMResponse
@@ -60,6 +63,50 @@ def test_a_body_is_an_object_or_a_typed_error_without_a_word_of_it(data, kind):
         assert len(str(error)) < 100
     else:
         assert found == json.loads(data)
+
+
+PACKED = {
+    "": bytes,
+    "identity": bytes,
+    "gzip": gzip.compress,
+    "X-GZip": gzip.compress,
+    "deflate": zlib.compress,
+}
+
+
+def received(body: bytes, coding: str, *, most: int) -> bytes:
+    """Give what a client reads of a body that is held to ``most`` bytes."""
+    httpx = pytest.importorskip("httpx")
+
+    async def pieces():
+        for place in range(0, len(body), 1_000):
+            yield body[place : place + 1_000]
+
+    async def get() -> bytes:
+        headers = {"content-encoding": coding} if coding else {}
+        way = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, content=pieces()))
+        hooks = {"response": [limited(most)]}
+        async with httpx.AsyncClient(transport=way, event_hooks=hooks) as client:
+            return (await client.get("http://127.0.0.1/")).content
+
+    return asyncio.run(get())
+
+
+@pytest.mark.parametrize("coding", PACKED)
+def test_a_packed_body_is_read_within_the_bound_on_what_it_unpacks_to(coding):
+    """A server may pack what it was asked not to; 40 KB of that can be 40 MB in memory."""
+    pack = PACKED[coding]
+    for body in (b"", b"{}", bytes(range(256)) * 40, b"x" * 50_000):
+        assert received(pack(body), coding, most=50_000) == body
+    with pytest.raises(TooLargeError):
+        received(pack(b"x" * 50_001), coding, most=50_000)
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "gzip"])
+def test_what_cannot_be_unpacked_within_bounds_is_refused(coding):
+    with pytest.raises(MiscastError) as told:
+        received(b"no such packing", coding, most=50_000)
+    assert told.value.__context__ is None
 
 
 @given(OBJECTS)

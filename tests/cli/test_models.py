@@ -57,6 +57,22 @@ def test_an_extraction_asks_it_too_and_the_options_may_be_in_the_environment(db)
         assert provider.served[0].body["response_format"]["type"] == "json_schema"
 
 
+def test_a_consolidation_asks_it_too(db, tmp_path):
+    """Or a bank kept from a shell would be the offline one's, whatever the environment says."""
+    rules = tmp_path / "rules.md"
+    rules.write_text("- pumps.md: how they are set")
+    run("bank", "note", "Pump 3 was set to 21 rpm.", "--db", db, "--space", "x", "--rules", rules)
+    with Provider() as provider:
+        run(
+            "bank", "consolidate", "--db", db, "--model", "openai:tiny",
+            "--model-url", provider.openai_url,
+            HIERMEM_MODEL_KEY=provider.key,
+        )  # fmt: skip
+        body = provider.served[0].body
+        assert body["model"] == "tiny"
+        assert "Pump 3 was set to 21 rpm." in body["messages"][-1]["content"]
+
+
 @pytest.mark.parametrize(
     ("words", "says", "code"),
     [
@@ -76,11 +92,11 @@ def test_what_names_no_model_is_said_and_nothing_is_asked(words, says, code, db)
 def test_no_option_takes_a_key():
     """A key on the command line stands in the list of processes, and in the shell's history."""
     commands = typer.main.get_command(app).commands
-    options = {
-        option
-        for name in ("update", "extract")
-        for parameter in commands[name].params
-        for option in parameter.opts
-    }
-    assert "--model" in options
+    asking = (
+        commands["update"],
+        commands["extract"],
+        commands["bank"].commands["consolidate"],
+    )
+    options = {option for each in asking for found in each.params for option in found.opts}
+    assert all("--model" in {o for found in each.params for o in found.opts} for each in asking)
     assert not [option for option in options if "key" in option]

@@ -16,6 +16,7 @@ from hiermem import AsyncMemory, FolderError, UsageError
 from hiermem.core.bank import mirror
 from hiermem.core.bank.mirror import MANIFEST, Copied, Manifest, text_hash
 from hiermem.engine import bank_folder
+from hiermem.engine.space_books import LOADED, SpaceBooks
 from hiermem.stores.memory import MemoryStore
 
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
@@ -118,6 +119,27 @@ async def test_a_folder_is_watched_by_loading_it_again(space, tmp_path):
     await space.consolidate()
     assert (await space.load(tmp_path)).conflicts == (), "only the bank changed"
     assert (await space.export(tmp_path)).kept == ()
+
+
+async def test_a_load_during_an_export_is_not_taken_back_by_it(space, tmp_path, monkeypatch):
+    """Else the file is written over by what it was before, and the next load takes that in."""
+    await space.export(tmp_path)
+    by_hand = tmp_path / "progress.md"
+    by_hand.write_text("changed by hand\n")
+    read, loads = SpaceBooks.records, []
+
+    async def meanwhile(books, kind):
+        if kind == LOADED and not loads:
+            loads.append(kind)
+            assert (await space.load(tmp_path)).updated == ("progress.md",)
+        return await read(books, kind)
+
+    monkeypatch.setattr(SpaceBooks, "records", meanwhile)
+    await space.export(tmp_path)
+    assert loads
+    assert by_hand.read_text() == "changed by hand\n"
+    await space.load(tmp_path)
+    assert await space.read("progress.md") == "changed by hand\n"
 
 
 async def test_an_existing_bank_comes_in_from_a_folder(tmp_path):

@@ -312,6 +312,66 @@ async def test_a_provider_that_reports_no_usage_is_counted_for():
     assert report.tokens_out == sum(COUNTER.count(write(each)) for each in llm.requests)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        Usage(-500, -500), Usage(1.5, 2.5), Usage("12", True), Usage(float("nan"), 1e9),
+        Usage(10**30, 2**63), Usage(2**62, 2**62, cached_tokens=10**25), None,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_counts_and_names_that_cannot_be_are_taken_as_none(told, tmp_path):
+    """One below zero would give back what was spent, another make the stored row unreadable."""
+    policy = UpdatePolicy(batch_delay=0)
+    llm = FunctionLLM(lambda request: LLMResponse(write(request), told, model="\ud800"))
+    path = tmp_path / "counts.db"
+    with Memory.open(path, llm=llm, update_policy=policy) as memory:
+        session = memory.session("talk")
+        session.append(messages(30))
+        report = session.update()
+        assert report.made == report.calls == 3
+        assert 500 < report.tokens < 10_000
+    with Memory.open(path) as memory:
+        run = memory.run(report.run_id)
+        assert sum(item.tokens_in + item.tokens_out for item in run.items) == report.tokens
+        assert memory.session("talk").metrics().cost_spent is None
+        assert memory.check().ok
+
+
+@pytest.mark.parametrize("charged", [None, True, False])
+async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charged):
+    """A call that times out may have written its whole answer; the provider bills that as well."""
+    billed, desk = 0, Desk(policy=POLICY.model_copy(update={"circuit_failures": None}))
+    await desk.say(messages(200))
+
+    async def complete(request):
+        nonlocal billed
+        billed += sum(COUNTER.count(message.content) + 4 for message in request.messages)
+        billed += request.max_tokens
+        raise TransientModelError("the connection broke", charged=charged)
+
+    llm = FunctionLLM(complete, prices=Prices(1, 1))
+    report = await desk.update(llm, max_tokens=20_000)
+    spent = await desk.tenant.spent()
+    assert spent.tokens_in + spent.tokens_out == report.tokens
+    if charged is False:
+        assert report.tokens == 0
+    else:
+        assert report.stopped == "max_tokens"
+        assert 10_000 < billed == report.tokens <= 20_000
+        assert report.cost == pytest.approx(billed / 1e6)
+
+
+async def test_units_that_are_none_cost_an_attempt_and_not_the_run():
+    desk = Desk(policy=POLICY)
+    await desk.say(messages(50))
+    for units in (("a",), None, 7):
+        script = lambda request, units=units: LLMResponse(write(request), units=units)  # noqa: E731
+        report = await desk.update(ScriptedLLM(remote=True, script=script))
+        assert report.made == 0
+        assert report.failed > 0
+
+
 async def test_what_a_call_may_take_beside_its_answer_is_set_aside():
     """A model that thinks before it writes would else pass the cap by what it thought."""
 

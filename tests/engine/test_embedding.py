@@ -286,6 +286,31 @@ BAD = {
 }
 
 
+@pytest.mark.parametrize(("asked", "stops"), [(86_400.0, False), (1e308, False), (100.0, True)])
+async def test_nothing_is_held_up_by_an_embedder_that_asks_for_a_long_pause(asked, stops):
+    """A quota that is spent for the day would hold an update, and its memory's end, for a day."""
+    now, slept = 0.0, []
+
+    async def sleep(seconds):
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+        await asyncio.sleep(0)
+
+    embedder = Meanings(script=[TransientModelError("429", charged=False, retry_after=asked)])
+    asker = Asker(embedder, SearchPolicy(), clock=lambda: now, sleep=sleep)
+    made = asker.passages(["a"], len, lambda: stops and now > 2)
+    async with asyncio.timeout(30):
+        if stops:
+            assert await made is None
+        else:
+            with pytest.raises(CircuitOpenError):
+                await made
+    assert len(embedder.sent) == 1
+    assert max(slept) <= 2
+    assert now < 5
+
+
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
 async def test_a_bad_answer_is_refused_and_nothing_of_it_kept(answer):
     store = MemoryStore()

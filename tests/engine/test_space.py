@@ -311,6 +311,31 @@ async def test_the_history_gives_every_state_back(memory):
     assert (await space.meta()).revision == 7
 
 
+async def test_the_newest_of_a_long_history_costs_what_it_gives(memory, monkeypatch):
+    """Each revision holds texts, and a bank is kept for years."""
+    space = memory.space("x", rules="- a.md: what")
+    for number in range(12):
+        await space.note(f"Pump {number} works.")
+        await space.consolidate()
+    read, given = SpaceBooks._one, []
+
+    async def counted(*what):
+        given.append(what)
+        return await read(*what)
+
+    async def all_of_them(books, kind):
+        raise AssertionError(f"all records of kind {kind} were read")
+
+    monkeypatch.setattr(SpaceBooks, "_one", counted)
+    monkeypatch.setattr(SpaceBooks, "records", all_of_them)
+    assert [each.number for each in await space.history(limit=3)] == [12, 11, 10]
+    assert len(given) < 8
+    assert await space.history(limit=0) == []
+    monkeypatch.undo()
+    assert [each.number for each in await space.history()] == list(range(12, 0, -1))
+    assert [each.number for each in await space.history(limit=12)] == list(range(12, 0, -1))
+
+
 async def test_there_is_nothing_to_go_back_to(memory):
     """A revision that there is not is no empty bank."""
     space = memory.space("x", rules=RULES)

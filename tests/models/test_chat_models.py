@@ -56,6 +56,7 @@ TOLD = {
     "not_an_object": (TransientModelError, None, None),
     "html": (TransientModelError, None, None),
     "huge": (TransientModelError, None, None),
+    "bomb": (TransientModelError, None, None),
     "endless": (TransientModelError, None, None),
     "no_choices": (TransientModelError, None, None),
     "error_in_200": (TransientModelError, None, None),

@@ -55,6 +55,25 @@ async def test_a_key_of_the_environment_never_goes_to_an_address_that_was_named(
 
 
 @pytest.mark.parametrize("kind", ENVIRONMENT)
+async def test_a_header_of_the_environment_never_goes_to_an_address_that_was_named(
+    kind, provider, monkeypatch
+):
+    """The SDKs add them whatever the address; they often hold another gateway's key."""
+    for name in ("OPENAI", "ANTHROPIC"):
+        told = (
+            "X-Gateway-Key: sk-the-environments-key\nAuthorization: Bearer the-environments-token"
+        )
+        monkeypatch.setenv(f"{name}_CUSTOM_HEADERS", told)
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-the-environments")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-the-environments")
+    async with chat(kind, provider) as model:
+        assert (await model.complete(request())).text
+    (served,) = provider.served
+    assert "the-environments" not in " ".join(served.headers.values())
+    assert served.headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENT)
 async def test_without_an_address_the_sdks_own_environment_counts(kind, provider, monkeypatch):
     """Address and key from one place belong together."""
     key, url, adapter = ENVIRONMENT[kind]

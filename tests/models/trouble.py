@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -51,6 +52,7 @@ Fault: TypeAlias = Literal[
     "not_an_object",
     "html",
     "huge",
+    "bomb",
     "endless",
     "no_choices",
     "error_in_200",
@@ -93,6 +95,7 @@ CHARGED: Final[frozenset[Fault]] = SPOILT | {
     "not_an_object",
     "html",
     "huge",
+    "bomb",
     "endless",
     "no_choices",
     "error_in_200",
@@ -100,6 +103,13 @@ CHARGED: Final[frozenset[Fault]] = SPOILT | {
 #: The faults that a stream meets half-way; the others come in place of it.
 BROKEN_STREAMS: Final[frozenset[Fault]] = frozenset(
     {"drop_body", "slow", "invalid_json", "error_in_200"}
+)
+#: A body of 40 MB that is 40 KB on the way; an answer otherwise, were it read to its end.
+_BOMB: Final = gzip.compress(
+    b'{"choices": [{"message": {"content": "Fit."}}], "content": [], "x": "'
+    + b"x" * 40_000_000
+    + b'"}',
+    compresslevel=1,
 )
 #: What an error quotes, as some servers do: none of it may reach an error or a log of ours.
 QUOTED: Final = "you sent: CANARY-IN-THE-ANSWER"
@@ -135,11 +145,14 @@ def fail(fault: Fault, speech: Speech, retry_after: float, *, param: str | None 
             status_code=status,
             headers=named | _wait(fault, retry_after),
         )
+    if fault == "bomb":
+        named["content-encoding"] = "gzip"
     kind, body = {
         "invalid_json": ("application/json", b'{"choices": [{"mess'),
         "not_an_object": ("application/json", b'["CANARY-IN-THE-ANSWER", 1]'),
         "html": ("text/html", f"<html><body>{QUOTED}</body></html>".encode()),
         "huge": ("application/json", b'{"choices": "' + b"x" * 40_000_000 + b'"}'),
+        "bomb": ("application/json", _BOMB),
         "no_choices": ("application/json", b'{"id": "x", "object": "chat.completion"}'),
         "error_in_200": (
             "application/json",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import import_module
 from typing import Any, Final
@@ -62,35 +63,62 @@ def _plain(kind: str) -> str:
 def limited(most: int) -> Callable[[Any], Awaitable[None]]:
     """Give the hook that ends an answer of more than ``most`` bytes while it arrives.
 
-    It is an httpx response hook; httpx and httpx2 call it alike. What it raises is TooLargeError.
+    It is an httpx response hook; httpx and httpx2 call it alike. What a server has packed although
+    it was asked not to is unpacked here, within the same bound: a packed answer may be a thousand
+    times as large as it looks. What it raises is TooLargeError, and MiscastError for what is packed
+    in a way that cannot be bounded.
     """
 
     async def hold(response: Any) -> None:
         told = response.headers.get("content-length", "")
         if told.isdecimal() and int(told) > most:
             raise TooLargeError
-        response.stream = _counting(response.stream, most)
+        # Taken away, so that the client does not unpack it again.
+        unpack = _unpacking(response.headers.pop("content-encoding", ""))
+        response.stream = _counting(response.stream, most, unpack)
 
     return hold
 
 
-def _counting(stream: Any, most: int) -> Any:
+def _unpacking(coding: str) -> Callable[[bytes, int], bytes] | None:
+    """Give what unpacks a chunk into at most so many bytes; None where nothing is packed."""
+    named = coding.strip().lower()
+    if named in ("", "identity"):
+        return None
+    if named not in ("gzip", "x-gzip", "deflate"):
+        raise MiscastError("the answer is compressed in a way that was not asked for")
+    # 32 beside the window's size has zlib tell its two headers apart.
+    return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress
+
+
+def _counting(stream: Any, most: int, unpack: Callable[[bytes, int], bytes] | None) -> Any:
     """Wrap a byte stream so that it ends after ``most`` bytes, in the class that its own wants."""
     base = next(kind for kind in type(stream).__mro__ if kind.__name__ == "AsyncByteStream")
     public: Any = getattr(import_module(base.__module__.partition(".")[0]), "AsyncByteStream", base)
 
     class Counting(public):  # type: ignore[misc]
-        """The stream, counted."""
+        """The stream, counted as it comes and as it is unpacked."""
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = most
+            arriving = left = most
             async for chunk in stream:
-                left -= len(chunk)
-                if left < 0:
+                arriving -= len(chunk)
+                piece = chunk if unpack is None else _unpacked(unpack, chunk, left + 1)
+                left -= len(piece)
+                if min(arriving, left) < 0:
                     raise TooLargeError
-                yield chunk
+                yield piece
 
         async def aclose(self) -> None:
             await stream.aclose()
 
     return Counting()
+
+
+def _unpacked(unpack: Callable[[bytes, int], bytes], chunk: bytes, most: int) -> bytes:
+    try:
+        return unpack(chunk, most)
+    except zlib.error:
+        pass
+    # Raised out here, so that the decoder's error is no context of it.
+    raise MiscastError("the answer is compressed, and cannot be unpacked")

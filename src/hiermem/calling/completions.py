@@ -11,15 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from hiermem.calling.mishaps import MiscastError
+from hiermem.core.generation.usage import count_of, told_model
 from hiermem.protocols import ChatMessage, Finish, LLMResponse, Usage
 
 __all__ = [
     "assembled",
-    "count_of",
     "fields_of",
     "messages_of",
     "read_answer",
-    "told_model",
     "without_thoughts",
 ]
 
@@ -120,17 +119,6 @@ def without_thoughts(text: str) -> str:
     """
     found = _THOUGHTS.match(text) if "think>" in text else None
     return text[found.end() :].lstrip() if found else text
-
-
-def count_of(value: object) -> int | None:
-    """Give a count of tokens; None for what is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def told_model(value: object, *, asked: str) -> str:
-    """Give the model that an answer names, where it names one fit to be kept."""
-    fit = isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
-    return str(value) if fit else asked
 
 
 def _text(content: object) -> str:

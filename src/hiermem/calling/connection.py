@@ -107,12 +107,21 @@ class Connection:
         return client
 
     def _steady(self, client: Any) -> Any:
-        """Turn the SDK's own retries off: the engine's are journalled and paid for."""
+        """Turn the SDK's own retries off: the engine's are journalled and paid for.
+
+        A client of ours for a named address sends none of the environment's headers there.
+        """
         if not inspect.iscoroutinefunction(getattr(client, "close", None)):
             raise ConfigError(
                 f"client is {type(client).__name__}; it must be asynchronous, an {self._kind}"
             )
-        return client.with_options(max_retries=0, timeout=self._timeout)
+        steady = client.with_options(max_retries=0, timeout=self._timeout)
+        if self._base_url is not None:
+            # OPENAI_ORG_ID, OPENAI_PROJECT_ID and *_CUSTOM_HEADERS, which often hold a gateway's
+            # key, are read by the SDKs whatever the address; no argument of theirs says not to.
+            steady._custom_headers = dict(IDENTITY)  # noqa: SLF001
+            steady.organization = steady.project = None
+        return steady
 
     async def _close(self, client: Any) -> None:
         if not self._lent:

@@ -24,6 +24,7 @@ from hiermem import (
     Space,
     UsageError,
 )
+from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
 from hiermem.cli.opening import DB, Db, Tenant, existing
 from hiermem.cli.screen import clean, one_line, out, plural, trouble
 
@@ -84,9 +85,15 @@ def consolidate(
     ] = False,
     max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
+    model: Model = None,
+    model_url: ModelUrl = None,
+    model_window: ModelWindow = None,
 ) -> None:
     """Take the live notes into the bank's files."""
-    with trouble(), existing(db, tenant) as memory:
+    with (
+        trouble(),
+        existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
+    ):
         target = _chosen(memory, space, rules)
         done = target.consolidate(dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens)
         _print_result(done)

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NoReturn
 
+from hiermem.core.generation.usage import believed, told_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.asker import Asker, ClaimLostError, Making, N, UnexpectedModelError
 from hiermem.engine.counting import tokens_of
@@ -27,6 +28,7 @@ from hiermem.errors import (
 )
 from hiermem.prices import Prices, add_costs
 from hiermem.protocols import Attempt, LLMRequest, LLMResponse
+from hiermem.types import Unit
 
 __all__ = ["call"]
 
@@ -83,7 +85,7 @@ async def call(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRes
         hold.give_back()
         raise
     sent = _Sent(shop, making, price, attempt, hold, turn)
-    # From here on what was set aside for the prompt counts as spent, whatever becomes of the call.
+    # From here on what was set aside counts as spent, until it is known what the call really took.
     if turn is not None:
         turn.begin()
     patience, hurried = _patience(shop)
@@ -91,7 +93,7 @@ async def call(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRes
     try:
         with shop.idle():
             async with limit:
-                response = _checked(await shop.llm.complete(request))
+                response = _checked(await shop.llm.complete(request), asked=shop.llm.name)
     except Exception as error:  # noqa: BLE001  # a model may raise anything; it is told apart
         failed = error
     except BaseException:
@@ -171,7 +173,9 @@ class _Sent(Generic[N]):
     def failure(self, error: Exception) -> ModelError:
         """Note a call that raised, and give what it means as one of our errors.
 
-        The error's own words are left out: they may hold the prompt, or a key.
+        Where it may be charged for, the answer too may have been written to its end before the
+        call went wrong: the most that it may take counts as spent, or a cap could be passed. The
+        error's own words are left out: they may hold the prompt, or a key.
         """
         name, price = type(error).__name__, self.price
         if isinstance(error, ModelError):
@@ -184,15 +188,17 @@ class _Sent(Generic[N]):
             told = PermanentModelError(f"the call ended in {name}", charged=False)
         else:
             told = UnexpectedModelError(f"the call ended in {name}")
-        spent = 0 if told.charged is False else price.tokens_in
+        spent_in, spent_out = price.tokens_in, price.tokens_out
+        if told.charged is False:
+            spent_in = spent_out = 0
         self._end(
             replace(
                 self.attempt,
                 outcome="error",
                 reason=name,
-                tokens_in=spent,
-                tokens_out=0,
-                cost=price.cost(spent, 0),
+                tokens_in=spent_in,
+                tokens_out=spent_out,
+                cost=price.cost(spent_in, spent_out),
             )
         )
         if self.turn is not None:
@@ -225,8 +231,12 @@ class _Sent(Generic[N]):
 
     def give_up(self) -> None:
         """Note that the run was cut off in the call; the journal goes on saying that it began."""
-        spent = self.price.tokens_in
-        self.hold.settle(tokens_in=spent, tokens_out=0, cost=self.price.cost(spent, 0))
+        price = self.price
+        self.hold.settle(
+            tokens_in=price.tokens_in,
+            tokens_out=price.tokens_out,
+            cost=price.cost(price.tokens_in, price.tokens_out),
+        )
         if self.turn is not None:
             self.turn.end()
 
@@ -241,10 +251,11 @@ class _Sent(Generic[N]):
         self.hold.settle(tokens_in=ended.tokens_in, tokens_out=ended.tokens_out, cost=ended.cost)
 
 
-def _checked(response: object) -> LLMResponse:
+def _checked(response: object, *, asked: str) -> LLMResponse:
     """Give the answer itself; refuse what is none, or holds what no store and no prompt can.
 
-    Raises UnexpectedModelError, so that a faulty adapter costs an attempt and not the run.
+    Of what it says beside its text, what may be believed is left. Raises UnexpectedModelError, so
+    that a faulty adapter costs an attempt and not the run.
     """
     if not isinstance(response, LLMResponse):
         raise UnexpectedModelError(f"the model answered {type(response).__name__}")
@@ -252,7 +263,11 @@ def _checked(response: object) -> LLMResponse:
         check(response.text, what="the answer", cap=MAX_CONTENT)
     except InvalidTextError:
         raise UnexpectedModelError("the model answered a text that cannot be stored") from None
-    return response
+    units: object = response.units
+    if not (isinstance(units, (tuple, list)) and all(isinstance(each, Unit) for each in units)):
+        raise UnexpectedModelError("the model answered units that are none")
+    model = told_model(response.model, asked=asked) if response.model else ""
+    return replace(response, usage=believed(response.usage), model=model)
 
 
 async def _announce(shop: Asker[N], making: Making[N], hold: Hold, price: _Price) -> Attempt:

@@ -153,12 +153,13 @@ class Asker:
                 leave.fail(self._clock(), breaker=_BREAKER, asked=error.retry_after)
                 if turn == _RETRIES:
                     raise
-                asked = error.retry_after or 0.0
             else:
                 return found
             finally:
                 leave.end(self._clock(), tokens=tokens, answered=answered)
-            await self._sleep(max(wait, asked))
+            # What the server asked for beyond that is kept to by the lane, which sees ``stopped``
+            # meanwhile, and leaves alone for the time a server that asked for very long.
+            await self._sleep(wait)
             wait *= 2
         raise AssertionError("the last turn raises")
 

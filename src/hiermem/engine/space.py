@@ -122,19 +122,30 @@ async def read(desk: Desk, name: Any, revision: Any) -> str:
 async def _texts(desk: Desk, revision: Any) -> tuple[dict[str, str], str]:
     """Give files and synthesis as a revision left them; 0 is the empty bank."""
     number = arguments.whole(revision, "the revision")
-    await desk.rules()
-    records = await desk.books.records(kept.REVISION)
-    newest = kept.read_revisions(records[-1:])
-    if number > (newest[0].number if newest else 0):
+    if number > await _newest(desk):
         raise NotFoundError(f"the bank of space {desk.name!r} has no revision {number}")
-    return kept.texts_at(records, number)
+    return kept.texts_at(await desk.books.records(kept.REVISION), number)
 
 
 async def history(desk: Desk, limit: Any) -> list[BankRevision]:
     """List the revisions of the bank, newest first."""
     most = arguments.whole(limit, "limit")
-    await desk.rules()
-    return kept.read_revisions(await desk.books.records(kept.REVISION))[::-1][:most]
+    newest = await _newest(desk)
+    if most >= newest:
+        return kept.read_revisions(await desk.books.records(kept.REVISION))[::-1][:most]
+    # Each holds the texts that changed in it; so those that are not asked for are not read.
+    found = [
+        await desk.books.record(kept.REVISION, kept.number_key(number))
+        for number in range(newest, newest - most, -1)
+    ]
+    return kept.read_revisions(record for record in found if record is not None)
+
+
+async def _newest(desk: Desk) -> int:
+    """Give the number of the newest revision, 0 for none."""
+    rules = await desk.rules()
+    figures = await desk.books.record(kept.META)
+    return kept.read_state(desk.name, rules, files=(), synthesis=None, meta=figures).meta.revision
 
 
 async def diff_between(desk: Desk, since: Any, until: Any) -> str:
@@ -189,8 +200,11 @@ def _valid(name: str) -> bool:
     return check_file_name(name) is None
 
 
-async def _copies(desk: Desk, state: BankState) -> dict[str, Copied]:
-    loaded = {record.key: record.body for record in await desk.books.records(LOADED)}
+async def _loaded(desk: Desk) -> dict[str, str]:
+    return {record.key: record.body for record in await desk.books.records(LOADED)}
+
+
+def _copies(state: BankState, loaded: dict[str, str]) -> dict[str, Copied]:
     return {name: Copied(text, loaded.get(name, "")) for name, text in state.texts.items()}
 
 
@@ -198,11 +212,13 @@ async def export(desk: Desk, folder: Any, overwrite: Any) -> ExportReport:
     """Bring a folder up to the bank. Raises FolderError and UsageError for the folder."""
     place = bank_folder.place_of(folder)
     arguments.switch(overwrite, "overwrite")
+    # In this order: what a load brings in meanwhile must not look as if the bank had it before.
+    loaded = await _loaded(desk)
     state = await desk.state()
     plan = await asyncio.to_thread(
         bank_folder.export_to,
         place,
-        await _copies(desk, state),
+        _copies(state, loaded),
         space=desk.name,
         revision=state.meta.revision,
         overwrite=overwrite,
@@ -232,7 +248,7 @@ async def load(desk: Desk, folder: Any, overwrite: Any) -> LoadReport:
             bank_folder.read_from,
             place,
             {*rules.names, *state.files},
-            await _copies(desk, state),
+            _copies(state, await _loaded(desk)),
             space=desk.name,
             overwrite=overwrite,
             valid=_valid,

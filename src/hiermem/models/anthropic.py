@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hiermem.calling.bodies import MOST_BYTES, read_object
 from hiermem.calling.chat import Form, RemoteChat, Structured
-from hiermem.calling.completions import count_of, messages_of, told_model
+from hiermem.calling.completions import messages_of
 from hiermem.calling.connection import Connection
 from hiermem.calling.mishaps import AnsweredError, MiscastError
 from hiermem.calling.settings import place
 from hiermem.core import arguments
+from hiermem.core.generation.usage import count_of, told_model
 from hiermem.prices import Prices
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
 

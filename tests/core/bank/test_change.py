@@ -225,7 +225,7 @@ def test_a_damaged_record_is_said_so(body: str) -> None:
         lambda: kept.texts_at([record], 9),
         lambda: kept.new_note("x", "t", timestamp=NOW, counter=record, mark="0"),
     ):
-        with pytest.raises(StoreCorruptError):
+        with pytest.raises(StoreCorruptError, match="record 'key' of kind 'note/x' is damaged"):
             reading()
     assert read_journal(record) is None
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem.core.bank.consolidation import Again, Refused, Taken, judge
-from hiermem.core.bank.files import Applied, _one_stretch, diff
+from hiermem.core.bank.files import _LINE, Applied, _one_stretch, diff
 from hiermem.core.bank.loss import lines_of
 
 DECISIONS = "# Decisions\n\n## What was decided\n\n- use SQLite\n"
@@ -227,6 +227,38 @@ def test_files_that_share_a_note_with_one_that_is_not_taken_are_not_taken_either
     assert len(applied.failed) == 3
 
 
+@pytest.mark.parametrize("count", [3, 9])
+@pytest.mark.parametrize("why", ["loss", "edit", "notes"])
+def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
+    count: int, why: str
+) -> None:
+    """Or it would be in neither file, and nothing would say so."""
+    moved = "\n".join(lines_of(PROGRESS)[-count:])
+    source = whole("progress.md", shortened(count), notes=(1,))
+    other = "# Tech\n\n" + "".join(f"- part {n}\n" for n in range(20))
+    bank = {**ALL, "techContext.md": other}
+    if why == "loss":
+        files = [source, whole("techContext.md", f"# Tech\n\n{moved}\n", notes=(2,))]
+    elif why == "edit":
+        files = [source, edited("techContext.md", appended("Nowhere", moved), notes=(2,))]
+    else:
+        bad = edited("techContext.md", appended("Nowhere", "- y"), notes=(2,))
+        into = edited("decisions.md", appended("What was decided", moved), notes=(2,))
+        files = [source, into, bad]
+    batch = batch_of(state(bank), notes(3))
+    verdict = judge(batch, response(*files), asked=("edits", "loss"))
+    assert isinstance(verdict, Taken)
+    applied = verdict.applied
+    assert applied.texts == {}
+    assert applied.lines_removed == 0
+    assert [each.key for each in applied.kept] == [each.key for each in notes(3)[:2]]
+    assert "progress.md: lines of it went into a file that was not taken" in applied.failed
+    if why == "edit":
+        again = judge(batch, response(*files))
+        assert isinstance(again, Again)
+        assert "lines are gone" not in again.reason  # what it meant to move, it did not drop
+
+
 def test_a_file_that_names_no_notes_took_in_all_of_them() -> None:
     assert isinstance(last(edited("progress.md", appended("Nowhere", "- y")), GOOD), Refused)
 
@@ -312,6 +344,18 @@ def test_a_diff_makes_the_one_text_of_the_other_however_it_is_found(one: str, ot
     stretch = _one_stretch(one.splitlines(True), other.splitlines(True), "a/a.md", "b/a.md")
     assert (stretch == "") == (one == other)
     assert patched(one, stretch) == other
+
+
+def test_a_diff_of_lines_without_an_end_is_one_that_tools_can_apply() -> None:
+    """Files that come from a folder may lack it, or hold other marks that end lines elsewhere."""
+    for make in (
+        diff,
+        lambda *texts: _one_stretch(*(_LINE.findall(t) for t in texts[1:]), "a", "b"),
+    ):
+        text = make("a.md", "a\nb", "a\nc\u2028d\x0c")
+        assert text.endswith(
+            "\n a\n-b\n\\ No newline at end of file\n+c\u2028d\x0c\n\\ No newline at end of file\n"
+        )
 
 
 def test_long_files_of_few_different_lines_are_compared_in_time() -> None:

@@ -120,6 +120,20 @@ def test_a_superseded_statement_is_struck_through_and_stays_readable() -> None:
     assert "9090" not in bank.synthesis.text
 
 
+def test_of_two_statements_the_one_of_the_later_day_holds_whichever_comes_first() -> None:
+    """A note may come late; what it says was so before, and must not pass for the newest."""
+    bank = after(state(rules=RULES), note("The API port is 9090.", 5 * 24 * 60))
+    bank = after(bank, note("The API port is 8080.", 1))
+    text = "\n".join(bank.texts.values())
+    assert "- 2026-03-06: The API port is 9090." in text
+    assert "- ~~2026-03-01: The API port is 8080.~~ (superseded 2026-03-06)" in text
+    assert "8080" not in bank.synthesis.text
+    bank = after(bank, note("The API port is 7070.", 9 * 24 * 60))
+    assert "~~2026-03-06: The API port is 9090.~~ (superseded 2026-03-10)" in "\n".join(
+        bank.texts.values()
+    )
+
+
 @pytest.mark.parametrize(
     ("earlier", "later"),
     [
@@ -134,7 +148,7 @@ def test_a_superseded_statement_is_struck_through_and_stays_readable() -> None:
 def test_what_only_sounds_alike_is_not_struck(earlier: str, later: str) -> None:
     met = Statements(Lexicon())
     met.add(earlier)
-    assert met.superseded(later) is None
+    assert met.rival(later) is None
 
 
 def test_a_struck_line_reads_back_as_what_it_said() -> None:
@@ -208,6 +222,14 @@ def test_an_answer_is_never_larger_than_asked_and_still_an_answer(room: int) -> 
     applied = taken(state(rules="log.md: what happened"), [long, *drawn(2)][:1], answer=room)
     if room >= 120:
         assert "37 messages" in applied.texts["log.md"]
+
+
+def test_of_a_note_that_is_longer_than_an_answer_as_much_goes_in_as_has_room() -> None:
+    """A page of it, not a line: each note that large has an answer of its own."""
+    text = " ".join(f"Pump {n} was set to {n * 7} rpm by Ada." for n in range(1, 400))
+    applied = taken(BankState("x", state(rules=RULES).rules), [note(text)], answer=2_500)
+    written = "\n".join(applied.texts.values())
+    assert COUNTER.count(written) > 800
 
 
 def test_files_that_were_loaded_with_odd_headings_can_be_kept_too() -> None:

@@ -142,6 +142,8 @@ def test_a_time_that_runs_out_is_a_timeout():
 @example({"retry-after": "-5"})
 @example({"retry-after-ms": "1e400"})
 @example({"retry-after": "Wed, 99 Foo 2026 00:00:00 GMT"})
+@example({"retry-after": "Thu, 01 Jan 99999999999 00:00:00 GMT"})
+@example({"retry-after": "Thu, 01 Jan 2026 00:00:00 +9999999999999999999"})
 def test_a_wait_is_a_finite_number_or_none(headers):
     """An endless or negative wait, out of a header that anybody may write, would stop a run."""
     wait = retry_after(headers, NOW)

@@ -35,7 +35,8 @@ def note_line(number: int, note: Note) -> str:
     time = f"{note.timestamp.astimezone(UTC):%Y-%m-%d %H:%M}"
     category = f" [{_short(note.category)}]" if note.category.strip() else ""
     tags = ", ".join(_short(tag) for tag in note.tags[:_MOST_TAGS])
-    text = note.text.replace("\n", "\n  ")
+    # Every kind of line end, or what follows one could pass for another note.
+    text = "\n  ".join(note.text.splitlines())
     who = _short(note.agent) or _ANONYMOUS
     return f"#{number} {time} {who}{category}{f' ({tags})' if tags else ''}: {text}\n"
 

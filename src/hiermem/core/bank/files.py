@@ -12,7 +12,8 @@ live. A file that names no notes took in all of them.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -42,6 +43,8 @@ _NONE: Final = "/dev/null"
 #: Lines of the one text times lines of the other, up to which they are compared line by line.
 _MOST_COMPARED: Final = 4_000_000
 _CONTEXT: Final = 3
+#: A line as tools that apply a diff see it: no other mark ends one.
+_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 #: The first line of a code block that holds a whole file.
 _WRAPPERS: Final = frozenset({"```markdown", "```md"})
 
@@ -111,18 +114,52 @@ def settle(
         except _WrongError as wrong:
             label = file.name if check_file_name(file.name) is None else f"file {at + 1}"
             problems.append(Problem(wrong.fault, label, str(wrong), at))
-    texts = {answer.files[at].name: draft.text for at, draft in drafts.items()}
-    deleted = {answer.files[at].name: draft.deleted for at, draft in drafts.items()}
-    losses = vanished(shown.texts, texts, deleted)
-    for at in drafts:
-        name = answer.files[at].name
-        if (loss := losses.get(name)) and loss.passes(share=loss_share, lines=loss_lines):
+    meant = _losses(answer, shown, drafts, every=True)
+    for at, loss in meant.items():
+        if loss.passes(share=loss_share, lines=loss_lines):
             detail = (
                 f"{loss.count} of its {loss.of} lines are gone; keep what no note contradicts, or "
                 "delete a section with the reason for it"
             )
-            problems.append(Problem("loss", name, detail, at))
-    return _applied(answer, shown, texts, losses, problems), tuple(problems)
+            problems.append(Problem("loss", answer.files[at].name, detail, at))
+    bad = {problem.place for problem in problems}
+    while True:
+        out, kept = _not_taken(answer, bad, len(shown.notes))
+        left = {at: draft for at, draft in drafts.items() if at not in out}
+        losses = _losses(answer, shown, left)
+        # What was moved into a file that is not taken is nowhere; so it stays where it was.
+        moved = {at for at, loss in losses.items() if loss.count > meant[at].count}
+        if not moved:
+            break
+        bad |= moved
+    if len(kept) == len(shown.notes):
+        return None, tuple(problems)
+    failed = [f"{problem.file}: {problem.detail}" for problem in problems]
+    for at in sorted(out - {problem.place for problem in problems}):
+        why = "lines of it went into" if at in bad else "it takes in notes of"
+        failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
+    texts = {answer.files[at].name: draft.text for at, draft in left.items()}
+    lost = {answer.files[at].name: loss.count for at, loss in losses.items()}
+    applied = _applied(answer, shown, texts, lost=lost, kept=kept, failed=failed)
+    return applied, tuple(problems)
+
+
+def _losses(
+    answer: BankAnswer, shown: Shown, drafts: Mapping[int, _Draft], *, every: bool = False
+) -> dict[int, Vanished]:
+    """Give what vanishes of each file, by its place, where these drafts are taken and no others.
+
+    With ``every`` what the other files of the answer say counts as written too: what was meant.
+    """
+    texts = {answer.files[at].name: draft.text for at, draft in drafts.items()}
+    deleted = {answer.files[at].name: draft.deleted for at, draft in drafts.items()}
+    if every:
+        others = (file for at, file in enumerate(answer.files) if at not in drafts)
+        said = [text for file in others for text in (file.content, *(e.text for e in file.edits))]
+        # No file can have this name.
+        texts[""] = "\n".join(said)
+    losses = vanished(shown.texts, texts, deleted)
+    return {at: losses[name] for at in drafts if (name := answer.files[at].name) in losses}
 
 
 class _WrongError(Exception):
@@ -234,18 +271,13 @@ def _applied(
     answer: BankAnswer,
     shown: Shown,
     texts: Mapping[str, str],
-    losses: Mapping[str, Vanished],
-    problems: Sequence[Problem],
-) -> Applied | None:
-    """Put together what can be taken; None where no note could go in."""
-    out, kept = _not_taken(answer, {problem.place for problem in problems}, len(shown.notes))
-    if len(kept) == len(shown.notes):
-        return None
-    taken = {
-        file.name: texts[file.name]
-        for at, file in enumerate(answer.files)
-        if at not in out and shown.texts.get(file.name) != texts[file.name]
-    }
+    *,
+    lost: Mapping[str, int],
+    kept: Collection[int],
+    failed: Sequence[str],
+) -> Applied:
+    """Put together what is taken: ``texts``, with how many lines of each are ``lost``."""
+    taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
     for file in shown.rules.files:
         if file.name not in shown.texts:
             taken.setdefault(file.name, file.skeleton)
@@ -253,17 +285,12 @@ def _applied(
         FileChange(
             name,
             "updated" if name in shown.texts else "created",
-            losses[name].count if name in losses else 0,
+            lost.get(name, 0),
             diff(name, shown.texts.get(name, ""), text),
         )
         for name, text in sorted(taken.items())
     ]
     synthesis = seen(answer.synthesis).strip()
-    failed = [f"{problem.file}: {problem.detail}" for problem in problems]
-    failed += [
-        f"{answer.files[at].name}: it takes in notes of a file that was not taken"
-        for at in sorted(out - {problem.place for problem in problems})
-    ]
     return Applied(
         texts=taken,
         # A blank synthesis never takes the place of one that says something.
@@ -301,11 +328,18 @@ def diff(name: str, before: str, after: str) -> str:
     Of very long files the changed stretch is given as one, for comparing them line by line takes
     time that grows with the product of their lengths.
     """
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    old, new = _LINE.findall(before), _LINE.findall(after)
     left, right = f"a/{name}" if before else _NONE, f"b/{name}" if after else _NONE
     if len(old) * len(new) > _MOST_COMPARED:
         return _one_stretch(old, new, left, right)
-    return "".join(difflib.unified_diff(old, new, left, right))
+    return _ended(difflib.unified_diff(old, new, left, right))
+
+
+def _ended(lines: Iterable[str]) -> str:
+    """Join the lines of a diff, saying of one without a line end that it has none."""
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
 
 
 def _one_stretch(old: Sequence[str], new: Sequence[str], left: str, right: str) -> str:
@@ -324,4 +358,4 @@ def _one_stretch(old: Sequence[str], new: Sequence[str], left: str, right: str) 
     lines = [" " + line for line in old[first:start]]
     lines += ["-" + line for line in gone] + ["+" + line for line in come]
     lines += [" " + line for line in tail]
-    return "".join([f"--- {left}\n", f"+++ {right}\n", hunk, *lines])
+    return _ended([f"--- {left}\n", f"+++ {right}\n", hunk, *lines])

@@ -1,9 +1,9 @@
 """Decides what the offline default makes of notes, without a model.
 
 Each note becomes a point of the section whose words it shares (``placing``), dated and signed; what
-a file says already is not said twice; a statement that a note takes the place of is struck through
-(``superseding``). A file that is not there yet is made of the headings that the rules give it. The
-synthesis is a selection of what holds now.
+a file says already is not said twice; a statement that another of a later day takes the place of is
+struck through (``superseding``). A file that is not there yet is made of the headings that the
+rules give it. The synthesis is a selection of what holds now.
 
 The one rule: the same request gives the same answer, in any process, and never one that is larger
 than asked, as long as any can be smaller. It invents no words.
@@ -38,7 +38,7 @@ Count: TypeAlias = Callable[[str], int]
 _SYNTHESIS: Final = 240
 _SYNTHESIS_SHARE: Final = 8
 #: How long a note's text may be, in tokens, where all of them do not fit: ever shorter.
-_CUTS: Final = (None, 200, 100, 50, 25, 12, 6)
+_CUTS: Final = (None, 4_000, 2_000, 1_000, 500, 200, 100, 50, 25, 12, 6)
 #: A longer note, in code points, is always cut: to its weightiest sentences, in tokens.
 _LONGEST: Final = 60_000
 _LONGEST_CUT: Final = 4_000
@@ -143,29 +143,37 @@ class _Merge:
         if folded(text) in said:
             return
         said.add(folded(text))
-        if self._strike:
-            self._supersede(text, note)
         points = added.points.setdefault(where.heading, [])
+        if self._strike and (since := self._supersede(text, note)):
+            points.append(struck(_point(text, note), day=since))
+            return
         self._notes[self._met.add(text)] = note
         self._where.append((where.file, where.heading, len(points)))
         points.append(_point(text, note))
 
-    def _supersede(self, text: str, note: Note) -> None:
-        """Strike through what the note takes the place of."""
-        found = self._met.superseded(text)
+    def _supersede(self, text: str, note: Note) -> str:
+        """Strike through what the note takes the place of.
+
+        Where that is of a later day it is the note which no longer holds: give that day, else "".
+        """
+        found = self._met.rival(text)
         if found is None:
-            return
+            return ""
         file, heading, at = self._where[found]
-        day_of = day(note.timestamp.astimezone(UTC))
+        today, said = day(note.timestamp.astimezone(UTC)), self._days.get(found, "")
+        if said > today:
+            return said
+        self._met.drop(found)
         if heading is not None:
             points = self._added[file].points[heading]
-            points[at] = struck(points[at], day=day_of)
+            points[at] = struck(points[at], day=today)
         else:
             line = self._files[file].split("\n")[at]
-            self._added.setdefault(file, _Added()).struck[at] = struck(line, day=day_of)
+            self._added.setdefault(file, _Added()).struck[at] = struck(line, day=today)
+        return ""
 
     def _shortened(self, note: Note) -> str:
-        text = seen(note.text).strip()
+        text = seen("\n".join(note.text.splitlines())).strip()
         cut = self._cut
         if cut is None and len(text) <= _LONGEST:
             return text

@@ -14,6 +14,7 @@
 | ``consolidation`` | number | which notes went into which model answer, and what it took |
 | ``bank-lease`` | | who consolidates, until when |
 | ``bank-export`` | folder | where the bank was exported to |
+| ``bank-loaded`` | file name | the hash of the text that was last loaded into it |
 
 All of them have the scope ``SHELF``, which no session can have, for whatever has a session's id as
 its scope goes with that session. All kinds but the first are told apart by space (``kind_of``).
@@ -384,5 +385,5 @@ def _time(when: datetime) -> str:
 
 def _damaged(record: Record) -> NoReturn:
     raise StoreCorruptError(
-        f"the {record.kind} record {record.key!r} of space {record.scope!r} is damaged"
+        f"the record {record.key!r} of kind {record.kind!r} is damaged"
     ) from None

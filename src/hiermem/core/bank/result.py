@@ -41,7 +41,6 @@ class Tally:
     revision: int = 0
     taken: list[Applied] = field(default_factory=list[Applied])
     blocked: list[BlockedNote] = field(default_factory=list[BlockedNote])
-    failed: list[str] = field(default_factory=list[str])
     stopped: str = ""
     calls: int = 0
     tokens_in: int = 0
@@ -66,7 +65,7 @@ def result_of(
         )
     )
     unchanged = tuple(sorted(tally.after.keys() - {*created, *updated}))
-    failed = [*tally.failed, *(each for applied in tally.taken for each in applied.failed)]
+    failed = [each for applied in tally.taken for each in applied.failed]
     status = _status(tally, failed)
     numbers = (
         tally.processed, remaining, len(updated), len(created), len(unchanged),

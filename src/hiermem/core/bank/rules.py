@@ -13,6 +13,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from hiermem.core.bank.names import SUFFIX, fold, names_in
@@ -73,7 +74,12 @@ def read_rules(text: str) -> Rules:
     Raises UsageError where they name no file, too many, or two that differ in case only, and
     InvalidTextError for what is no text.
     """
-    text = check(text, what="rules", cap=MAX_RULES)
+    return _read_once(check(text, what="rules", cap=MAX_RULES))
+
+
+@lru_cache(maxsize=16)
+def _read_once(text: str) -> Rules:
+    """Read rules and remember them, for every call of a space asks for its rules."""
     names = tuple(dict.fromkeys(names_in(text)))
     if not names:
         raise UsageError(

@@ -74,17 +74,16 @@ class Statements:
         """Give what was said and still holds, each with its number, in order."""
         return [(at, said) for at, said in enumerate(self._said) if at not in self._gone]
 
-    def superseded(self, said: str) -> int | None:
-        """Give the number of the statement that this one takes the place of, None for none.
-
-        It is given once; the one that took its place stands for it from then on.
-        """
+    def rival(self, said: str) -> int | None:
+        """Give the number of the standing statement that does not hold beside this one, or None."""
         found = self._same_thing(said)
         if found is None and _CHANGE.search(said):
             found = self._changed(said)
-        if found is not None:
-            self._gone.add(found)
         return found
+
+    def drop(self, number: int) -> None:
+        """Note that a statement holds no longer; it is nobody's rival from then on."""
+        self._gone.add(number)
 
     def _same_thing(self, said: str) -> int | None:
         thing = self._thing(said)

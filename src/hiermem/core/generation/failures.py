@@ -355,7 +355,7 @@ def _moment(told: str | None) -> datetime | None:
 
     try:
         found = parsedate_to_datetime(told)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
