@@ -127,14 +127,17 @@ class Batch(Generic[T]):
 
     ``sessions`` are (session id, changes) pairs, made in order; one session may come twice.
     ``delete`` are the ids of sessions that go with all that is kept of them: log, keys, trees,
-    views, blocks, journal, the runs of that subject and the records of that scope. ``runs`` are
-    written last.
+    views, blocks, journal, the runs of that subject and the records of that scope.
+    ``drop_records`` are the (kind, scope, key) of records that go, ``drop_journals`` the names
+    whose runs and journalled calls go. ``runs`` are written last.
     """
 
     result: T
     sessions: tuple[tuple[str, Changes[None]], ...] = ()
     delete: tuple[str, ...] = ()
     runs: tuple[RunRecord, ...] = ()
+    drop_records: tuple[tuple[str, str, str], ...] = ()
+    drop_journals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,9 +395,13 @@ class NeedViews:
 
 @dataclass(frozen=True, slots=True)
 class NeedRecords:
-    """The records of ``kind`` whose scope is the session, by key."""
+    """The records of ``kind`` whose scope is the session, by key.
+
+    With ``everywhere`` those of every scope of the tenant, by scope, then key.
+    """
 
     kind: str
+    everywhere: bool = False
 
 
 Need: TypeAlias = (

@@ -322,6 +322,16 @@ class AsyncMemory:
         finally:
             handle.forget()
 
+    async def erase_space(self, name: str) -> Receipt:
+        """Erase a space with its notes, its bank and its rules; say what went.
+
+        A run that is at work on it writes nothing more. A space that is opened under the name
+        afterwards is a new one.
+
+        Raises NotFoundError.
+        """
+        return await change.erase_space(self._parts.opened(), check_name(name, what="space"))
+
     async def erase_tenant(self) -> Receipt:
         """Erase everything that is kept for this tenant, its journal too; say what went."""
         handle = self._parts.opened()

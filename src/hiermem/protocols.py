@@ -478,11 +478,16 @@ class TenantStore(Protocol):
         ...
 
     async def put_records(
-        self, writes: Sequence[RecordWrite], *, epochs: Mapping[str, int] | None = None
+        self,
+        writes: Sequence[RecordWrite],
+        *,
+        epochs: Mapping[str, int] | None = None,
+        standing: Sequence[Record] = (),
     ) -> bool:
         """Apply all of the writes, or none where an expectation fails; say which.
 
-        Every expectation is about what was stored before the call. Raises UsageError, writing
+        Every expectation is about what was stored before the call. The records of ``standing``
+        must be stored just as they are given, body and version. Raises UsageError, writing
         nothing, where two writes are of one record or an expected version is below 0.
         """
         ...

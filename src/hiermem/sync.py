@@ -231,6 +231,10 @@ class Memory:
         """Erase a session with all that is kept of it; say what went."""
         return self._portal.call(self._memory.erase_session(session_id, forks=forks))
 
+    def erase_space(self, name: str) -> Receipt:
+        """Erase a space with its notes, its bank and its rules; say what went."""
+        return self._portal.call(self._memory.erase_space(name))
+
     def erase_tenant(self) -> Receipt:
         """Erase everything that is kept for this tenant, its journal too; say what went."""
         return self._portal.call(self._memory.erase_tenant())

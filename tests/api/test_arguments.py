@@ -229,6 +229,7 @@ MEMORY_CALLS = {
         "session_id": (*NOT_A_NAME, "no-such-session"),
         "forks": ("bogus", 5, None, ["all"]),
     },
+    "erase_space": {"name": (*NOT_A_NAME, "no-such-space")},
 }
 PARTS = {
     "tenant": NOT_A_NAME,
@@ -265,6 +266,7 @@ NEEDED = {
     "fork": {"new_id": "f"},
     "recompress": {"level": 1},
     "erase_session": {"session_id": "s"},
+    "erase_space": {"name": "x"},
     "note": {"text": "x"},
     "read": {"name": "progress.md"},
     "rollback": {"to": 0},

@@ -106,3 +106,18 @@ def test_what_is_wrong_is_said(db, tmp_path):
     assert "choose one with --space: x, y" in run("show", "--db", db, code=1).stderr
     run("note", "-", "--db", db, "--space", "y", input="from a pipe")
     assert "from a pipe" in run("show", "--notes", "--space", "y", "--db", db).stdout
+
+
+def test_a_space_is_erased_after_leave_was_given(db, tmp_path):
+    """There is no way back, so nobody who did not say so may get there."""
+    run("consolidate", "--db", db)
+    run("export", tmp_path / "out", "--db", db)
+    assert "Say --yes" in run("erase", "--db", db, code=1).output
+    assert run("show", "--list", "--db", db).stdout == "x\n"
+    told = run("erase", "--db", db, "--yes").stdout
+    assert "erased: space 'x'" in told
+    assert "1 space, 2 notes, 2 files, 1 revision" in told
+    assert str(tmp_path / "out") in told.replace("\n", "")
+    assert "no trace of them is left in the file" in told
+    assert run("show", "--list", "--db", db).stdout == ""
+    assert "does not exist" in run("erase", "--space", "x", "--db", db, "--yes", code=1).output

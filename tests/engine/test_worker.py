@@ -532,7 +532,7 @@ async def test_many_sessions_are_worked_off_by_the_stand_in_alone():
 async def test_faults_of_the_store_cost_time_and_nothing_else(seed):
     """Everything is made once; only a call whose end could not be written is made again."""
     draw, inner = random.Random(seed), MemoryStore()
-    office = Office(inner)
+    office = Office(inner, lease=3)  # what a claim takes that could not be given back
     for n in range(4):
         await office.say(f"s{n}", 50)
     plan = FaultPlan({draw.randrange(400): draw.choice(["fail", "busy"]) for _ in range(25)})

@@ -681,11 +681,11 @@ class AnswersAfterClosing(KeepingStore):
 class WritesRecordsOneByOne(MemoryTenant):
     """Applies the writes of records whose own expectation holds."""
 
-    async def put_records(self, writes, *, epochs=None):
+    async def put_records(self, writes, *, epochs=None, standing=()):
         check_record_writes(writes)
         done = True
         for one in writes:
-            done = await super().put_records([one], epochs=epochs) and done
+            done = await super().put_records([one], epochs=epochs, standing=standing) and done
         return done
 
 
@@ -693,9 +693,9 @@ class WritesRecordsOneByOne(MemoryTenant):
 class ForgetsRecordVersions(MemoryTenant):
     """Writes a record whatever version was expected."""
 
-    async def put_records(self, writes, *, epochs=None):
+    async def put_records(self, writes, *, epochs=None, standing=()):
         return await super().put_records(
-            [replace(one, expected=None) for one in writes], epochs=epochs
+            [replace(one, expected=None) for one in writes], epochs=epochs, standing=standing
         )
 
 
@@ -703,10 +703,56 @@ class ForgetsRecordVersions(MemoryTenant):
 class KeepsEmptyRecords(MemoryTenant):
     """Deletes a record by giving it an empty body."""
 
-    async def put_records(self, writes, *, epochs=None):
+    async def put_records(self, writes, *, epochs=None, standing=()):
         return await super().put_records(
-            [replace(one, body=one.body or "") for one in writes], epochs=epochs
+            [replace(one, body=one.body or "") for one in writes], epochs=epochs, standing=standing
         )
+
+
+@mutant
+class WritesRecordsWhateverStands(MemoryTenant):
+    """Writes records without a look at those that they go with."""
+
+    async def put_records(self, writes, *, epochs=None, standing=()):
+        return await super().put_records(writes, epochs=epochs)
+
+
+@mutant
+class LooksAtTheVersionOfWhatStands(MemoryTenant):
+    """Takes a record of the same version for the one that is meant."""
+
+    async def put_records(self, writes, *, epochs=None, standing=()):
+        for one in standing:
+            found = await self.records(one.kind, scope=one.scope, key=one.key)
+            if [each.version for each in found] != [one.version]:
+                return False
+        return await super().put_records(writes, epochs=epochs)
+
+
+@mutant
+class KeepsDroppedJournals(MemoryTenant):
+    """Leaves the journal of what a decision says is to go."""
+
+    async def transact(self, decide):
+        return await super().transact(_batched(decide, drop_journals=()))
+
+
+@mutant
+class KeepsDroppedRecords(MemoryTenant):
+    """Leaves the records that a decision drops."""
+
+    async def transact(self, decide):
+        return await super().transact(_batched(decide, drop_records=()))
+
+
+def _batched(decide, **fields):
+    """Give the decision with another outcome."""
+
+    def deciding():
+        batch = yield from decide()
+        return replace(batch, **fields)
+
+    return deciding
 
 
 @mutant
@@ -1353,16 +1399,17 @@ class PutsLateViews(MemoryTenant):
 class PutsLateRecords(MemoryTenant):
     """Stores records whatever the epochs are."""
 
-    async def put_records(self, writes, *, epochs=None):
-        return await super().put_records(writes)
+    async def put_records(self, writes, *, epochs=None, standing=()):
+        return await super().put_records(writes, standing=standing)
 
 
 @mutant
 class LooksAtOneEpoch(MemoryTenant):
     """Compares the epoch of the first session alone."""
 
-    async def put_records(self, writes, *, epochs=None):
-        return await super().put_records(writes, epochs=dict(list((epochs or {}).items())[:1]))
+    async def put_records(self, writes, *, epochs=None, standing=()):
+        first = dict(list((epochs or {}).items())[:1])
+        return await super().put_records(writes, epochs=first, standing=standing)
 
 
 @mutant

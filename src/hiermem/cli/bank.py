@@ -24,9 +24,10 @@ from hiermem import (
     Space,
     UsageError,
 )
+from hiermem.cli.ledgers import print_receipt
 from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
 from hiermem.cli.opening import DB, Db, Tenant, existing
-from hiermem.cli.screen import clean, one_line, out, plural, trouble
+from hiermem.cli.screen import clean, confirm, one_line, out, plural, trouble
 
 __all__ = ["app"]
 
@@ -240,6 +241,21 @@ def load(
             raise FolderError(
                 f"left alone: {', '.join(left)}; changed on both sides, or no plain files"
             )
+
+
+@app.command()
+def erase(
+    *,
+    db: Db = DB,
+    space: SpaceName = None,
+    tenant: Tenant = "default",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Erase a space: notes, bank, history and rules. There is no way back."""
+    with trouble(), existing(db, tenant) as memory:
+        name = _chosen(memory, space).name
+        confirm(f"erase space {clean(name)!r}?", yes=yes)
+        print_receipt(memory.erase_space(name))
 
 
 # ---------------------------------------------------------------------------------------------

@@ -27,6 +27,10 @@ __all__ = [
 #: What a receipt counts, one and many.
 _FORMS = {
     "sessions": ("session",),
+    "spaces": ("space",),
+    "notes": ("note",),
+    "files": ("file",),
+    "revisions": ("revision",),
     "messages": ("message",),
     "versions": ("earlier version",),
     "summaries": ("summary", "summaries"),
@@ -241,6 +245,8 @@ def print_receipt(receipt: Receipt) -> None:
     what = plural(len(receipt.indices), "message") if receipt.indices else "nothing"
     if receipt.kind == "erase_session":
         what = f"session {clean(receipt.session_id or '')!r}"
+    elif receipt.kind == "erase_space":
+        what = f"space {clean(receipt.space or '')!r}"
     elif receipt.kind == "erase_tenant":
         what = "everything"
     lines = [f"{done}: {what}"]

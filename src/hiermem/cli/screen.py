@@ -16,10 +16,11 @@ from datetime import datetime
 import typer
 from rich.console import Console
 
-from hiermem import BudgetTooSmallError, HiermemError
+from hiermem import BudgetTooSmallError, HiermemError, UsageError
 
 __all__ = [
     "clean",
+    "confirm",
     "date_range",
     "day",
     "one_line",
@@ -138,3 +139,13 @@ def trouble() -> Generator[None]:
 def _say_error(text: str) -> None:
     flat = " ".join(clean(text).split())
     out(error=True).print(f"error: {flat}", style="red", soft_wrap=True)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask for leave; nothing is done without it."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Say --yes; there is nobody to ask")
+    if not typer.confirm(question, err=True):
+        raise UsageError("nothing was done")

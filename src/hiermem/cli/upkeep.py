@@ -7,7 +7,6 @@ terminal to ask on, ``--yes`` has to have said so.
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
@@ -35,7 +34,7 @@ from hiermem.cli.ledgers import (
     short,
 )
 from hiermem.cli.opening import DB, Db, SessionId, Tenant, chosen, existing
-from hiermem.cli.screen import clean, out, plural, trouble
+from hiermem.cli.screen import clean, confirm, out, plural, trouble
 
 __all__ = ["app"]
 
@@ -204,18 +203,18 @@ def erase(
             if session is not None:
                 raise UsageError("--everything is of no session; leave --session out")
             count = len(memory.sessions())
-            _ask(f"erase all {plural(count, 'session')} of tenant {clean(tenant)!r}?", yes=yes)
+            confirm(f"erase all {plural(count, 'session')} of tenant {clean(tenant)!r}?", yes=yes)
             print_receipt(memory.erase_tenant())
             return
         target = chosen(memory, session)
         name = clean(target.id)
         if whole:
-            _ask(f"erase session {name!r}?", yes=yes)
+            confirm(f"erase session {name!r}?", yes=yes)
             print_receipt(memory.erase_session(target.id, forks=forks.value))
             return
         indices = _indices(messages or [])
         word = "quarantine" if quarantine else "erase"
-        _ask(f"{word} {plural(len(indices), 'message')} of session {name!r}?", yes=yes)
+        confirm(f"{word} {plural(len(indices), 'message')} of session {name!r}?", yes=yes)
         act = target.quarantine if quarantine else target.erase
         print_receipt(act(indices, forks=forks.value))
 
@@ -241,16 +240,6 @@ def _indices(words: list[str]) -> list[int]:
             raise UsageError(f"{word!r} is not a range of at most {_MOST:,} messages")
         found.update(range(first, last + 1))
     return sorted(found)
-
-
-def _ask(question: str, *, yes: bool) -> None:
-    """Ask for leave; nothing is done without it."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"{question} Say --yes; there is nobody to ask")
-    if not typer.confirm(question, err=True):
-        raise UsageError("nothing was done")
 
 
 # ---------------------------------------------------------------------------------------------

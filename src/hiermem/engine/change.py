@@ -1,8 +1,8 @@
 """Edits and takes back what is in the log: prepare outside the transaction, decide inside it.
 
-The one rule: what is decided is in ``hiermem.core.change.edit`` and
-``hiermem.core.change.erasing``; here a new text is checked and counted before the store is asked,
-and the store's bytes are scrubbed after.
+The one rule: what is decided is in ``hiermem.core.change``, in ``edit``, ``erasing`` and
+``clearing``; here a new text is checked and counted before the store is asked, and the store's
+bytes are scrubbed after.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hiermem.core import arguments
+from hiermem.core.change import clearing, erasing
 from hiermem.core.change import edit as change
-from hiermem.core.change import erasing
 from hiermem.core.change.edit import OnEdit
 from hiermem.core.change.erasing import Forks, Kind
 from hiermem.core.change.receipts import EditReport, Receipt
@@ -23,11 +23,12 @@ from hiermem.core.change.shifts import Scales
 from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import OnBad, clean_message
 from hiermem.engine.handle import Handle, config_from
+from hiermem.engine.space_books import subject_of
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import TokenCounter
 from hiermem.types import Content, SessionRecord, SizeUnit, StoredMessage
 
-__all__ = ["edit", "erase", "erase_session", "erase_tenant", "quarantine"]
+__all__ = ["edit", "erase", "erase_session", "erase_space", "erase_tenant", "quarantine"]
 
 _ON_EDIT = ("flag", "rebuild")
 _FORKS = ("all", "keep")
@@ -193,6 +194,20 @@ async def erase_session(handle: Handle, session_id: str, *, forks: Forks = "all"
     receipt = await handle.store.transact(
         lambda: erasing.erase_session(
             session_id, forks=forks, now=handle.clock(), run_id=run_id, scales=scales
+        )
+    )
+    return await _scrubbed(handle, receipt)
+
+
+async def erase_space(handle: Handle, space: str) -> Receipt:
+    """Erase a space: its notes, its bank with all revisions, its rules and its journal.
+
+    Raises NotFoundError.
+    """
+    run_id = uuid.uuid4().hex
+    receipt = await handle.store.transact(
+        lambda: clearing.erase_space(
+            space, subject=subject_of(space), now=handle.clock(), run_id=run_id
         )
     )
     return await _scrubbed(handle, receipt)

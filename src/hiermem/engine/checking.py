@@ -56,6 +56,8 @@ _MOST: Final = 1_000
 _AGAIN: Final = 3
 #: The kinds of records whose scope is a session.
 _SCOPED: Final = ("chunk", "join", "part", "trivector", "entity", "feedback", "note-source")
+#: The erasures after which the journal may still speak of what went.
+_WHOLE: Final = ("erase_session", "erase_space")
 _MANY: Final = 2**31 - 1
 
 
@@ -385,7 +387,7 @@ async def _strangers(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
     findings: list[Finding] = []
     attempts = await handle.store.attempts(limit=_MANY)
     runs = await handle.store.runs(limit=_MANY)
-    erased = {run.subject for run in runs if run.detail.get("kind") == "erase_session"}
+    erased = {run.subject for run in runs if run.detail.get("kind") in _WHOLE}
     scopes = {tried.session_id: "a journalled call" for tried in attempts}
     for run in runs:
         if run.kind in ("update", "extraction", "embedding") and run.subject != BATCH_SUBJECT:

@@ -39,6 +39,7 @@ from hiermem.core.bank.files import Applied, Fault
 from hiermem.core.bank.record import BankState
 from hiermem.core.bank.result import Tally
 from hiermem.core.bank.rules import Rules
+from hiermem.core.bank.standing import ERASED, ended
 from hiermem.core.extraction import plan
 from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.effects import RunRecord
@@ -138,9 +139,11 @@ class _Consolidation:
         if told is not None or self.lease is None:
             return self._told(told or await self._worked())
         if not await self.lease.take():
+            # Erased since it was looked at, there is nothing to do rather than somebody at it.
+            told = None if await self.books.stands() else await self._idle()
             remaining = len(self.waiting)
             space = self.books.space
-            return self._told(result.busy(space, self.tally, remaining=remaining))
+            return self._told(told or result.busy(space, self.tally, remaining=remaining))
         return self._told(await self._worked())
 
     async def _worked(self) -> ConsolidationResult:
@@ -254,7 +257,7 @@ class _Consolidation:
                 self.tally.stopped = f"{shop.purse.stopped} was reached"
                 return None, ""
             except ClaimLostError:
-                self.tally.stopped = _LOST
+                self.tally.stopped = await self._lost()
                 return None, ""
             except (ModelOverflowError, ModelRefusedError) as error:
                 # It is about what was sent, so that a smaller request may pass.
@@ -310,8 +313,12 @@ class _Consolidation:
         """Write while the lease is held; a dry run writes nothing and goes on as if it had."""
         if self.lease is None or await self.lease.commit(writes):
             return True
-        self.tally.stopped = _LOST
+        self.tally.stopped = await self._lost()
         return False
+
+    async def _lost(self) -> str:
+        """Say why nothing can be written any more."""
+        return _LOST if await self.books.stands() else ERASED
 
     # -- the run
 
@@ -360,8 +367,11 @@ class _Consolidation:
         await self._put_end(outcome, detail)
 
     async def _put_end(self, outcome: Any, detail: Mapping[str, Any]) -> None:
-        ended = replace(self.record, outcome=outcome, ended_at=self.shop.now(), detail=dict(detail))
-        await steady(lambda: self.shop.store.put_run(ended), sleep=self.shop.sleep)
+        run = replace(self.record, outcome=outcome, ended_at=self.shop.now(), detail=dict(detail))
+        header = self.books.standing
+        await steady(
+            lambda: self.shop.store.transact(lambda: ended(header, run)), sleep=self.shop.sleep
+        )
 
     async def _release(self) -> None:
         if self.lease is not None:

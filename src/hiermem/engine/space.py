@@ -7,6 +7,7 @@ is made of is decided in ``core.bank.change``; notes become files in ``engine.co
 from __future__ import annotations
 
 import asyncio
+import secrets
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,11 +22,12 @@ from hiermem.core.bank.mirror import Copied
 from hiermem.core.bank.names import check_file_name
 from hiermem.core.bank.record import BankState
 from hiermem.core.bank.rules import Rules
-from hiermem.effects import RecordWrite
+from hiermem.effects import Record, RecordWrite
 from hiermem.engine import bank_folder
 from hiermem.engine.handle import Handle
-from hiermem.engine.space_books import LOADED, Lease, SpaceBooks
+from hiermem.engine.space_books import Lease, SpaceBooks
 from hiermem.errors import (
+    HiermemError,
     NotFoundError,
     RulesConflictError,
     SpaceBusyError,
@@ -46,47 +48,68 @@ __all__ = [
 ]
 
 _ALL: Final = 2**31 - 1
+_MARK_BYTES: Final = 8
+#: So often a space is looked for, and made where it is not there.
+_LOOKS: Final = 3
 
 
 @dataclass(slots=True)
 class Desk:
-    """One space as one memory uses it; ``given`` are the rules that it was asked for with."""
+    """One space as one call uses it; ``given`` are the rules that it was asked for with.
+
+    ``header`` is the space's own record as the call found it. All that the call writes is for that
+    very space: once it is erased, nothing is written, though one of its name be made anew.
+    """
 
     handle: Handle
     name: str
     given: Rules | None
     policy: BankPolicy
     arrivals: asyncio.Lock = field(default_factory=asyncio.Lock)
+    header: Record | None = None
 
     @property
     def books(self) -> SpaceBooks:
         """Give the records of the space."""
-        return SpaceBooks(self.handle.store, self.name, sleep=asyncio.sleep)
+        return SpaceBooks(self.handle.store, self.name, sleep=asyncio.sleep, standing=self.header)
 
     def lease(self, run_id: str) -> Lease:
         """Give the lease of its bank, not taken yet."""
         return Lease(self.books, run_id, length=self.policy.lease, now=self.handle.clock)
 
-    async def rules(self) -> Rules:
+    async def rules(self, *, afresh: bool = False) -> Rules:
         """Give the rules of the space, which is made where rules were given and there is none.
+
+        They are read once a call; ``afresh`` looks again, and then means the space as it is now.
 
         Raises NotFoundError where there is no such space, RulesConflictError where it has others.
         """
-        for _ in range(2):
+        if self.header is not None and not afresh:
+            return kept.read_space(self.header)[0]
+        self.header = None
+        for _ in range(_LOOKS):
             found = await self.books.header()
             if found is not None:
                 rules, _ = kept.read_space(found)
                 if self.given is not None and self.given.text != rules.text:
                     raise RulesConflictError(self.name)
+                self.header = found
                 return rules
             if self.given is None:
                 raise NotFoundError(
                     f"space {self.name!r} does not exist; open it with rules once, which makes it"
                 )
-            write = kept.new_space(self.name, self.given, now=self.handle.clock())
-            if await self.books.put([write]):
-                return self.given
+            mark = secrets.token_hex(_MARK_BYTES)
+            write = kept.new_space(self.name, self.given, now=self.handle.clock(), mark=mark)
+            # Where it was made it is read like any other; it may be gone again.
+            await self.books.put([write])
         raise StoreBusyError(f"space {self.name!r} is being made and removed by others")
+
+    async def refused(self) -> HiermemError:
+        """Give the error for a write that did not count: the space is busy, or was erased."""
+        if await self.books.stands():
+            return SpaceBusyError(self.name)
+        return NotFoundError(f"space {self.name!r} was erased; nothing was written")
 
     async def state(self) -> BankState:
         """Read the bank as it is now."""
@@ -175,7 +198,7 @@ async def rollback(desk: Desk, to: Any) -> BankRevision:
             state, texts, kind="rollback", now=desk.handle.clock(), synthesis=synthesis, to=number
         )
         if made is not None and not await lease.commit(made.writes):
-            raise SpaceBusyError(desk.name)
+            raise await desk.refused()
     finally:
         await lease.release()
     newest = await history(desk, 1)
@@ -185,10 +208,10 @@ async def rollback(desk: Desk, to: Any) -> BankRevision:
 
 
 async def _taken(desk: Desk) -> Lease:
-    """Take the lease of the bank. Raises SpaceBusyError."""
+    """Take the lease of the bank. Raises SpaceBusyError, NotFoundError where it was erased."""
     lease = desk.lease(uuid.uuid4().hex)
     if not await lease.take():
-        raise SpaceBusyError(desk.name)
+        raise await desk.refused()
     return lease
 
 
@@ -201,7 +224,7 @@ def _valid(name: str) -> bool:
 
 
 async def _loaded(desk: Desk) -> dict[str, str]:
-    return {record.key: record.body for record in await desk.books.records(LOADED)}
+    return {record.key: record.body for record in await desk.books.records(kept.LOADED)}
 
 
 def _copies(state: BankState, loaded: dict[str, str]) -> dict[str, Copied]:
@@ -215,6 +238,11 @@ async def export(desk: Desk, folder: Any, overwrite: Any) -> ExportReport:
     # In this order: what a load brings in meanwhile must not look as if the bank had it before.
     loaded = await _loaded(desk)
     state = await desk.state()
+    # Where it goes is on record before anything is there, so that an erasure can name it.
+    kind = kept.kind_of(kept.EXPORT, desk.name)
+    where = bank_folder.whole_path(place)
+    if not await desk.books.put([RecordWrite(kind, kept.SHELF, where, str(state.meta.revision))]):
+        raise await desk.refused()
     plan = await asyncio.to_thread(
         bank_folder.export_to,
         place,
@@ -224,10 +252,6 @@ async def export(desk: Desk, folder: Any, overwrite: Any) -> ExportReport:
         overwrite=overwrite,
         valid=_valid,
     )
-    # Where it went is on record, so that an erasure can name it.
-    kind = kept.kind_of(kept.EXPORT, desk.name)
-    where = bank_folder.whole_path(place)
-    await desk.books.put([RecordWrite(kind, kept.SHELF, where, str(state.meta.revision))])
     return ExportReport(
         place, state.meta.revision, plan.write, plan.unchanged, plan.remove, plan.kept
     )
@@ -255,13 +279,13 @@ async def load(desk: Desk, folder: Any, overwrite: Any) -> LoadReport:
         )
         made = change.put(state, texts, kind="load", now=desk.handle.clock())
         if made is not None:
-            kind = kept.kind_of(LOADED, desk.name)
+            kind = kept.kind_of(kept.LOADED, desk.name)
             loaded = [
                 RecordWrite(kind, kept.SHELF, name, mirror.text_hash(text))
                 for name, text in texts.items()
             ]
             if not await lease.commit([*made.writes, *loaded]):
-                raise SpaceBusyError(desk.name)
+                raise await desk.refused()
     finally:
         await lease.release()
     held = state.texts

@@ -23,12 +23,10 @@ from hiermem.engine.steady import steady
 from hiermem.errors import StoreError
 from hiermem.protocols import Record, RecordWrite, TenantStore
 
-__all__ = ["LOADED", "Lease", "SpaceBooks", "subject_of"]
+__all__ = ["Lease", "SpaceBooks", "subject_of"]
 
 #: More records than a space has.
 _ALL: Final = 2**31 - 1
-#: The kind of record that says which text of a file was last loaded; its key is the file's name.
-LOADED: Final = "bank-loaded"
 
 
 def subject_of(space: str) -> str:
@@ -41,12 +39,21 @@ def subject_of(space: str) -> str:
 
 
 class SpaceBooks:
-    """The records of one space."""
+    """The records of one space.
+
+    ``standing`` is its header as it was found: once that is not there any more, because the space
+    was erased, nothing is written, also where a space of its name was made since.
+    """
 
     def __init__(
-        self, store: TenantStore, space: str, *, sleep: Callable[[float], Awaitable[None]]
+        self,
+        store: TenantStore,
+        space: str,
+        *,
+        sleep: Callable[[float], Awaitable[None]],
+        standing: Record | None = None,
     ) -> None:
-        self.space = space
+        self.space, self.standing = space, standing
         self._store, self._sleep = store, sleep
 
     async def records(self, kind: str) -> list[Record]:
@@ -63,6 +70,10 @@ class SpaceBooks:
     async def header(self) -> Record | None:
         """Give the record that says which rules the space has; None where there is no such."""
         return await self._one(kept.SPACE, self.space)
+
+    async def stands(self) -> bool:
+        """Say whether the space is still the one that was found, and was not erased since."""
+        return self.standing is None or await self.header() == self.standing
 
     async def _one(self, kind: str, key: str, scope: str = kept.SHELF) -> Record | None:
         found = await steady(
@@ -99,11 +110,12 @@ class SpaceBooks:
         ``witness`` says so, or, without one, each record stands as it would have been left.
         """
         blind = False
+        standing = () if self.standing is None else (self.standing,)
 
         async def attempt() -> bool:
             nonlocal blind
             try:
-                return await self._store.put_records(writes, epochs=epochs)
+                return await self._store.put_records(writes, epochs=epochs, standing=standing)
             except StoreError:
                 blind = True
                 raise

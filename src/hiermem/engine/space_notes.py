@@ -92,11 +92,14 @@ async def note(desk: Desk, draft: Draft) -> Note:
     Raises NotFoundError for the space and for a source that does not exist, RulesConflictError.
     """
     await desk.rules()
-    books = desk.books
     timestamp = draft.timestamp or desk.handle.clock()
     mark = secrets.token_hex(_MARK_BYTES)
     async with desk.arrivals:
         for tried in range(_TRIES):
+            if tried:
+                # It may have been erased: then the note is for the space that is there now.
+                await desk.rules(afresh=True)
+            books = desk.books
             epochs = await _epochs(desk, draft.sources)
             counter = await books.record(kept.SEQUENCE)
             made, writes = kept.new_note(

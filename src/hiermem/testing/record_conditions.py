@@ -97,6 +97,29 @@ class RecordConditions(Conditions):
         ]  # fmt: skip
 
     @condition
+    async def test_a_write_goes_with_records_that_stand(self, tenant: TenantStore) -> None:
+        """Where one is gone, or has another body or version, nothing of the call counts."""
+        await tenant.put_records([RecordWrite("k", "s", key, "1") for key in "ab"])
+        await tenant.put_records([RecordWrite("k", "s", "a", "2", 1)])
+        first, second = await tenant.records("k")
+        writes = [RecordWrite("k", "s", "c", "new", 0), RecordWrite("k", "s", "b", None, 1)]
+        for wrong in (
+            Record("k", "s", "a", "2", 1),
+            Record("k", "s", "a", "1", 2),
+            Record("k", "t", "a", "2", 2),
+            Record("K", "s", "a", "2", 2),
+            Record("k", "s", "none", "2", 2),
+        ):
+            for standing in ([wrong], [first, wrong], [wrong, first]):
+                assert await tenant.put_records(writes, standing=standing) is False
+                assert await tenant.put_records([], standing=standing) is False
+                assert await tenant.records("k") == [first, second]
+        # What the call itself writes is looked at as it was before.
+        assert await tenant.put_records(writes, standing=[first, second]) is True
+        assert [(one.key, one.version) for one in await tenant.records("k")] == [("a", 2), ("c", 1)]
+        assert await tenant.put_records(writes[:1], standing=[first]) is False
+
+    @condition
     async def test_impossible_record_writes_are_refused(self, tenant: TenantStore) -> None:
         """Two writes of one record, or an expected version below 0, raise and write nothing."""
         first = RecordWrite("k", "s", "a", "1")

@@ -9,8 +9,11 @@ from __future__ import annotations
 import pytest
 
 from hiermem.effects import (
+    Batch,
     Block,
     Copy,
+    Deciding,
+    NeedRecords,
     Scrubbed,
     Spent,
 )
@@ -158,6 +161,37 @@ class RemovalConditions(Conditions):
             ("s", "b"), ("t", "a"), ("t", "b"),
         ]  # fmt: skip
         assert len(await tenant.records("K")) == 1
+
+    @condition
+    async def test_records_and_journals_are_dropped_with_the_rest(
+        self, tenant: TenantStore
+    ) -> None:
+        """By kind, scope and key, and by exact name; the runs of the decision come after."""
+        for name in ("s", "S", "s%"):
+            await write(tenant, name, keyed("a"))
+            await derive(tenant, name)
+        await tenant.put_records([RecordWrite("K", "s", "a", "1"), RecordWrite("k", "", "a", "1")])
+        before = await contents(tenant)
+        own = run("new", subject="s")
+
+        def decide() -> Deciding[str]:
+            found = yield "s", NeedRecords("k", everywhere=True)
+            places = [(one.kind, one.scope, one.key) for one in found if one.key == "a"]
+            return Batch(
+                "done", runs=(own,), drop_journals=("s", "none"),
+                drop_records=(*places, ("k", "none", "a")),
+            )  # fmt: skip
+
+        assert await tenant.transact(decide) == "done"
+        assert [(one.scope, one.key) for one in await tenant.records("k")] == [
+            ("S", "b"), ("s", "b"), ("s%", "b"),
+        ]  # fmt: skip
+        assert len(await tenant.records("K")) == 1
+        after = await contents(tenant)
+        assert after["runs"] == [own, *(one for one in before["runs"] if one.subject != "s")]
+        assert after["attempts"] == [one for one in before["attempts"] if one.session_id != "s"]
+        assert len(after["attempts"]) < len(before["attempts"])
+        assert after["session s"]["record"] == before["session s"]["record"]
 
     @condition
     async def test_an_erased_tenant_is_empty(self, tenant: TenantStore) -> None:

@@ -38,7 +38,8 @@ from hiermem.effects import Record, RecordWrite
 from hiermem.errors import StoreCorruptError
 
 __all__ = [
-    "BANK", "BLOCKED", "CONSOLIDATION", "CONSUMED", "EXPORT", "LEASE", "META", "NOTE", "REVISION",
+    "BANK", "BLOCKED", "CONSOLIDATION", "CONSUMED", "EXPORT", "KINDS", "LEASE", "LOADED", "META",
+    "NOTE", "REVISION",
     "SEQUENCE", "SHELF", "SPACE", "SYNTHESIS", "BankState", "Held", "consumed_notes",
     "failures_body", "kind_of", "live_notes", "meta_body", "new_note", "new_space", "note_body",
     "note_key", "number_key", "read_revisions", "read_space", "read_state",
@@ -60,6 +61,12 @@ REVISION: Final = "bank-revision"
 CONSOLIDATION: Final = "consolidation"
 LEASE: Final = "bank-lease"
 EXPORT: Final = "bank-export"
+LOADED: Final = "bank-loaded"
+#: All kinds that are told apart by space.
+KINDS: Final = (
+    SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, SYNTHESIS, META, REVISION, CONSOLIDATION, LEASE,
+    EXPORT, LOADED,
+)  # fmt: skip
 
 
 def kind_of(kind: str, space: str) -> str:
@@ -183,9 +190,12 @@ def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], st
 # Writing
 
 
-def new_space(space: str, rules: Rules, *, now: datetime) -> RecordWrite:
-    """Give the write that makes a space; it fails where the space exists."""
-    body = _written({"rules": rules.text, "created": _time(now)})
+def new_space(space: str, rules: Rules, *, now: datetime, mark: str) -> RecordWrite:
+    """Give the write that makes a space; it fails where the space exists.
+
+    ``mark`` is random: by it a space is told from one of its name that was erased.
+    """
+    body = _written({"rules": rules.text, "created": _time(now), "mark": mark})
     return RecordWrite(SPACE, SHELF, space, body, expected=0)
 
 

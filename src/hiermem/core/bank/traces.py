@@ -19,7 +19,7 @@ from hiermem.core.bank.record import CONSOLIDATION, EXPORT, SHELF, kind_of
 from hiermem.core.needs import Need, NeedRecords
 from hiermem.effects import Record, RecordWrite
 
-__all__ = ["SOURCE", "Trace", "found_in", "named", "write_of"]
+__all__ = ["SOURCE", "Trace", "exported", "found_in", "named", "of_space", "write_of"]
 
 #: The kind of record that says which note was made from a message; its scope is the session.
 SOURCE: Final = "note-source"
@@ -51,6 +51,20 @@ def found_in(records: Iterable[Record], indices: Collection[int] | None) -> dict
     return found
 
 
+def of_space(space: str, records: Iterable[Record]) -> list[Record]:
+    """Give those of the records that say which notes of this space came from a message."""
+    return [
+        record
+        for record in records
+        if (trace := _read(record.key)) is not None and trace.space == space
+    ]
+
+
+def exported(space: str, records: Iterable[Record]) -> tuple[str, ...]:
+    """Name the folders that a space was exported to; ``records`` are of the kind for that."""
+    return tuple(f"the export of space {space!r} in {each.key}" for each in records)
+
+
 def named(traces: Collection[Trace]) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
     """Name the notes, the files that they went into, and the folders these were exported to."""
     told: dict[str, None] = {}
@@ -66,7 +80,7 @@ def named(traces: Collection[Trace]) -> Generator[tuple[str, Need], Any, tuple[s
         told |= dict.fromkeys(f"file {name} of space {space!r}" for name in files)
         told[f"the synthesis and the history of space {space!r}"] = None
         exports: Sequence[Record] = yield SHELF, NeedRecords(kind_of(EXPORT, space))
-        told |= dict.fromkeys(f"the export of space {space!r} in {each.key}" for each in exports)
+        told |= dict.fromkeys(exported(space, exports))
     return tuple(told)
 
 

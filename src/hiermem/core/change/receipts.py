@@ -13,7 +13,9 @@ from typing import Literal, TypeAlias
 
 __all__ = ["EditReport", "Receipt", "ReceiptKind"]
 
-ReceiptKind: TypeAlias = Literal["erase", "quarantine", "erase_session", "erase_tenant"]
+ReceiptKind: TypeAlias = Literal[
+    "erase", "quarantine", "erase_session", "erase_space", "erase_tenant"
+]
 _NONE: Mapping[str, int] = MappingProxyType({})
 
 
@@ -41,7 +43,8 @@ class Receipt:
     ``indices`` are the messages of ``session_id`` that it was asked for, ``already`` those among
     them that were so before. ``forks_reached`` are the other sessions in which the shared messages
     went too; ``kept_in`` those that hold them still. ``removed`` counts what is gone: ``sessions``,
-    ``messages``, ``versions``, ``summaries``, ``views``, ``records``, ``backups``. ``to_remake``
+    ``messages``, ``versions``, ``summaries``, ``views``, ``records``, ``backups``; of ``space``,
+    where that was erased, also ``spaces``, ``notes``, ``files``, ``revisions``. ``to_remake``
     gives by session the ids of the summaries over the messages, which the next update makes from
     what is left.
 
@@ -69,3 +72,4 @@ class Receipt:
     scrubbed: bool = False
     scrub_reason: str = ""
     run_id: str = ""
+    space: str | None = None

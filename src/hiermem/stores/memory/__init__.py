@@ -311,12 +311,19 @@ class MemoryTenant:
         return reads.records(self._kept(), kind, scope=scope, key=key)[: max(limit, 0)]
 
     async def put_records(
-        self, writes: Sequence[RecordWrite], *, epochs: Mapping[str, int] | None = None
+        self,
+        writes: Sequence[RecordWrite],
+        *,
+        epochs: Mapping[str, int] | None = None,
+        standing: Sequence[Record] = (),
     ) -> bool:
         """Apply all of the writes, or none where an expectation fails; say which."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             holds = all(kept.epoch_is(id_, epoch) for id_, epoch in (epochs or {}).items())
+            holds = holds and all(
+                kept.records.get((one.kind, one.scope, one.key)) == one for one in standing
+            )
             return changing.put_records(kept, writes, holds=holds)
 
     # -- blocks

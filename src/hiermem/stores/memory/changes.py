@@ -61,6 +61,10 @@ def change_all(kept: KeptTenant, batch: Batch[Any]) -> None:
         change(draft, session_id, changes)
     for session_id in batch.delete:
         _delete(draft, session_id)
+    for place in batch.drop_records:
+        draft.records.pop(place, None)
+    for subject in batch.drop_journals:
+        _drop_journal(draft, subject)
     for run in batch.runs:
         draft.runs[run.id] = fresh_run(run)
     kept.become(draft)
@@ -180,12 +184,17 @@ def _delete(kept: KeptTenant, session_id: str) -> None:
     """Remove all that is kept of a session; of an unknown one, what bears its name."""
     kept.sessions.pop(session_id, None)
     kept.written = [entry for entry in kept.written if entry[0] != session_id]
-    kept.runs = {id_: run for id_, run in kept.runs.items() if run.subject != session_id}
-    kept.attempts = {
-        id_: tried for id_, tried in kept.attempts.items() if tried.session_id != session_id
-    }
+    _drop_journal(kept, session_id)
     kept.views = {at: view for at, view in kept.views.items() if at[0] != session_id}
     kept.records = {at: one for at, one in kept.records.items() if at[1] != session_id}
+
+
+def _drop_journal(kept: KeptTenant, subject: str) -> None:
+    """Remove the runs of that subject and the calls that were charged to it."""
+    kept.runs = {id_: run for id_, run in kept.runs.items() if run.subject != subject}
+    kept.attempts = {
+        id_: tried for id_, tried in kept.attempts.items() if tried.session_id != subject
+    }
 
 
 def write_nodes(
@@ -230,7 +239,8 @@ def write_nodes(
 def put_records(kept: KeptTenant, writes: Sequence[RecordWrite], *, holds: bool) -> bool:
     """Apply all of the writes, or none where an expectation fails; say which.
 
-    ``holds`` says whether the epochs that the writes were worked out in still are.
+    ``holds`` says whether the epochs that the writes were worked out in still are, and whether
+    the records stand that they go with.
     """
     check_record_writes(writes)
     if not holds:

@@ -84,8 +84,8 @@ def answer(kept: KeptTenant, session_id: str, need: Need) -> Any:
         case NeedViews():
             found = [view for (owner, _), view in kept.views.items() if owner == session_id]
             found.sort(key=lambda view: view.name)
-        case NeedRecords(kind):
-            found = records(kept, kind, scope=session_id, key=None)
+        case NeedRecords(kind, everywhere):
+            found = records(kept, kind, scope=None if everywhere else session_id, key=None)
     return found
 
 

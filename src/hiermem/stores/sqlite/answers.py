@@ -59,6 +59,7 @@ def answer(transaction: Transaction, tenant: str, session_id: str, need: Need) -
             found = tree_reads.revisions(*of, wanted, tree=tree)
         case NeedViews():
             found = reads.views(*of)
-        case NeedRecords(kind):
-            found = records.find(connection, tenant, kind, scope=session_id, key=None, limit=_ALL)
+        case NeedRecords(kind, everywhere):
+            scope = None if everywhere else session_id
+            found = records.find(connection, tenant, kind, scope=scope, key=None, limit=_ALL)
     return found

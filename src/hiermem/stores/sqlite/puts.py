@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hiermem.effects import Block, RecordWrite, RunRecord, ViewRecord
+from hiermem.effects import Block, Record, RecordWrite, RunRecord, ViewRecord
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.sqlite import blocks as block_rows
 from hiermem.stores.sqlite import heads, records, tree_rows
@@ -43,10 +43,13 @@ def put_records(
     tenant: str,
     writes: Sequence[RecordWrite],
     epochs: Mapping[str, int],
+    standing: Sequence[Record],
 ) -> bool:
     """Apply all of the writes, or none where an expectation or an epoch fails; say which."""
     check_record_writes(writes)
     if not all(epoch_is(transaction, tenant, id_, epoch) for id_, epoch in epochs.items()):
+        return False
+    if not all(records.stands(transaction, tenant, record) for record in standing):
         return False
     return records.put(transaction, tenant, writes)
 

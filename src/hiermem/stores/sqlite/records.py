@@ -14,12 +14,13 @@ from hiermem.stores.contract import check_record_writes
 from hiermem.stores.sqlite.codec import check, decode, shape
 from hiermem.stores.sqlite.workers import Transaction
 
-__all__ = ["find", "put"]
+__all__ = ["drop", "find", "put", "stands"]
 
 _SHAPE: Final = shape("ssssi")
 _FIND: Final = "SELECT kind, scope, key, body, version FROM records WHERE tenant = ? AND kind = ?"
 _OF: Final = "tenant = ? AND kind = ? AND scope = ? AND key = ?"
 _VERSION: Final = f"SELECT version FROM records WHERE {_OF}"  # noqa: S608 - a constant
+_HELD: Final = f"SELECT body, version FROM records WHERE {_OF}"  # noqa: S608 - a constant
 _DELETE: Final = f"DELETE FROM records WHERE {_OF}"  # noqa: S608 - a constant
 _PUT: Final = (
     "INSERT INTO records (tenant, kind, scope, key, body, version) VALUES (?, ?, ?, ?, ?, 1) "
@@ -65,6 +66,18 @@ def put(transaction: Transaction, tenant: str, writes: Sequence[RecordWrite]) ->
         else:
             connection.execute(_PUT, (*place, write.body))
     return True
+
+
+def stands(transaction: Transaction, tenant: str, record: Record) -> bool:
+    """Say whether a record is stored just as it is given."""
+    place = (tenant, record.kind, record.scope, record.key)
+    found = transaction.connection.execute(_HELD, place).fetchone()
+    return found is not None and tuple(found) == (record.body, record.version)
+
+
+def drop(transaction: Transaction, tenant: str, places: Sequence[tuple[str, str, str]]) -> None:
+    """Delete the records of those kinds, scopes and keys, as far as they are there."""
+    transaction.connection.executemany(_DELETE, [(tenant, *place) for place in places])
 
 
 def _read(row: Sequence[Any]) -> Record:

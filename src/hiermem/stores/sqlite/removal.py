@@ -7,20 +7,21 @@ behind either is the affair of ``scrub``.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, Final
 
 from hiermem.effects import Changes
 from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
 
-__all__ = ["derived", "everything", "session", "tree"]
+__all__ = ["derived", "everything", "journal", "session", "tree"]
 
 #: The tables whose rows bear a session's number.
 _BY_NUMBER: Final = ("keys", "events", "nodes", "revisions", "blocks", "heads", "sessions")
+#: The tables of the journal, and the column where the name stands that it is of.
+_JOURNAL: Final = (("attempts", "session_id"), ("runs", "subject"))
 #: The tables whose rows bear a session's name, and the column where it stands.
-_BY_NAME: Final = (
-    ("views", "session_id"), ("attempts", "session_id"), ("runs", "subject"), ("records", "scope"),
-)  # fmt: skip
+_BY_NAME: Final = (("views", "session_id"), *_JOURNAL, ("records", "scope"))
 
 # ruff: noqa: S608 - the statements are put together from the constants of this module alone
 
@@ -47,6 +48,11 @@ def derived(
         )
 
 
+def journal(connection: sqlite3.Connection, tenant: str, subject: str) -> None:
+    """Remove the runs of that subject and the calls that were charged to it."""
+    _named(connection, _JOURNAL, tenant, subject)
+
+
 def session(transaction: Transaction, tenant: str, session_id: str) -> None:
     """Remove all that is kept of a session; of an unknown one, what bears its name."""
     connection = transaction.connection
@@ -55,10 +61,7 @@ def session(transaction: Transaction, tenant: str, session_id: str) -> None:
     ).fetchone()
     if found is not None:
         _numbered(connection, found[0])
-    for table, column in _BY_NAME:
-        connection.execute(
-            f"DELETE FROM {table} WHERE tenant = ? AND {column} = ?", (tenant, session_id)
-        )
+    _named(connection, _BY_NAME, tenant, session_id)
     transaction.heads.pop((tenant, session_id), None)
 
 
@@ -75,6 +78,13 @@ def everything(transaction: Transaction, tenant: str) -> int:
     for known in [key for key in transaction.heads if key[0] == tenant]:
         del transaction.heads[known]
     return len(numbers)
+
+
+def _named(
+    connection: sqlite3.Connection, tables: Sequence[tuple[str, str]], tenant: str, name: str
+) -> None:
+    for table, column in tables:
+        connection.execute(f"DELETE FROM {table} WHERE tenant = ? AND {column} = ?", (tenant, name))
 
 
 def _numbered(connection: sqlite3.Connection, number: int) -> None:

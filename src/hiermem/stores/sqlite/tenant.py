@@ -326,12 +326,16 @@ class SQLiteTenant:
         )
 
     async def put_records(
-        self, writes: Sequence[RecordWrite], *, epochs: Mapping[str, int] | None = None
+        self,
+        writes: Sequence[RecordWrite],
+        *,
+        epochs: Mapping[str, int] | None = None,
+        standing: Sequence[Record] = (),
     ) -> bool:
         """Apply all of the writes, or none where an expectation fails; say which."""
-        name, wanted, still = self._name, tuple(writes), dict(epochs or {})
+        name, wanted, still, there = self._name, tuple(writes), dict(epochs or {}), tuple(standing)
         return await self._store.write(
-            lambda transaction: puts.put_records(transaction, name, wanted, still)
+            lambda transaction: puts.put_records(transaction, name, wanted, still, there)
         )
 
     # -- blocks

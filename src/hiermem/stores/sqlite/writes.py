@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from hiermem.effects import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
 from hiermem.stores.contract import check_changes, refuse, run_decision
 from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import heads, puts, removal, rows, tree_rows, tree_writes
+from hiermem.stores.sqlite import heads, puts, records, removal, rows, tree_rows, tree_writes
 from hiermem.stores.sqlite.answers import answer
 from hiermem.stores.sqlite.codec import decode, pack, to_micros
 from hiermem.stores.sqlite.heads import insert
@@ -111,10 +111,13 @@ def transact(transaction: Transaction, tenant: str, decide: Callable[[], Decidin
     transaction.deciding = False
     for session_id, changes in batch.sessions:
         _change(transaction, tenant, session_id, changes)
-    if batch.delete or batch.runs:
+    if batch.delete or batch.runs or batch.drop_records or batch.drop_journals:
         transaction.writing()
     for session_id in batch.delete:
         removal.session(transaction, tenant, session_id)
+    records.drop(transaction, tenant, batch.drop_records)
+    for subject in batch.drop_journals:
+        removal.journal(transaction.connection, tenant, subject)
     for run in batch.runs:
         puts.put_run(transaction, tenant, run)
     return batch.result
