@@ -6,8 +6,6 @@ gives back what it answers. ``hiermem.sync`` is the same, blocking.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
@@ -51,8 +49,6 @@ from hiermem.tokens import default_counter
 from hiermem.types import SessionRecord
 
 __all__ = ["AsyncMemory", "AsyncSession", "AsyncSpace", "ModelLike"]
-
-_log = logging.getLogger("hiermem.memory")
 
 
 class AsyncMemory:
@@ -386,19 +382,9 @@ class AsyncMemory:
         parts = self._parts
         if parts.closed:
             return
-        parts.closed = True
-        await asyncio.gather(*(worker.stop() for worker in list(parts.workers)))
-        if parts.background:
-            drain = parts.handle.update_policy.drain
-            _, left = await asyncio.wait(parts.background, timeout=drain)
-            for task in left:
-                task.cancel()
-            if left:
-                await asyncio.wait(left)
-                _log.warning("%d background updates were left pending", len(left))
+        await parts.end()
         try:
-            for part in (parts.llm, parts.handle.embedder):
-                await _disconnect(part)
+            await parts.disconnect()
         finally:
             await self._store.close()
 
@@ -416,16 +402,6 @@ class AsyncMemory:
     @property
     def _handle(self) -> Handle:
         return self._parts.handle
-
-
-async def _disconnect(part: object) -> None:
-    """Let a model or embedder close the connections that it opened in this loop, if it has any.
-
-    It stays usable: another memory may share it.
-    """
-    leave = getattr(part, "disconnect", None)
-    if leave is not None:
-        await leave()
 
 
 class _Opening:

@@ -1,6 +1,7 @@
 """What a memory, its sessions and spaces have in common: their parts, and the work behind them.
 
-The one rule: it decides nothing and hands out nothing once the memory is closed.
+The one rule: what was begun here is ended here, and nothing is handed out once the memory is
+closed. It decides nothing.
 """
 
 from __future__ import annotations
@@ -70,3 +71,29 @@ class Parts:
         task = asyncio.get_running_loop().create_task(run())
         self.background.add(task)
         task.add_done_callback(self.background.discard)
+
+    async def end(self) -> None:
+        """Hand out nothing any more, stop the workers and wait up to the drain time for the rest.
+
+        What is not finished then is cut off and stays pending.
+        """
+        self.closed = True
+        await asyncio.gather(*(worker.stop() for worker in list(self.workers)))
+        if self.background:
+            drain = self.handle.update_policy.drain
+            _, left = await asyncio.wait(self.background, timeout=drain)
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left)
+                _log.warning("%d background updates were left pending", len(left))
+
+    async def disconnect(self) -> None:
+        """Let model and embedder close the connections that they opened in this loop, if any.
+
+        They stay usable: another memory may share them.
+        """
+        for part in (self.llm, self.handle.embedder):
+            leave = getattr(part, "disconnect", None)
+            if leave is not None:
+                await leave()

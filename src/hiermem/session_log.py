@@ -116,7 +116,8 @@ class AsyncLog:
     async def reconfigure(self, config: HierarchyConfig) -> None:
         """Seal and group what comes from now on under another configuration.
 
-        What is sealed stays as it is; ``update(strategy="full")`` re-packs that too.
+        What is sealed stays as it is; ``update(strategy="full")`` re-packs that too. A full re-pack
+        that is under way under another configuration does not come to its end: it begins anew.
 
         Raises SessionClosedError.
         """

@@ -25,6 +25,7 @@ from hiermem.effects import ViewRecord
 from hiermem.engine import append as appending
 from hiermem.engine import change as changing
 from hiermem.engine.forking import replayed
+from hiermem.engine.remake import reconfigure
 from hiermem.errors import (
     MessageWithdrawnError,
     NotFoundError,
@@ -42,6 +43,7 @@ from hiermem.types import Message
 
 AT = START + timedelta(seconds=1001)
 SIXES = HierarchyConfig.by_tokens(max_messages=6)
+FOURS = HierarchyConfig.by_tokens(max_messages=4)
 ONE = UpdatePolicy(batch_delay=0, concurrency=1)
 
 
@@ -240,13 +242,12 @@ async def test_a_re_pack_under_another_configuration_begins_anew():
     await desk.say(messages(60))
     await full(desk, SIXES, max_calls=4)
     first = Build.from_json((await desk.tenant.session("s")).build)
-    fours = HierarchyConfig.by_tokens(max_messages=4)
-    await full(desk, fours, max_calls=2)
+    await full(desk, FOURS, max_calls=2)
     second = Build.from_json((await desk.tenant.session("s")).build)
     assert second.tree > first.tree, "a number is never given twice"
     assert await desk.tenant.levels("s", tree=first.tree) == {}
-    assert (await full(desk, fours)).swapped
-    assert (await desk.tenant.session("s")).config == fours.to_json()
+    assert (await full(desk, FOURS)).swapped
+    assert (await desk.tenant.session("s")).config == FOURS.to_json()
 
 
 async def test_an_update_that_a_swap_overtakes_writes_nothing_into_the_new_tree():
@@ -283,6 +284,88 @@ async def test_two_re_packs_at_once_share_the_work_and_swap_once():
     assert {i: said for i, (_, said) in (await bare(desk)).items()} == {
         i: said for i, (_, said) in (await bare(fresh)).items()
     }
+
+
+# -- reconfigured meanwhile
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def desk(request, tmp_path):
+    store = (
+        MemoryStore() if request.param == "memory" else await SQLiteStore.open(tmp_path / "m.db")
+    )
+    yield Desk(store)
+    await store.close()
+
+
+def reconfiguring(desk, config):
+    """Give a model that has the session reconfigured while its third answer is waited for."""
+    asked = []
+
+    class Changing(ScriptedLLM):
+        async def complete(self, request):
+            asked.append(request)
+            if len(asked) == 3:
+                await reconfigure(desk.handle, "s", config)
+            return await super().complete(request)
+
+    return Changing()
+
+
+async def is_fresh_under(desk, config, count):
+    fresh = Desk(config=config)
+    await fresh.say(messages(count))
+    await fresh.update(ScriptedLLM())
+    assert await stored(desk) == await stored(fresh)
+    assert await bare(desk) == await bare(fresh)
+    record = await desk.tenant.session("s")
+    assert (await replayed(desk.handle, "s")).state.to_json() == record.state
+
+
+async def test_p5_a_swap_does_not_undo_the_configuration_that_was_asked_for_last(desk):
+    """Broken, what was reconfigured during a re-pack goes on under the re-pack's configuration."""
+    await desk.say(messages(60))
+    await desk.update(ScriptedLLM())
+    sealed = await bounds_of(desk)
+    report = await full(desk, SIXES, reconfiguring(desk, FOURS))
+    assert not report.swapped
+    record = await desk.tenant.session("s")
+    build = Build.from_json(record.build)
+    assert (record.config, build.config, build.at) == (FOURS.to_json(), FOURS.to_json(), 0)
+    assert await desk.tenant.levels("s", tree=build.tree - 1) == {}, "what it had made is gone"
+    assert await bounds_of(desk) == sealed
+    await desk.say(messages(20, start=60))
+    new = (await bounds_of(desk)).keys() - sealed.keys()
+    nodes = await desk.tenant.nodes("s", sorted(new))
+    assert {node.messages for node in nodes if node.level == 1} == {4}
+    assert (await full(desk, FOURS)).swapped, "the next one goes on under it"
+    assert [event.kind for event in await desk.tenant.events("s")] == ["reconfigure", "repack"]
+    await is_fresh_under(desk, FOURS, 80)
+
+
+async def test_a_re_pack_under_the_configuration_that_is_asked_for_goes_on(desk):
+    """Broken, a re-pack that gives just what is wanted is thrown away and paid for again."""
+    await desk.say(messages(60))
+    await desk.update(ScriptedLLM())
+    assert (await full(desk, SIXES, reconfiguring(desk, SIXES))).swapped
+    await is_fresh_under(desk, SIXES, 60)
+
+
+async def test_to_ask_for_the_configuration_that_there_is_ends_a_re_pack_under_another(desk):
+    """Broken, a session told to stay as it is becomes another one when the re-pack is done."""
+    await desk.say(messages(60))
+    await desk.update(ScriptedLLM())
+    assert not (await full(desk, SIXES, reconfiguring(desk, desk.config))).swapped
+    record = await desk.tenant.session("s")
+    assert record.config == desk.config.to_json()
+    assert await desk.tenant.events("s") == [], "it is that already"
+    assert (await full(desk, desk.config)).swapped
+    await is_fresh_under(desk, desk.config, 60)
+
+
+async def bounds_of(desk):
+    """Give what each sealed node covers."""
+    return {node.id: node.span for node in await desk.nodes() if node.sealed}
 
 
 # -- killed, capped, failed

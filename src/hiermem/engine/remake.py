@@ -1,11 +1,15 @@
 """Has texts made anew on request, and lets a session go on under another configuration.
 
-The one rule: what is decided is decided in ``core.remake``, inside the store's transaction.
+The one rule: what is decided is decided in ``core.generation.remake`` and
+``core.change.reconfigure``, inside the store's transaction.
 """
 
 from __future__ import annotations
 
+import uuid
+
 from hiermem.config import HierarchyConfig
+from hiermem.core.change import reconfigure as reconfiguring
 from hiermem.core.generation import remake
 from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
@@ -36,14 +40,18 @@ async def recompress(
 
 
 async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) -> bool:
-    """Seal and group what comes from now on under ``config``; say whether that changes anything.
+    """Seal and group what comes from now on under ``config``; say whether it had another one.
+
+    A full re-pack that is under way under another configuration begins anew under this one.
 
     Raises NotFoundError and SessionClosedError.
     """
     await handle.record(session_id)
     now, text = handle.clock(), config.to_json()
     changed = await handle.store.transact(
-        lambda: remake.reconfigure(session_id, config=text, now=now)
+        lambda: reconfiguring.reconfigure(
+            session_id, config=text, build_id=uuid.uuid4().hex, now=now
+        )
     )
     handle.knows(session_id)
     return changed

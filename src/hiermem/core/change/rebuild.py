@@ -48,7 +48,7 @@ from hiermem.effects import (
 from hiermem.types import Node, SessionRecord, StoredMessage
 
 __all__ = [
-    "PAGE", "Page", "Refold", "advance", "begin", "due", "measured", "sizes_of", "swap",
+    "PAGE", "Page", "Refold", "advance", "anew", "begin", "due", "measured", "sizes_of", "swap",
 ]  # fmt: skip
 
 #: Messages folded in one transaction.
@@ -149,10 +149,17 @@ def begin(session_id: str, *, config: str, build_id: str) -> Deciding[Build | No
     before = Build.from_json(record.build)
     if before is not None and before.config == config:
         return Batch(before)
-    # The number of a tree is never given twice: whoever still works on the old one writes nowhere.
-    tree = 1 + max(record.tree, before.tree if before else 0)
-    build = Build(build_id, tree, config, SessionState().to_json())
+    build = anew(record, before, config=config, build_id=build_id)
     return Batch(build, ((session_id, _changed(record, build, drop=before)),))
+
+
+def anew(record: SessionRecord, before: Build | None, *, config: str, build_id: str) -> Build:
+    """Give a build of which nothing is folded yet, in the place of the one ``before``.
+
+    The number of a tree is never given twice: whoever still works on the old one writes nowhere.
+    """
+    tree = 1 + max(record.tree, before.tree if before else 0)
+    return Build(build_id, tree, config, SessionState().to_json())
 
 
 def advance(

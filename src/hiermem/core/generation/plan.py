@@ -104,7 +104,7 @@ class UpdateReport:
     charged. ``stopped`` names the cap that ended the run. It is "circuit_open" where the provider
     failed again and again; ``retry_after`` is then in how many seconds it may be asked again.
     ``swapped`` says of a full re-pack that its tree serves now; where it does not, the next one
-    goes on where this one stopped.
+    goes on where this one stopped, or begins anew where the session was reconfigured meanwhile.
     """
 
     run_id: str

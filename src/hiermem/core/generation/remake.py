@@ -1,26 +1,21 @@
-"""Decides what is to be made anew on request, and under which configuration a session goes on.
+"""Decides which summaries are to be made anew on request.
 
-The one rule: nothing that is sealed changes its bounds here. ``recompress`` asks for texts;
-``reconfigure`` is for the windows and groups to come, and what is open is carried over.
+The one rule: nothing that is sealed changes its bounds here; only texts are asked for.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from hiermem.core.generation import status
-from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
-from hiermem.core.tree.stored import config_from
 from hiermem.effects import (
     Batch,
     Changes,
     Deciding,
-    LogEvent,
     Need,
     NeedCovering,
     NeedLevel,
@@ -28,10 +23,10 @@ from hiermem.effects import (
     NeedNodes,
     NeedSession,
 )
-from hiermem.errors import NotFoundError, SessionClosedError
+from hiermem.errors import NotFoundError
 from hiermem.types import Node, SessionRecord, StoredMessage
 
-__all__ = ["recompress", "reconfigure"]
+__all__ = ["recompress"]
 
 #: Nodes looked at together.
 _PAGE: Final = 512
@@ -109,43 +104,3 @@ def _over(
         above.update((node.id, node) for node in parents if node.level == level)
         below = [node for node in parents if node.level < level]
     return sorted(above.values(), key=lambda node: node.ordinal)
-
-
-def reconfigure(session_id: str, *, config: str, now: datetime) -> Deciding[bool]:
-    """Let the session go on under ``config``; say whether that is another one than it had.
-
-    What is open is measured on in the new unit. Raises NotFoundError and SessionClosedError.
-    """
-    record: SessionRecord | None = yield session_id, NeedSession()
-    if record is None:
-        raise NotFoundError(f"session {session_id!r} does not exist")
-    if record.closed:
-        raise SessionClosedError(session_id)
-    before, after = config_from(record.config), config_from(config)
-    if before == after:
-        return Batch(result=False)
-    state = SessionState.from_json(record.state)
-    detail = json.dumps({"before": record.config, "after": config}, separators=(",", ":"))
-    changes: Changes[None] = Changes(
-        None,
-        session=replace(
-            record,
-            config=config,
-            state=state.in_unit(before.unit, after.unit).to_json(),
-            version=record.version + 1,
-        ),
-        drop=tuple(_provisional(state)),
-        events=(LogEvent("reconfigure", record.messages, now, detail),),
-    )
-    return Batch(result=True, sessions=((session_id, changes),))
-
-
-def _provisional(state: SessionState) -> Iterator[str]:
-    """Name the nodes that may stand for what is open; the next update makes them as they are now.
-
-    A group may have been open at each level that has nodes, and at the one above.
-    """
-    for thread in state.threads:
-        yield fold.provisional_window(thread)
-    for level in range(2, len(state.ordinals) + 3):
-        yield fold.provisional_group(level)
