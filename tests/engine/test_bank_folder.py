@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, FolderError, UsageError
 from hiermem.core.bank import mirror
+from hiermem.core.bank import record as kept
 from hiermem.core.bank.mirror import MANIFEST, Copied, Manifest, text_hash
 from hiermem.engine import bank_folder
-from hiermem.engine.space_books import LOADED, SpaceBooks
+from hiermem.engine.space_books import SpaceBooks
 from hiermem.stores.memory import MemoryStore
 
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
@@ -129,7 +130,7 @@ async def test_a_load_during_an_export_is_not_taken_back_by_it(space, tmp_path, 
     read, loads = SpaceBooks.records, []
 
     async def meanwhile(books, kind):
-        if kind == LOADED and not loads:
+        if kind == kept.LOADED and not loads:
             loads.append(kind)
             assert (await space.load(tmp_path)).updated == ("progress.md",)
         return await read(books, kind)
