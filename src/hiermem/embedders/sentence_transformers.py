@@ -1,7 +1,8 @@
 """Vectors from a sentence-transformers model on one's own machine.
 
-The one rule: the event loop never waits for the model: it is loaded and run on threads, one call at
-a time, since neither its tokenizer nor its device likes two.
+The one rule: the event loop never waits for an answer: the model is run on threads, one call at a
+time, since neither its tokenizer nor its device likes two. It is loaded on one too where its
+dimension is given; else whoever asks for that first, such as a memory that is opened, waits.
 """
 
 from __future__ import annotations
