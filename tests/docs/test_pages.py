@@ -98,3 +98,9 @@ def test_the_guide_names_every_public_error():
     indirect = {"PermanentModelError", "TransientModelError", "SpendLimitError"}
     named = {name for name in hiermem.__all__ if name.endswith("Error")} - indirect
     assert not [name for name in named if f"`{name}`" not in text]
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
+def test_nothing_is_left_to_be_filled_in(path):
+    """A figure that was to be put in later would be published as its mark."""
+    assert not re.search(r"@@\w+@@|\b(TBD|FIXME)\b", path.read_text(encoding="utf-8"))
