@@ -143,7 +143,10 @@ class _Sent(Generic[N]):
     turn: Turn | None
 
     async def succeed(self, request: LLMRequest, response: LLMResponse) -> None:
-        """Note an answer, and learn from it how the provider counts."""
+        """Note an answer, and learn from it how the provider counts.
+
+        Where nobody says what it took and the count is cut off, it took the most that it may.
+        """
         usage, price = response.usage, self.price
         used_in = price.tokens_in if usage.input_tokens is None else usage.input_tokens
         used_out = usage.output_tokens
@@ -151,7 +154,8 @@ class _Sent(Generic[N]):
             if used_out is None:
                 used_out = await tokens_of(request.counter.count, [response.text])
         finally:
-            cached, used = usage.cached_tokens or 0, used_out or 0
+            cached = usage.cached_tokens or 0
+            used = price.tokens_out if used_out is None else used_out
             self._end(
                 replace(
                     self.attempt,
