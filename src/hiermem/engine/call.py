@@ -178,8 +178,9 @@ class _Sent(Generic[N]):
         """Note a call that raised, and give what it means as one of our errors.
 
         Where it may be charged for, the answer too may have been written to its end before the
-        call went wrong: the most that it may take counts as spent, or a cap could be passed. The
-        error's own words are left out: they may hold the prompt, or a key.
+        call went wrong: the most that it may take counts as spent, or a cap could be passed. A
+        remote call that was not answered in time is unknown, whoever's patience ended. The error's
+        own words are left out: they may hold the prompt, or a key.
         """
         name, price = type(error).__name__, self.price
         if isinstance(error, ModelError):
@@ -195,10 +196,11 @@ class _Sent(Generic[N]):
         spent_in, spent_out = price.tokens_in, price.tokens_out
         if told.charged is False:
             spent_in = spent_out = 0
+        late = isinstance(told, ModelTimeoutError) and told.charged is None
         self._end(
             replace(
                 self.attempt,
-                outcome="error",
+                outcome="unknown" if late and self.shop.llm.remote else "error",
                 reason=name,
                 tokens_in=spent_in,
                 tokens_out=spent_out,
