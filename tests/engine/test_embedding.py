@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -400,6 +401,20 @@ async def test_requests_and_tokens_a_minute_hold():
         assert len(inside) <= 3
         assert sum(inside) <= 10
     assert max(many for _, many in sent) == 4
+
+
+async def test_long_texts_are_counted_off_the_event_loop():
+    """A pass over a long session would else hold up whatever else the loop serves."""
+    counted_in = []
+
+    def count(text):
+        counted_in.append(threading.get_ident())
+        return 1
+
+    asker = Asker(Meanings(), SearchPolicy())
+    await asker.passages(["word " * 5_000] * 3, count, lambda: None)
+    assert len(counted_in) == 3
+    assert threading.get_ident() not in counted_in
 
 
 async def test_a_pass_ends_between_requests_when_the_memory_closes(tmp_path):

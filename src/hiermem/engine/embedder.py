@@ -20,6 +20,7 @@ from hiermem.core.generation.pacing import Limits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedded import Identity
 from hiermem.core.search.postings import Array
+from hiermem.engine.counting import sizes_of
 from hiermem.engine.throttle import Lane, lane_of
 from hiermem.errors import (
     HiermemError,
@@ -100,7 +101,8 @@ class Asker:
         import numpy as np
 
         found: list[Array] = []
-        for batch, tokens in self._batches([_clean(text) for text in texts], count):
+        clean = [_clean(text) for text in texts]
+        for batch, tokens in self._batches(clean, await sizes_of(count, clean)):
             made = await self._patiently(batch, tokens, stopped)
             if made is None:
                 return None
@@ -108,14 +110,11 @@ class Asker:
         dimension = self.identity.dimension
         return np.concatenate(found) if found else np.empty((0, dimension), dtype=np.float32)
 
-    def _batches(
-        self, texts: Sequence[str], count: Callable[[str], int]
-    ) -> list[tuple[list[str], int]]:
-        """Part texts into requests that are within the limits each by itself."""
+    def _batches(self, texts: Sequence[str], sizes: Sequence[int]) -> list[tuple[list[str], int]]:
+        """Part texts of so many tokens into requests that are within the limits each by itself."""
         most = self._limits.tokens
         found: list[tuple[list[str], int]] = []
-        for text in texts:
-            tokens = count(text)
+        for text, tokens in zip(texts, sizes, strict=True):
             if found:
                 batch, held = found[-1]
                 room = len(batch) < self._policy.embed_batch
