@@ -100,7 +100,8 @@ class Asker:
         leave = await self._leave([text], tokens, lambda: self._clock() > until)
         if leave is None:
             return None
-        return (await self._send_with(leave, [text], tokens, "query"))[0]
+        vector: Array = (await self._send_with(leave, [text], tokens, "query"))[0]
+        return vector
 
     async def passages(
         self,
