@@ -13,7 +13,7 @@ from hiermem import AsyncMemory, Memory, Message
 from hiermem.config import UpdatePolicy
 from hiermem.engine.sharing import Shared
 from hiermem.engine.throttle import gauge_of, lane_of
-from hiermem.errors import TransientModelError
+from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.models.function import FunctionLLM
 from hiermem.prices import Prices
 from hiermem.protocols import LLMResponse, Usage
@@ -209,6 +209,30 @@ async def test_a_call_that_hangs_is_cut_off_by_the_runs_deadline(remote):
         assert spent.tokens_in + spent.tokens_out == report.tokens
         assert spent.cost == pytest.approx(report.cost)
     assert (await desk.update(ScriptedLLM())).failed == 0
+
+
+@pytest.mark.parametrize("remote", [True, False])
+@pytest.mark.parametrize("whose", ["ours", "the client's"])
+async def test_a_call_that_is_not_answered_in_time_is_unknown(remote, whose):
+    """The provider may have charged for it (P10); taken for an error, nobody would look it up."""
+    desk, calls = Desk(policy=POLICY.model_copy(update={"call_timeout": 0.05})), []
+    await desk.say(messages(10))
+
+    async def complete(request):
+        calls.append(request)
+        if len(calls) > 1:
+            return LLMResponse(write(request))
+        if whose == "ours":
+            await asyncio.Event().wait()
+        raise ModelTimeoutError("late")
+
+    report = await desk.update(FunctionLLM(complete, remote=remote, prices=Prices(1, 1)))
+    assert (report.made, report.calls, report.unknown) == (1, 2, int(remote))
+    if remote:
+        first, second = sorted(await desk.tenant.attempts(), key=lambda each: each.number)
+        assert (first.outcome, second.outcome) == ("unknown", "ok")
+        assert first.tokens_out >= calls[0].max_tokens
+        assert (await desk.tenant.spent()).unknown == 1
 
 
 async def test_a_cap_that_was_met_before_does_not_hide_that_the_deadline_cut_a_call_off():

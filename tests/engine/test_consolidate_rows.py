@@ -246,10 +246,13 @@ async def test_row_timeout_and_provider_errors_keep_notes_and_bank(opened, fault
 
 
 async def test_row_a_model_that_never_answers_is_left_after_its_time(opened):
-    space = await opened(FaultyLLM(ScriptedLLM(), ["never"]), policy={"call_timeout": 0.05})
+    llm = FaultyLLM(ScriptedLLM(remote=True), ["never"])
+    space = await opened(llm, policy={"call_timeout": 0.05})
     await write(space, 3)
     told = await space.consolidate()
     assert told.status == "error"
+    (run,) = await space.runs()
+    assert run.detail["unknown"] == 1, "the provider may have charged for it"
     assert await state_of_all(space) == (3, 0)
     assert (await space.consolidate()).status == "ok"
 

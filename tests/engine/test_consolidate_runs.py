@@ -10,7 +10,9 @@ import pytest
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.core.bank import record as kept
+from hiermem.engine import call as calling
 from hiermem.engine.space_books import Lease, SpaceBooks, subject_of
+from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
@@ -141,6 +143,31 @@ async def test_a_cancelled_run_lets_go_at_once(store):
     assert (call.outcome, call.session_id) == ("unknown", subject_of("x"))
     assert [note.text for note in await space.notes()] == ["one"]
     assert (await space.consolidate()).status == "ok"
+
+
+async def test_an_answer_whose_count_is_cut_off_costs_the_most_that_it_may(store, monkeypatch):
+    """Without usage it would be journalled at nothing out, and a cap be passed by it."""
+    counting, inner = asyncio.Event(), calling.tokens_of
+
+    async def tokens_of(count, texts):
+        if list(texts) == ["a long answer"]:
+            counting.set()
+            await asyncio.Event().wait()
+        return await inner(count, texts)
+
+    monkeypatch.setattr(calling, "tokens_of", tokens_of)
+    llm = ScriptedLLM(remote=True, script=lambda _: LLMResponse("a long answer"))
+    memory = AsyncMemory(store=store, llm=llm)
+    space = memory.space("x", rules=RULES)
+    await space.note("one")
+    work = asyncio.create_task(space.consolidate())
+    await counting.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    (made,) = await store.tenant("default").attempts()
+    assert made.outcome == "ok"
+    assert made.tokens_out >= llm.requests[0].max_tokens
 
 
 async def test_what_was_paid_for_is_kept_though_the_run_is_cancelled(store):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -402,6 +403,45 @@ async def test_requests_and_tokens_a_minute_hold():
     assert max(many for _, many in sent) == 4
 
 
+@pytest.mark.parametrize("limit", ["requests", "tokens"])
+async def test_questions_keep_to_the_limits_too_and_do_not_wait_for_them(limit):
+    """Many searches would else have the provider refuse them, and the passes beside them."""
+    now = 0.0
+
+    async def sleep(seconds):
+        nonlocal now
+        now += seconds
+        await asyncio.sleep(0)
+
+    embedder = Meanings()
+    policy = SearchPolicy(**{f"{limit}_per_minute": 2})
+    asker = Asker(embedder, policy, clock=lambda: now, sleep=sleep)
+    answers = [await asker.question(f"physician {n}", lambda _: 1) for n in range(5)]
+    assert [answer is not None for answer in answers] == [True, True, False, False, False]
+    assert (len(embedder.sent), now < 10) == (2, True)
+    assert await asker.question("physician 0", lambda _: 1) is not None, "it is remembered"
+    now += 60
+    assert await asker.question("physician 4", lambda _: 1) is not None
+    if limit == "tokens":
+        assert await asker.question("medic", lambda _: 3) is None, "over a whole minute's tokens"
+    assert await asker.passages(["medic"], lambda _: 1, lambda: now > 65) is not None
+    assert await asker.question("automobile", lambda _: 1) is None, "passages count with them"
+
+
+async def test_long_texts_are_counted_off_the_event_loop():
+    """A pass over a long session would else hold up whatever else the loop serves."""
+    counted_in = []
+
+    def count(text):
+        counted_in.append(threading.get_ident())
+        return 1
+
+    asker = Asker(Meanings(), SearchPolicy())
+    await asker.passages(["word " * 5_000] * 3, count, lambda: None)
+    assert len(counted_in) == 3
+    assert threading.get_ident() not in counted_in
+
+
 async def test_a_pass_ends_between_requests_when_the_memory_closes(tmp_path):
     class Slow(Meanings):
         async def embed(self, texts, *, kind):
@@ -685,9 +725,9 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questi
             await asker.passages(texts[start : start + 2], len, lambda: None)
     met = len(embedder.sent)
     assert met <= 12
-    assert await asker.question("where is the automobile") is None
+    assert await asker.question("where is the automobile", len) is None
     assert len(embedder.sent) == met, "a question was sent to an embedder that is left alone"
     embedder.script = []
     now += 1_000
     assert await asker.passages(texts[:2], len, lambda: None) is not None
-    assert await asker.question("where is the automobile") is not None
+    assert await asker.question("where is the automobile", len) is not None

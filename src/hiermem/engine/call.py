@@ -143,7 +143,10 @@ class _Sent(Generic[N]):
     turn: Turn | None
 
     async def succeed(self, request: LLMRequest, response: LLMResponse) -> None:
-        """Note an answer, and learn from it how the provider counts."""
+        """Note an answer, and learn from it how the provider counts.
+
+        Where nobody says what it took and the count is cut off, it took the most that it may.
+        """
         usage, price = response.usage, self.price
         used_in = price.tokens_in if usage.input_tokens is None else usage.input_tokens
         used_out = usage.output_tokens
@@ -151,7 +154,8 @@ class _Sent(Generic[N]):
             if used_out is None:
                 used_out = await tokens_of(request.counter.count, [response.text])
         finally:
-            cached, used = usage.cached_tokens or 0, used_out or 0
+            cached = usage.cached_tokens or 0
+            used = price.tokens_out if used_out is None else used_out
             self._end(
                 replace(
                     self.attempt,
@@ -174,8 +178,9 @@ class _Sent(Generic[N]):
         """Note a call that raised, and give what it means as one of our errors.
 
         Where it may be charged for, the answer too may have been written to its end before the
-        call went wrong: the most that it may take counts as spent, or a cap could be passed. The
-        error's own words are left out: they may hold the prompt, or a key.
+        call went wrong: the most that it may take counts as spent, or a cap could be passed. A
+        remote call that was not answered in time is unknown, whoever's patience ended. The error's
+        own words are left out: they may hold the prompt, or a key.
         """
         name, price = type(error).__name__, self.price
         if isinstance(error, ModelError):
@@ -191,10 +196,11 @@ class _Sent(Generic[N]):
         spent_in, spent_out = price.tokens_in, price.tokens_out
         if told.charged is False:
             spent_in = spent_out = 0
+        late = isinstance(told, ModelTimeoutError) and told.charged is None
         self._end(
             replace(
                 self.attempt,
-                outcome="error",
+                outcome="unknown" if late and self.shop.llm.remote else "error",
                 reason=name,
                 tokens_in=spent_in,
                 tokens_out=spent_out,

@@ -47,6 +47,7 @@ class CallBook:
         """Note how a call ended; the next write records it."""
         if attempt.id in self._begun:
             self._begun[attempt.id] = attempt
+            self.unknown += attempt.outcome == "unknown"
 
     async def write(self, attempts: Sequence[Attempt]) -> None:
         """Write calls to the journal as they are now."""

@@ -20,10 +20,12 @@ from hiermem.core.generation.pacing import Limits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedded import Identity
 from hiermem.core.search.postings import Array
-from hiermem.engine.throttle import Lane, lane_of
+from hiermem.engine.counting import sizes_of
+from hiermem.engine.throttle import Pass, lane_of
 from hiermem.errors import (
     HiermemError,
     InvalidVectorError,
+    ModelOverflowError,
     ModelTimeoutError,
     TransientModelError,
 )
@@ -37,6 +39,8 @@ _RETRIES: Final = 4
 _FIRST_WAIT: Final = 0.5
 #: When an embedder that keeps failing is left alone.
 _BREAKER: Final = Breaker()
+#: So many seconds a question waits for its turn; somebody waits for its hits.
+_PATIENCE: Final = 1.0
 #: Questions whose vectors are remembered.
 _REMEMBERED: Final = 256
 #: Of a question an embedder is sent the beginning.
@@ -62,11 +66,12 @@ class Asker:
         self._questions: OrderedDict[str, Array] = OrderedDict()
         self.requests = 0
 
-    async def question(self, text: str) -> Array | None:
-        """Give a question's vector; None where the embedder cannot be reached, or has no text.
+    async def question(self, text: str, count: Callable[[str], int]) -> Array | None:
+        """Give a question's vector; None where the embedder cannot be asked now, or has no text.
 
-        A search without vectors is better than none. Raises InvalidVectorError, and what the
-        embedder raises for good.
+        A search without vectors is better than none, or than one that waits: a question keeps to
+        the limits a minute as passages do, and gives up where they leave no room in a moment.
+        Raises InvalidVectorError, and what the embedder raises for good.
         """
         clean = _clean(text[:_LONGEST])
         if not clean.strip():
@@ -76,15 +81,27 @@ class Asker:
             return None
         if known is None:
             try:
-                known = (await self._send([clean], "query"))[0]
-            except TransientModelError as error:
+                known = await self._soon(clean, count(clean))
+            except (TransientModelError, ModelOverflowError) as error:
                 _log.warning("the embedder failed (%s): words alone are compared", error)
+                return None
+            if known is None:
+                _log.warning("the embedder is at its limits: words alone are compared")
                 return None
             self._questions[clean] = known
             while len(self._questions) > _REMEMBERED:
                 self._questions.popitem(last=False)
         self._questions.move_to_end(clean)
         return known
+
+    async def _soon(self, text: str, tokens: int) -> Array | None:
+        """Send one question; None where its turn does not come in a moment."""
+        until = self._clock() + _PATIENCE
+        leave = await self._leave([text], tokens, lambda: self._clock() > until)
+        if leave is None:
+            return None
+        vector: Array = (await self._send_with(leave, [text], tokens, "query"))[0]
+        return vector
 
     async def passages(
         self,
@@ -100,7 +117,8 @@ class Asker:
         import numpy as np
 
         found: list[Array] = []
-        for batch, tokens in self._batches([_clean(text) for text in texts], count):
+        clean = [_clean(text) for text in texts]
+        for batch, tokens in self._batches(clean, await sizes_of(count, clean)):
             made = await self._patiently(batch, tokens, stopped)
             if made is None:
                 return None
@@ -108,14 +126,11 @@ class Asker:
         dimension = self.identity.dimension
         return np.concatenate(found) if found else np.empty((0, dimension), dtype=np.float32)
 
-    def _batches(
-        self, texts: Sequence[str], count: Callable[[str], int]
-    ) -> list[tuple[list[str], int]]:
-        """Part texts into requests that are within the limits each by itself."""
+    def _batches(self, texts: Sequence[str], sizes: Sequence[int]) -> list[tuple[list[str], int]]:
+        """Part texts of so many tokens into requests that are within the limits each by itself."""
         most = self._limits.tokens
         found: list[tuple[list[str], int]] = []
-        for text in texts:
-            tokens = count(text)
+        for text, tokens in zip(texts, sizes, strict=True):
             if found:
                 batch, held = found[-1]
                 room = len(batch) < self._policy.embed_batch
@@ -129,39 +144,55 @@ class Asker:
     async def _patiently(
         self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
     ) -> Array | None:
-        lane: Lane = lane_of(self._embedder)
         wait = _FIRST_WAIT
         for turn in range(_RETRIES + 1):
-            leave = await lane.enter(
-                tokens,
-                self._limits,
-                clock=self._clock,
-                sleep=self._sleep,
-                thing=hash(texts[0]),
-                stopped=stopped,
-            )
-            if leave is None or stopped():
-                if leave is not None:
-                    leave.give_back()
+            leave = await self._leave(texts, tokens, stopped)
+            if leave is None:
                 return None
-            leave.begin()
-            answered = False
             try:
-                found = await self._send(texts, "passage")
-                answered = True
-            except TransientModelError as error:
-                leave.fail(self._clock(), breaker=_BREAKER, asked=error.retry_after)
+                return await self._send_with(leave, texts, tokens, "passage")
+            except TransientModelError:
                 if turn == _RETRIES:
                     raise
-            else:
-                return found
-            finally:
-                leave.end(self._clock(), tokens=tokens, answered=answered)
             # What the server asked for beyond that is kept to by the lane, which sees ``stopped``
             # meanwhile, and leaves alone for the time a server that asked for very long.
             await self._sleep(wait)
             wait *= 2
         raise AssertionError("the last turn raises")
+
+    async def _leave(
+        self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
+    ) -> Pass | None:
+        """Wait until the lane lets a request go; None where ``stopped`` first."""
+        leave = await lane_of(self._embedder).enter(
+            tokens,
+            self._limits,
+            clock=self._clock,
+            sleep=self._sleep,
+            thing=hash(texts[0]),
+            stopped=stopped,
+        )
+        if leave is not None and stopped():
+            leave.give_back()
+            return None
+        return leave
+
+    async def _send_with(
+        self, leave: Pass, texts: Sequence[str], tokens: int, kind: Literal["query", "passage"]
+    ) -> Array:
+        """Send a request that was let go, and tell the lane how it ended."""
+        leave.begin()
+        answered = False
+        try:
+            found = await self._send(texts, kind)
+            answered = True
+        except TransientModelError as error:
+            leave.fail(self._clock(), breaker=_BREAKER, asked=error.retry_after)
+            raise
+        else:
+            return found
+        finally:
+            leave.end(self._clock(), tokens=tokens, answered=answered)
 
     async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
         """Send one request and check the answer."""

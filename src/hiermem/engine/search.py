@@ -223,7 +223,7 @@ async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> Loaded 
 async def _near(handle: Handle, text: str) -> tuple[Array, float] | None:
     """Give the question's vector with the weight of its embedder; None where it has none."""
     asker = handle.asker
-    vector = await asker.question(text) if asker else None
+    vector = await asker.question(text, handle.counter.count) if asker else None
     return None if asker is None or vector is None else (vector, asker.weight)
 
 

@@ -116,6 +116,15 @@ def test_a_pause_that_the_provider_asks_for_is_kept_by_all():
     assert circuit.look("b", 7.0).word == "go"
 
 
+@pytest.mark.parametrize("asked", [3_601.0, 1e12, math.inf])
+def test_a_pause_that_nobody_can_mean_is_an_hour(asked):
+    """It would else be kept until the process is started again."""
+    circuit = Circuit()
+    fail(circuit, "a", 0.0, asked=asked)
+    assert circuit.look("b", 3_599.0).word == "open"
+    assert circuit.look("b", 3_600.0).word == "go"
+
+
 def test_a_long_pause_opens_it_at_once_for_as_long():
     circuit = Circuit()
     fail(circuit, "a", 0.0, asked=LONGEST_HOLD + 3_000)

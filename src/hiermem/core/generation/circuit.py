@@ -22,9 +22,13 @@ from hiermem.core.generation.schedule import back_off
 
 __all__ = ["LONGEST_HOLD", "Breaker", "Circuit", "Gate", "Trial"]
 
-#: A provider that asks for a longer pause than this, in seconds, is taken at its word: no request
-#: is made until then. A shorter one is waited out.
+#: A provider that asks for a longer pause than this, in seconds, is taken at its word, as far as it
+#: is believed: no request is made until then. A shorter one is waited out.
 LONGEST_HOLD: Final = 120.0
+#: The longest pause, in seconds, that a provider is believed to ask for. A date far off or a wrong
+#: number would else leave it alone until the process ends; whatever was meant, asking it once an
+#: hour harms nobody.
+_LONGEST_BELIEVED: Final = 3_600.0
 #: The longest pause between two probes, in seconds.
 _LONGEST_PAUSE: Final = 600.0
 #: So many different things have to fail before it is the provider that fails.
@@ -126,9 +130,14 @@ class Circuit:
     def fail(
         self, trial: Trial, now: float, *, breaker: Breaker, asked: float | None = None
     ) -> None:
-        """Note a failure that may pass. ``asked`` is the pause that the provider asked for."""
+        """Note a failure that may pass.
+
+        ``asked`` is the pause that the provider asked for, in seconds; of a longer one than an
+        hour, an hour is kept.
+        """
         self.drop(trial)
         if asked is not None:
+            asked = min(asked, _LONGEST_BELIEVED)
             self._held = max(self._held, now + min(asked, LONGEST_HOLD))
         if trial.turn != self._turn:
             # It was sent before the last change; what it says is known already.

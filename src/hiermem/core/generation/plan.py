@@ -100,9 +100,10 @@ class UpdateReport:
     text, given one that was made before, given the extractive stand-in, or left without a new one.
     ``by_level`` counts the first three by level. ``calls`` are requests to the model,
     ``tokens_in`` and ``tokens_out`` what they took, ``cost`` what they cost where the model has
-    prices; ``unknown`` are requests that were cut off, of which nobody knows whether they were
-    charged. ``stopped`` names the cap that ended the run. It is "circuit_open" where the provider
-    failed again and again; ``retry_after`` is then in how many seconds it may be asked again.
+    prices; ``unknown`` are requests cut off or not answered in time, of which nobody knows whether
+    they were charged. ``stopped`` names the cap that ended the run. It is "circuit_open" where the
+    provider failed again and again; ``retry_after`` is then in how many seconds it may be asked
+    again.
     ``swapped`` says of a full re-pack that its tree serves now; where it does not, the next one
     goes on where this one stopped, or begins anew where the session was reconfigured meanwhile.
     """
