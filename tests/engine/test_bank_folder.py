@@ -254,6 +254,19 @@ async def test_a_manifest_is_data(space, tmp_path, text):
     assert (tmp_path / "up.md").read_text() == "outside"
 
 
+async def test_a_manifest_cannot_name_what_the_bank_never_had_for_removal(space, tmp_path):
+    """A repository of somebody else may list any file of it, with the very hash it has."""
+    texts = {"README.md": "# Read me\n", "progress.md": "as exported\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    listed = {name: [text_hash(text)] for name, text in texts.items()}
+    (tmp_path / MANIFEST).write_text(json.dumps({"format": 1, "space": "x", "files": listed}))
+    await space.rollback(to=0)
+    done = await space.export(tmp_path)
+    assert (done.removed, done.kept) == (("progress.md",), ())
+    assert (tmp_path / "README.md").read_text() == texts["README.md"]
+
+
 async def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(space, tmp_path, monkeypatch):
     """A write that fails half-way leaves the old file whole, and no other one."""
     await space.export(tmp_path)

@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Final
@@ -54,14 +54,16 @@ def whole_path(place: str) -> str:
 
 def export_to(
     place: str,
+    names: Collection[str],
     bank: Mapping[str, Copied],
     *,
     space: str,
     revision: int,
     overwrite: bool,
-    valid: Callable[[str], bool],
 ) -> Exporting:
     """Bring the folder at ``place`` up to the bank; make it where there is none.
+
+    ``names`` are all that a file of the bank may have or have had; none but those is removed.
 
     Raises FolderError where the folder cannot be read or written, UsageError where it holds another
     space's bank. Each file is whole whenever it ends.
@@ -69,7 +71,7 @@ def export_to(
     with _told(place):
         os.makedirs(place, exist_ok=True)
         with _opened(place) as folder:
-            manifest = folder.manifest(space, valid)
+            manifest = folder.manifest(space, names)
             found = folder.read({*bank, *manifest.files})
             plan = mirror.export(bank, found, manifest, overwrite=overwrite)
             ours = {name: mirror.text_hash(bank[name].text) for name in bank}
@@ -100,7 +102,6 @@ def read_from(
     *,
     space: str,
     overwrite: bool,
-    valid: Callable[[str], bool],
 ) -> tuple[Loading, dict[str, str]]:
     """Read the files of those names; give what is to be taken, and the texts of it.
 
@@ -109,7 +110,7 @@ def read_from(
     """
     with _told(place), _opened(place) as folder:
         found = folder.read(names)
-        plan = mirror.load(bank, found, folder.manifest(space, valid), overwrite=overwrite)
+        plan = mirror.load(bank, found, folder.manifest(space, names), overwrite=overwrite)
         taken = {
             name: mirror.same_lines(text)
             for name in (*plan.created, *plan.updated)
@@ -155,14 +156,14 @@ class _Folder:
     def __init__(self, place: str, handle: int | None) -> None:
         self._place, self._handle = place, handle
 
-    def manifest(self, space: str, valid: Callable[[str], bool]) -> Manifest:
+    def manifest(self, space: str, known: Collection[str]) -> Manifest:
         """Read the folder's manifest; an empty one where there is none."""
         text = self._text(mirror.MANIFEST)
         if text is None:
             return Manifest(space)
         if text is False:
             raise FolderError(f"{mirror.MANIFEST} in {self._place} is no plain file; remove it")
-        return mirror.read_manifest(text, space=space, valid=valid)
+        return mirror.read_manifest(text, space=space, known=known)
 
     def read(self, names: Collection[str]) -> dict[str, Found]:
         """Read the files of those names, as far as they are there."""

@@ -5,15 +5,15 @@ agreed. What they agreed on is known by hash: the folder's manifest says what wa
 a bank's file says what was loaded into it. A side whose text has such a hash has not changed since.
 
 The one rule: a text that only one side has is never lost in silence. Where both changed, neither is
-written over, and the file is named; only ``overwrite`` decides otherwise. A file that is not listed
-in the manifest is never removed.
+written over, and the file is named; only ``overwrite`` decides otherwise. A file is removed only
+where the manifest lists it and its name is one of the bank's: anybody may have written a manifest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -187,10 +187,11 @@ def write_manifest(manifest: Manifest) -> str:
     return json.dumps(value, indent=1, ensure_ascii=True) + "\n"
 
 
-def read_manifest(text: str, *, space: str, valid: Callable[[str], bool]) -> Manifest:
+def read_manifest(text: str, *, space: str, known: Collection[str]) -> Manifest:
     """Read a manifest; one that is damaged says nothing, so that every file counts as somebody's.
 
-    It is data: anybody may have written it. What is no ``valid`` name is passed over. Raises
+    It is data: anybody may have written it. A name that is not ``known`` to the bank, by its rules
+    or as a file of it, is passed over; so nothing else of a folder can be removed by it. Raises
     UsageError where the folder holds the bank of another space.
     """
     try:
@@ -212,7 +213,7 @@ def read_manifest(text: str, *, space: str, valid: Callable[[str], bool]) -> Man
         {
             name: tuple(each for each in hashes if isinstance(each, str))
             for name, hashes in files.items()
-            if isinstance(hashes, list) and valid(name)
+            if isinstance(hashes, list) and name in known
         },
     )
 
