@@ -19,10 +19,10 @@ from os import PathLike
 from typing import Any, Final
 
 from hiermem.core.bank import mirror
-from hiermem.core.bank.mirror import Copied, Exporting, Found, Loading, Manifest
+from hiermem.core.bank.mirror import Copied, Exporting, Found, Loading, Manifest, Unfit
 from hiermem.core.bank.visible import MAX_FILE
 from hiermem.core.text.policy import check
-from hiermem.errors import FolderError, UsageError
+from hiermem.errors import FolderError, InvalidTextError, UsageError
 
 __all__ = ["export_to", "place_of", "read_from", "whole_path"]
 
@@ -150,6 +150,20 @@ def _opened(place: str) -> Iterator[_Folder]:
         os.close(handle)
 
 
+def _text_of(name: str, data: bytes) -> str | Unfit:
+    """Give what was read from a file as text, or what is wrong with it."""
+    if len(data) > _MOST:
+        return Unfit(f"{name} in the folder has more than {_MOST:,} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return Unfit(f"{name} in the folder is not UTF-8 text")
+    try:
+        return check(text, what=f"{name} in the folder", cap=MAX_FILE)
+    except InvalidTextError as error:
+        return Unfit(str(error))
+
+
 class _Folder:
     """One folder that is open; its entries are named, never reached by a path with parts."""
 
@@ -163,6 +177,8 @@ class _Folder:
             return Manifest(space)
         if text is False:
             raise FolderError(f"{mirror.MANIFEST} in {self._place} is no plain file; remove it")
+        if isinstance(text, Unfit):
+            text = ""  # As damaged as any other, so that it says nothing.
         return mirror.read_manifest(text, space=space, known=known)
 
     def read(self, names: Collection[str]) -> dict[str, Found]:
@@ -200,7 +216,7 @@ class _Folder:
             os.unlink(name, dir_fd=self._handle)
 
     def _text(self, name: str) -> Found:
-        """Read one file; None where there is none, False where it is no plain file."""
+        """Read one file; None where there is none, False where it is no plain one."""
         if (before := self._stat(name)) is None:
             return None
         if not stat.S_ISREG(before.st_mode):
@@ -218,13 +234,7 @@ class _Folder:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return False
             data = file.read(_MOST + 1)
-        if len(data) > _MOST:
-            raise UsageError(f"{name} in the folder has more than {_MOST:,} bytes")
-        try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise UsageError(f"{name} in the folder is not UTF-8 text") from None
-        return check(text, what=f"{name} in the folder", cap=MAX_FILE)
+        return _text_of(name, data)
 
     def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
         if self._handle is None:

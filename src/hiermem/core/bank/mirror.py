@@ -27,6 +27,7 @@ __all__ = [
     "Found",
     "Loading",
     "Manifest",
+    "Unfit",
     "export",
     "load",
     "read_manifest",
@@ -38,9 +39,18 @@ __all__ = [
 #: The name of the one file in a folder that is no file of the bank.
 MANIFEST: Final = ".hiermem-bank.json"
 _FORMAT: Final = 1
-#: What is found in a folder under a name: a text, nothing, or what is no file to be read (a link,
-#: a folder, a pipe), which is left alone whatever is asked for.
-Found: TypeAlias = str | Literal[False] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A plain file whose content no bank file can have: no UTF-8, too much; ``wrong`` says what."""
+
+    wrong: str
+
+
+#: What is found in a folder under a name: a text, content that is unfit to be one, nothing, or what
+#: is no file to be read (a link, a folder, a pipe), which is left alone whatever is asked for.
+Found: TypeAlias = str | Unfit | Literal[False] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +119,7 @@ def export(
     """Decide what becomes of each file of the bank, and of each that the manifest lists.
 
     ``folder`` is what was found there under those names. With ``overwrite`` a file that was changed
-    there is written over; what is no plain file stays in any case.
+    there, or that is unfit, is written over; what is no plain file stays in any case.
     """
     write: list[str] = []
     unchanged: list[str] = []
@@ -120,6 +130,8 @@ def export(
             write.append(name)
         elif theirs is False:
             kept.append(name)
+        elif isinstance(theirs, Unfit):
+            (write if overwrite else kept).append(name)
         elif text_hash(theirs) == text_hash(ours.text):
             unchanged.append(name)
         elif overwrite or _known(theirs, ours, manifest.files.get(name, ())):
@@ -146,7 +158,8 @@ def load(
     """Decide which files of a folder are taken into the bank.
 
     A file that is not in the folder stays in the bank: a folder that was checked out in part, or
-    the wrong one, must not empty it.
+    the wrong one, must not empty it. Raises UsageError where a file is unfit: half a load would leave a
+    bank that nobody wrote.
     """
     created: list[str] = []
     updated: list[str] = []
@@ -156,6 +169,8 @@ def load(
     for name, theirs in sorted(folder.items()):
         if theirs is None:
             continue
+        if isinstance(theirs, Unfit):
+            raise UsageError(theirs.wrong)
         ours = bank.get(name)
         if theirs is False:
             skipped.append(name)
