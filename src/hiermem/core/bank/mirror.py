@@ -158,8 +158,8 @@ def load(
     """Decide which files of a folder are taken into the bank.
 
     A file that is not in the folder stays in the bank: a folder that was checked out in part, or
-    the wrong one, must not empty it. Raises UsageError where a file is unfit: half a load would leave a
-    bank that nobody wrote.
+    the wrong one, must not empty it. Raises UsageError where a file is unfit: half a load would
+    leave a bank that nobody wrote.
     """
     created: list[str] = []
     updated: list[str] = []
