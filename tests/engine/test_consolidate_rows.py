@@ -268,6 +268,24 @@ async def test_row_files_that_outgrow_an_unknown_window_set_no_note_aside(opened
     assert "brief 899" in await space.read("activeContext.md")
 
 
+@pytest.mark.parametrize("tokens", [256, 400])
+async def test_row_a_small_answer_takes_fewer_notes_and_cuts_none(tokens):
+    """What an answer takes for each file is not there for the notes; the default would cut them."""
+    memory = AsyncMemory(store=MemoryStore(), bank_policy=BankPolicy(output_tokens=tokens))
+    space = memory.space("x", rules="\n".join(RULES.splitlines()[:4]))
+    texts = [
+        f"Part {n} of the pump works since the valve {n} was replaced by mechanic number {n}, and "
+        f"the pressure of line {n} is held at {n + 20} bar by decision of the team."
+        for n in range(12)
+    ]
+    for text in texts:
+        await space.note(text, agent="dev")
+    while (told := await space.consolidate()).notes_remaining:
+        assert told.status == "ok", told.message
+    bank = "".join([await space.read(name) for name in await space.files()])
+    assert [text for text in texts if text not in bank] == []
+
+
 async def test_row_a_model_that_never_answers_is_left_after_its_time(opened):
     space = await opened(FaultyLLM(ScriptedLLM(), ["never"]), policy={"call_timeout": 0.05})
     await write(space, 3)

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from hiermem.bank import BankText, Note
 from hiermem.core.bank import asking
-from hiermem.core.bank.answer import read_answer
+from hiermem.core.bank.answer import FileAnswer, SectionEdit, read_answer
 from hiermem.core.bank.files import Applied, Fault, Shown, settle
 from hiermem.core.bank.record import BankState
 from hiermem.core.bank.sections import outline
@@ -186,14 +186,29 @@ class _Planner:
         self._outlines = {name: outline(text) for name, text in self.texts.items()}
 
     def answerable(self, notes: Sequence[Note]) -> Sequence[Note]:
-        """Give as many of the notes as an answer has room for, one at least."""
-        return notes[: self._within(notes, _NOTES_SHARE * self._limits.answer)]
+        """Give as many of the notes as an answer has room for, one at least.
 
-    def _within(self, notes: Sequence[Note], room: float) -> int:
-        """Give how many of the notes fit, one at least."""
+        What an answer takes beside them comes off first: each file that is not there yet is written
+        out, and each note may bring the frame of one more file.
+        """
+        files = self._state.rules.files
+        new = [file for file in files if file.name not in self.texts]
+        room = self._limits.answer - sum(self._frame(file.name, file.skeleton) for file in new)
+        frames = [self._frame(name) for name in self.texts]
+        return notes[: self._within(notes, _NOTES_SHARE * room, sorted(frames, reverse=True))]
+
+    def _frame(self, name: str, content: str = "") -> int:
+        """Give what an answer takes for one file, without what the notes say."""
+        edit = SectionEdit(operation="append", heading="")
+        file = FileAnswer(name=name, action="edit", content=content, edits=(edit,))
+        return self._counter.count(file.model_dump_json())
+
+    def _within(self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()) -> int:
+        """Give how many of the notes fit, one at least; the first ones bring a frame each."""
         held = 0.0
         for number, note in enumerate(notes, start=1):
             held += self._counter.count(asking.note_line(number, note))
+            held += frames[number - 1] if number <= len(frames) else 0
             if held > room:
                 return max(1, number - 1)
         return len(notes)
