@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hiermem import AsyncMemory, FolderError, UsageError
 from hiermem.core.bank import mirror
 from hiermem.core.bank import record as kept
-from hiermem.core.bank.mirror import MANIFEST, Copied, Manifest, text_hash
+from hiermem.core.bank.mirror import MANIFEST, Copied, Manifest, Unfit, text_hash
 from hiermem.engine import bank_folder
 from hiermem.engine.space_books import SpaceBooks
 from hiermem.stores.memory import MemoryStore
@@ -207,6 +207,31 @@ async def test_a_file_that_is_no_text_loads_nothing(space, tmp_path, data):
     assert (await space.meta()).revision == 1
 
 
+@pytest.mark.parametrize(
+    "data", [b"\xff\xfe", b"a\x00b", b"x" * 262_145], ids=["utf8", "nul", "long"]
+)
+async def test_a_file_that_is_no_text_is_in_no_exports_way(space, tmp_path, data):
+    """It is somebody's like any other change: kept and named, and replaced where that is asked."""
+    bad = tmp_path / "progress.md"
+    bad.write_bytes(data)
+    done = await space.export(tmp_path)
+    assert (done.written, done.kept) == (("decisions.md",), ("progress.md",))
+    assert bad.read_bytes() == data
+    assert (await space.export(tmp_path, overwrite=True)).written == ("progress.md",)
+    assert bad.read_text() == await space.read("progress.md")
+    bad.write_bytes(data)
+    await space.rollback(to=0)
+    assert (await space.export(tmp_path)).kept == ("progress.md",)
+    assert bad.read_bytes() == data
+
+
+async def test_a_manifest_that_is_no_text_says_nothing(space, tmp_path):
+    """As one that is damaged in any other way: what is there counts as somebody's."""
+    (tmp_path / MANIFEST).write_bytes(b"\xff\xfe")
+    (tmp_path / "progress.md").write_text("somebody's")
+    assert (await space.export(tmp_path)).kept == ("progress.md",)
+
+
 @pytest.mark.parametrize("folder", [5, None, "", "a\0b", b"x"])
 async def test_a_folder_is_a_path(space, folder):
     for call in (space.export(folder), space.load(folder)):
@@ -252,6 +277,19 @@ async def test_a_manifest_is_data(space, tmp_path, text):
     done = await space.export(folder)
     assert (done.written, done.kept, done.removed) == (("decisions.md",), ("progress.md",), ())
     assert (tmp_path / "up.md").read_text() == "outside"
+
+
+async def test_a_manifest_cannot_name_what_the_bank_never_had_for_removal(space, tmp_path):
+    """A repository of somebody else may list any file of it, with the very hash it has."""
+    texts = {"README.md": "# Read me\n", "progress.md": "as exported\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    listed = {name: [text_hash(text)] for name, text in texts.items()}
+    (tmp_path / MANIFEST).write_text(json.dumps({"format": 1, "space": "x", "files": listed}))
+    await space.rollback(to=0)
+    done = await space.export(tmp_path)
+    assert (done.removed, done.kept) == (("progress.md",), ())
+    assert (tmp_path / "README.md").read_text() == texts["README.md"]
 
 
 async def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(space, tmp_path, monkeypatch):
@@ -303,6 +341,9 @@ BANKS = st.dictionaries(
     st.builds(Copied, TEXTS, st.one_of(st.just(""), TEXTS.map(text_hash))),
 )
 FOLDERS = st.dictionaries(st.sampled_from(NAMES), st.one_of(TEXTS, st.none(), st.just(False)))
+FOLDERS_OF_ALL_KINDS = st.dictionaries(
+    st.sampled_from(NAMES), st.one_of(TEXTS, st.none(), st.just(False), st.builds(Unfit, TEXTS))
+)
 MANIFESTS = st.builds(
     Manifest,
     st.just("x"),
@@ -312,13 +353,13 @@ MANIFESTS = st.builds(
 
 
 @settings(max_examples=300)
-@given(BANKS, FOLDERS, MANIFESTS)
+@given(BANKS, FOLDERS_OF_ALL_KINDS, MANIFESTS)
 def test_nothing_unknown_is_written_over_or_removed(bank, folder, manifest):
     """Whatever both sides hold: what an export takes away, the bank knew."""
     plan = mirror.export(bank, folder, manifest)
     for name in (*plan.write, *plan.remove):
         theirs = folder.get(name)
-        assert theirs is not False
+        assert theirs is None or isinstance(theirs, str)
         known = {*manifest.files.get(name, ()), bank[name].loaded if name in bank else ""}
         assert theirs is None or text_hash(theirs) in known
     assert set(plan.remove) <= manifest.files.keys() - bank.keys()

@@ -22,7 +22,7 @@ from hiermem import (
     StoreError,
     UsageError,
 )
-from hiermem.errors import ModelRefusedError
+from hiermem.errors import ModelOverflowError, ModelRefusedError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
@@ -243,6 +243,47 @@ async def test_row_timeout_and_provider_errors_keep_notes_and_bank(opened, fault
         assert told.status == "ok"
         told = await space.consolidate()
     assert await state_of_all(space) == (0, 3)
+
+
+async def test_row_files_that_outgrow_an_unknown_window_set_no_note_aside(opened):
+    """The provider's refusal is the only measure of a model that names no window."""
+    most = []
+
+    def small(request):
+        size = sum(WORDS.count(message.content) for message in request.messages)
+        if size > most[0]:
+            raise ModelOverflowError("400", charged=False)
+
+    space = await opened(ScriptedLLM(), policy={"output_tokens": 2_000})
+    await space.note("Of the activeContext:\n" + "\n".join(f"brief {n}" for n in range(900)))
+    assert (await space.consolidate()).status == "ok"
+    model = ScriptedLLM(script=small)
+    space = await opened(model, policy={"output_tokens": 2_000})
+    await write(space, 4)
+    most.append(1_500)
+    told = await space.consolidate()
+    assert (told.status, told.notes_processed, told.blocked) == ("ok", 4, ()), told.message
+    assert model.calls > 1
+    assert not any(note.failures for note in await space.notes("consumed"))
+    assert "brief 899" in await space.read("activeContext.md")
+
+
+@pytest.mark.parametrize("tokens", [256, 400])
+async def test_row_a_small_answer_takes_fewer_notes_and_cuts_none(tokens):
+    """What an answer takes for each file is not there for the notes; the default would cut them."""
+    memory = AsyncMemory(store=MemoryStore(), bank_policy=BankPolicy(output_tokens=tokens))
+    space = memory.space("x", rules="\n".join(RULES.splitlines()[:4]))
+    texts = [
+        f"Part {n} of the pump works since the valve {n} was replaced by mechanic number {n}, and "
+        f"the pressure of line {n} is held at {n + 20} bar by decision of the team."
+        for n in range(12)
+    ]
+    for text in texts:
+        await space.note(text, agent="dev")
+    while (told := await space.consolidate()).notes_remaining:
+        assert told.status == "ok", told.message
+    bank = "".join([await space.read(name) for name in await space.files()])
+    assert [text for text in texts if text not in bank] == []
 
 
 async def test_row_a_model_that_never_answers_is_left_after_its_time(opened):

@@ -122,11 +122,11 @@ def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewh
     before = tree(tmp_path)
     bank_folder.export_to(
         str(folder),
+        bank.keys(),
         bank,
         space="x",
         revision=1,
         overwrite=False,
-        valid=lambda name: check_file_name(name) is None,
     )
     after = tree(tmp_path)
     assert {path.name for path in folder.iterdir()} == {*bank, MANIFEST}

@@ -13,16 +13,16 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Final
 
 from hiermem.core.bank import mirror
-from hiermem.core.bank.mirror import Copied, Exporting, Found, Loading, Manifest
+from hiermem.core.bank.mirror import Copied, Exporting, Found, Loading, Manifest, Unfit
 from hiermem.core.bank.visible import MAX_FILE
 from hiermem.core.text.policy import check
-from hiermem.errors import FolderError, UsageError
+from hiermem.errors import FolderError, InvalidTextError, UsageError
 
 __all__ = ["export_to", "place_of", "read_from", "whole_path"]
 
@@ -54,14 +54,16 @@ def whole_path(place: str) -> str:
 
 def export_to(
     place: str,
+    names: Collection[str],
     bank: Mapping[str, Copied],
     *,
     space: str,
     revision: int,
     overwrite: bool,
-    valid: Callable[[str], bool],
 ) -> Exporting:
     """Bring the folder at ``place`` up to the bank; make it where there is none.
+
+    ``names`` are all that a file of the bank may have or have had; none but those is removed.
 
     Raises FolderError where the folder cannot be read or written, UsageError where it holds another
     space's bank. Each file is whole whenever it ends.
@@ -69,7 +71,7 @@ def export_to(
     with _told(place):
         os.makedirs(place, exist_ok=True)
         with _opened(place) as folder:
-            manifest = folder.manifest(space, valid)
+            manifest = folder.manifest(space, names)
             found = folder.read({*bank, *manifest.files})
             plan = mirror.export(bank, found, manifest, overwrite=overwrite)
             ours = {name: mirror.text_hash(bank[name].text) for name in bank}
@@ -100,7 +102,6 @@ def read_from(
     *,
     space: str,
     overwrite: bool,
-    valid: Callable[[str], bool],
 ) -> tuple[Loading, dict[str, str]]:
     """Read the files of those names; give what is to be taken, and the texts of it.
 
@@ -109,7 +110,7 @@ def read_from(
     """
     with _told(place), _opened(place) as folder:
         found = folder.read(names)
-        plan = mirror.load(bank, found, folder.manifest(space, valid), overwrite=overwrite)
+        plan = mirror.load(bank, found, folder.manifest(space, names), overwrite=overwrite)
         taken = {
             name: mirror.same_lines(text)
             for name in (*plan.created, *plan.updated)
@@ -149,20 +150,36 @@ def _opened(place: str) -> Iterator[_Folder]:
         os.close(handle)
 
 
+def _text_of(name: str, data: bytes) -> str | Unfit:
+    """Give what was read from a file as text, or what is wrong with it."""
+    if len(data) > _MOST:
+        return Unfit(f"{name} in the folder has more than {_MOST:,} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return Unfit(f"{name} in the folder is not UTF-8 text")
+    try:
+        return check(text, what=f"{name} in the folder", cap=MAX_FILE)
+    except InvalidTextError as error:
+        return Unfit(str(error))
+
+
 class _Folder:
     """One folder that is open; its entries are named, never reached by a path with parts."""
 
     def __init__(self, place: str, handle: int | None) -> None:
         self._place, self._handle = place, handle
 
-    def manifest(self, space: str, valid: Callable[[str], bool]) -> Manifest:
+    def manifest(self, space: str, known: Collection[str]) -> Manifest:
         """Read the folder's manifest; an empty one where there is none."""
         text = self._text(mirror.MANIFEST)
         if text is None:
             return Manifest(space)
         if text is False:
             raise FolderError(f"{mirror.MANIFEST} in {self._place} is no plain file; remove it")
-        return mirror.read_manifest(text, space=space, valid=valid)
+        if isinstance(text, Unfit):
+            text = ""  # As damaged as any other, so that it says nothing.
+        return mirror.read_manifest(text, space=space, known=known)
 
     def read(self, names: Collection[str]) -> dict[str, Found]:
         """Read the files of those names, as far as they are there."""
@@ -199,7 +216,7 @@ class _Folder:
             os.unlink(name, dir_fd=self._handle)
 
     def _text(self, name: str) -> Found:
-        """Read one file; None where there is none, False where it is no plain file."""
+        """Read one file; None where there is none, False where it is no plain one."""
         if (before := self._stat(name)) is None:
             return None
         if not stat.S_ISREG(before.st_mode):
@@ -217,13 +234,7 @@ class _Folder:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return False
             data = file.read(_MOST + 1)
-        if len(data) > _MOST:
-            raise UsageError(f"{name} in the folder has more than {_MOST:,} bytes")
-        try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise UsageError(f"{name} in the folder is not UTF-8 text") from None
-        return check(text, what=f"{name} in the folder", cap=MAX_FILE)
+        return _text_of(name, data)
 
     def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
         if self._handle is None:

@@ -33,6 +33,7 @@ from hiermem.core.bank.consolidation import (
     Taken,
     TooLarge,
     judge,
+    learned,
     next_batch,
 )
 from hiermem.core.bank.files import Applied, Fault
@@ -217,8 +218,11 @@ class _Consolidation:
                     self.tally.blocked.append(BlockedNote(note.key, note.agent, "too_large"))
                 queue = queue[1:]
             else:
+                limits = shop.limits
                 await self._consolidated(batch)
-                queue = queue[len(batch.notes) :]
+                # Where the model taught a smaller limit, its notes are asked about again.
+                if shop.limits is limits:
+                    queue = queue[len(batch.notes) :]
 
     async def _consolidated(self, batch: Batch) -> None:
         """Have one batch taken in: ask, and commit what the answer comes to."""
@@ -261,7 +265,8 @@ class _Consolidation:
                 return None, ""
             except (ModelOverflowError, ModelRefusedError) as error:
                 # It is about what was sent, so that a smaller request may pass.
-                await self._failed(batch, f"the model call failed: {plan.cause_of(error)[1]}")
+                if not (isinstance(error, ModelOverflowError) and await self._learned(batch)):
+                    await self._failed(batch, f"the model call failed: {plan.cause_of(error)[1]}")
                 return None, ""
             except ModelError as error:
                 self.tally.stopped = f"the model call failed: {plan.cause_of(error)[1]}"
@@ -282,6 +287,23 @@ class _Consolidation:
                 await self._failed(batch, verdict.reason)
                 return None, ""
             request, faults = verdict.request, verdict.faults
+
+    async def _learned(self, batch: Batch) -> bool:
+        """Lower the limit of this run's requests after an overflow; False where it cannot be."""
+        shop = self.shop
+        limits = await asyncio.to_thread(
+            learned,
+            self.state,
+            batch,
+            template=shop.template,
+            counter=shop.counter,
+            limits=shop.limits,
+            temperature=shop.policy.temperature,
+        )
+        if limits is None:
+            return False
+        shop.limits = limits
+        return True
 
     async def _answer(self, making: Making[Batch], request: LLMRequest) -> LLMResponse:
         """Call the model; all tries of one request together have the time of one call."""

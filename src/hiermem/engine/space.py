@@ -219,8 +219,9 @@ async def _taken(desk: Desk) -> Lease:
 # Folders
 
 
-def _valid(name: str) -> bool:
-    return check_file_name(name) is None
+def _names(rules: Rules, state: BankState) -> set[str]:
+    """Give the names that a file of the bank may have had; the rules of a space never change."""
+    return {*rules.names, *state.files}
 
 
 async def _loaded(desk: Desk) -> dict[str, str]:
@@ -246,11 +247,11 @@ async def export(desk: Desk, folder: Any, overwrite: Any) -> ExportReport:
     plan = await asyncio.to_thread(
         bank_folder.export_to,
         place,
+        _names(await desk.rules(), state),
         _copies(state, loaded),
         space=desk.name,
         revision=state.meta.revision,
         overwrite=overwrite,
-        valid=_valid,
     )
     return ExportReport(
         place, state.meta.revision, plan.write, plan.unchanged, plan.remove, plan.kept
@@ -271,11 +272,10 @@ async def load(desk: Desk, folder: Any, overwrite: Any) -> LoadReport:
         plan, texts = await asyncio.to_thread(
             bank_folder.read_from,
             place,
-            {*rules.names, *state.files},
+            _names(rules, state),
             _copies(state, await _loaded(desk)),
             space=desk.name,
             overwrite=overwrite,
-            valid=_valid,
         )
         made = change.put(state, texts, kind="load", now=desk.handle.clock())
         if made is not None:

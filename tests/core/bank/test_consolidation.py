@@ -23,7 +23,17 @@ from hypothesis import strategies as st
 
 from hiermem.bank import SpaceMeta
 from hiermem.core.bank import asking
-from hiermem.core.bank.consolidation import Again, Batch, NoRoom, Refused, TooLarge, judge
+from hiermem.core.bank.consolidation import (
+    Again,
+    Batch,
+    Limits,
+    NoRoom,
+    Refused,
+    TooLarge,
+    judge,
+    learned,
+    next_batch,
+)
 from hiermem.core.generation.prompt import PromptTemplate
 from hiermem.errors import ConfigError
 from hiermem.prompts import load_named
@@ -97,7 +107,10 @@ def test_no_note_passes_for_another_by_whatever_ends_a_line(end: str) -> None:
 
 def test_no_more_notes_go_in_than_an_answer_has_room_for() -> None:
     each = COUNTER.count(asking.note_line(1, notes(1)[0]))
-    assert len(batch_of(state(), notes(500), answer=400).notes) == 300 // each
+    there = state(dict.fromkeys(FILES, ""))
+    assert 300 // each - 2 <= len(batch_of(there, notes(500), answer=400).notes) <= 300 // each
+    fewer = len(batch_of(state(), notes(500), answer=400).notes)
+    assert fewer < 300 // each - 1, "files that are to be written take nothing"
     assert len(batch_of(state(), notes(3), answer=1).notes) == 1
 
 
@@ -185,6 +198,41 @@ def test_rules_of_fifty_kilobytes_go_in_whole() -> None:
     batch = batch_of(state(rules=rules), notes(1))
     assert len(rules) > 50_000
     assert rules.strip() in batch.request.messages[1].content
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 3_000),
+    st.lists(st.integers(1, 200), min_size=1, max_size=12),
+    st.lists(st.integers(0, 900), max_size=4),
+    st.integers(50, 800),
+    st.one_of(st.none(), st.just(6_000)),
+)
+def test_requests_that_overflow_get_smaller_until_nothing_can_be_left_out(
+    window: int, lengths: list[int], files: list[int], answer: int, known: int | None
+) -> None:
+    """A note that would fit alone is never set aside, and no request is repeated as it was."""
+    bank = state(
+        {f"f{at}.md": f"# F\n\n## S{at}\n\n" + "word " * size for at, size in enumerate(files)}
+    )
+    given_notes = [note("word " * length, at) for at, length in enumerate(lengths)]
+    tools: Any = {"template": TEMPLATE, "counter": COUNTER}
+    limits: Limits | None = Limits(answer=answer, tokens=known)
+    sizes: list[int] = []
+    ids: set[str] = set()
+    while limits is not None:
+        made = next_batch(bank, given_notes, limits=limits, **tools)
+        assert isinstance(made, Batch)
+        assert not sizes or made.input_tokens < sizes[-1]
+        assert made.id not in ids, "its calls would be journalled over those of another"
+        sizes.append(made.input_tokens)
+        ids.add(made.id)
+        if made.input_tokens <= window:
+            return
+        limits = learned(bank, made, limits=limits, **tools)
+    empty = state(dict.fromkeys(bank.texts, ""))
+    alone = batch_of(empty, given_notes[:1], answer=answer).input_tokens
+    assert sizes[-1] <= alone + 100, "a smaller request was possible"
 
 
 # ---------------------------------------------------------------------------------------------

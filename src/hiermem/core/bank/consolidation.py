@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from hiermem.bank import BankText, Note
 from hiermem.core.bank import asking
-from hiermem.core.bank.answer import read_answer
+from hiermem.core.bank.answer import FileAnswer, SectionEdit, read_answer
 from hiermem.core.bank.files import Applied, Fault, Shown, settle
 from hiermem.core.bank.record import BankState
 from hiermem.core.bank.sections import outline
@@ -37,6 +37,7 @@ __all__ = [
     "TooLarge",
     "Verdict",
     "judge",
+    "learned",
     "next_batch",
 ]
 
@@ -48,6 +49,8 @@ _FILES_SHARE: Final = 0.75
 _NOTES_FIRST: Final = 0.5
 #: With less room than this, in tokens, no note is worth a request.
 _LEAST_ROOM: Final = 64
+#: The share of a request that a model could not take that the next one may have.
+_LEARNED_SHARE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,29 @@ def next_batch(
     return planner.fitted(notes, limits.tokens)
 
 
+def learned(
+    state: BankState,
+    batch: Batch,
+    *,
+    template: PromptTemplate,
+    counter: TokenCounter,
+    limits: Limits,
+    temperature: float = 0.0,
+) -> Limits | None:
+    """Give the limits after a model could not take ``batch``; None where none smaller is possible.
+
+    Its window is not known, or is counted in another way, so the request itself is the measure. The
+    limit never falls below what the oldest note takes alone, without any file: else that note
+    would be set aside for a guess.
+    """
+    planner = _Planner(state, template, counter, limits, temperature)
+    least = planner.alone(batch.notes[0]) + _LEAST_ROOM
+    if batch.input_tokens <= least:
+        return None
+    share = int(_LEARNED_SHARE * (batch.input_tokens + limits.answer))
+    return replace(limits, tokens=max(share, least + limits.answer + asking.REPAIR_ROOM))
+
+
 class _Planner:
     """One request in the making."""
 
@@ -160,17 +186,37 @@ class _Planner:
         self._outlines = {name: outline(text) for name, text in self.texts.items()}
 
     def answerable(self, notes: Sequence[Note]) -> Sequence[Note]:
-        """Give as many of the notes as an answer has room for, one at least."""
-        return notes[: self._within(notes, _NOTES_SHARE * self._limits.answer)]
+        """Give as many of the notes as an answer has room for, one at least.
 
-    def _within(self, notes: Sequence[Note], room: float) -> int:
-        """Give how many of the notes fit, one at least."""
+        What an answer takes beside them comes off first: each file that is not there yet is written
+        out, and each note may bring the frame of one more file.
+        """
+        files = self._state.rules.files
+        new = [file for file in files if file.name not in self.texts]
+        room = self._limits.answer - sum(self._frame(file.name, file.skeleton) for file in new)
+        frames = [self._frame(name) for name in self.texts]
+        return notes[: self._within(notes, _NOTES_SHARE * room, sorted(frames, reverse=True))]
+
+    def _frame(self, name: str, content: str = "") -> int:
+        """Give what an answer takes for one file, without what the notes say."""
+        edit = SectionEdit(operation="append", heading="")
+        file = FileAnswer(name=name, action="edit", content=content, edits=(edit,))
+        return self._counter.count(file.model_dump_json())
+
+    def _within(self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()) -> int:
+        """Give how many of the notes fit, one at least; the first ones bring a frame each."""
         held = 0.0
         for number, note in enumerate(notes, start=1):
             held += self._counter.count(asking.note_line(number, note))
+            held += frames[number - 1] if number <= len(frames) else 0
             if held > room:
                 return max(1, number - 1)
         return len(notes)
+
+    def alone(self, note: Note) -> int:
+        """Give what a prompt of this note takes of which no file is shown in any form."""
+        self._outlines = dict.fromkeys(self._outlines, "")
+        return self.batch((note,), ()).input_tokens
 
     def batch(self, notes: Sequence[Note], whole: Collection[str]) -> Batch:
         """Make the request for these notes, the files of ``whole`` being shown whole."""
@@ -203,7 +249,9 @@ class _Planner:
             synthesis=state.synthesis.text,
             notes=bank.notes,
         )
-        digest = hashlib.sha256("\n".join(note.key for note in notes).encode("utf-8")).hexdigest()
+        # The limit too: the same notes may be asked about again in the same run, with less beside.
+        named = "\n".join([str(self._limits.tokens), *(note.key for note in notes)])
+        digest = hashlib.sha256(named.encode("utf-8")).hexdigest()
         return Batch(
             id=f"notes:{digest[:16]}",
             notes=bank.notes,
@@ -240,6 +288,9 @@ class _Planner:
                 chosen = chosen[: max(1, len(chosen) * 4 // 5)]
             elif whole:
                 whole = whole[:-1]
+            elif any(self._outlines.values()):
+                # A note must not be set aside for what only helps it.
+                self._outlines = dict.fromkeys(self._outlines, "")
             else:
                 return TooLarge(chosen[0])
 

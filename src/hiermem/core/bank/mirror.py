@@ -5,15 +5,15 @@ agreed. What they agreed on is known by hash: the folder's manifest says what wa
 a bank's file says what was loaded into it. A side whose text has such a hash has not changed since.
 
 The one rule: a text that only one side has is never lost in silence. Where both changed, neither is
-written over, and the file is named; only ``overwrite`` decides otherwise. A file that is not listed
-in the manifest is never removed.
+written over, and the file is named; only ``overwrite`` decides otherwise. A file is removed only
+where the manifest lists it and its name is one of the bank's: anybody may have written a manifest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -27,6 +27,7 @@ __all__ = [
     "Found",
     "Loading",
     "Manifest",
+    "Unfit",
     "export",
     "load",
     "read_manifest",
@@ -38,9 +39,18 @@ __all__ = [
 #: The name of the one file in a folder that is no file of the bank.
 MANIFEST: Final = ".hiermem-bank.json"
 _FORMAT: Final = 1
-#: What is found in a folder under a name: a text, nothing, or what is no file to be read (a link,
-#: a folder, a pipe), which is left alone whatever is asked for.
-Found: TypeAlias = str | Literal[False] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A plain file whose content no bank file can have: no UTF-8, too much; ``wrong`` says what."""
+
+    wrong: str
+
+
+#: What is found in a folder under a name: a text, content that is unfit to be one, nothing, or what
+#: is no file to be read (a link, a folder, a pipe), which is left alone whatever is asked for.
+Found: TypeAlias = str | Unfit | Literal[False] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +119,7 @@ def export(
     """Decide what becomes of each file of the bank, and of each that the manifest lists.
 
     ``folder`` is what was found there under those names. With ``overwrite`` a file that was changed
-    there is written over; what is no plain file stays in any case.
+    there, or that is unfit, is written over; what is no plain file stays in any case.
     """
     write: list[str] = []
     unchanged: list[str] = []
@@ -120,6 +130,8 @@ def export(
             write.append(name)
         elif theirs is False:
             kept.append(name)
+        elif isinstance(theirs, Unfit):
+            (write if overwrite else kept).append(name)
         elif text_hash(theirs) == text_hash(ours.text):
             unchanged.append(name)
         elif overwrite or _known(theirs, ours, manifest.files.get(name, ())):
@@ -146,7 +158,8 @@ def load(
     """Decide which files of a folder are taken into the bank.
 
     A file that is not in the folder stays in the bank: a folder that was checked out in part, or
-    the wrong one, must not empty it.
+    the wrong one, must not empty it. Raises UsageError where a file is unfit: half a load would
+    leave a bank that nobody wrote.
     """
     created: list[str] = []
     updated: list[str] = []
@@ -156,6 +169,8 @@ def load(
     for name, theirs in sorted(folder.items()):
         if theirs is None:
             continue
+        if isinstance(theirs, Unfit):
+            raise UsageError(theirs.wrong)
         ours = bank.get(name)
         if theirs is False:
             skipped.append(name)
@@ -187,10 +202,11 @@ def write_manifest(manifest: Manifest) -> str:
     return json.dumps(value, indent=1, ensure_ascii=True) + "\n"
 
 
-def read_manifest(text: str, *, space: str, valid: Callable[[str], bool]) -> Manifest:
+def read_manifest(text: str, *, space: str, known: Collection[str]) -> Manifest:
     """Read a manifest; one that is damaged says nothing, so that every file counts as somebody's.
 
-    It is data: anybody may have written it. What is no ``valid`` name is passed over. Raises
+    It is data: anybody may have written it. A name that is not ``known`` to the bank, by its rules
+    or as a file of it, is passed over; so nothing else of a folder can be removed by it. Raises
     UsageError where the folder holds the bank of another space.
     """
     try:
@@ -212,7 +228,7 @@ def read_manifest(text: str, *, space: str, valid: Callable[[str], bool]) -> Man
         {
             name: tuple(each for each in hashes if isinstance(each, str))
             for name, hashes in files.items()
-            if isinstance(hashes, list) and valid(name)
+            if isinstance(hashes, list) and name in known
         },
     )
 
