@@ -81,9 +81,11 @@ def same_books(attempts, provider, reports):
         assert one.cost == pytest.approx(PRICES.cost(one.tokens_in, one.tokens_out))
     free = [one for one in attempts if one.outcome == "error" and not one.tokens_in]
     assert len(free) == sum(one.fault == "429" for one in served)
+    late = [one for one in attempts if one.outcome == "unknown"]
+    assert len(late) == sum(report.unknown for report in reports)
     doubtful = [one for one in attempts if one.outcome == "error" and one.tokens_in]
-    assert len(doubtful) == sum(one.fault in AMBIGUOUS for one in served)
-    assert {one.outcome for one in attempts} <= {"ok", "rejected", "error"}
+    assert len(doubtful) + len(late) == sum(one.fault in AMBIGUOUS for one in served)
+    assert {one.outcome for one in attempts} <= {"ok", "rejected", "error", "unknown"}
     spent = sum(report.tokens for report in reports)
     assert spent == sum(one.tokens_in + one.tokens_out for one in attempts)
     cost = sum(report.cost or 0 for report in reports)
