@@ -188,4 +188,5 @@ def test_time_grows_linearly_with_hostile_text(unit):
         token_points([Piece(text)], 2000, count)
         char_points(text, 6000)
 
-    assert is_linear(lambda size: repeated(unit, size), cut, size=75_000, slack=0.05)
+    # Blanks leave a cache of the processor between 75,000 and 150,000 of them.
+    assert is_linear(lambda size: repeated(unit, size), cut, size=150_000, slack=0.05)
