@@ -264,3 +264,22 @@ async def test_a_damaged_lease_is_nobodys(body):
     kind = kept.kind_of(kept.LEASE, "x")
     await books.put([kept.RecordWrite(kind, kept.SHELF, "", body)])
     assert (await space.consolidate()).status == "ok"
+
+
+async def test_no_try_begins_when_the_time_of_its_request_is_over(monkeypatch):
+    """It would be cut off as it is sent, and paid for all the same."""
+    monkeypatch.setattr("tenacity.wait.random.uniform", lambda least, most: least)
+    asked = []
+
+    async def never(request):
+        asked.append(request)
+        await asyncio.sleep(60)
+
+    memory = AsyncMemory(
+        store=MemoryStore(), llm=never, bank_policy=BankPolicy(call_timeout=0.1, retries=3)
+    )
+    space = memory.space("x", rules=RULES)
+    await space.note("It works.")
+    assert (await space.consolidate()).status == "error"
+    assert len(asked) == 1
+    assert len(await space.notes()) == 1

@@ -27,13 +27,15 @@ _MOST_BACKOFF: Final = 30.0
 _LOOK: Final = 0.25
 
 
-async def ask(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMResponse:
-    """Call the model, trying again where that may help.
+async def ask(
+    shop: Asker[N], making: Making[N], request: LLMRequest, *, within: float | None = None
+) -> LLMResponse:
+    """Call the model, trying again where that may help and may begin ``within`` seconds from now.
 
     Raises SpendLimitError before a call that would pass a cap, ClaimLostError where another run
     has the node, and the last ModelError.
     """
-    async for attempt in _retrying(shop):
+    async for attempt in _retrying(shop, within):
         with attempt:
             with shop.idle():
                 await shop.slots.acquire(making.node)
@@ -49,7 +51,12 @@ def end_with(making: Making[N], attempt_reason: str) -> None:
     making.ended[-1] = replace(making.ended[-1], outcome="rejected", reason=attempt_reason)
 
 
-def _retrying(shop: Asker[N]) -> AsyncRetrying:
+def _until(state: RetryCallState) -> float:
+    """Give the seconds from the first try to the next one."""
+    return (state.seconds_since_start or 0.0) + state.upcoming_sleep
+
+
+def _retrying(shop: Asker[N], within: float | None) -> AsyncRetrying:
     """Make the retry policy: transient errors only, exponential with jitter, or as asked for."""
     from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
@@ -69,6 +76,7 @@ def _retrying(shop: Asker[N]) -> AsyncRetrying:
             state.attempt_number > shop.policy.retries
             or asked > LONGEST_HOLD
             or (left is not None and asked > left)
+            or (within is not None and _until(state) >= within)
         )
 
     async def pause(seconds: float) -> None:

@@ -307,9 +307,10 @@ class _Consolidation:
 
     async def _answer(self, making: Making[Batch], request: LLMRequest) -> LLMResponse:
         """Call the model; all tries of one request together have the time of one call."""
+        whole = self.shop.policy.call_timeout
         try:
-            async with asyncio.timeout(self.shop.policy.call_timeout + _MARGIN):
-                return await ask(self.shop, making, request)
+            async with asyncio.timeout(whole + _MARGIN):
+                return await ask(self.shop, making, request, within=whole)
         except TimeoutError:
             raise ModelTimeoutError("the request took too long") from None
 
