@@ -17,7 +17,7 @@ from minilm import MiniLM
 from rivals import RIVALS, Search
 
 from hiermem.core.search import packing, ranking, vectors
-from hiermem.core.search.inverted import Index
+from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, collect, spoken
 from hiermem.core.search.query import read_query
 from hiermem.core.search.ranking import WEIGHTS, Weights

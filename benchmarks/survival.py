@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from conversations import ADVERSARIAL, Chat, Question, beam, folder, locomo
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.generation.salience import select
+from hiermem.core.summaries.salience import select
 from hiermem.core.text import measure
 from hiermem.core.text.lexicon import stem, words
 from hiermem.core.text.units import split

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import settings
 
-from hiermem.engine import ledger, steady
+from hiermem.engine.calls import store_retry
+from hiermem.engine.summaries import commit
 
 # Shared machines stall: a slow example says nothing about the code. Timings are not asserted.
 settings.register_profile("hiermem", deadline=None, print_blob=True)
@@ -14,7 +15,7 @@ settings.load_profile("hiermem")
 def short_pauses():
     """Shorten the pauses before a failed store is tried again: they prove nothing and add up."""
     with pytest.MonkeyPatch.context() as patch:
-        for each in (ledger, steady):
+        for each in (commit, store_retry):
             assert each._PAUSE >= 0.01
             patch.setattr(each, "_PAUSE", each._PAUSE / 100)
         yield

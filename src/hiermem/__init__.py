@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Any
 from hiermem._version import __version__
 
 if TYPE_CHECKING:
-    from hiermem.bank import (
-        BankRevision,
-        BankText,
-        BlockedNote,
-        ConsolidationResult,
-        ExportReport,
-        FileChange,
-        LoadReport,
-        Note,
-        SpaceMeta,
-    )
+    from hiermem.api.extractor import SemanticGraphExtractor
+    from hiermem.api.memory import AsyncMemory
+    from hiermem.api.session import AsyncSession
+    from hiermem.api.space import AsyncSpace
+    from hiermem.api.sync import Graph, Memory, Worker
+    from hiermem.api.sync_session import Session
+    from hiermem.api.sync_space import Space
     from hiermem.config import (
         BankPolicy,
         ContextPolicy,
@@ -33,8 +29,8 @@ if TYPE_CHECKING:
         UpdatePolicy,
     )
     from hiermem.convert import from_anthropic, from_openai, to_anthropic, to_openai
-    from hiermem.core.change.receipts import EditReport, Receipt
-    from hiermem.core.checking import CheckReport, Finding
+    from hiermem.core.calls.run_report import RunItem, RunReport
+    from hiermem.core.check import CheckReport, Finding
     from hiermem.core.context.profile import ContextProfile
     from hiermem.core.context.selection import (
         AsyncContextSelection,
@@ -50,25 +46,24 @@ if TYPE_CHECKING:
         ExtractionReport,
         Failure,
     )
-    from hiermem.core.generation.batch import BatchProgress, BatchReport, WorkerStatus
-    from hiermem.core.generation.journal import RunItem, RunReport
-    from hiermem.core.generation.plan import UpdatePlan, UpdateProgress, UpdateReport
-    from hiermem.core.generation.prompt import PromptTemplate
+    from hiermem.core.log.receipts import EditReport, Receipt
     from hiermem.core.metrics import Feedback, LevelMetrics, Metrics, Served
-    from hiermem.core.search.embedded import EmbeddingReport, IndexReport
+    from hiermem.core.search.embedding_state import EmbeddingReport, IndexReport
     from hiermem.core.search.filters import RecallFilters, SearchFilters
+    from hiermem.core.search.highlight import matched
     from hiermem.core.search.hits import Evidence, Hit
-    from hiermem.core.search.marking import matched
+    from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
+    from hiermem.core.summaries.prompt import PromptTemplate
+    from hiermem.core.summaries.reports import BatchProgress, BatchReport, WorkerStatus
     from hiermem.core.tree.state import OpenWindow
     from hiermem.core.tree.trigger import CompressionTrigger
     from hiermem.core.tree.turns import Arrival, Slice
-    from hiermem.effects import LogEvent, Scrubbed, Spent
     from hiermem.embedders.openai import OpenAIEmbedder
     from hiermem.embedders.sentence_transformers import SentenceTransformerEmbedder
-    from hiermem.engine.context import ContextWindowManager
-    from hiermem.engine.graph import AsyncGraph
-    from hiermem.engine.tree import SessionStatus, Tree
-    from hiermem.engine.worker import AsyncWorker
+    from hiermem.engine.context.manager import ContextWindowManager
+    from hiermem.engine.extraction.graph import AsyncGraph
+    from hiermem.engine.log.read import SessionStatus, Tree
+    from hiermem.engine.worker.worker import AsyncWorker
     from hiermem.errors import (
         BudgetTooSmallError,
         ConfigError,
@@ -100,12 +95,9 @@ if TYPE_CHECKING:
         TransientModelError,
         UsageError,
     )
-    from hiermem.extractor import SemanticGraphExtractor
-    from hiermem.memory import AsyncMemory
     from hiermem.models.anthropic import AnthropicChat
     from hiermem.models.litellm import LiteLLMChat
     from hiermem.models.openai import OpenAIChat
-    from hiermem.prices import Prices
     from hiermem.protocols import (
         LLM,
         Embedder,
@@ -119,13 +111,7 @@ if TYPE_CHECKING:
         TokenCounter,
         Usage,
     )
-    from hiermem.session import AsyncSession
-    from hiermem.space import AsyncSpace
-    from hiermem.sync import Graph, Memory, Worker
-    from hiermem.sync_session import Session
-    from hiermem.sync_space import Space
     from hiermem.tokens import ApproximateCounter, CalibratedCounter, TiktokenCounter
-    from hiermem.trivector import Delta, Entity, Provenance, Relation, Strategy, TriVector
     from hiermem.types import (
         FilePart,
         ImagePart,
@@ -140,10 +126,24 @@ if TYPE_CHECKING:
         TextPart,
         ToolCall,
     )
+    from hiermem.types.bank import (
+        BankRevision,
+        BankText,
+        BlockedNote,
+        ConsolidationResult,
+        ExportReport,
+        FileChange,
+        LoadReport,
+        Note,
+        SpaceMeta,
+    )
+    from hiermem.types.prices import Prices
+    from hiermem.types.transaction import LogEvent, Scrubbed, Spent
+    from hiermem.types.trivector import Delta, Entity, Provenance, Relation, Strategy, TriVector
 
 #: Where each public name lives.
 _HOMES = {
-    "hiermem.bank": (
+    "hiermem.types.bank": (
         "BankRevision",
         "BankText",
         "BlockedNote",
@@ -164,10 +164,10 @@ _HOMES = {
         "UpdatePolicy",
     ),
     "hiermem.convert": ("from_anthropic", "from_openai", "to_anthropic", "to_openai"),
-    "hiermem.core.generation.batch": ("BatchProgress", "BatchReport", "WorkerStatus"),
-    "hiermem.core.checking": ("CheckReport", "Finding"),
+    "hiermem.core.summaries.reports": ("BatchProgress", "BatchReport", "WorkerStatus"),
+    "hiermem.core.check": ("CheckReport", "Finding"),
     "hiermem.core.extraction.diagram": ("to_graphml", "to_mermaid"),
-    "hiermem.core.search.embedded": (
+    "hiermem.core.search.embedding_state": (
         "EmbeddingReport",
         "IndexReport",
     ),
@@ -183,13 +183,13 @@ _HOMES = {
         "Evidence",
         "Hit",
     ),
-    "hiermem.core.generation.journal": ("RunItem", "RunReport"),
-    "hiermem.core.search.marking": ("matched",),
+    "hiermem.core.calls.run_report": ("RunItem", "RunReport"),
+    "hiermem.core.search.highlight": ("matched",),
     "hiermem.core.metrics": ("Feedback", "LevelMetrics", "Metrics", "Served"),
-    "hiermem.core.generation.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
+    "hiermem.core.summaries.plan": ("UpdatePlan", "UpdateProgress", "UpdateReport"),
     "hiermem.core.context.profile": ("ContextProfile",),
-    "hiermem.core.generation.prompt": ("PromptTemplate",),
-    "hiermem.core.change.receipts": ("EditReport", "Receipt"),
+    "hiermem.core.summaries.prompt": ("PromptTemplate",),
+    "hiermem.core.log.receipts": ("EditReport", "Receipt"),
     "hiermem.core.context.selection": (
         "AsyncContextSelection",
         "ContextBudget",
@@ -199,11 +199,11 @@ _HOMES = {
     "hiermem.core.tree.state": ("OpenWindow",),
     "hiermem.core.tree.trigger": ("CompressionTrigger",),
     "hiermem.core.tree.turns": ("Arrival", "Slice"),
-    "hiermem.effects": ("LogEvent", "Scrubbed", "Spent"),
-    "hiermem.engine.context": ("ContextWindowManager",),
-    "hiermem.engine.graph": ("AsyncGraph",),
-    "hiermem.engine.tree": ("SessionStatus", "Tree"),
-    "hiermem.engine.worker": ("AsyncWorker",),
+    "hiermem.types.transaction": ("LogEvent", "Scrubbed", "Spent"),
+    "hiermem.engine.context.manager": ("ContextWindowManager",),
+    "hiermem.engine.extraction.graph": ("AsyncGraph",),
+    "hiermem.engine.log.read": ("SessionStatus", "Tree"),
+    "hiermem.engine.worker.worker": ("AsyncWorker",),
     "hiermem.errors": (
         "BudgetTooSmallError",
         "ConfigError",
@@ -235,14 +235,14 @@ _HOMES = {
         "TransientModelError",
         "UsageError",
     ),
-    "hiermem.extractor": ("SemanticGraphExtractor",),
+    "hiermem.api.extractor": ("SemanticGraphExtractor",),
     "hiermem.embedders.openai": ("OpenAIEmbedder",),
     "hiermem.embedders.sentence_transformers": ("SentenceTransformerEmbedder",),
-    "hiermem.memory": ("AsyncMemory",),
+    "hiermem.api.memory": ("AsyncMemory",),
     "hiermem.models.anthropic": ("AnthropicChat",),
     "hiermem.models.litellm": ("LiteLLMChat",),
     "hiermem.models.openai": ("OpenAIChat",),
-    "hiermem.prices": ("Prices",),
+    "hiermem.types.prices": ("Prices",),
     "hiermem.protocols": (
         "LLM",
         "Embedder",
@@ -256,13 +256,20 @@ _HOMES = {
         "TokenCounter",
         "Usage",
     ),
-    "hiermem.session": ("AsyncSession",),
-    "hiermem.space": ("AsyncSpace",),
-    "hiermem.sync": ("Graph", "Memory", "Worker"),
-    "hiermem.sync_session": ("Session",),
-    "hiermem.sync_space": ("Space",),
+    "hiermem.api.session": ("AsyncSession",),
+    "hiermem.api.space": ("AsyncSpace",),
+    "hiermem.api.sync": ("Graph", "Memory", "Worker"),
+    "hiermem.api.sync_session": ("Session",),
+    "hiermem.api.sync_space": ("Space",),
     "hiermem.tokens": ("ApproximateCounter", "CalibratedCounter", "TiktokenCounter"),
-    "hiermem.trivector": ("Delta", "Entity", "Provenance", "Relation", "Strategy", "TriVector"),
+    "hiermem.types.trivector": (
+        "Delta",
+        "Entity",
+        "Provenance",
+        "Relation",
+        "Strategy",
+        "TriVector",
+    ),
     "hiermem.types": (
         "FilePart",
         "ImagePart",

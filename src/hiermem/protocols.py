@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from hiermem.bank import BankText
-from hiermem.effects import (
+from hiermem.types import Node, Revision, Role, SessionRecord, StoredMessage, Trust, Unit
+from hiermem.types.bank import BankText
+from hiermem.types.transaction import (
     Attempt,
     Block,
     Changes,
@@ -28,7 +29,6 @@ from hiermem.effects import (
     Spent,
     ViewRecord,
 )
-from hiermem.types import Node, Revision, Role, SessionRecord, StoredMessage, Trust, Unit
 
 __all__ = [
     "LLM",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hiermem import Memory
-from hiermem.portal import Portal
+from hiermem.api.loop_thread import Portal
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from hiermem import ChunkReport, ExtractionReport, Failure, Memory, TriVector
 from hiermem.cli.app import app
 from hiermem.cli.extract import print_failures, print_table
-from hiermem.trivector import Delta, Provenance, Strategy
+from hiermem.types.trivector import Delta, Provenance, Strategy
 
 runner = CliRunner()
 

@@ -71,7 +71,9 @@ def test_an_id_is_never_broken_and_its_beginning_will_do(db, monkeypatch):
     monkeypatch.undo()
     whole = run("runs", runs[0].id, "--db", db).stdout
     assert run("runs", runs[0].id[:9], "--db", db).stdout == whole
-    monkeypatch.setattr("hiermem.engine.change.uuid.uuid4", lambda: _Named(runs[0].id[:9] + "0"))
+    monkeypatch.setattr(
+        "hiermem.engine.log.change.uuid.uuid4", lambda: _Named(runs[0].id[:9] + "0")
+    )
     run("erase", "3", "--db", db, "-s", "talk", "--yes")
     assert "2 runs begin with" in run("runs", runs[0].id[:9], "--db", db, code=1).stderr
 

@@ -18,8 +18,8 @@ from random import Random
 import pytest
 
 from hiermem import AsyncMemory, BankPolicy
-from hiermem.core.bank import record as kept
-from hiermem.engine.space_books import SpaceBooks
+from hiermem.core.spaces import record as kept
+from hiermem.engine.spaces.records import SpaceBooks
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import SITES, DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM

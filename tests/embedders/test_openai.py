@@ -20,10 +20,10 @@ from hiermem import (
     PermanentModelError,
     TransientModelError,
 )
-from hiermem.calling.mishaps import MiscastError
 from hiermem.embedders import HashingEmbedder
 from hiermem.embedders.openai import _rows
 from hiermem.errors import ModelOverflowError, ModelTimeoutError
+from hiermem.remote.errors import MiscastError
 
 
 @pytest.fixture(scope="module")

@@ -23,11 +23,11 @@ from hiermem import (
     TransientModelError,
     UpdatePolicy,
 )
-from hiermem.core.generation.parse import parse
+from hiermem.core.calls.bounded_json import parse
 from hiermem.errors import ModelOverflowError, ModelRefusedError
 from hiermem.protocols import ChatMessage
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
-from hiermem.trivector import answer_schema
+from hiermem.types.trivector import answer_schema
 
 WAIT = 0.05
 #: What each failure is to be told as: the class, whether it is charged, how long to wait.

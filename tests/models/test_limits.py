@@ -13,11 +13,11 @@ from asking import make, request
 from provider import Provider
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
-from hiermem.core.generation.pacing import MINUTE, Limits
-from hiermem.engine.sharing import Shared
-from hiermem.engine.throttle import lane_of
-from hiermem.engine.update import update
-from hiermem.models.extractive import ExtractiveLLM
+from hiermem.core.calls.sliding_window import MINUTE, Limits
+from hiermem.engine.calls.rate_limit import lane_of
+from hiermem.engine.summaries.shared import Shared
+from hiermem.engine.summaries.update import update
+from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.tokens import default_counter
 
 FAST = 60.0

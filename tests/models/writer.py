@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hiermem.models.extractive import ExtractiveLLM
+from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText
 from hiermem.testing.llms import write
 from hiermem.tokens import default_counter

@@ -28,11 +28,11 @@ from hypothesis.stateful import (
 from logbook import CONFIGS, START, Words, drawn, text
 
 from hiermem import AsyncMemory, Message, SessionClosedError, UpdatePolicy
-from hiermem.effects import Changes
 from hiermem.errors import BudgetTooSmallError, HiermemError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import DiedError, FaultPlan, FaultyStore
+from hiermem.types.transaction import Changes
 
 _CONFIG = st.sampled_from(["tokens", "chars", "grow"])
 _PICK = st.integers(0, 10_000)

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import pytest
 
 from hiermem import Memory
-from hiermem.core.bank.mirror import MANIFEST, Copied
-from hiermem.core.bank.names import check_file_name, fold, names_in
-from hiermem.engine import bank_folder
+from hiermem.core.spaces.folder import MANIFEST, Copied
+from hiermem.core.spaces.names import check_file_name, fold, names_in
+from hiermem.engine.spaces import folder_io
 from hiermem.errors import HiermemError
 from hiermem.protocols import LLMRequest
 from hiermem.testing.llms import ScriptedLLM
@@ -120,7 +120,7 @@ def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewh
     once = {fold(name): name for name in drawn(7, 10_000) if check_file_name(name) is None}
     bank = {name: Copied(f"# {number}\n") for number, name in enumerate(once.values())}
     before = tree(tmp_path)
-    bank_folder.export_to(
+    folder_io.export_to(
         str(folder),
         bank.keys(),
         bank,

@@ -21,7 +21,7 @@ from hiermem import (
     SearchPolicy,
     UpdatePolicy,
 )
-from hiermem.engine.embedder import Asker
+from hiermem.engine.calls.embedder_client import Asker
 from hiermem.protocols import ChatMessage, LLMRequest
 from hiermem.tokens import default_counter
 

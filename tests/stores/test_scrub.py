@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from hiermem.effects import Block, Copy, RecordWrite, Rewrite, Scrubbed, ViewRecord
 from hiermem.errors import MemoryClosedError
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
@@ -32,6 +31,7 @@ from hiermem.testing.samples import (
     writing,
 )
 from hiermem.types import Message, TextPart, ToolCall
+from hiermem.types.transaction import Block, Copy, RecordWrite, Rewrite, Scrubbed, ViewRecord
 
 SIZES = (1, 3, 40, 200, 1_000, 4_000, 20_000)
 WAYS = ("erase", "delete", "tenant")

@@ -5,10 +5,10 @@ from contextlib import closing
 import pytest
 
 from hiermem import AsyncMemory
-from hiermem.effects import Block, Rewrite
 from hiermem.stores.sqlite import SQLiteStore, files, reads, tree_reads
 from hiermem.testing.samples import node, stored, write
 from hiermem.types import Message
+from hiermem.types.transaction import Block, Rewrite
 
 
 def steps_of(path, work):

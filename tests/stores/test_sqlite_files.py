@@ -8,7 +8,6 @@ import sqlite3
 
 import pytest
 
-from hiermem.effects import Block, Rewrite
 from hiermem.errors import (
     HiermemError,
     NotFoundError,
@@ -23,6 +22,7 @@ from hiermem.stores.sqlite.schema import VERSION, Schema, current, shape
 from hiermem.stores.sqlite.tree_reads import COVERING, NEXT_WAITING, UNFINISHED
 from hiermem.testing.samples import contents, node, remade, stored, write
 from hiermem.types import Message
+from hiermem.types.transaction import Block, Rewrite
 
 
 async def _make(path, count=3):

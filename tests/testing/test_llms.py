@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.generation.assess import assess
-from hiermem.core.generation.plan import anchor_limit
-from hiermem.core.generation.prompt import Facts, Length, render
+from hiermem.core.summaries.assess import assess
+from hiermem.core.summaries.plan import anchor_limit
+from hiermem.core.summaries.prompt import Facts, Length, render
 from hiermem.errors import ModelError, ModelOverflowError
 from hiermem.prompts import load
 from hiermem.protocols import LLMRequest, SourceText

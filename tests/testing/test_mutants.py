@@ -14,7 +14,6 @@ from typing import ClassVar
 import pytest
 from hypothesis import Phase, settings
 
-from hiermem.effects import Batch, Changes, NeedEchoes, NeedSession
 from hiermem.errors import HiermemError
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.memory import MemoryStore, MemoryTenant, reads
@@ -22,6 +21,7 @@ from hiermem.stores.memory.kept import KeptSession, KeptTenant
 from hiermem.testing import StoreConformance
 from hiermem.testing.samples import writing
 from hiermem.types import Message
+from hiermem.types.transaction import Batch, Changes, NeedEchoes, NeedSession
 
 MUTANTS: dict[str, type] = {}
 SPENT: list[float] = []

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hiermem.effects import NodeTally, Spent
-from hiermem.prices import PER, Prices
 from hiermem.types import Status
+from hiermem.types.prices import PER, Prices
+from hiermem.types.transaction import NodeTally, Spent
 
 __all__ = [
     "Feedback", "LevelMetrics", "Metrics", "Served", "dirty_share", "level_metrics", "measure",

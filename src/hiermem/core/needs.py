@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from hiermem.effects import (
+from hiermem.types import Node, Revision, StoredMessage
+from hiermem.types.transaction import (
     Need,
     NeedCovering,
     NeedEchoes,
@@ -24,7 +25,6 @@ from hiermem.effects import (
     NeedSession,
     NeedViews,
 )
-from hiermem.types import Node, Revision, StoredMessage
 
 __all__ = [
     "Need",

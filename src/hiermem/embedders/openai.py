@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 from zlib import crc32
 
-from hiermem.calling.bodies import read_object
-from hiermem.calling.connection import Connection
-from hiermem.calling.mishaps import AnsweredError, MiscastError, Mishap, read
-from hiermem.calling.settings import fields, place, text
 from hiermem.core import arguments
-from hiermem.core.generation import failures
+from hiermem.core.calls import failures
 from hiermem.errors import ConfigError, ModelError
+from hiermem.remote.connection import Connection
+from hiermem.remote.errors import AnsweredError, MiscastError, Mishap, read
+from hiermem.remote.responses import read_object
+from hiermem.remote.settings import fields, place, text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,7 +119,7 @@ class OpenAIEmbedder:
     ) -> npt.NDArray[np.float32]:
         """Give one vector a text, in their order, as the rows of an array.
 
-        Raises what ``core.generation.failures`` makes of what was raised.
+        Raises what ``core.calls.failures`` makes of what was raised.
         """
         prefixed = [self._prefixes[kind] + each for each in texts]
         while True:

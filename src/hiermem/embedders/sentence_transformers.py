@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from zlib import crc32
 
-from hiermem.calling.extras import load, require
-from hiermem.calling.settings import text
 from hiermem.core import arguments
 from hiermem.errors import ConfigError, ModelError
+from hiermem.remote.optional import load, require
+from hiermem.remote.settings import text
 
 if TYPE_CHECKING:
     import numpy as np

@@ -26,13 +26,13 @@ from hiermem.core.needs import (
 from hiermem.core.text.fence import tenant_key
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.engine.inhand import InHand
+from hiermem.engine.calls.in_flight import InHand
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import Embedder, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
 
 if TYPE_CHECKING:
-    from hiermem.engine.embedder import Asker
+    from hiermem.engine.calls.embedder_client import Asker
     from hiermem.engine.index import Indexes
 
 __all__ = ["Handle", "beginning", "config_from"]
@@ -91,7 +91,7 @@ class Handle:
     def asker(self) -> Asker | None:
         """Give the way to the embedder; None where there is none."""
         if self._asker is None and self.embedder is not None:
-            from hiermem.engine.embedder import Asker
+            from hiermem.engine.calls.embedder_client import Asker
 
             self._asker = Asker(self.embedder, self.search_policy)
         return self._asker

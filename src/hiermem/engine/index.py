@@ -22,14 +22,14 @@ from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from hiermem.core.search import postings
-from hiermem.core.search.inverted import Index
+from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Postings
-from hiermem.core.search.shelf import Shelf
-from hiermem.effects import Block
-from hiermem.engine.counting import LONG
+from hiermem.core.search.summary_index import Shelf
+from hiermem.engine.calls.token_count import LONG
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.transaction import Block
 
 __all__ = ["KIND", "STRIDE", "Held", "Indexes"]
 

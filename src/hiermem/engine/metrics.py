@@ -13,11 +13,11 @@ from hiermem.core import arguments
 from hiermem.core.context.view import Seen
 from hiermem.core.metrics import Metrics, Served, measure
 from hiermem.core.tree.state import SessionState
-from hiermem.effects import Batch, Need, NeedViews, ViewRecord
-from hiermem.engine import feedback
+from hiermem.engine.context.select import SEEN
 from hiermem.engine.handle import Handle, state_from
-from hiermem.engine.selecting import SEEN
-from hiermem.prices import Prices
+from hiermem.engine.log import feedback
+from hiermem.types.prices import Prices
+from hiermem.types.transaction import Batch, Need, NeedViews, ViewRecord
 
 __all__ = ["metrics"]
 

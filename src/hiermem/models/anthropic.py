@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hiermem.calling.bodies import MOST_BYTES, read_object
-from hiermem.calling.chat import Form, RemoteChat, Structured
-from hiermem.calling.completions import messages_of
-from hiermem.calling.connection import Connection
-from hiermem.calling.mishaps import AnsweredError, MiscastError
-from hiermem.calling.settings import place
 from hiermem.core import arguments
-from hiermem.core.generation.usage import count_of, told_model
-from hiermem.prices import Prices
+from hiermem.core.calls.usage import count_of, told_model
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
+from hiermem.remote.chat import Form, RemoteChat, Structured
+from hiermem.remote.completions import messages_of
+from hiermem.remote.connection import Connection
+from hiermem.remote.errors import AnsweredError, MiscastError
+from hiermem.remote.responses import MOST_BYTES, read_object
+from hiermem.remote.settings import place
+from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

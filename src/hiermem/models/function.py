@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from hiermem.errors import ConfigError, UsageError
-from hiermem.prices import Prices
 from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.types.prices import Prices
 
 __all__ = ["FunctionLLM"]
 

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from hiermem.calling.chat import Form, RemoteChat, Structured
-from hiermem.calling.completions import assembled, fields_of, messages_of, read_answer
-from hiermem.calling.extras import load, require
-from hiermem.calling.mishaps import MiscastError
-from hiermem.calling.settings import key_of, place
 from hiermem.core import arguments
-from hiermem.prices import Prices
 from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.remote.chat import Form, RemoteChat, Structured
+from hiermem.remote.completions import assembled, fields_of, messages_of, read_answer
+from hiermem.remote.errors import MiscastError
+from hiermem.remote.optional import load, require
+from hiermem.remote.settings import key_of, place
+from hiermem.types.prices import Prices
 
 __all__ = ["LiteLLMChat"]
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hiermem.calling.bodies import MOST_BYTES, read_object
-from hiermem.calling.chat import Form, RemoteChat, Structured
-from hiermem.calling.completions import assembled, fields_of, messages_of, read_answer
-from hiermem.calling.connection import Connection
-from hiermem.calling.mishaps import AnsweredError
-from hiermem.calling.settings import place
 from hiermem.core import arguments
-from hiermem.prices import Prices
 from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.remote.chat import Form, RemoteChat, Structured
+from hiermem.remote.completions import assembled, fields_of, messages_of, read_answer
+from hiermem.remote.connection import Connection
+from hiermem.remote.errors import AnsweredError
+from hiermem.remote.responses import MOST_BYTES, read_object
+from hiermem.remote.settings import place
+from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-from hiermem.core.generation.prompt import PromptTemplate
+from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.errors import ConfigError
 
 __all__ = ["PromptTemplate", "load", "load_named", "name_of"]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hiermem.effects import Batch, Deciding, Need
 from hiermem.errors import UsageError
 from hiermem.protocols import Changes, NodeWrite, RecordWrite
 from hiermem.types import SessionRecord
+from hiermem.types.transaction import Batch, Deciding, Need
 
 __all__ = ["check_changes", "check_record_writes", "check_write", "refuse", "run_decision"]
 

@@ -13,7 +13,24 @@ from typing import Any
 
 import pytest
 
-from hiermem.effects import (
+from hiermem.errors import UsageError
+from hiermem.protocols import Changes, KeyEntry, LogEvent, TenantStore, ViewRecord
+from hiermem.testing.changed import derive, keyed, rewriting, said, to, was
+from hiermem.testing.conditions import Conditions, condition
+from hiermem.testing.samples import (
+    NOW,
+    contents,
+    deciding,
+    node,
+    plain,
+    remade,
+    run,
+    stored,
+    write,
+    writing,
+)
+from hiermem.types import JsonPart, Message, ToolCall
+from hiermem.types.transaction import (
     Batch,
     Block,
     Copy,
@@ -32,23 +49,6 @@ from hiermem.effects import (
     NeedSession,
     NeedViews,
 )
-from hiermem.errors import UsageError
-from hiermem.protocols import Changes, KeyEntry, LogEvent, TenantStore, ViewRecord
-from hiermem.testing.changed import derive, keyed, rewriting, said, to, was
-from hiermem.testing.conditions import Conditions, condition
-from hiermem.testing.samples import (
-    NOW,
-    contents,
-    deciding,
-    node,
-    plain,
-    remade,
-    run,
-    stored,
-    write,
-    writing,
-)
-from hiermem.types import JsonPart, Message, ToolCall
 
 __all__ = ["ChangeConditions"]
 

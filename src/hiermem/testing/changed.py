@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hiermem.effects import Block, RecordWrite, Rewrite, ViewRecord
 from hiermem.protocols import TenantStore
 from hiermem.testing.samples import attempt, run, stored
 from hiermem.types import Message, StoredMessage
+from hiermem.types.transaction import Block, RecordWrite, Rewrite, ViewRecord
 
 __all__ = ["derive", "keyed", "rewriting", "said", "to", "was"]
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-from hiermem.effects import Block
 from hiermem.errors import UsageError
 from hiermem.protocols import Record, RecordWrite, TenantStore, ViewRecord
 from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import deciding, write
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import Message
+from hiermem.types.transaction import Block
 
 __all__ = ["EpochConditions"]
 

@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from hiermem.bank import BankText
-from hiermem.core.bank import offline
-from hiermem.core.generation import salience
-from hiermem.core.generation.plan import anchor_limit
+from hiermem.core.summaries import salience
+from hiermem.core.summaries.plan import anchor_limit
 from hiermem.core.text import anchors, units
 from hiermem.errors import (
     ModelOverflowError,
@@ -27,8 +25,10 @@ from hiermem.errors import (
     PermanentModelError,
     TransientModelError,
 )
-from hiermem.prices import Prices
+from hiermem.models.offline.consolidation import offline
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, Usage
+from hiermem.types.bank import BankText
+from hiermem.types.prices import Prices
 
 __all__ = [
     "BANK_FAULTS",

@@ -13,7 +13,6 @@ from typing import Literal
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from hiermem.effects import Block, Copy, Rewrite
 from hiermem.protocols import (
     LogEvent,
     NodeWrite,
@@ -36,6 +35,7 @@ from hiermem.testing.samples import (
 from hiermem.testing.strategies import HOSTILE_NAMES, stored_messages, texts
 from hiermem.testing.twins import SESSIONS, SMALL, TENANTS, Twins
 from hiermem.types import Message, Revision, Status, StoredMessage
+from hiermem.types.transaction import Block, Copy, Rewrite
 
 __all__ = ["StoreMachine"]
 

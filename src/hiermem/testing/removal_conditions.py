@@ -8,15 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from hiermem.effects import (
-    Batch,
-    Block,
-    Copy,
-    Deciding,
-    NeedRecords,
-    Scrubbed,
-    Spent,
-)
 from hiermem.errors import UsageError
 from hiermem.protocols import LogEvent, RecordWrite, TenantStore, ViewRecord
 from hiermem.testing.changed import derive, keyed, rewriting, said, was
@@ -32,6 +23,15 @@ from hiermem.testing.samples import (
     write,
 )
 from hiermem.types import Message
+from hiermem.types.transaction import (
+    Batch,
+    Block,
+    Copy,
+    Deciding,
+    NeedRecords,
+    Scrubbed,
+    Spent,
+)
 
 __all__ = ["RemovalConditions"]
 

@@ -11,15 +11,6 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hiermem.effects import (
-    Batch,
-    Deciding,
-    NeedEchoes,
-    NeedRecords,
-    NeedSession,
-    NeedViews,
-    NodeTally,
-)
 from hiermem.protocols import (
     Attempt,
     Changes,
@@ -31,6 +22,15 @@ from hiermem.protocols import (
     TenantStore,
 )
 from hiermem.types import Message, Node, Revision, SessionRecord, Span, StoredMessage
+from hiermem.types.transaction import (
+    Batch,
+    Deciding,
+    NeedEchoes,
+    NeedRecords,
+    NeedSession,
+    NeedViews,
+    NodeTally,
+)
 
 __all__ = [
     "NOW",

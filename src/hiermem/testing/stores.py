@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from hiermem.effects import Block, Copy, Rewrite, Spent
 from hiermem.errors import HiermemError, MemoryClosedError, UsageError
 from hiermem.protocols import Record, RecordWrite, Store, TenantStore, ViewRecord
 from hiermem.testing.change_conditions import ChangeConditions
@@ -31,6 +30,7 @@ from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.testing.tree_conditions import TreeConditions
 from hiermem.types import Message
+from hiermem.types.transaction import Block, Copy, Rewrite, Spent
 
 __all__ = ["StoreConformance"]
 

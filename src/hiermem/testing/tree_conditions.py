@@ -10,11 +10,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from hiermem.effects import NodeTally, Spent
 from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import NOW, attempt, node, remade, rounded, run, write
 from hiermem.types import Message, Node, Span
+from hiermem.types.transaction import NodeTally, Spent
 
 __all__ = ["TreeConditions"]
 

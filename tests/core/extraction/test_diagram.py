@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hiermem.core.extraction.diagram import to_graphml, to_mermaid
 from hiermem.errors import UsageError
-from hiermem.trivector import ENTITY_TYPES, Entity, EntityKey, Provenance, Relation, TriVector
+from hiermem.types.trivector import ENTITY_TYPES, Entity, EntityKey, Provenance, Relation, TriVector
 
 PLACE = (Provenance(chunk="s:chunk:0", start=0, stop=2),)
 HOSTILE = (

@@ -4,7 +4,7 @@ import json
 
 from hiermem.core.extraction import graph
 from hiermem.core.extraction.graph import MadeOf, Named
-from hiermem.trivector import Entity, EntityKey, Provenance, Relation, TriVector
+from hiermem.types.trivector import Entity, EntityKey, Provenance, Relation, TriVector
 
 
 def place(session, start, stop):

@@ -31,7 +31,7 @@ from hiermem.errors import (
 )
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse
-from hiermem.trivector import Answer
+from hiermem.types.trivector import Answer
 
 NOW = datetime(2024, 3, 15, tzinfo=UTC)
 

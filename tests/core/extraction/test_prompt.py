@@ -21,13 +21,13 @@ from hiermem.core.extraction.prompt import (
     room,
     schema_tokens,
 )
-from hiermem.core.generation.prompt import Facts
+from hiermem.core.summaries.prompt import Facts
 from hiermem.errors import ConfigError, InvalidAnswerError
-from hiermem.models.extractive import ExtractiveLLM
+from hiermem.models.offline.model import ExtractiveLLM
 from hiermem.prompts import load_named
 from hiermem.protocols import SourceText
 from hiermem.tokens import default_counter
-from hiermem.trivector import Answer, answer_schema
+from hiermem.types.trivector import Answer, answer_schema
 
 TEMPLATE = load_named("extract.map")
 COUNTER = default_counter()

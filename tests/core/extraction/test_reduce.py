@@ -21,7 +21,8 @@ from hiermem.core.extraction.reduce import (
     reduce,
 )
 from hiermem.errors import UsageError
-from hiermem.trivector import (
+from hiermem.types import Span
+from hiermem.types.trivector import (
     Answer,
     AnswerDelta,
     AnswerEnd,
@@ -32,7 +33,6 @@ from hiermem.trivector import (
     EntityType,
     StrategyKind,
 )
-from hiermem.types import Span
 
 SIZE = 4
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.search.kinds import members, synonyms
 from hiermem.core.search.query import read_query
 from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import STOP_WORDS
 from hiermem.core.search.terms import number
+from hiermem.core.search.thesaurus import members, synonyms
 
 
 @given(st.text(max_size=300))
@@ -74,7 +74,7 @@ def test_synonyms_go_both_ways_and_never_to_themselves():
 
 def test_no_entry_is_a_stop_word():
     """A stop word is in no index, so that an entry of it would be dead."""
-    from hiermem.core.search import kinds
+    from hiermem.core.search import thesaurus
 
-    entries = set((kinds._KINDS + kinds._SYNONYMS).replace(":", " ").split())
+    entries = set((thesaurus._KINDS + thesaurus._SYNONYMS).replace(":", " ").split())
     assert entries & STOP_WORDS == set()

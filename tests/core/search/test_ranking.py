@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hiermem.core.search import packing, ranking
-from hiermem.core.search.inverted import LEVELS, Index
+from hiermem.core.search.index import LEVELS, Index
 from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, collect
 from hiermem.core.search.query import meant, read_query
 from hiermem.core.search.ranking import WEIGHTS, Dense, best

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem.core.search import vectors
-from hiermem.core.search.inverted import Index
+from hiermem.core.search.index import Index
 from hiermem.core.search.postings import collect
 from hiermem.types import Message, StoredMessage
 

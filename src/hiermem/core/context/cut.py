@@ -24,8 +24,8 @@ from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block, Shown, message_blocks
 from hiermem.core.context.view import OpenView, View
 from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
-from hiermem.core.generation import salience
 from hiermem.core.needs import Reading
+from hiermem.core.summaries import salience
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span

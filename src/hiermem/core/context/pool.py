@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from hiermem.core import needs
 from hiermem.core.context.cover import Covered, covered, refine, within
 from hiermem.core.context.render import Shown
-from hiermem.core.generation import inputs, salience
 from hiermem.core.needs import Reading
+from hiermem.core.summaries import inputs, salience
 from hiermem.core.text import units
 from hiermem.core.text.measure import day, speaker
 from hiermem.core.text.trust import lowest, trust_of

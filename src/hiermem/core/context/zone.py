@@ -12,8 +12,8 @@ from hiermem.core.context import cover, pool
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block, Frame, Shown, memory_block
 from hiermem.core.context.view import OpenView, Piece, block_kind
-from hiermem.core.generation import salience
 from hiermem.core.needs import Reading
+from hiermem.core.summaries import salience
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Node, Revision, Span

@@ -12,7 +12,7 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from hiermem.errors import UsageError
-from hiermem.trivector import Entity, EntityType, TriVector
+from hiermem.types.trivector import Entity, EntityType, TriVector
 
 __all__ = ["to_graphml", "to_mermaid"]
 

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias, TypeVar
 from hiermem.core.extraction.reduce import Graph, entity_key, joined, normalise, order, relation_key
 from hiermem.core.text.lexicon import stem, words
 from hiermem.errors import UsageError
-from hiermem.trivector import Delta, Entity, EntityKey, Relation, Stats, Strategy, TriVector
+from hiermem.types.trivector import Delta, Entity, EntityKey, Relation, Stats, Strategy, TriVector
 
 __all__ = ["Limits", "finish", "join_groups"]
 

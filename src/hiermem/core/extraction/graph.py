@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hiermem.core.extraction.reduce import entity_key, merge_entities, normalise, relation_key
-from hiermem.trivector import (
+from hiermem.types.trivector import (
     MOST_MENTIONS,
     Entity,
     EntityKey,

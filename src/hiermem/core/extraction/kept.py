@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hiermem.trivector import Answer
+from hiermem.types.trivector import Answer
 
 __all__ = [
     "Claim", "Kept", "made_from", "read_kept", "settled", "way_of", "write_claim", "write_kept",

@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 from hiermem.config import ExtractionOptions
 from hiermem.core.extraction.chunks import Chunk
 from hiermem.core.extraction.kept import Kept
-from hiermem.core.generation.prompt import PromptTemplate
+from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.text import hashes
 from hiermem.errors import (
     ConfigError,
@@ -26,8 +26,8 @@ from hiermem.errors import (
     ModelTimeoutError,
 )
 from hiermem.protocols import LLMResponse
-from hiermem.trivector import TriVector, answer_schema
 from hiermem.types import Span
+from hiermem.types.trivector import TriVector, answer_schema
 
 __all__ = [
     "Agenda",

@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from hiermem.core.generation.prompt import (
+from hiermem.core.summaries.prompt import (
     Facts,
     Length,
     PromptTemplate,
@@ -25,14 +25,14 @@ from hiermem.core.generation.prompt import (
     stricter,
     told,
 )
-from hiermem.core.generation.prompt import render as render_summary
-from hiermem.core.generation.validate import Problem
+from hiermem.core.summaries.prompt import render as render_summary
+from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.measure import canonical_json
 from hiermem.core.text.units import split
 from hiermem.errors import ConfigError, InvalidAnswerError
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
-from hiermem.trivector import answer_schema
 from hiermem.types import Unit
+from hiermem.types.trivector import answer_schema
 
 __all__ = [
     "FRAME",

@@ -21,10 +21,10 @@ from typing import Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from hiermem.core.calls.lenient import blank
 from hiermem.core.extraction.chunks import Chunk, chunk_number
-from hiermem.core.generation.lenient import blank
 from hiermem.errors import UsageError
-from hiermem.trivector import (
+from hiermem.types.trivector import (
     Answer,
     Delta,
     Entity,

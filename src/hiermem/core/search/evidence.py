@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from hiermem.core.search import packing
-from hiermem.core.search.inverted import Index
+from hiermem.core.search.index import Index
 from hiermem.core.search.packing import Stretch
 from hiermem.core.search.postings import Array
 from hiermem.core.text.measure import body, day, speaker

@@ -18,7 +18,7 @@ from hiermem.errors import UsageError
 from hiermem.types import ROLES, Node, Revision, Role, Summary
 
 if TYPE_CHECKING:
-    from hiermem.core.search.inverted import Index
+    from hiermem.core.search.index import Index
     from hiermem.core.search.postings import Array
 
 __all__ = ["Filters", "RecallFilters", "SearchFilters", "read_filters"]

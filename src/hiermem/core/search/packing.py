@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from hiermem.core.search.inverted import Index
+from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.types import Span
 

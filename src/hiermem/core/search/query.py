@@ -12,11 +12,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from hiermem.core.search.kinds import members, synonyms
 from hiermem.core.search.spelling import slips
 from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
 from hiermem.core.search.terms import number, words
+from hiermem.core.search.thesaurus import members, synonyms
 from hiermem.core.text.lexicon import words as word_list
 
 __all__ = ["Query", "Sought", "meant", "read_query"]

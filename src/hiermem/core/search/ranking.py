@@ -43,7 +43,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiermem.core.search.inverted import Index
+from hiermem.core.search.index import Index
 from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, Array, is_generic
 from hiermem.core.search.query import Query, meant
 from hiermem.core.search.terms import number, terms

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from hiermem.core.search.inverted import Index
+from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.ranking import Dense
 

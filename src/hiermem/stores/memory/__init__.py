@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from hiermem.effects import Block, Deciding, NodeTally, Scrubbed, Spent
 from hiermem.errors import MemoryClosedError
 from hiermem.protocols import (
     Attempt,
@@ -36,6 +35,7 @@ from hiermem.stores.memory.kept import (
     fresh_run,
 )
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types.transaction import Block, Deciding, NodeTally, Scrubbed, Spent
 
 __all__ = ["MemoryStore", "MemoryTenant"]
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hiermem.effects import Batch, Changes, Copy, KeyEntry, NodeWrite, Record, RecordWrite, Rewrite
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
 from hiermem.stores.memory.kept import (
     KeptSession,
@@ -21,6 +20,16 @@ from hiermem.stores.memory.kept import (
     fresh_run,
 )
 from hiermem.types import Revision, SessionRecord
+from hiermem.types.transaction import (
+    Batch,
+    Changes,
+    Copy,
+    KeyEntry,
+    NodeWrite,
+    Record,
+    RecordWrite,
+    Rewrite,
+)
 
 __all__ = ["change", "change_all", "put_records", "write_nodes"]
 

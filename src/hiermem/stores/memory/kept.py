@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hiermem.effects import Block
 from hiermem.protocols import Attempt, KeyEntry, LogEvent, Record, RunRecord, ViewRecord
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, StoredMessage
+from hiermem.types.transaction import Block
 
 __all__ = ["KeptSession", "KeptTenant", "KeptTree", "fresh_message", "fresh_revision", "fresh_run"]
 

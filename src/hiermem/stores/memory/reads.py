@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hiermem.effects import (
+from hiermem.stores.memory.kept import (
+    KeptSession,
+    KeptTenant,
+    KeptTree,
+    fresh_message,
+    fresh_revision,
+)
+from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
+from hiermem.types.prices import add_costs
+from hiermem.types.transaction import (
     Need,
     NeedCovering,
     NeedEchoes,
@@ -26,15 +35,6 @@ from hiermem.effects import (
     Record,
     Spent,
 )
-from hiermem.prices import add_costs
-from hiermem.stores.memory.kept import (
-    KeptSession,
-    KeptTenant,
-    KeptTree,
-    fresh_message,
-    fresh_revision,
-)
-from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
 
 __all__ = [
     "answer",

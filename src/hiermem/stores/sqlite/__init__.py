@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from hiermem.effects import Scrubbed
 from hiermem.errors import UsageError
 from hiermem.stores.sqlite import files
 from hiermem.stores.sqlite.schema import current
 from hiermem.stores.sqlite.scrub import scrub
 from hiermem.stores.sqlite.tenant import SQLiteTenant
 from hiermem.stores.sqlite.workers import Busy, Readers, Transaction, Writer
+from hiermem.types.transaction import Scrubbed
 
 __all__ = ["SQLiteStore", "SQLiteTenant"]
 

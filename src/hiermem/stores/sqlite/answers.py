@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hiermem.effects import (
+from hiermem.stores.sqlite import reads, records, tree_reads
+from hiermem.stores.sqlite.workers import Transaction
+from hiermem.types.transaction import (
     Need,
     NeedCovering,
     NeedEchoes,
@@ -22,8 +24,6 @@ from hiermem.effects import (
     NeedSession,
     NeedViews,
 )
-from hiermem.stores.sqlite import reads, records, tree_reads
-from hiermem.stores.sqlite.workers import Transaction
 
 __all__ = ["answer"]
 

@@ -9,10 +9,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hiermem.effects import Block
 from hiermem.stores.sqlite.codec import check, decode, shape
 from hiermem.stores.sqlite.reads import one_state, place
 from hiermem.stores.sqlite.workers import Transaction
+from hiermem.types.transaction import Block
 
 __all__ = ["drop", "drop_holding", "find", "put"]
 

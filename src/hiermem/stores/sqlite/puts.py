@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hiermem.effects import Block, Record, RecordWrite, RunRecord, ViewRecord
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.sqlite import blocks as block_rows
 from hiermem.stores.sqlite import heads, records, tree_rows
 from hiermem.stores.sqlite.heads import epoch_is, insert, replacing
 from hiermem.stores.sqlite.workers import Transaction
+from hiermem.types.transaction import Block, Record, RecordWrite, RunRecord, ViewRecord
 
 __all__ = ["drop_blocks", "put_blocks", "put_records", "put_run", "put_view"]
 

@@ -11,13 +11,13 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from hiermem.effects import Attempt, LogEvent, RunRecord, Spent, ViewRecord
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.sqlite import rows, tree_rows
 from hiermem.stores.sqlite.codec import check, decode, shape
 from hiermem.stores.sqlite.failures import DAMAGED
 from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.transaction import Attempt, LogEvent, RunRecord, Spent, ViewRecord
 
 __all__ = [
     "attempts",

@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hiermem.effects import Changes
 from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
+from hiermem.types.transaction import Changes
 
 __all__ = ["derived", "everything", "journal", "session", "tree"]
 

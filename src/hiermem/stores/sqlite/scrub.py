@@ -13,10 +13,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from hiermem.effects import Scrubbed
 from hiermem.errors import StoreBusyError, StoreCorruptError
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.stores.sqlite.files import connect
+from hiermem.types.transaction import Scrubbed
 
 __all__ = ["scrub"]
 

@@ -11,7 +11,12 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from hiermem.effects import (
+from hiermem.stores.sqlite import blocks as block_rows
+from hiermem.stores.sqlite import puts, reads, records, removal, tree_reads, tree_writes
+from hiermem.stores.sqlite import writes as changing
+from hiermem.stores.sqlite.workers import Busy, Transaction
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types.transaction import (
     Attempt,
     Block,
     Changes,
@@ -27,11 +32,6 @@ from hiermem.effects import (
     Spent,
     ViewRecord,
 )
-from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import puts, reads, records, removal, tree_reads, tree_writes
-from hiermem.stores.sqlite import writes as changing
-from hiermem.stores.sqlite.workers import Busy, Transaction
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 
 __all__ = ["Connections", "SQLiteTenant"]
 

@@ -13,11 +13,11 @@ from contextlib import closing
 from dataclasses import fields
 from typing import Any, Final
 
-from hiermem.effects import NodeTally
 from hiermem.stores.sqlite import tree_rows
 from hiermem.stores.sqlite.codec import check, decode, read_optional_time, shape
 from hiermem.stores.sqlite.reads import one_state, place
 from hiermem.types import Node, Revision
+from hiermem.types.transaction import NodeTally
 
 __all__ = [
     "backlog",

@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hiermem.effects import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
 from hiermem.stores.contract import check_changes, refuse, run_decision
 from hiermem.stores.sqlite import blocks as block_rows
 from hiermem.stores.sqlite import heads, puts, records, removal, rows, tree_rows, tree_writes
@@ -20,6 +19,7 @@ from hiermem.stores.sqlite.heads import insert
 from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
+from hiermem.types.transaction import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
 
 __all__ = ["mutate", "transact"]
 

@@ -1,0 +1,1 @@
+"""The public classes: memory, session, space, extractor, and their blocking faces."""

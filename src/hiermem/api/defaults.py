@@ -1,0 +1,120 @@
+"""The parts that a memory gets when it is not given any: the embedded store, the offline model.
+
+The one rule: this is the only place outside the adapters that imports one, and it does so when the
+part is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+from hiermem.config import HierarchyConfig
+from hiermem.core import arguments
+from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.errors import ConfigError, UsageError
+from hiermem.prompts import load
+from hiermem.protocols import LLM, LLMRequest, Store
+from hiermem.types.prices import Prices
+
+__all__ = ["as_llm", "as_prompts", "embedded_store", "named_prompts"]
+
+#: From this level on, one family of prompts serves every level.
+_LEVELS = 3
+#: What a prompt may be called.
+_NAME = re.compile(r"summarise\.l[1-3]\.[^.\s]+|extract\.(?:map|reduce)|consolidate")
+
+
+def as_llm(given: Any) -> LLM:
+    """Give the model: the offline one for None, a wrapped plain function, or the model itself.
+
+    Raises UsageError for anything else.
+    """
+    if given is None:
+        from hiermem.models.offline.model import ExtractiveLLM
+
+        return ExtractiveLLM()
+    if isinstance(given, LLM):
+        prices = getattr(given, "prices", None)
+        if prices is not None and not isinstance(prices, Prices):
+            raise UsageError(
+                f"the prices of model {given.name!r} are {type(prices).__name__}; they must be a "
+                "hiermem.Prices or None"
+            )
+        return given
+    if callable(given):
+        from hiermem.models.function import FunctionLLM
+
+        function: Callable[[LLMRequest], Any] = given
+        return FunctionLLM(function)
+    raise UsageError(
+        f"llm is {type(given).__name__}; it must be a model with complete(), a function, or None"
+    )
+
+
+def as_prompts(given: Any, config: HierarchyConfig) -> dict[str, PromptTemplate | str]:
+    """Give the caller's prompts by name, once every level of ``config`` is known to have one.
+
+    Raises ConfigError as ``named_prompts`` does, and for a style for which there is no prompt, so
+    that an update does not find out after hours.
+    """
+    found = named_prompts(given)
+    _check_styles(config, found)
+    return found
+
+
+def named_prompts(given: Any) -> dict[str, PromptTemplate | str]:
+    """Give the caller's prompts by name.
+
+    Raises ConfigError for a name that nothing asks for, and a text that is no template.
+    """
+    if given is not None and not hasattr(given, "items"):
+        raise ConfigError(f"prompts is {type(given).__name__}; it must be a mapping by name")
+    found: dict[str, PromptTemplate | str] = {}
+    for name, prompt in dict(given or {}).items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"prompt {name!r} is asked for by nothing; prompts are named summarise.l1.STYLE, "
+                "summarise.l2.STYLE, summarise.l3.STYLE, extract.map, extract.reduce, consolidate"
+            )
+        if not isinstance(prompt, (str, PromptTemplate)):
+            raise ConfigError(
+                f"prompt {name!r} is {type(prompt).__name__}; it must be a PromptTemplate or text"
+            )
+        found[name] = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate.parse(prompt)
+    return found
+
+
+def _check_styles(config: HierarchyConfig, prompts: dict[str, PromptTemplate | str]) -> None:
+    """Refuse a style without a prompt. Raises ConfigError, naming the level, style and prompt."""
+    given = len(config.levels)
+    for number in range(1, max(_LEVELS, given) + 1):
+        style = config.level(number).style
+        try:
+            load(number, style, prompts)
+        except ConfigError as error:
+            hint = ""
+            if number > given:
+                hint = (
+                    f"; levels has no entry for level {number}, so that its last one (for level "
+                    f"{given}) serves it too: add an entry for level {number}"
+                )
+            raise ConfigError(
+                f"level {number} has the style {style!r}, but {error}{hint}"
+            ) from None
+
+
+async def embedded_store(path: str | PathLike[str], *, create: bool) -> Store:
+    """Open the SQLite store at ``path``. Raises UsageError for what is no path."""
+    arguments.switch(create, "create")
+    if not isinstance(path, (str, PathLike)):
+        raise UsageError(f"path is {type(path).__name__}; it must be a text or a path")
+    place = os.fspath(path)
+    if not isinstance(place, str) or not place or "\0" in place:
+        raise UsageError('path must be the place of a file, or ":memory:"')
+    from hiermem.stores.sqlite import SQLiteStore
+
+    return await SQLiteStore.open(path, create=create)

@@ -1,0 +1,1 @@
+"""Decides about model calls: pace, failures, circuit, order, counts, journal, how answers are read."""

@@ -1,0 +1,210 @@
+"""Decides whether a model's text is the JSON that was asked for, and reads it within bounds.
+
+The one rule: nothing is built that was not found small enough first. A look over the text, in one
+pass and without memory of its own, knows its size, its depth and how many values it holds before
+any of them is made; so a text costs at most a few times its own length, whatever it is. What
+comes out is a value of the schema or an ``InvalidAnswerError``, which never holds a word of the
+text. Which departures from a schema are let pass is decided with the schema, for ``Answer`` in
+``lenient``; retrying is the engine's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from hiermem.core.calls.lenient import mend
+from hiermem.errors import InvalidAnswerError
+from hiermem.types.trivector import Answer
+
+__all__ = ["MAX_ANSWER", "MAX_DEPTH", "Reading", "parse", "read_object", "shaped"]
+
+M = TypeVar("M", bound=BaseModel)
+
+#: The longest answer that is looked at, in code points: four times what the schema's usual fill is.
+MAX_ANSWER: Final = 1_048_576
+#: The deepest nesting; the schema itself has four levels.
+MAX_DEPTH: Final = 64
+#: A value (an object, a list, a member, an item) takes some 64 bytes once it is made, a number in a
+#: row of them some 36. With at most one value for every eight characters, or one number for every
+#: five, beside a small stock, the values of a text take about eight times its memory. Names of
+#: fields alone make real answers much sparser.
+_PER_VALUE: Final = 8
+_PER_NUMBER: Final = 5
+_FREE: Final = 512 * _PER_VALUE
+#: More digits than a finite, exact figure of any use has.
+_DIGITS: Final = 40
+
+#: A whole string (an unclosed one reaches to the end), or one mark of structure; a comma before a
+#: number is told from others. Possessive, so that no start is tried twice.
+_MARK: Final = re.compile(
+    r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?P<number>,(?=\s*+[-0-9]))|[\[\]{},]', re.DOTALL
+)
+
+
+class Reading(NamedTuple):
+    """What was read: the answer, and how many of its items could not be used."""
+
+    answer: Answer
+    dropped: int
+
+
+def parse(text: str) -> Reading:
+    """Read the one JSON object in a model's text as an Answer.
+
+    Raises InvalidAnswerError with what is wrong and where.
+    """
+    value = read_object(text)
+    dropped = mend(value)
+    return Reading(shaped(value, Answer), dropped)
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """Read the one JSON object in a model's text.
+
+    What stands before and after it (a fence, a mark of the encoding, a sentence) is passed over;
+    a second object is not, for nobody can say which is meant. Raises InvalidAnswerError with what
+    is wrong and where.
+    """
+    if len(text) > MAX_ANSWER:
+        raise InvalidAnswerError(
+            f"the answer has {len(text):,} characters; at most {MAX_ANSWER:,} are read",
+            problem="too_large",
+        )
+    if not text or text.isspace():
+        raise InvalidAnswerError("the answer is empty; give one JSON object", problem="empty")
+    start = text.find("{")
+    if start < 0:
+        raise InvalidAnswerError(
+            "the answer holds no JSON object; give the object and nothing else", problem="not_json"
+        )
+    stop = _look_over(text, start)
+    if text.find("{", stop) >= 0:
+        raise InvalidAnswerError(
+            "the answer goes on with a brace after its JSON object; give one object and nothing "
+            "else",
+            problem="not_json",
+        )
+    value = _values(text[start:stop])
+    if _has_nul(value):
+        raise InvalidAnswerError(
+            "a text of the answer holds a NUL, which cannot be stored", problem="bad_text"
+        )
+    found: dict[str, Any] = value
+    return found
+
+
+def _look_over(text: str, start: int) -> int:
+    """Find the end of the object at ``start``.
+
+    Refuses one that nests too deep or holds too many values, before anything is made of it, and
+    one that never ends.
+    """
+    left = _FREE + len(text) - start
+    depth = 0
+    for match in _MARK.finditer(text, start):
+        mark = text[match.start()]
+        if mark in "[{":
+            depth += 1
+            left -= _PER_VALUE
+            if depth > MAX_DEPTH:
+                raise InvalidAnswerError(
+                    f"the answer nests deeper than {MAX_DEPTH} levels", problem="too_deep"
+                )
+        elif mark in "]}":
+            depth -= 1
+            if not depth:
+                return match.end()
+        elif mark == ",":
+            left -= _PER_NUMBER if match["number"] else _PER_VALUE
+        if left < 0:
+            raise InvalidAnswerError(
+                "the answer holds more values than its length can be about", problem="too_large"
+            )
+    raise InvalidAnswerError("the answer's JSON object breaks off", problem="not_json")
+
+
+def _values(text: str) -> Any:
+    """Make the values of a text that was looked over."""
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_members,
+            parse_float=_figure,
+            parse_int=_integer,
+            parse_constant=_constant,
+        )
+    except json.JSONDecodeError as error:
+        wrong = InvalidAnswerError(
+            f"the answer is not JSON: its object goes wrong at line {error.lineno}, column "
+            f"{error.colno}",
+            problem="not_json",
+        )
+    except RecursionError:
+        wrong = InvalidAnswerError("the answer nests too deep", problem="too_deep")
+    # Raised out here, so that the decoder's error, which carries the text, is no context of it.
+    raise wrong
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise InvalidAnswerError(
+            "an object of the answer has one key twice; give each key once",
+            problem="duplicate_key",
+        )
+    return members
+
+
+def _figure(digits: str) -> float:
+    value = float(digits) if len(digits) <= _DIGITS else math.inf
+    if not math.isfinite(value):
+        raise InvalidAnswerError(
+            "a number of the answer is not finite or has too many digits", problem="not_finite"
+        )
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _DIGITS:
+        raise InvalidAnswerError(
+            "a number of the answer is not finite or has too many digits", problem="not_finite"
+        )
+    return int(digits)
+
+
+def _constant(_name: str) -> Any:
+    raise InvalidAnswerError(
+        "a number of the answer is not finite; JSON has no NaN and no Infinity",
+        problem="not_finite",
+    )
+
+
+def shaped(value: dict[str, Any], model: type[M]) -> M:
+    """Hold an object that was read to its schema. Raises InvalidAnswerError."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    # An unknown field's name is the model's own word, so it is not repeated.
+    unknown = first["type"] == "extra_forbidden"
+    path = first["loc"][:-1] if unknown else first["loc"]
+    where = ".".join(map(str, path)) or "the object"
+    what = "a field that the schema does not have" if unknown else first["msg"]
+    raise InvalidAnswerError(
+        f"the answer does not fit the schema at {where}: {what}",
+        problem="bad_text" if first["type"] == "string_unicode" else "schema",
+        where=where,
+    )
+
+
+def _has_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\x00" in value
+    if isinstance(value, dict):
+        return any(map(_has_nul, value.values()))
+    return isinstance(value, list) and any(map(_has_nul, value))

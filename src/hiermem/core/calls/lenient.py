@@ -1,0 +1,218 @@
+"""Decides which departures of an answer from its schema can mean one thing only, and mends them.
+
+Models write ``null`` for what is not there, "Person" for "person", one alias where a list is due,
+thirty message numbers where sixteen are allowed, "library" for "technology". Asking again for such
+an answer costs as much as the answer did, and a second one may be worse. So lists are cut to their
+bound, prose at a word, an item that names nothing is dropped and counted, and a type that the
+schema does not have is "concept", the widest one, unless most of an answer's types are such.
+
+The one rule: nothing is guessed. What could mean two things is left as it is, for the schema to
+refuse; so is a list of which more than half could not be used. Only what is there is changed, in
+place, so it costs no memory to speak of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, get_args
+
+from hiermem.types.trivector import (
+    ENTITY_TYPES,
+    MOST_ALIASES,
+    MOST_DELTAS,
+    MOST_ENTITIES,
+    MOST_FEATURES,
+    MOST_IN_LINE,
+    MOST_IN_NAME,
+    MOST_IN_SUMMARY,
+    MOST_IN_TAG,
+    MOST_MENTIONS,
+    MOST_MESSAGES,
+    MOST_RELATIONS,
+    MOST_STRATEGY,
+    MOST_TAGS,
+    DeltaKind,
+    StrategyKind,
+)
+
+__all__ = ["blank", "mend"]
+
+#: A message's number as the record shows it.
+_NUMBER: Final = re.compile(r"#?([0-9]{1,15})")
+_TYPES: Final = {name: name for name in ENTITY_TYPES} | {"organization": "organisation"}
+_WIDEST: Final = "concept"
+_DELTAS: Final = {name: name for name in get_args(DeltaKind)}
+_STRATEGIES: Final = {name: name for name in get_args(StrategyKind)}
+
+
+def blank(text: str) -> bool:
+    r"""Say whether a text shows nothing.
+
+    >>> blank(" \u200b")
+    True
+    """
+    return not any(char.isprintable() and not char.isspace() for char in text)
+
+
+def mend(answer: dict[str, Any]) -> int:
+    """Mend what can mean one thing only, in place; give how many items had to be dropped."""
+    if answer.get("summary", "") is None:
+        answer["summary"] = ""
+    _prose(answer, "summary", MOST_IN_SUMMARY)
+    _words(answer, "features", MOST_FEATURES, longest=MOST_IN_TAG)
+    _types(answer)
+    return sum(
+        _items(answer, name, most, usable=usable)
+        for name, most, usable in (
+            ("entities", MOST_ENTITIES, _entity),
+            ("relations", MOST_RELATIONS, _relation),
+            ("deltas", MOST_DELTAS, _delta),
+            ("strategy", MOST_STRATEGY, _strategy),
+        )
+    )
+
+
+def _types(answer: dict[str, Any]) -> None:
+    """Read types in any case; take one that the schema does not have for the widest one.
+
+    Where more than half of the entities have no known type, it is hardly an answer: they stay.
+    Relations follow, so that an entity and what points at it are still of one type.
+    """
+    items = answer.get("entities")
+    entities = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+    items = answer.get("relations")
+    relations = (
+        [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+    )
+    ends = [
+        end
+        for each in relations
+        for name in ("source", "target")
+        if isinstance(end := each.get(name), dict)
+    ]
+    for each in (*entities, *ends):
+        _choice(each, "type", _TYPES)
+    unknown = [each for each in entities if _strange(each)]
+    if 2 * len(unknown) <= len(entities):
+        for each in (*unknown, *filter(_strange, ends)):
+            each["type"] = _WIDEST
+
+
+def _strange(item: dict[str, Any]) -> bool:
+    """Say whether an item's type is a word that the schema does not have."""
+    value = item.get("type")
+    return isinstance(value, str) and value not in ENTITY_TYPES and not _useless(value, MOST_IN_TAG)
+
+
+def _items(
+    answer: dict[str, Any], name: str, most: int, *, usable: Callable[[dict[str, Any]], bool]
+) -> int:
+    """Keep the first ``most`` items of a list that can be used; give how many were not kept."""
+    items = _given(answer, name)
+    if not isinstance(items, list):
+        return 0
+    kept = [each for each in items if not isinstance(each, dict) or usable(each)]
+    if 2 * len(kept) < len(items):
+        # Hardly an answer: the schema says what is wrong with it, and it is asked for again.
+        return 0
+    answer[name] = kept[:most]
+    return len(items) - len(answer[name])
+
+
+def _entity(item: dict[str, Any]) -> bool:
+    _words(item, "aliases", MOST_ALIASES, longest=MOST_IN_NAME)
+    _words(item, "tags", MOST_TAGS, longest=MOST_IN_TAG)
+    _given(item, "description")
+    _prose(item, "description", MOST_IN_LINE)
+    _messages(item, MOST_MENTIONS)
+    return _names(item, "name", MOST_IN_NAME)
+
+
+def _relation(item: dict[str, Any]) -> bool:
+    _prose(item, "justification", MOST_IN_LINE)
+    _messages(item)
+    ends = [end for name in ("source", "target") if isinstance(end := item.get(name), dict)]
+    return (
+        all(_names(end, "name", MOST_IN_NAME) for end in ends)
+        and _names(item, "relation", MOST_IN_TAG)
+        and _names(item, "justification", MOST_IN_LINE)
+    )
+
+
+def _delta(item: dict[str, Any]) -> bool:
+    _given(item, "open")
+    return _said(item, _DELTAS)
+
+
+def _strategy(item: dict[str, Any]) -> bool:
+    return _said(item, _STRATEGIES)
+
+
+def _said(item: dict[str, Any], kinds: Mapping[str, str]) -> bool:
+    _choice(item, "kind", kinds)
+    _prose(item, "text", MOST_IN_LINE)
+    _messages(item)
+    return _names(item, "text", MOST_IN_LINE)
+
+
+def _names(item: dict[str, Any], field: str, longest: int) -> bool:
+    """Say whether a field that is there names anything; one that is missing is the schema's."""
+    value = item.get(field, "x")
+    return not (value is None or (isinstance(value, str) and _useless(value, longest)))
+
+
+def _useless(text: str, longest: int) -> bool:
+    return len(text) > longest or blank(text)
+
+
+def _given(item: dict[str, Any], field: str) -> Any:
+    """Give a field that may be left out; ``null`` is the same as leaving it out."""
+    if item.get(field, ...) is None:
+        del item[field]
+    return item.get(field)
+
+
+def _choice(item: dict[str, Any], field: str, known: Mapping[str, str]) -> None:
+    value = item.get(field)
+    if isinstance(value, str) and len(value) <= MOST_IN_TAG:
+        item[field] = known.get(value.strip().casefold(), value)
+
+
+def _prose(item: dict[str, Any], field: str, most: int) -> None:
+    """Cut a text that is too long, at a word where there is one."""
+    value = item.get(field)
+    if isinstance(value, str) and len(value) > most:
+        at = value.rfind(" ", most // 2, most - 1)
+        item[field] = value[: at if at > 0 else most - 1].rstrip(" ,;:") + "…"
+
+
+def _words(item: dict[str, Any], field: str, most: int, *, longest: int) -> None:
+    value = _given(item, field)
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, list):
+        item[field] = [
+            each
+            for each in value
+            if each is not None and not (isinstance(each, str) and _useless(each, longest))
+        ][:most]
+
+
+def _messages(item: dict[str, Any], most: int = MOST_MESSAGES) -> None:
+    """Read numbers as the record shows them; of too many, the first and the newest others stay."""
+    value = _given(item, "messages")
+    if isinstance(value, (str, int)) and not isinstance(value, bool):
+        value = [value]
+    if not isinstance(value, list):
+        return
+    numbers = [_number(each) for each in value if each is not None]
+    if len(numbers) > most and all(type(each) is int for each in numbers):
+        numbers = sorted(set(numbers))
+        numbers = [*numbers[:1], *numbers[1:][-(most - 1) :]]
+    item["messages"] = numbers
+
+
+def _number(value: Any) -> Any:
+    found = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
+    return int(found[1]) if found else value

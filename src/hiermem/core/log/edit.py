@@ -1,0 +1,108 @@
+"""Decides an edit: what is replaced, what weighs something else, which texts are old.
+
+The decision runs inside the store's transaction and reads what it needs there; what costs time
+(checking and counting the new text) was done before and is only looked up. The one rule: bounds
+stay where they are, and what said the old text is told, asked for anew, or both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from hiermem.core.context.view import outdated
+from hiermem.core.log.locate import Place
+from hiermem.core.log.propagate import Rippled
+from hiermem.core.log.receipts import EditReport
+from hiermem.core.log.size_changes import Scales, Shift
+from hiermem.core.log.trees import Trunk, changes_of, told, trunks
+from hiermem.core.needs import Need, NeedMessages, NeedSession, NeedViews, inside
+from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
+from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.transaction import Batch, Deciding, LogEvent, Rewrite, ViewRecord
+
+__all__ = ["OnEdit", "edit", "known_session", "message_at"]
+
+#: What an edit does to the summaries above: "flag" tells that they are old, "rebuild" makes anew.
+OnEdit: TypeAlias = Literal["flag", "rebuild"]
+#: Gives the message as it is after the edit, with its tokens, hash and echoes; slices come later.
+Amend: TypeAlias = Callable[[StoredMessage], StoredMessage]
+
+
+def edit(
+    session_id: str, index: int, amend: Amend, *, on_edit: OnEdit, now: datetime, scales: Scales
+) -> Deciding[EditReport]:
+    """Replace a message's content. One that says the same already changes nothing.
+
+    Raises NotFoundError, SessionClosedError and MessageWithdrawnError.
+    """
+    record = yield from known_session(session_id)
+    if record.closed:
+        raise SessionClosedError(session_id)
+    before = yield from message_at(record, index)
+    if before.state != "live":
+        raise MessageWithdrawnError(session_id, index=index, state=before.state)
+    after = amend(before)
+    if after.message == before.message:
+        return Batch(EditReport(session_id, index))
+    reached: list[Trunk] = []
+    for trunk in trunks(record):
+        if index < trunk.stop:
+            place = yield from inside(session_id, trunk.look(before))
+            points = _weighed(trunk, place, before, after, scales)
+            if trunk.build is None:
+                after = replace(after, slices=points)
+            reached.append(trunk)
+    struck: list[tuple[Trunk, Rippled]] = []
+    for trunk in reached:
+        rippled = yield from inside(session_id, trunk.shake(on_edit, now))
+        struck.append((trunk, rippled))
+    views: Sequence[ViewRecord] = yield session_id, NeedViews()
+    _, changes = changes_of(
+        record,
+        struck,
+        LogEvent("edit", record.messages, now, told(reached).to_json()),
+        rewrites=(Rewrite(after, "edit"),),
+        drop_views=outdated({v.name: v.state for v in views}, index, struck[0][1].windows),
+    )
+    serving = struck[0][1]
+    report = EditReport(session_id, index, 0, serving.stale, serving.dirty, serving.split)
+    return Batch(report, tuple((session_id, each) for each in changes))
+
+
+def _weighed(
+    trunk: Trunk, place: Place, before: StoredMessage, after: StoredMessage, scales: Scales
+) -> tuple[int, ...]:
+    """Note in a tree what the message weighs now; give the offsets of its slices there."""
+    config = trunk.config
+    points = scales.points(after, place.slices, unit=config.unit, target=config.target)
+    shift = Shift(
+        before.index,
+        before.thread,
+        scales.weigh(before, place.points),
+        scales.weigh(after, points),
+    )
+    trunk.take(place, shift, points)
+    return points
+
+
+def known_session(session_id: str) -> Generator[tuple[str, Need], Any, SessionRecord]:
+    """Read a session's record. Raises NotFoundError where there is none."""
+    record: SessionRecord | None = yield session_id, NeedSession()
+    if record is None:
+        raise NotFoundError(f"session {session_id!r} does not exist")
+    return record
+
+
+def message_at(
+    record: SessionRecord, index: int
+) -> Generator[tuple[str, Need], Any, StoredMessage]:
+    """Read one message. Raises NotFoundError where the session has none there."""
+    if not 0 <= index < record.messages:
+        raise NotFoundError(
+            f"session {record.id!r} has no message {index}; it has {record.messages}"
+        )
+    found: Sequence[StoredMessage] = yield record.id, NeedMessages(index, index + 1)
+    return found[0]

@@ -1,0 +1,361 @@
+"""Decides what an erasure or a quarantine takes away, in every session that shares the messages.
+
+A fork holds the message too, so the family is followed both ways along its lineage. All of it is
+one transaction: content, versions, every summary that was made of it, views, records; the trees
+weigh the message as nothing from then on. The one rule: whatever may have been made from the
+message goes, and where that cannot be told exactly, more goes rather than less.
+
+Memory that was put into a prompt may have come back inside a later message, and quotes there what
+it was made from. Such a message is the caller's own and stays; the receipt names it.
+
+What a text was shown beside its own messages is on record with it (``core.shown``); an open window
+or group has no lasting text, so all that stands for one goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from hiermem.core.extraction.kept import made_from
+from hiermem.core.log.edit import known_session, message_at
+from hiermem.core.log.lineage import Family
+from hiermem.core.log.propagate import Rippled
+from hiermem.core.log.receipts import Receipt
+from hiermem.core.log.size_changes import NOTHING, Scales, Shift, Told, marks_of
+from hiermem.core.log.trees import Trunk, changes_of, told, trunks
+from hiermem.core.needs import (
+    Need,
+    NeedEchoes,
+    NeedEvents,
+    NeedLevel,
+    NeedProvisional,
+    NeedRecords,
+    NeedViews,
+    inside,
+)
+from hiermem.core.spaces.sources import SOURCE, Trace, found_in, named
+from hiermem.types import Message, Node, SessionRecord, StoredMessage
+from hiermem.types.transaction import (
+    Batch,
+    Changes,
+    Deciding,
+    LogEvent,
+    Record,
+    Rewrite,
+    RunRecord,
+    ViewRecord,
+)
+
+__all__ = ["DERIVED", "Forks", "erase", "erase_session", "tombstone"]
+
+#: The kind of record that says which messages it was made from: a chunk's answer.
+CHUNK: Final = "chunk"
+#: The kinds of record that are made from messages. The others are made of all of a session.
+DERIVED: Final = (CHUNK, "entity", "feedback", "join", "part", "trivector")
+#: The hash of every message that was erased.
+ERASED: Final = "erased"
+#: Whether the sessions that share a message are reached too, or keep it and are named.
+Forks: TypeAlias = Literal["all", "keep"]
+Kind: TypeAlias = Literal["erase", "quarantine"]
+#: Summaries counted together.
+_PAGE: Final = 512
+Step: TypeAlias = Generator[tuple[str, Need], Any, SessionRecord]
+
+
+def tombstone(stored: StoredMessage) -> StoredMessage:
+    """Give what is left of a message that is erased: its place, its role, its time and its key."""
+    message = stored.message
+    return StoredMessage(
+        index=stored.index,
+        message=Message(
+            message.role,
+            "",
+            key=message.key,
+            thread=message.thread,
+            created_at=message.created_at,
+        ),
+        tokens=0,
+        size=0,
+        hash=ERASED,
+        state="erased",
+        flags=stored.flags,
+        slices=(0,) * len(stored.slices),
+    )
+
+
+def erase(
+    session_id: str,
+    indices: Iterable[int],
+    kind: Kind,
+    *,
+    forks: Forks,
+    now: datetime,
+    run_id: str,
+    scales: Scales,
+) -> Deciding[Receipt]:
+    """Erase or quarantine messages, in the whole family of the session or in it alone.
+
+    Raises NotFoundError.
+    """
+    record = yield from known_session(session_id)
+    wanted = tuple(sorted(set(indices)))
+    for index in wanted:
+        yield from message_at(record, index)
+    family = yield from Family.around(record, wanted)
+    work = _Withdrawal(kind, now, scales)
+    for one, shared in family.reach.items():
+        if one == session_id or forks == "all":
+            yield from work.withdraw(family.records[one], shared)
+    kin = tuple(one for one in family.reach if one != session_id)
+    looked_at = family.reach if forks == "all" else {session_id: family.reach[session_id]}
+    noted = yield from named(work.traces)
+    receipt = replace(
+        work.receipt(),
+        unproven=(*(yield from work.echoes(looked_at)), *noted),
+        session_id=session_id,
+        indices=wanted,
+        already=tuple(index for index in wanted if index not in work.done.get(session_id, ())),
+        forks_reached=tuple(one for one in kin if one in work.done),
+        kept_in=kin if forks == "keep" else (),
+    )
+    if not work.changes:
+        return Batch(receipt)
+    run = _run(run_id, session_id, now, kind, work)
+    return Batch(replace(receipt, run_id=run_id), tuple(work.changes), runs=(run,))
+
+
+def erase_session(
+    session_id: str, *, forks: Forks, now: datetime, run_id: str, scales: Scales
+) -> Deciding[Receipt]:
+    """Erase a session: all that is kept of it, and what its forks have of its own messages.
+
+    What it shares with the session that it was forked from is that one's, and stays there and in
+    the forks; ``kept_in`` names them. Its forks go on as forks of what is left of the family.
+
+    Raises NotFoundError.
+    """
+    record = yield from known_session(session_id)
+    own = range(record.forked_at if record.forked_from else 0, record.messages)
+    family = yield from Family.below(record, own)
+    work = _Withdrawal("erase", now, scales)
+    for one, shared in family.reach.items():
+        if one != session_id and forks == "all":
+            yield from work.withdraw(family.records[one], shared)
+    for child in family.without(record):
+        # The record may have been changed above; what it is forked from is set on that.
+        latest = work.records.get(child.id, family.records[child.id])
+        work.put(
+            replace(
+                latest,
+                forked_from=child.forked_from,
+                forked_at=child.forked_at,
+                version=latest.version + 1,
+            )
+        )
+    kept = tuple(one for one in family.reach if one != session_id) if forks == "keep" else ()
+    if record.forked_from is not None and record.forked_at:
+        kept = (record.forked_from, *kept)
+    yield from work.count_all(record)
+    looked_at = {one: held for one, held in family.reach.items() if one != session_id}
+    echoing = (yield from work.echoes(looked_at)) if forks == "all" else ()
+    noted = yield from named(work.traces)
+    receipt = replace(
+        work.receipt(),
+        unproven=(*echoing, *noted),
+        kind="erase_session",
+        session_id=session_id,
+        forks_reached=tuple(work.done),
+        kept_in=kept,
+        run_id=run_id,
+    )
+    run = _run(run_id, session_id, now, "erase_session", work)
+    return Batch(receipt, tuple(work.changes), delete=(session_id,), runs=(run,))
+
+
+def _run(run_id: str, session_id: str, now: datetime, kind: str, work: _Withdrawal) -> RunRecord:
+    """Give the journal's record of an erasure: which messages of which sessions, and counts."""
+    detail: dict[str, Any] = {
+        "kind": kind,
+        "sessions": {one: list(done) for one, done in work.done.items()},
+        "removed": dict(work.removed),
+    }
+    return RunRecord(run_id, "erasure", session_id, now, now, "ok", detail)
+
+
+@dataclass(slots=True)
+class _Withdrawal:
+    """One erasure or quarantine at work, over the sessions that it reaches."""
+
+    kind: Kind
+    now: datetime
+    scales: Scales
+    changes: list[tuple[str, Changes[None]]] = field(
+        default_factory=list[tuple[str, Changes[None]]]
+    )
+    records: dict[str, SessionRecord] = field(default_factory=dict[str, SessionRecord])
+    done: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    removed: dict[str, int] = field(default_factory=dict[str, int])
+    remake: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    traces: list[Trace] = field(default_factory=list[Trace])
+
+    def receipt(self) -> Receipt:
+        """Give what was done so far, as a receipt whose place is not filled in."""
+        return Receipt(self.kind, None, removed=dict(self.removed), to_remake=dict(self.remake))
+
+    def put(self, record: SessionRecord) -> None:
+        """Write a record by itself."""
+        self.records[record.id] = record
+        self.changes.append((record.id, Changes(None, session=record)))
+
+    def withdraw(
+        self, record: SessionRecord, indices: Iterable[int]
+    ) -> Generator[tuple[str, Need], Any, None]:
+        """Take messages out of one session, with all that was made of them."""
+        live: list[StoredMessage] = []
+        for index in sorted(indices):
+            stored = yield from message_at(record, index)
+            if stored.state == "live" or (self.kind == "erase" and stored.state != "erased"):
+                live.append(stored)
+        if not live:
+            return
+        events: Sequence[LogEvent] = yield record.id, NeedEvents()
+        edits = _edits(events)
+        reached: list[Trunk] = []
+        for trunk in trunks(record):
+            mine = [stored for stored in live if stored.index < trunk.stop]
+            for stored in mine:
+                yield from self._strike(record, trunk, stored)
+            if mine:
+                reached.append(trunk)
+        struck: list[tuple[Trunk, Rippled]] = []
+        for trunk in reached:
+            rippled = yield from inside(record.id, trunk.shake("forget", self.now))
+            # Of what stands for something open, nobody can tell when it was made and from what.
+            loose: Sequence[Node] = yield record.id, NeedProvisional(trunk.tree)
+            drop = dict.fromkeys((*rippled.drop, *(node.id for node in loose)))
+            struck.append((trunk, replace(rippled, drop=tuple(drop))))
+        views: Sequence[ViewRecord] = yield record.id, NeedViews()
+        struck_at = {stored.index for stored in live}
+        derived: list[tuple[str, str]] = []
+        for kind in DERIVED:
+            found: Sequence[Record] = yield record.id, NeedRecords(kind)
+            derived += [(kind, each.key) for each in found if _made_from(each, struck_at)]
+        # A note is by its own author and stays; what it came from is no longer on record after an
+        # erasure, and still is after a quarantine, which an erasure may follow.
+        sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
+        noted = found_in(sources, struck_at)
+        self.traces += noted.values()
+        if self.kind == "erase":
+            derived += [(SOURCE, key) for key in noted]
+        event = LogEvent(self.kind, record.messages, self.now, told(reached).to_json())
+        after, changes = changes_of(
+            record,
+            struck,
+            event,
+            rewrites=[self._rewrite(stored) for stored in live],
+            drop_views=[view.name for view in views],
+            drop_records=derived,
+        )
+        self.records[record.id] = after
+        self.changes += [(record.id, each) for each in changes]
+        done = tuple(stored.index for stored in live)
+        self.done[record.id] = done
+        # Also those that had no text yet: they wait for one, and so does all that is above.
+        if struck[0][1].forget:
+            self.remake[record.id] = struck[0][1].forget
+        versions = sum(edits.get(index, 0) for index in done)
+        self._count("messages", len(done))
+        self._count("versions", versions if self.kind == "erase" else 0)
+        self._count("summaries", sum(len(rippled.gone) for _, rippled in struck))
+        self._count("views", len(views))
+        self._count("records", len(derived))
+
+    def count_all(self, record: SessionRecord) -> Generator[tuple[str, Need], Any, None]:
+        """Count all that is kept of a session, which goes as a whole."""
+        self._count("sessions", 1)
+        self._count("messages", record.messages)
+        events: Sequence[LogEvent] = yield record.id, NeedEvents()
+        for index, edits in _edits(events).items():
+            stored = yield from message_at(record, index)
+            self._count("versions", edits if stored.state != "erased" else 0)
+        for trunk in trunks(record):
+            for level in range(1, len(trunk.state.ordinals) + 1):
+                count = trunk.state.next_ordinal(level)
+                for first in range(0, count, _PAGE):
+                    stop = min(count, first + _PAGE)
+                    page: list[Node] = yield record.id, NeedLevel(level, first, stop, trunk.tree)
+                    self._count("summaries", sum(node.revision > 0 for node in page))
+        views: Sequence[ViewRecord] = yield record.id, NeedViews()
+        self._count("views", len(views))
+        for kind in DERIVED:
+            found: Sequence[Record] = yield record.id, NeedRecords(kind)
+            self._count("records", len(found))
+        sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
+        self._count("records", len(sources))
+        self.traces += found_in(sources, None).values()
+
+    def echoes(
+        self, reach: Mapping[str, Collection[int]]
+    ) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
+        """Name the messages in which memory of the messages that go may have come back.
+
+        It came after the first of them, or with an edit.
+        """
+        found: list[str] = []
+        for one, indices in reach.items():
+            echoing: Sequence[int] = yield one, NeedEchoes()
+            if not echoing or not indices:
+                continue
+            events: Sequence[LogEvent] = yield one, NeedEvents()
+            first, edited, gone = min(indices), _edits(events), self.done.get(one, ())
+            found += [
+                f"{one}:message:{index}"
+                for index in echoing
+                if (index > first or index in edited) and index not in gone
+            ]
+        return tuple(found)
+
+    def _strike(
+        self, record: SessionRecord, trunk: Trunk, stored: StoredMessage
+    ) -> Generator[tuple[str, Need], Any, None]:
+        """Let a message weigh nothing in one tree; its slices keep their windows."""
+        place = yield from inside(record.id, trunk.look(stored, ever=True))
+        calls, result_of = marks_of(stored.message) if self.kind == "erase" else ((), None)
+        scales = self.scales
+        weigh = scales.weigh if record.counter == scales.counter.name else scales.rough
+        shift = Shift(
+            stored.index,
+            stored.thread,
+            weigh(stored, place.points),
+            (NOTHING,) * place.slices,
+            calls,
+            result_of,
+        )
+        trunk.take(place, shift, (0,) * len(place.points) if self.kind == "erase" else place.points)
+
+    def _rewrite(self, stored: StoredMessage) -> Rewrite:
+        if self.kind == "erase":
+            return Rewrite(tombstone(stored), "erase")
+        return Rewrite(replace(stored, state="quarantined"), "mark")
+
+    def _count(self, what: str, number: int) -> None:
+        if number:
+            self.removed[what] = self.removed.get(what, 0) + number
+
+
+def _made_from(record: Record, indices: Collection[int]) -> bool:
+    """Say whether a derived record goes with these messages; only a chunk's may stay."""
+    return record.kind != CHUNK or made_from(record.body, indices)
+
+
+def _edits(events: Iterable[LogEvent]) -> dict[int, int]:
+    """Give how often each message was edited, by index."""
+    edits: dict[int, int] = {}
+    for event in events:
+        if event.kind == "edit":
+            for shift in Told.from_json(event.detail).shifts:
+                edits[shift.index] = edits.get(shift.index, 0) + 1
+    return edits

@@ -1,0 +1,129 @@
+"""Finds where a message stands in a tree, and which later windows may have been shown some of it.
+
+The one rule: slices of a message are told apart by their order, never by their offsets, because
+slices that became empty begin at the same place.
+
+What is looked for is bounded by what is found: a message has as many windows as slices, and an
+overlap reaches back over at most 400 characters and OVERLAP_REACH messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hiermem.core.log.overlap import was_shown
+from hiermem.core.needs import NeedCovering, NeedMessages, NeedRevisions, Reading
+from hiermem.core.summaries.inputs import OVERLAP_REACH, heard
+from hiermem.core.text.measure import speaker
+from hiermem.core.tree.state import SessionState
+from hiermem.errors import StoreCorruptError
+from hiermem.types import Node, Revision, StoredMessage
+
+__all__ = ["Place", "later_windows", "place_of", "reached", "said", "shown_to", "wants_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message stands: its sealed windows in order, each with one slice of it.
+
+    ``points`` are the offsets at which its slices but the first begin; ``opened`` says that its
+    last slice, or all of it, is in its thread's open window.
+    """
+
+    index: int
+    thread: str
+    windows: tuple[Node, ...]
+    points: tuple[int, ...]
+    opened: bool
+
+    @property
+    def slices(self) -> int:
+        """Give the number of its slices."""
+        return len(self.points) + 1
+
+
+def place_of(thread: str, index: int, state: SessionState, tree: int | None) -> Reading[Place]:
+    """Find a message that was folded into the tree whose fold is at ``state``."""
+    windows: Sequence[Node] = yield NeedCovering(thread, index, tree)
+    window = state.strand(thread).window
+    opened = window.messages > 0 and window.content.begin <= index
+    if not windows and not opened:
+        raise StoreCorruptError(f"message {index} is in no window; the store is damaged")
+    points = [node.span.start_char for node in windows[1:]]
+    if windows and opened:
+        points.append(window.char)
+    return Place(index, thread, tuple(windows), tuple(points), opened)
+
+
+def said(stored: StoredMessage) -> int:
+    """Give the characters that a message takes in an overlap."""
+    text = heard(stored, 0, None) if stored.state == "live" else ""
+    return len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
+
+
+def later_windows(place: Place, tree: int | None) -> Reading[list[Node]]:
+    """Find the later windows of the thread that any overlap could show some of the message."""
+    if place.opened:
+        return []
+    first, last = place.index + 1, place.index + OVERLAP_REACH
+    windows: Sequence[Node] = yield NeedCovering(place.thread, first, tree, last)
+    own = {node.id for node in place.windows}
+    return [node for node in windows if node.id not in own]
+
+
+def shown_to(
+    windows: Sequence[Node], index: int, tree: int | None, *, ever: bool
+) -> Reading[list[Node]]:
+    """Give those windows whose text was shown some of message ``index``, as is on record.
+
+    With ``ever``, a text that it had before counts too.
+    """
+    made = {(node.id, node.revision): node for node in windows if node.revision}
+    if not made:
+        return []
+    found: Sequence[Revision] = yield NeedRevisions(tuple(made), tree)
+    return [
+        made[revision.node_id, revision.number]
+        for revision in found
+        if was_shown(revision, index, ever=ever)
+    ]
+
+
+def wants_text(node: Node) -> bool:
+    """Say whether a text may be in the making for a node: a local model's leaves no trace."""
+    return node.status != "active" or node.degraded or node.dirty
+
+
+def reached(
+    place: Place, overlap: int, state: SessionState, tree: int | None
+) -> Reading[tuple[tuple[Node, ...], bool]]:
+    """Find the later windows of the thread whose overlap shows some of the message, as it is now.
+
+    The second value says whether the thread's open window is one of them.
+    """
+    if overlap <= 0 or place.opened:
+        return (), False
+    first, stop = place.index + 1, min(place.index + 1 + OVERLAP_REACH, state.next_index)
+    if stop <= first:
+        return (), False
+    between: Sequence[StoredMessage] = yield NeedMessages(first, stop, place.thread)
+    found: list[Node] = []
+    shown, sealed = 0, place.windows[-1].span.stop
+    for stored in between:
+        if shown >= overlap:
+            break
+        taken = said(stored)
+        if stored.index >= sealed:
+            windows: Sequence[Node] = yield NeedCovering(place.thread, stored.index, tree)
+            found += [
+                node for node in windows if shown + min(taken, node.span.start_char) < overlap
+            ]
+            content = state.strand(place.thread).window.content
+            if content.messages and content.begin <= stored.index:
+                return tuple(found), True
+            if not windows:
+                break
+            sealed = windows[-1].span.stop
+        shown += taken
+    return tuple(found), False

@@ -1,0 +1,351 @@
+"""What a change of messages does to a tree: sizes, spans and marks, from the windows to the roots.
+
+Bounds stay (P5): a window whose message changed weighs something else, and so does every node above
+it, each by the same rule that weighed it when it was sealed. Only a group that an edit took over
+HYSTERESIS times its level's size is split, by the rule of arrival; the parts stand where it stood.
+
+The one rule: every node that a changed message was made into is visited, whether its size changed
+or not. What must be forgotten is forgotten on that path, and nowhere else has it been: a group that
+is split forgets what it said, since it was said of more than it covers now.
+
+It reads one node a level and message, and a group's children only where it is split or where a
+slice moved. Replaying the log runs it too, over nodes in memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.log.locate import Place
+from hiermem.core.log.size_changes import Shift
+from hiermem.core.needs import NeedNodes, Reading
+from hiermem.core.tree.fold import provisional_group, provisional_window
+from hiermem.core.tree.levels import Root, allot, group_node, hull, parts
+from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.windows import converted
+from hiermem.errors import StoreCorruptError
+from hiermem.types import Node, Span
+
+__all__ = ["HYSTERESIS", "Blow", "Mark", "Rippled", "ripple"]
+
+#: A sealed group is split where an edit takes it from at most this much of its size to more.
+HYSTERESIS: Final = 1.5
+
+#: "flag" tells that a text is old, "rebuild" asks for a new one, "forget" takes it away.
+Mark: TypeAlias = Literal["flag", "rebuild", "forget"]
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """One message's change in one tree; ``points`` is where its slices begin from now on."""
+
+    place: Place
+    shift: Shift
+    points: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rippled:
+    """What became of a tree.
+
+    ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are provisional nodes
+    that are out of date. ``stale``, ``dirty`` and ``gone`` name the made nodes on the way that are
+    marked so now or whose text was taken away; ``split`` the parts of groups that were split.
+    ``windows`` are the ordinals of the windows that were touched.
+    """
+
+    state: SessionState
+    nodes: tuple[Node, ...] = ()
+    forget: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    dirty: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    split: tuple[str, ...] = ()
+    windows: tuple[int, ...] = ()
+
+
+def ripple(
+    state: SessionState,
+    config: HierarchyConfig,
+    blows: Sequence[Blow],
+    *,
+    beside: Sequence[Node] = (),
+    open_beside: Sequence[str] = (),
+    mark: Mark,
+    now: datetime,
+    tree: int | None = None,
+) -> Reading[Rippled]:
+    """Carry changes of messages up the tree whose fold is at ``state``.
+
+    ``beside`` are windows that were shown some of a changed message as overlap, ``open_beside`` the
+    threads whose open window was. Groups are split unless texts are forgotten or the session is
+    closed: an erasure is no edit, and a closed session has one root.
+    """
+    made = _Ripple(state, config, mark=mark, now=now, tree=tree)
+    for blow in blows:
+        made.strike(blow)
+    for node in beside:
+        made.hit(node)
+    for thread in open_beside:
+        made.drop[provisional_window(thread)] = None
+    yield from made.climb()
+    return made.rippled()
+
+
+class _Ripple:
+    """One ripple at work: the nodes as they were read, and as they are now."""
+
+    def __init__(
+        self,
+        state: SessionState,
+        config: HierarchyConfig,
+        *,
+        mark: Mark,
+        now: datetime,
+        tree: int | None,
+    ) -> None:
+        self.state, self.config = state, config
+        self.drop: dict[str, None] = {}
+        self._mark: Mark = mark
+        self._now, self._tree = now, tree
+        self._before: dict[str, Node] = {}
+        self._nodes: dict[str, Node] = {}
+        self._inputs: set[str] = set()
+        self._queue: list[tuple[int, str]] = []
+        self._queued: set[str] = set()
+        self._forget: dict[str, None] = {}
+        self._soiled: set[str] = set()
+        self._split: list[str] = []
+        self._moved = False
+
+    # -- the windows
+
+    def strike(self, blow: Blow) -> None:
+        """Let one message weigh what it weighs now, in its windows and in what is open."""
+        place, shift, last = blow.place, blow.shift, blow.place.slices - 1
+        for number, window in enumerate(place.windows):
+            self.hit(window)
+            node = self._nodes[window.id]
+            before, after = shift.before[number], shift.after[number]
+            if last:
+                node = replace(node, span=_sliced(node.span, blow.points, number))
+                self._moved = True
+            self._nodes[node.id] = self._weighed(
+                node,
+                size=after.size(node.unit) - before.size(node.unit),
+                tokens=after.tokens - before.tokens,
+            )
+        if place.opened:
+            before, after, unit = shift.before[last], shift.after[last], self.config.unit
+            self.state = self.state.with_size(
+                place.thread,
+                place.index,
+                size=after.size(unit) - before.size(unit),
+                tokens=after.tokens - before.tokens,
+                char=blow.points[-1] if last else None,
+            )
+            self.drop[provisional_window(place.thread)] = None
+
+    def hit(self, window: Node) -> None:
+        """Note that a window is made from something else now."""
+        self._take(window)
+        self._inputs.add(window.id)
+        self._push(window.id)
+
+    def _take(self, node: Node) -> Node:
+        if node.id not in self._nodes:
+            self._before[node.id] = self._nodes[node.id] = node
+        return self._nodes[node.id]
+
+    def _push(self, id_: str) -> None:
+        if id_ not in self._queued:
+            self._queued.add(id_)
+            heapq.heappush(self._queue, (self._nodes[id_].level, id_))
+
+    # -- the way up
+
+    def climb(self) -> Reading[None]:
+        """Go up to the roots, a level at a time, so that every node is finished once."""
+        while self._queue:
+            _, id_ = heapq.heappop(self._queue)
+            before = self._before[id_]
+            if before.children and self._moved:
+                children = yield from self._read(self._nodes[id_].children)
+                span = hull(child.span for child in children)
+                self._nodes[id_] = replace(self._nodes[id_], span=span)
+            pieces = (yield from self._divide(id_)) if self._too_large(id_) else [self._nodes[id_]]
+            roots = [Root.of(piece) for piece in pieces]
+            if before.parent is None:
+                self.state, level = self.state.with_roots(id_, roots)
+                if level is None:
+                    raise StoreCorruptError(f"{id_} has no place in the tree; the store is damaged")
+                if self._mark == "forget" or len(pieces) > 1:
+                    self.drop[provisional_group(level)] = None
+                continue
+            (parent,) = yield from self._read([before.parent])
+            self._nodes[parent.id] = self._regrouped(parent, Root.of(before), roots)
+            if len(pieces) > 1:
+                self._soiled.add(parent.id)
+            self._push(parent.id)
+
+    def _read(self, ids: Sequence[str]) -> Reading[list[Node]]:
+        """Give nodes as they are now, reading those that were not read yet."""
+        missing = tuple(id_ for id_ in ids if id_ not in self._nodes)
+        if missing:
+            found: list[Node] = yield NeedNodes(missing, self._tree)
+            if len(found) < len(missing):
+                raise StoreCorruptError(
+                    f"some of {', '.join(missing)} are missing; the store is damaged"
+                )
+            for node in found:
+                self._take(node)
+        return [self._nodes[id_] for id_ in ids]
+
+    def _weighed(self, node: Node, *, size: int, tokens: int) -> Node:
+        """Give a node whose inputs became larger by these amounts, in its unit and in tokens."""
+        size, tokens = max(0, node.input_size + size), max(0, node.input_tokens + tokens)
+        allotted, allotted_tokens, verbatim = allot(
+            node.level, size, tokens, self.config, unit=node.unit
+        )
+        return replace(
+            node,
+            input_size=size,
+            allotted=allotted,
+            input_tokens=tokens,
+            allotted_tokens=allotted_tokens,
+            verbatim=verbatim,
+        )
+
+    def _regrouped(self, parent: Node, before: Root, after: Sequence[Root]) -> Node:
+        """Give a parent with ``after`` among its children where ``before`` was."""
+        at = parent.children.index(before.id)
+        ids = tuple(root.id for root in after)
+        unit = parent.unit
+        return self._weighed(
+            replace(parent, children=(*parent.children[:at], *ids, *parent.children[at + 1 :])),
+            size=sum(root.size(unit) for root in after) - before.size(unit),
+            tokens=sum(root.allotted_tokens for root in after) - before.allotted_tokens,
+        )
+
+    # -- splits
+
+    def _too_large(self, id_: str) -> bool:
+        """Say whether an edit took a group over the mark at which it is split."""
+        before, now = self._before[id_], self._nodes[id_]
+        if not now.children or self._mark == "forget" or self.state.closed:
+            return False
+        most, unit = self.config.level(now.level).max_size, self.config.unit
+        if most is None:
+            return False
+        was, is_ = (
+            converted(node.input_size, node.input_tokens, node.unit, unit) for node in (before, now)
+        )
+        return was <= HYSTERESIS * most < is_
+
+    def _divide(self, id_: str) -> Reading[list[Node]]:
+        """Split a group by the rule of arrival; the first part keeps its name.
+
+        The parts have no text: what the group said may come from what another part covers now.
+        """
+        whole = self._nodes[id_]
+        children = yield from self._read(whole.children)
+        groups = parts(
+            [Root.of(child) for child in children], self.config.level(whole.level), self.config.unit
+        )
+        if len(groups) < 2:
+            return [whole]
+        first = self.state.next_ordinal(whole.level)
+        ordinals = [whole.ordinal, *range(first, first + len(groups) - 1)]
+        self.state = self.state.with_ordinals(whole.level, len(groups) - 1)
+        pieces: list[Node] = []
+        for ordinal, group in zip(ordinals, groups, strict=True):
+            piece = group_node(whole.level, ordinal, group, self.config)
+            piece = replace(piece, parent=whole.parent)
+            if not pieces:
+                piece = replace(piece, version=whole.version, since=self._now)
+            self._nodes[piece.id] = piece
+            self._split.append(piece.id)
+            for root in group if pieces else ():
+                self._nodes[root.id] = replace(self._nodes[root.id], parent=piece.id)
+            pieces.append(piece)
+        self._forget[id_] = None
+        return pieces
+
+    # -- the end
+
+    def rippled(self) -> Rippled:
+        """Mark what was visited, and give all that is to be written."""
+        written: list[Node] = []
+        stale: list[str] = []
+        dirty: list[str] = []
+        gone: list[str] = []
+        for id_ in sorted(self._nodes, key=lambda id_: (self._nodes[id_].level, id_)):
+            node, before = self._nodes[id_], self._before.get(id_)
+            if before is None:
+                written.append(node)
+                continue
+            visited = id_ in self._queued
+            after = self._marked(node) if visited else node
+            if visited and self._mark == "forget":
+                self._forget[id_] = None
+            if before.revision:
+                stale += [id_] if visited and after.stale else []
+                dirty += [id_] if visited and after.dirty else []
+                gone += [id_] if id_ in self._forget else []
+            must = id_ in self._inputs or id_ in self._forget
+            if must or after != before:
+                written.append(replace(after, version=before.version + 1))
+        windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
+        return Rippled(
+            self.state,
+            tuple(written),
+            tuple(self._forget),
+            tuple(self.drop),
+            tuple(stale),
+            tuple(dirty),
+            tuple(gone),
+            tuple(self._split),
+            tuple(windows),
+        )
+
+    def _marked(self, node: Node) -> Node:
+        """Mark a node on the path; one of whose inputs the content changed is let go of."""
+        if self._mark == "forget":
+            return replace(
+                _let_go(node),
+                status="pending",
+                revision=0,
+                degraded=False,
+                dirty=False,
+                stale=False,
+                forced=False,
+                since=self._now if node.revision else node.since,
+            )
+        if node.id in self._inputs:
+            node = _let_go(node)
+        if not node.revision:
+            return node
+        if self._mark == "rebuild" or node.id in self._soiled:
+            since = self._now if not node.dirty else node.since
+            return replace(node, stale=True, dirty=True, since=since)
+        return replace(node, stale=True)
+
+
+def _let_go(node: Node) -> Node:
+    """Give a node that nobody is making, with all its attempts before it."""
+    status = "pending" if node.status == "generating" else node.status
+    return replace(node, status=status, attempts=0, error=None, lease_owner=None, lease_until=None)
+
+
+def _sliced(span: Span, points: Sequence[int], number: int) -> Span:
+    """Give the span of the window that holds slice ``number``, with its offsets as they are now."""
+    start_char = points[number - 1] if number else span.start_char
+    if number < len(points):
+        return replace(span, start_char=start_char, stop_char=points[number])
+    return replace(span, start_char=start_char)

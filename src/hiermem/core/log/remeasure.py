@@ -1,0 +1,38 @@
+"""What a stored message weighs under a configuration, measured now.
+
+An append measures a message once, under the configuration that the session has then; a re-pack
+measures it again under another one. The one rule: what is not live weighs nothing, and is cut into
+no slices; all else is weighed and cut by the rules of an append.
+"""
+
+from __future__ import annotations
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.log.size_changes import Scales
+from hiermem.core.tree.oversize import cut
+from hiermem.core.tree.turns import Arrival, call_mark
+from hiermem.types import StoredMessage
+
+__all__ = ["arrival"]
+
+
+def arrival(
+    stored: StoredMessage, config: HierarchyConfig, scales: Scales
+) -> tuple[Arrival, tuple[int, ...]]:
+    """Give what the fold of a re-pack looks at, and the offsets at which the message is cut."""
+    message = stored.message
+    (whole,) = scales.weigh(stored)
+    size = whole.size(config.unit)
+    points, slices = cut(message, size, config, counter=scales.counter, echoes=stored.echoes)
+    arrived = Arrival(
+        index=stored.index,
+        thread=message.thread,
+        role=message.role,
+        size=size,
+        tokens=whole.tokens,
+        at=stored.created_at,
+        calls=tuple(call_mark(call.id) for call in message.tool_calls),
+        result_of=None if message.tool_call_id is None else call_mark(message.tool_call_id),
+        slices=slices,
+    )
+    return arrived, points

@@ -1,0 +1,265 @@
+"""Decides the steps of a full re-pack: begun, folded on, swapped. Each is one transaction.
+
+::
+
+    begin -> advance (a page of the log) ... -> swap
+
+The tree that is built is folded from the log as it is now: live content with the weights that it
+has under the build's configuration, and the log's flushes, closes, reopenings and ticks. What else
+the log tells (edits, erasures, other configurations) is in the content already. The one rule: a
+step that was prepared from reads of an earlier epoch, or for another point of the build, changes
+nothing and says so. Flags stay those that a message got when it arrived.
+
+It makes no text; the ordinary update does, in the tree that is built.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.log.locate import place_of
+from hiermem.core.log.remeasure import arrival
+from hiermem.core.log.repack_state import Build
+from hiermem.core.log.size_changes import Scales
+from hiermem.core.needs import inside
+from hiermem.core.tree import fold
+from hiermem.core.tree.fold import Folded
+from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.turns import Arrival
+from hiermem.types import Node, SessionRecord, StoredMessage
+from hiermem.types.transaction import (
+    Batch,
+    Changes,
+    Deciding,
+    LogEvent,
+    NeedEvents,
+    NeedMessages,
+    NeedSession,
+    NeedViews,
+    Rewrite,
+    ViewRecord,
+)
+
+__all__ = [
+    "PAGE", "Page", "Refold", "advance", "anew", "begin", "due", "measured", "sizes_of", "swap",
+]  # fmt: skip
+
+#: Messages folded in one transaction.
+PAGE: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A measured stretch of the log: what arrives, the cuts and sizes that are other ones now."""
+
+    arrivals: tuple[Arrival, ...] = ()
+    marks: tuple[int, ...] = ()
+    sliced: tuple[int, ...] = ()
+
+
+def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, scales: Scales) -> Page:
+    """Measure messages for the fold of a re-pack under ``config``."""
+    found = [arrival(stored, config, scales) for stored in messages]
+    return Page(
+        arrivals=tuple(arrived for arrived, _ in found),
+        marks=tuple(
+            stored.index
+            for stored, (arrived, points) in zip(messages, found, strict=True)
+            if stored.size != arrived.size or stored.slices or points
+        ),
+        sliced=tuple(arrived.index for arrived, points in found if points),
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Folding on
+
+
+@dataclass(slots=True)
+class Refold:
+    """A fold under way: the state, what was sealed so far, what stood for it while it was open."""
+
+    config: HierarchyConfig
+    state: SessionState
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    parents: dict[str, str] = field(default_factory=dict[str, str])
+    drop: dict[str, None] = field(default_factory=dict[str, None])
+
+    def go_on(self, arrivals: Sequence[Arrival], events: Sequence[LogEvent]) -> None:
+        """Fold messages and, each at its place, events."""
+        waiting = list(arrivals)
+        for event in events:
+            before = event.at - self.state.next_index
+            if before > 0:
+                self._take(fold.arrive(self.state, waiting[:before], self.config))
+                del waiting[:before]
+            self._event(event)
+        if waiting:
+            self._take(fold.arrive(self.state, waiting, self.config))
+
+    def _event(self, event: LogEvent) -> None:
+        if event.kind == "flush":
+            self._take(fold.flush(self.state, self.config))
+        elif event.kind == "close":
+            self._take(fold.close(self.state, self.config))
+        elif event.kind == "reopen":
+            self._take(fold.reopen(self.state))
+        elif event.kind == "tick":
+            now = datetime.fromisoformat(event.detail)
+            self._take(fold.tick(self.state, now, self.config))
+
+    def _take(self, folded: Folded) -> None:
+        self.state = folded.state
+        self.drop |= dict.fromkeys(folded.drop)
+        for node in folded.nodes:
+            self.nodes[node.id] = node
+        for child, parent in folded.parents:
+            made = self.nodes.get(child)
+            if made is None:
+                self.parents[child] = parent
+            else:
+                self.nodes[child] = replace(made, parent=parent)
+
+
+def due(build: Build, events: Sequence[LogEvent], stop: int) -> Sequence[LogEvent]:
+    """Give the events that come before message ``stop`` is folded, and were not folded yet."""
+    end = bisect_right(events, stop, lo=min(build.events, len(events)), key=lambda each: each.at)
+    return events[build.events : end]
+
+
+# ---------------------------------------------------------------------------------------------
+# The transactions
+
+
+def begin(session_id: str, *, config: str, build_id: str) -> Deciding[Build | None]:
+    """Give the build under ``config`` that is under way, or begin one; None without the session.
+
+    One under another configuration is given up, and what it had made goes.
+    """
+    record: SessionRecord | None = yield session_id, NeedSession()
+    if record is None:
+        return Batch(None)
+    before = Build.from_json(record.build)
+    if before is not None and before.config == config:
+        return Batch(before)
+    build = anew(record, before, config=config, build_id=build_id)
+    return Batch(build, ((session_id, _changed(record, build, drop=before)),))
+
+
+def anew(record: SessionRecord, before: Build | None, *, config: str, build_id: str) -> Build:
+    """Give a build of which nothing is folded yet, in the place of the one ``before``.
+
+    The number of a tree is never given twice: whoever still works on the old one writes nowhere.
+    """
+    tree = 1 + max(record.tree, before.tree if before else 0)
+    return Build(build_id, tree, config, SessionState().to_json())
+
+
+def advance(
+    session_id: str, build: Build, page: Page, events: Sequence[LogEvent], *, epoch: int
+) -> Deciding[Build | None]:
+    """Fold a page into the build; None, with nothing changed, where it is not the next one now."""
+    record: SessionRecord | None = yield session_id, NeedSession()
+    if record is None or record.epoch != epoch or record.build != build.to_json():
+        return Batch(None)
+    refold = Refold(config_from(build.config), SessionState.from_json(build.state))
+    refold.go_on(page.arrivals, events)
+    after = replace(
+        build,
+        state=refold.state.to_json(),
+        at=refold.state.next_index,
+        events=build.events + len(events),
+        marks=_ranges(build.marks, page.marks),
+        sliced=(*build.sliced, *page.sliced),
+    )
+    changes = replace(
+        _changed(record, after),
+        drop=tuple(refold.drop),
+        nodes=tuple(refold.nodes.values()),
+        parents=tuple(refold.parents.items()),
+        tree=build.tree,
+    )
+    return Batch(after, ((session_id, changes),))
+
+
+def swap(
+    session_id: str, build: Build, sizes: Mapping[int, int], *, epoch: int, when: datetime
+) -> Deciding[bool]:
+    """Let the built tree serve; False, with nothing changed, where the log has gone on meanwhile.
+
+    ``sizes`` gives what the messages of ``build.marks`` weigh in the build's unit.
+    """
+    record: SessionRecord | None = yield session_id, NeedSession()
+    if record is None or record.epoch != epoch or record.build != build.to_json():
+        return Batch(result=False)
+    events: list[LogEvent] = yield session_id, NeedEvents()
+    if build.at != record.messages or build.events != len(events):
+        return Batch(result=False)
+    rewrites: list[Rewrite] = []
+    state, cut = SessionState.from_json(build.state), set(build.sliced)
+    for start, stop in build.marks:
+        messages: list[StoredMessage] = yield session_id, NeedMessages(start, stop)
+        for stored in messages:
+            points: tuple[int, ...] = ()
+            if stored.index in cut:
+                place = yield from inside(
+                    session_id, place_of(stored.thread, stored.index, state, build.tree)
+                )
+                points = place.points
+            after = replace(stored, size=sizes[stored.index], slices=points)
+            if after != stored:
+                rewrites.append(Rewrite(after, "mark"))
+    views: list[ViewRecord] = yield session_id, NeedViews()
+    detail = json.dumps({"config": build.config, "tree": build.tree}, separators=(",", ":"))
+    changes: Changes[None] = Changes(
+        None,
+        session=replace(
+            record,
+            config=build.config,
+            state=build.state,
+            version=record.version + 1,
+            epoch=record.epoch + 1,
+            tree=build.tree,
+            build="",
+        ),
+        rewrites=tuple(rewrites),
+        drop_tree=record.tree,
+        events=(LogEvent("repack", record.messages, when, detail),),
+        drop_views=tuple(view.name for view in views),
+    )
+    return Batch(result=True, sessions=((session_id, changes),))
+
+
+def sizes_of(
+    messages: Iterable[StoredMessage], config: HierarchyConfig, scales: Scales
+) -> dict[int, int]:
+    """Give what messages weigh as a whole in the unit of ``config``, by index."""
+    return {stored.index: scales.weigh(stored)[0].size(config.unit) for stored in messages}
+
+
+def _changed(record: SessionRecord, build: Build, *, drop: Build | None = None) -> Changes[Any]:
+    return Changes(
+        None,
+        session=replace(record, build=build.to_json(), version=record.version + 1),
+        drop_tree=drop.tree if drop else None,
+    )
+
+
+def _ranges(
+    before: tuple[tuple[int, int], ...], indices: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """Give ranges with later indices added, which come in order."""
+    found = list(before)
+    for index in indices:
+        if found and found[-1][1] == index:
+            found[-1] = (found[-1][0], index + 1)
+        else:
+            found.append((index, index + 1))
+    return tuple(found)

@@ -1,0 +1,317 @@
+"""Folds a session's log again, exactly as it happened, up to some message.
+
+A message arrives with the weight that it had then, and what changed it happens where it happened,
+so the same windows and groups come out (decision 0012). Where the session was re-packed, the log
+before that is folded under the re-pack's configuration, with the weights of its moment; changes
+that reached the tree while it was being built happen where its fold stood.
+
+The one rule: weights come from the log's events or are measured anew; a size that is stored beside
+a message is never trusted, since it is of today. Inside, slices are told apart by their number in
+place of their offset; what comes out has the offsets that the messages have now.
+
+It holds the tree in memory, a tenth of what the messages are, and reads them in pages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.log.locate import place_of
+from hiermem.core.log.propagate import Blow, ripple
+from hiermem.core.log.size_changes import (
+    Mid,
+    Scales,
+    Shift,
+    Told,
+    Weight,
+    configs_of,
+    marks_of,
+    tree_of,
+)
+from hiermem.core.needs import Need, NeedCovering, NeedNodes, Reading
+from hiermem.core.tree import fold
+from hiermem.core.tree.fold import Folded
+from hiermem.core.tree.oversize import is_oversize, slices_at
+from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.turns import Arrival, Slice
+from hiermem.errors import StoreCorruptError
+from hiermem.types import Node, Span, StoredMessage
+from hiermem.types.transaction import LogEvent
+
+__all__ = ["Replay", "config_at", "prefix"]
+
+T = TypeVar("T")
+#: Events that take place in the fold itself.
+_FOLDED = frozenset({"flush", "close", "reopen", "tick"})
+_CHANGES = frozenset({"edit", "erase", "quarantine"})
+
+
+def prefix(events: Sequence[LogEvent], stop: int) -> tuple[LogEvent, ...]:
+    """Give the log's events as they are for the messages before ``stop`` alone.
+
+    What took place up to there is kept. Later changes of those messages, and a later re-pack, are
+    kept too, as if they had come right then.
+    """
+    last = _last_repack(events)
+    kept: list[LogEvent] = []
+    count = [0]
+    for place, event in enumerate(events):
+        now = _before(event, stop, count) if event.kind in _CHANGES else event
+        late = event.at > stop
+        if now is not None and (not late or event.kind in _CHANGES or place == last):
+            kept.append(replace(now, at=min(event.at, stop)))
+        count.append(len(kept))
+    return tuple(kept)
+
+
+def config_at(events: Sequence[LogEvent], stop: int, now: HierarchyConfig) -> HierarchyConfig:
+    """Give the configuration that the session had before message ``stop``; it has ``now`` today.
+
+    A later re-pack counts as if it had come right then, as in ``prefix``.
+    """
+    for event in events[_last_repack(events) + 1 :]:
+        if event.kind == "reconfigure" and event.at > stop:
+            return configs_of(event)[0]
+    return now
+
+
+def _before(event: LogEvent, stop: int, count: Sequence[int]) -> LogEvent | None:
+    """Restrict a change to the messages before ``stop``; None where it is of none of them.
+
+    ``count`` says how many events are kept of the first so many.
+    """
+    told = Told.from_json(event.detail).before(stop)
+    mid = told.mid
+    if mid is not None:
+        at = min(mid.at, stop)
+        mid = Mid(mid.tree, at, count[mid.events], mid.shifts) if mid.shifts else None
+    if not told.shifts and mid is None:
+        return None
+    return replace(event, detail=Told(told.shifts, mid).to_json())
+
+
+def _last_repack(events: Sequence[LogEvent]) -> int:
+    """Give the place of the newest re-pack, -1 where there was none."""
+    return max((n for n, event in enumerate(events) if event.kind == "repack"), default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Something that happens before message ``at`` arrives: an event, or changes of weights."""
+
+    at: int
+    event: LogEvent
+    shifts: tuple[Shift, ...] = ()
+
+
+@dataclass(slots=True)
+class Replay:
+    """A replay under way: ``feed`` it all messages in order, then ``finish``."""
+
+    config: HierarchyConfig
+    scales: Scales
+    state: SessionState = field(default_factory=SessionState)
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    _steps: list[_Step] = field(default_factory=list[_Step])
+    _weights: dict[int, tuple[Weight, ...]] = field(default_factory=dict[int, tuple[Weight, ...]])
+    _calls: dict[int, tuple[tuple[str, ...], str | None]] = field(
+        default_factory=dict[int, tuple[tuple[str, ...], str | None]]
+    )
+    _points: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    _starts: dict[str, tuple[list[int], list[str]]] = field(
+        default_factory=dict[str, tuple[list[int], list[str]]]
+    )
+
+    @classmethod
+    def of(cls, events: Sequence[LogEvent], config: HierarchyConfig, scales: Scales) -> Replay:
+        """Begin to replay a log; ``config`` is the configuration that the session has at its end.
+
+        Raises StoreCorruptError where an event is not what hiermem wrote.
+        """
+        last = _last_repack(events)
+        steps: list[tuple[tuple[int, float], _Step]] = []
+        tree = tree_of(events[last]) if last >= 0 else None
+        for place, event in enumerate(events):
+            shifts: tuple[Shift, ...] = ()
+            at, order = event.at, float(place)
+            if event.kind in _CHANGES:
+                told = Told.from_json(event.detail)
+                if place > last:
+                    shifts = told.shifts
+                elif told.mid is not None and told.mid.tree == tree:
+                    shifts, at, order = told.mid.shifts, told.mid.at, told.mid.events - 0.5
+                if not shifts:
+                    continue
+            elif place == last or (place < last and event.kind not in _FOLDED):
+                continue
+            steps.append(((at, order), _Step(at, event, shifts)))
+        steps.sort(key=lambda step: step[0])
+        named = [configs_of(event) for event in events[max(last, 0) :]]
+        first = next((found[0] for found in named if found), config)
+        replay = cls(first, scales, _steps=[step for _, step in steps])
+        for step in replay._steps:
+            replay._expect(step)
+        return replay
+
+    def _expect(self, step: _Step) -> None:
+        """Note how the messages that a step changes weighed when they arrived."""
+        for shift in step.shifts:
+            self._weights.setdefault(shift.index, shift.before)
+            if shift.calls or shift.result_of is not None:
+                self._calls.setdefault(shift.index, (shift.calls, shift.result_of))
+
+    # -- folding
+
+    def feed(self, messages: Sequence[StoredMessage]) -> None:
+        """Fold the next messages in, and what happened between them."""
+        waiting: list[Arrival] = []
+        for stored in messages:
+            if self._steps and self._steps[0].at <= stored.index:
+                self._arrive(waiting)
+                waiting = []
+                self._happen(stored.index)
+            waiting.append(self._arrival(stored))
+        self._arrive(waiting)
+
+    def finish(self) -> None:
+        """Let happen what came after the last message, and give offsets their real values."""
+        self._happen(self.state.next_index)
+        if self._steps:
+            raise StoreCorruptError(
+                "a session's log tells of messages that it does not have; the store is damaged"
+            )
+        self.state = self.state.with_chars(self._real)
+        self.nodes = {
+            id_: replace(node, span=self._placed(node.span), version=0)
+            for id_, node in self.nodes.items()
+        }
+
+    def _arrive(self, arrivals: Sequence[Arrival]) -> None:
+        if arrivals:
+            self._take(fold.arrive(self.state, arrivals, self.config))
+
+    def _happen(self, at: int) -> None:
+        while self._steps and self._steps[0].at <= at:
+            step = self._steps.pop(0)
+            event, config = step.event, self.config
+            if event.kind == "flush":
+                self._take(fold.flush(self.state, config))
+            elif event.kind == "close":
+                self._take(fold.close(self.state, config))
+            elif event.kind == "reopen":
+                self._take(fold.reopen(self.state))
+            elif event.kind == "tick":
+                self._take(fold.tick(self.state, datetime.fromisoformat(event.detail), config))
+            elif event.kind == "reconfigure":
+                before, self.config = configs_of(event)
+                self.state = self.state.in_unit(before.unit, self.config.unit)
+            else:
+                self._change(step)
+
+    def _take(self, folded: Folded) -> None:
+        self.state = folded.state
+        for node in folded.nodes:
+            self.nodes[node.id] = node
+            if node.level == 1 and node.thread is not None:
+                starts, ids = self._starts.setdefault(node.thread, ([], []))
+                starts.append(node.span.start)
+                ids.append(node.id)
+        for child, parent in folded.parents:
+            self.nodes[child] = replace(self.nodes[child], parent=parent)
+
+    def _arrival(self, stored: StoredMessage) -> Arrival:
+        """Give what the fold looked at when the message arrived."""
+        index, message, unit = stored.index, stored.message, self.config.unit
+        weights = self._weights.get(index) or self.scales.weigh(stored, stored.slices)
+        if len(weights) != len(stored.slices) + 1:
+            raise StoreCorruptError(
+                f"message {index} is not cut as the log says; the store is damaged"
+            )
+        slices: tuple[Slice, ...] = ()
+        if stored.slices:
+            self._points[index] = stored.slices
+        if stored.slices or is_oversize(weights[0].size(unit), self.config):
+            sizes = [(weight.size(unit), weight.tokens) for weight in weights]
+            slices = slices_at(range(1, len(weights)), sizes)
+        calls, result_of = self._calls.get(index) or marks_of(message)
+        return Arrival(
+            index,
+            message.thread,
+            message.role,
+            sum(weight.size(unit) for weight in weights),
+            sum(weight.tokens for weight in weights),
+            stored.created_at,
+            calls,
+            result_of,
+            slices,
+        )
+
+    # -- changes
+
+    def _change(self, step: _Step) -> None:
+        """Let messages weigh something else from here on, as the transaction did at the time."""
+        blows: list[Blow] = []
+        for shift in step.shifts:
+            place = self._drive(place_of(shift.thread, shift.index, self.state, None))
+            if place.slices != len(shift.before):
+                raise StoreCorruptError(
+                    f"message {shift.index} is not cut as the log says; the store is damaged"
+                )
+            blows.append(Blow(place, shift, place.points))
+        rippled = self._drive(
+            ripple(
+                self.state,
+                self.config,
+                blows,
+                mark="flag" if step.event.kind == "edit" else "forget",
+                now=step.event.when,
+            )
+        )
+        self.state = rippled.state
+        self.nodes.update((node.id, node) for node in rippled.nodes)
+
+    def _drive(self, reading: Reading[T]) -> T:
+        reply: Any = None
+        while True:
+            try:
+                need = reading.send(reply)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            reply = self._answer(need)
+
+    def _answer(self, need: Need) -> list[Node]:
+        if isinstance(need, NeedNodes):
+            return [self.nodes[id_] for id_ in need.ids if id_ in self.nodes]
+        assert isinstance(need, NeedCovering)
+        return list(self._covering(need.thread, need.index))
+
+    def _covering(self, thread: str, index: int) -> Iterator[Node]:
+        starts, ids = self._starts.get(thread, ([], []))
+        found: list[Node] = []
+        for place in range(bisect_right(starts, index) - 1, -1, -1):
+            node = self.nodes[ids[place]]
+            if node.span.stop <= index:
+                break
+            found.append(node)
+        return reversed(found)
+
+    # -- offsets
+
+    def _real(self, index: int, number: int) -> int:
+        return self._points[index][number - 1]
+
+    def _placed(self, span: Span) -> Span:
+        if not span.sliced:
+            return span
+        stop_char = span.stop_char
+        return replace(
+            span,
+            start_char=self._real(span.start, span.start_char) if span.start_char else 0,
+            stop_char=None if stop_char is None else self._real(span.stop - 1, stop_char),
+        )

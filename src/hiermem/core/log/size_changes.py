@@ -1,0 +1,262 @@
+"""What an edit, an erasure or a quarantine changed in the weights, and how the log tells of it.
+
+Sealing looks at a message's weights alone, so a log whose events say what the weights were before
+and after explains the tree (decision 0012), whatever became of the texts. The one rule: nothing
+here holds a word of a message; a tool call that was erased is known by its mark.
+
+A weight is kept in characters and in tokens at once, because a session may be re-packed in the
+other unit. Where another tree is being built at the time, the event tells apart what changed there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from typing import Any, NamedTuple
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.text import measure
+from hiermem.core.tree.stored import config_from
+from hiermem.core.tree.turns import call_mark
+from hiermem.errors import StoreCorruptError
+from hiermem.protocols import TokenCounter
+from hiermem.types import Message, SizeUnit, StoredMessage
+from hiermem.types.transaction import LogEvent
+
+__all__ = [
+    "NOTHING", "Mid", "Scales", "Shift", "Told", "Weight", "configs_of", "marks_of", "overlaps_of",
+    "tree_of",
+]  # fmt: skip
+
+
+class Weight(NamedTuple):
+    """What summarising weighs of a message or a slice of one, in code points and in tokens."""
+
+    chars: int
+    tokens: int
+
+    def size(self, unit: SizeUnit) -> int:
+        """Give it in ``unit``."""
+        return self.tokens if unit == "tokens" else self.chars
+
+
+#: What is taken out of the tree weighs nothing.
+NOTHING = Weight(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The weights of one message's slices before and after a change; unsliced, it has one.
+
+    ``calls`` and ``result_of`` are the marks of the tool calls that an erasure took away.
+    """
+
+    index: int
+    thread: str
+    before: tuple[Weight, ...]
+    after: tuple[Weight, ...]
+    calls: tuple[str, ...] = ()
+    result_of: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """Give it in the shape that ``read`` takes, for JSON."""
+        row: dict[str, Any] = {
+            "index": self.index, "thread": self.thread, "before": self.before, "after": self.after,
+        }  # fmt: skip
+        if self.calls:
+            row["calls"] = self.calls
+        if self.result_of is not None:
+            row["result_of"] = self.result_of
+        return row
+
+    @classmethod
+    def read(cls, row: Any) -> Shift:
+        """Read what JSON made of what ``row`` gave."""
+        shift = cls(
+            row["index"],
+            row["thread"],
+            tuple(Weight(*pair) for pair in row["before"]),
+            tuple(Weight(*pair) for pair in row["after"]),
+            tuple(row.get("calls", ())),
+            row.get("result_of"),
+        )
+        if type(shift.index) is not int or len(shift.before) != len(shift.after):
+            raise ValueError
+        return shift
+
+
+@dataclass(frozen=True, slots=True)
+class Mid:
+    """What changed in a tree under construction: its number, and how far it had come.
+
+    The messages before ``at`` and the first ``events`` events were folded into it.
+    """
+
+    tree: int
+    at: int
+    events: int
+    shifts: tuple[Shift, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an event of the kinds "edit", "erase" and "quarantine" tells beside its place."""
+
+    shifts: tuple[Shift, ...]
+    mid: Mid | None = None
+
+    def before(self, index: int) -> Told:
+        """Give what it tells of the messages before ``index``."""
+        kept = tuple(shift for shift in self.shifts if shift.index < index)
+        mid = self.mid
+        if mid is not None:
+            inside = tuple(shift for shift in mid.shifts if shift.index < index)
+            mid = Mid(mid.tree, mid.at, mid.events, inside)
+        return Told(kept, mid)
+
+    def to_json(self) -> str:
+        """Write it as the detail of an event."""
+        told: dict[str, Any] = {"shifts": [shift.row() for shift in self.shifts]}
+        if self.mid is not None:
+            told["build"] = {
+                "tree": self.mid.tree,
+                "at": self.mid.at,
+                "events": self.mid.events,
+                "shifts": [shift.row() for shift in self.mid.shifts],
+            }
+        return json.dumps(told, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, detail: str) -> Told:
+        """Read what ``to_json`` wrote. Raises StoreCorruptError where it is something else."""
+        try:
+            told = json.loads(detail)
+            shifts = tuple(map(Shift.read, told["shifts"]))
+            build = told.get("build")
+            mid = None
+            if build is not None:
+                inside = tuple(map(Shift.read, build["shifts"]))
+                mid = Mid(int(build["tree"]), int(build["at"]), int(build["events"]), inside)
+            return cls(shifts, mid)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise StoreCorruptError(
+                "an event of a session's log is not what hiermem wrote; the store is damaged"
+            ) from None
+
+
+class Scales:
+    """Weighs messages, and remembers what it weighed.
+
+    A decision inside a transaction asks for the weights again that were taken before it, and counts
+    nothing twice. What was remembered is known by the message's hash, never by its index alone.
+    """
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.counter = counter
+        self._weights: dict[tuple[Any, ...], tuple[Weight, ...]] = {}
+        self._points: dict[tuple[Any, ...], tuple[int, ...]] = {}
+
+    def weigh(self, stored: StoredMessage, points: Sequence[int] = ()) -> tuple[Weight, ...]:
+        """Give the weight of each slice that ``points`` make; one of what is live as a whole."""
+        if stored.state != "live":
+            return (NOTHING,) * (len(points) + 1)
+        known = (stored.index, stored.hash, stored.echoes, tuple(points))
+        if known not in self._weights:
+            self._weights[known] = self._weigh(stored, points)
+        return self._weights[known]
+
+    def rough(self, stored: StoredMessage, points: Sequence[int] = ()) -> tuple[Weight, ...]:
+        """Give about the same for a message that another counter counted: by its own tokens."""
+        if stored.state != "live":
+            return (NOTHING,) * (len(points) + 1)
+        whole = len(measure.body(stored.message))
+        bounds = (0, *points, whole)
+        return tuple(
+            Weight(end - begin, stored.tokens * (end - begin) // whole if whole else stored.tokens)
+            for begin, end in pairwise(bounds)
+        )
+
+    def _weigh(self, stored: StoredMessage, points: Sequence[int]) -> tuple[Weight, ...]:
+        message, counter, echoes = stored.message, self.counter, stored.echoes
+        if points:
+            sizes = measure.slice_sizes(
+                message, points, unit="chars", counter=counter, echoes=echoes
+            )
+            return tuple(Weight(chars, tokens) for chars, tokens in sizes)
+        chars = measure.message_size(message, unit="chars", counter=counter, echoes=echoes)
+        tokens = stored.tokens
+        if echoes:
+            tokens = measure.message_size(message, unit="tokens", counter=counter, echoes=echoes)
+        return (Weight(chars, tokens),)
+
+    def points(
+        self, stored: StoredMessage, count: int, *, unit: SizeUnit, target: int
+    ) -> tuple[int, ...]:
+        """Give the offsets that cut a live message into exactly ``count`` slices.
+
+        They are of at most ``target`` where so many slices can be; a text that outgrew them is cut
+        evenly, the last slice taking what is over, and of a short one the last slices are empty.
+        """
+        if count == 1:
+            return ()
+        known = (stored.index, stored.hash, stored.echoes, count, unit, target)
+        if known not in self._points:
+            message, echoes = stored.message, stored.echoes
+            whole = measure.message_size(message, unit=unit, counter=self.counter, echoes=echoes)
+            found = measure.slice_points(
+                message,
+                unit=unit,
+                target=max(target, ceil(whole / count)),
+                counter=self.counter,
+                echoes=echoes,
+            )[: count - 1]
+            end = len(measure.body(message))
+            self._points[known] = (*found, *(end for _ in range(count - 1 - len(found))))
+        return self._points[known]
+
+
+def marks_of(message: Message) -> tuple[tuple[str, ...], str | None]:
+    """Give the marks of the calls that a message makes, and of the one that it answers."""
+    result = message.tool_call_id
+    return (
+        tuple(call_mark(call.id) for call in message.tool_calls),
+        None if result is None else call_mark(result),
+    )
+
+
+def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
+    """Give the configurations that an event names, the one before it first.
+
+    Raises StoreCorruptError where it is not what hiermem wrote.
+    """
+    if event.kind not in ("reconfigure", "repack"):
+        return ()
+    try:
+        detail = json.loads(event.detail)
+        names = ("before", "after") if event.kind == "reconfigure" else ("config",)
+        return tuple(config_from(detail[name]) for name in names)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise StoreCorruptError(
+            f"a {event.kind} in a session's log is not what hiermem wrote; the store is damaged"
+        ) from None
+
+
+def tree_of(event: LogEvent) -> int:
+    """Give the number of the tree that a re-pack let serve.
+
+    Raises StoreCorruptError where the event is not what hiermem wrote.
+    """
+    try:
+        return int(json.loads(event.detail)["tree"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise StoreCorruptError(
+            "a re-pack in a session's log is not what hiermem wrote; the store is damaged"
+        ) from None
+
+
+def overlaps_of(event: LogEvent) -> tuple[int, ...]:
+    """Give the overlaps of the configurations that an event names."""
+    return tuple(config.overlap for config in configs_of(event))

@@ -1,0 +1,229 @@
+"""Puts a question to the index and the shelf of a session: what is ranked, and what is given.
+
+The one rule: nothing is given that has nothing to do with the question. A hit holds a word of it
+(or, where there are vectors, is near it); evidence may also stand around such a hit. Of one message
+a search gives the best passage; of passages that say the same, the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from hiermem.core.search import packing, ranking
+from hiermem.core.search.evidence import around, fill
+from hiermem.core.search.filters import Filters
+from hiermem.core.search.index import Index
+from hiermem.core.search.postings import Array
+from hiermem.core.search.query import Query, read_query
+from hiermem.core.search.ranking import Dense
+from hiermem.core.search.summary_index import LENT, Shelf, lent
+from hiermem.types import Span, Summary
+
+__all__ = ["Asked", "ask", "evidence", "found_below", "hits", "of_spans", "read", "told"]
+
+#: Of a longer question only the beginning is read.
+_LONGEST: Final = 100_000
+#: What the best summary counts for beside the best message.
+_TOLD: Final = 0.75
+#: So many units are looked at for each that is wanted, and where they repeat one another, so many
+#: times more.
+_LOOK: Final = 8
+#: This part of the units that may fill a budget is enough where some repeated others.
+_ENOUGH: Final = 0.75
+#: So many messages of those below a summary are named.
+_BELOW: Final = 3
+#: From here on, between the farthest (0) and the nearest (1), a unit is near the question.
+_CLOSE: Final = 0.5
+_NOTHING: Final[Mapping[int, Array]] = MappingProxyType({})
+
+
+def read(text: str) -> Query:
+    """Read a question of any length and of any characters."""
+    return read_query(text[:_LONGEST])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A question put to a session.
+
+    ``scores`` are the units', scaled so that the best has 1. ``hit`` says which units hold
+    something of the question, ``near`` which also stand beside such a one. ``told`` are the
+    summaries' scores by level.
+    """
+
+    index: Index
+    shelf: Shelf
+    scores: Array
+    hit: Array
+    near: Array
+    told: Mapping[int, Array]
+
+
+def ask(
+    index: Index,
+    shelf: Shelf,
+    query: Query,
+    *,
+    dense: Dense | None = None,
+    told_near: Mapping[int, Array] = _NOTHING,
+) -> Asked:
+    """Score everything; filters come later.
+
+    ``dense`` is what vectors say of the units, ``told_near`` of the summaries by level.
+    """
+    found = ranking.score(index, query, dense=dense)
+    scores, hit, near = found.total, found.held, found.beside
+    told = {level: row.ask(query) for level, row in shelf.rows.items()}
+    if dense is not None:
+        for level, seen in told_near.items():
+            own = told[level]
+            told[level] = (own + dense.weight * np.where(np.isnan(seen), own, seen)) / (
+                1 + dense.weight
+            )
+    if told and len(index):
+        given = sum(lent(index, shelf.rows[level], row) for level, row in told.items())
+        scores = scores + LENT * given / len(told)
+    if dense is not None:
+        # Not a number compares as false: what has no vector is a hit by its words alone.
+        hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)
+    top = scores[near].max(initial=0.0)
+    return Asked(index, shelf, scores / top if top > 0 else scores, hit, near, told)
+
+
+def hits(asked: Asked, filters: Filters, limit: int, *, dedup: bool) -> list[int]:
+    """Give the units that are hits, best first, one a message."""
+    index = asked.index
+    allowed = asked.hit & filters.units(index, windows(asked))
+    looked_at = _LOOK * limit + 64
+    while True:
+        best = ranking.best(asked.scores, looked_at, allowed=allowed)
+        # Several passages of one message may rank before the next message.
+        found = _first_of_message(index, best)
+        found = packing.distinct(index, found, most=limit) if dedup else found[:limit]
+        if len(found) >= limit or len(best) < looked_at:
+            return found
+        looked_at *= _LOOK
+
+
+def told(asked: Asked, level: int, filters: Filters, limit: int) -> list[tuple[Summary, float]]:
+    """Give the summaries of a level that are hits, best first, each with its score."""
+    row = asked.shelf.rows.get(level)
+    if row is None or not filters.level(level):
+        return []
+    scores = asked.told[level]
+    ranked = [place for place in np.argsort(-scores, kind="stable").tolist() if scores[place] > 0]
+    found: list[tuple[Summary, float]] = []
+    for place in ranked:
+        if len(found) >= limit:
+            break
+        summary = row.summaries[place]
+        if summary.revision is not None and filters.summary(summary.node, summary.revision):
+            found.append((summary, _TOLD * float(scores[place])))
+    return found
+
+
+def found_below(asked: Asked, summary: Summary) -> tuple[int, ...]:
+    """Name the messages below a summary that answer best, best first."""
+    index = asked.index
+    inside = np.zeros(len(index), dtype=bool)
+    units = index.units
+    inside[slice(*np.searchsorted(units.message, (summary.span.start, summary.span.stop)))] = True
+    if summary.thread is not None:
+        own = units.threads.index(summary.thread) if summary.thread in units.threads else -1
+        inside &= units.thread == own
+    ranked = ranking.best(asked.scores, 8 * _BELOW, allowed=asked.near & inside)
+    return tuple(
+        int(index.units.message[unit]) for unit in _first_of_message(index, ranked)[:_BELOW]
+    )
+
+
+def evidence(
+    asked: Asked,
+    filters: Filters,
+    budget: int,
+    *,
+    count: Callable[[str], int],
+    neighbours: int = 0,
+    dedup: bool = True,
+    shown: Iterable[Span] = (),
+) -> list[int]:
+    """Give the units that fill a budget with evidence, best first; none that is ``shown``."""
+    index = asked.index
+    may = filters.units(index, windows(asked)) & ~_inside(index, shown)
+    wanted = packing.candidates(budget)
+    looked_at = wanted
+    while True:
+        best = ranking.best(asked.scores, looked_at, allowed=may & asked.near)
+        ranked = packing.distinct(index, best, most=wanted) if dedup else best.tolist()
+        if len(ranked) >= _ENOUGH * wanted or len(best) < looked_at:
+            break
+        looked_at *= _LOOK
+    return chosen(index, ranked, may, budget, count=count, neighbours=neighbours)
+
+
+def chosen(
+    index: Index,
+    ranked: Sequence[int],
+    allowed: Array,
+    budget: int,
+    *,
+    count: Callable[[str], int],
+    neighbours: int,
+) -> list[int]:
+    """Fill a budget from ranked units and what stands around them."""
+    if neighbours:
+        ranked = around(index, ranked, neighbours, allowed)
+    return fill(index, ranked, budget, count=count)
+
+
+def windows(asked: Asked) -> tuple[Summary, ...]:
+    """Give the made summaries of level 1."""
+    row = asked.shelf.rows.get(1)
+    return row.summaries if row else ()
+
+
+def _first_of_message(index: Index, ranked: Array) -> list[int]:
+    seen: set[int] = set()
+    found: list[int] = []
+    for unit, message in zip(ranked.tolist(), index.units.message[ranked].tolist(), strict=True):
+        if message not in seen:
+            seen.add(message)
+            found.append(unit)
+    return found
+
+
+def _inside(index: Index, spans: Iterable[Span]) -> Array:
+    """Say which units lie inside one of the spans as a whole."""
+    units = index.units
+    found = np.zeros(len(index), dtype=bool)
+    for span in spans:
+        within = slice(*np.searchsorted(units.message, (span.start, span.stop)))
+        message, begin, end = units.message[within], units.begin[within], units.end[within]
+        own = (message > span.start) | (begin >= span.start_char)
+        if span.stop_char is not None:
+            own &= (message < span.stop - 1) | (end <= span.stop_char)
+        found[within] |= own
+    return found
+
+
+def of_spans(
+    asked: Asked,
+    wanted: Sequence[Span],
+    budget: int,
+    *,
+    count: Callable[[str], int],
+    neighbours: int,
+    shown: Iterable[Span] = (),
+) -> list[int]:
+    """Give the units of the ``wanted`` spans, the first ones first, as far as they fit a budget."""
+    index = asked.index
+    may = ~_inside(index, shown)
+    ranked: dict[int, None] = {}
+    for span in wanted:
+        ranked |= dict.fromkeys(np.flatnonzero(_inside(index, (span,)) & may).tolist())
+    return chosen(index, list(ranked), may, budget, count=count, neighbours=neighbours)

@@ -1,0 +1,177 @@
+"""The made summaries of a session, ready to be asked, and what their matches lend to messages.
+
+The one rule: a summary that matches says where to look, not what was said. Each level is scored by
+itself, since its texts are of one length and retell one another level by level. A summary lends its
+score to the units below it in inverse proportion to their own length, like a window (``ranking``),
+so that long answers stand alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from hiermem.core.search import postings, ranking
+from hiermem.core.search.index import Index, Level
+from hiermem.core.search.postings import Array, Postings, collect, join
+from hiermem.core.search.query import Query
+from hiermem.core.search.ranking import WEIGHTS
+from hiermem.types import Message, StoredMessage, Summary
+
+__all__ = ["LENT", "Parts", "Row", "Shelf", "lent", "pack", "unpack"]
+
+#: What was read of texts, by node id and revision number.
+Parts: TypeAlias = Mapping[tuple[str, int], Postings]
+
+#: What a summary's score counts for in the score of a unit below it.
+LENT: Final = 0.1
+#: So many of the best summaries of a level lend.
+_LENDERS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """The made summaries of one level, by ordinal, with the index of their texts."""
+
+    summaries: tuple[Summary, ...]
+    index: Index
+
+    @classmethod
+    def of(cls, summaries: Sequence[Summary], parts: Sequence[Postings]) -> Row:
+        """Put summaries with what ``read`` found in each on one row."""
+        index = Index(join(parts))
+        places = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        # A summary counts as a whole: one window each, however many passages it has.
+        index.levels = (Level(places, np.bincount(places, index.length, len(parts))),)
+        return cls(tuple(summaries), index)
+
+    def ask(self, query: Query) -> Array:
+        """Give each summary's score from 0, for none of what was asked, to 1."""
+        if not len(self.index):
+            return np.zeros(len(self.summaries))
+        return ranking.lexical(self.index, query).levels[0]
+
+
+class Shelf:
+    """The rows of a session by level.
+
+    ``parts`` are what was read of each text, by node and revision, so that a text is read once.
+    """
+
+    def __init__(self, rows: Mapping[int, Row], parts: Parts) -> None:
+        self.rows = dict(rows)
+        self.parts = dict(parts)
+
+    @property
+    def nbytes(self) -> int:
+        """Give about how many bytes the rows take."""
+        texts = sum(summary.tokens for row in self.rows.values() for summary in row.summaries)
+        return 8 * texts + sum(2 * row.index.nbytes for row in self.rows.values())
+
+    def wants(self, summaries: Iterable[Summary]) -> list[Summary]:
+        """Give those of ``summaries`` whose text was not read yet."""
+        return [each for each in summaries if _name(each) not in self.parts]
+
+    def restocked(self, summaries: Sequence[Summary], kept: Parts) -> Shelf:
+        """Give the shelf with exactly these summaries, which are made, by level and ordinal.
+
+        ``kept`` are parts that were read before, by whomever.
+        """
+        read = {**kept, **self.parts}
+        parts = {_name(each): read.get(_name(each)) or _read(each) for each in summaries}
+        by_level: dict[int, list[Summary]] = {}
+        for each in summaries:
+            by_level.setdefault(each.level, []).append(each)
+        rows = {}
+        for level, held in by_level.items():
+            known = self.rows.get(level)
+            same = known is not None and list(map(_name, known.summaries)) == list(map(_name, held))
+            if known and same:
+                rows[level] = Row(tuple(held), known.index)
+            else:
+                rows[level] = Row.of(held, [parts[_name(each)] for each in held])
+        return Shelf(rows, parts)
+
+
+def _name(summary: Summary) -> tuple[str, int]:
+    return summary.id, summary.node.revision
+
+
+def _read(summary: Summary) -> Postings:
+    told = Message.assistant(summary.text, created_at=summary.created_at)
+    stored = StoredMessage(index=summary.node.ordinal, message=told, tokens=0, size=0, hash="")
+    return collect([stored], _roughly)
+
+
+def _roughly(text: str) -> int:
+    """Estimate tokens: here they only say where a text is cut into passages."""
+    return len(text) // 4
+
+
+# ---------------------------------------------------------------------------------------------
+# Blocks
+
+_MAGIC: Final = b"hmR1"
+
+
+def pack(parts: Parts) -> bytes:
+    """Write parts of one level with the revisions that they belong to, by rising ordinal."""
+    sizes = [[*name, len(part)] for name, part in parts.items()]
+    names = json.dumps(sizes, separators=(",", ":")).encode()
+    return (
+        _MAGIC + len(names).to_bytes(4, "little") + names + postings.pack(join([*parts.values()]))
+    )
+
+
+def unpack(data: bytes) -> Parts:
+    """Read a block; nothing where it is damaged."""
+    size = int.from_bytes(data[4:8], "little")
+    if data[:4] != _MAGIC or len(data) < 8 + size:
+        return {}
+    try:
+        names = [(str(a), int(b), int(c)) for a, b, c in json.loads(data[8 : 8 + size])]
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    whole = postings.unpack(data[8 + size :])
+    if whole is None or sum(many for *_, many in names) != len(whole):
+        return {}
+    found: dict[tuple[str, int], Postings] = {}
+    ends = np.append(0, np.cumsum(whole.sizes, dtype=np.int64))
+    low = 0
+    for node, number, many in names:
+        found[node, number] = _cut(whole, low, low + many, ends)
+        low += many
+    return found
+
+
+def _cut(whole: Postings, low: int, high: int, ends: Array) -> Postings:
+    """Give the units from ``low`` to ``high`` as postings of their own."""
+    columns = {name: getattr(whole, name)[low:high] for name in postings.COLUMNS}
+    held = slice(int(ends[low]), int(ends[high]))
+    return replace(whole, **columns, terms=whole.terms[held], counts=whole.counts[held])
+
+
+# ---------------------------------------------------------------------------------------------
+# Lending
+
+
+def lent(index: Index, row: Row, scores: Array) -> Array:
+    """Give each unit the best score among the summaries of the row that cover it."""
+    units = index.units
+    found = np.zeros(len(index))
+    many = min(_LENDERS, len(scores))
+    best = np.argsort(-scores, kind="stable")[:many]
+    for place in best[scores[best] > 0].tolist():
+        summary = row.summaries[place]
+        inside = slice(*np.searchsorted(units.message, (summary.span.start, summary.span.stop)))
+        if summary.thread is None:
+            found[inside] = np.maximum(found[inside], scores[place])
+        elif summary.thread in units.threads:
+            own = units.thread[inside] == units.threads.index(summary.thread)
+            found[inside] = np.where(own, np.maximum(found[inside], scores[place]), found[inside])
+    lone: Array = 1 / (1 + (units.whole / WEIGHTS.lone) ** 2)
+    return found * lone

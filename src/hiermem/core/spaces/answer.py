@@ -1,0 +1,137 @@
+"""Decides what a model's answer to a consolidation may look like, and reads it.
+
+A file is answered whole or as section edits. Each names the notes that it takes in, by the numbers
+under which they were shown; a note that no file names went into none. The schema is closed, and its
+bounds are on every list and text. What can mean one thing only is mended: ``null`` for what is left
+out, a word for an action in another form, a lone number where a list is due.
+
+The one rule: nothing here looks at the bank. Whether an answer fits it is decided in ``files``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+
+from hiermem.core.calls.bounded_json import MAX_ANSWER, read_object, shaped
+
+__all__ = [
+    "LONGEST_HEADING",
+    "MOST_EDITS",
+    "Action",
+    "BankAnswer",
+    "FileAnswer",
+    "SectionEdit",
+    "answer_schema",
+    "read_answer",
+]
+
+#: The most files of one answer, and the most edits of one file.
+MOST_FILES: Final = 128
+MOST_EDITS: Final = 256
+_MOST_NOTES: Final = 10_000
+_LONGEST_NAME: Final = 512
+LONGEST_HEADING: Final = 1_024
+_LONGEST_REASON: Final = 4_096
+
+Action: TypeAlias = Literal["create", "update", "edit"]
+Operation: TypeAlias = Literal["replace", "append", "insert", "delete"]
+_ACTIONS: Final = {
+    "created": "create", "new": "create", "updated": "update", "edited": "edit", "rewrite": "update"
+}  # fmt: skip
+_OPERATIONS: Final = {
+    "replaced": "replace", "appended": "append", "add": "append", "inserted": "insert",
+    "deleted": "delete", "remove": "delete",
+}  # fmt: skip
+
+_Text: TypeAlias = Annotated[str, Field(max_length=MAX_ANSWER)]
+_Heading: TypeAlias = Annotated[str, Field(max_length=LONGEST_HEADING)]
+_Number: TypeAlias = Annotated[StrictInt, Field(ge=1, le=_MOST_NOTES)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SectionEdit(_Part):
+    """One change of one section, found by its heading.
+
+    ``replace`` puts ``text`` in place of what the section says, ``append`` at its end; ``insert``
+    makes a new section ``heading`` after the section ``after`` ("" is the end of the file);
+    ``delete`` removes the section and says why in ``reason``.
+    """
+
+    operation: Operation
+    heading: _Heading
+    text: _Text = ""
+    after: _Heading = ""
+    reason: Annotated[str, Field(max_length=_LONGEST_REASON)] = ""
+
+
+class FileAnswer(_Part):
+    """What shall become of one file: ``content`` is the whole of it, ``edits`` change sections."""
+
+    name: Annotated[str, Field(max_length=_LONGEST_NAME)]
+    action: Action
+    content: _Text = ""
+    edits: Annotated[tuple[SectionEdit, ...], Field(max_length=MOST_EDITS)] = ()
+    notes: Annotated[tuple[_Number, ...], Field(max_length=_MOST_NOTES)] = ()
+
+
+class BankAnswer(_Part):
+    """An answer: the files that change, and the new synthesis."""
+
+    files: Annotated[tuple[FileAnswer, ...], Field(max_length=MOST_FILES)]
+    synthesis: _Text
+
+
+def answer_schema() -> dict[str, Any]:
+    """Give the JSON schema of an answer: every field asked for, no other allowed."""
+    schema = BankAnswer.model_json_schema()
+    for part in (schema, *schema.get("$defs", {}).values()):
+        # Providers that hold a model to a schema want each field listed, defaults or not.
+        part["required"] = list(part["properties"])
+        for field in part["properties"].values():
+            field.pop("default", None)
+    return schema
+
+
+def read_answer(text: str) -> BankAnswer:
+    """Read a model's text as an answer. Raises InvalidAnswerError with what is wrong and where."""
+    value = read_object(text)
+    _mend(value)
+    return shaped(value, BankAnswer)
+
+
+def _mend(answer: dict[str, Any]) -> None:
+    """Mend, in place, what can mean one thing only."""
+    for file in _objects(answer, "files"):
+        _left_out(file, "content", "edits", "notes")
+        _word(file, "action", _ACTIONS)
+        for edit in _objects(file, "edits"):
+            _left_out(edit, "text", "after", "reason")
+            _word(edit, "operation", _OPERATIONS)
+        if isinstance(file.get("notes"), int):
+            file["notes"] = [file["notes"]]
+
+
+def _objects(holder: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = holder.get(name)
+    if not isinstance(found, list):
+        return []
+    return [each for each in found if isinstance(each, dict)]
+
+
+def _left_out(item: dict[str, Any], *names: str) -> None:
+    """Take ``null`` for leaving a field out."""
+    for name in names:
+        if item.get(name, ...) is None:
+            del item[name]
+
+
+def _word(item: dict[str, Any], name: str, known: dict[str, str]) -> None:
+    value = item.get(name)
+    if isinstance(value, str) and len(value) < 20:
+        word = value.strip().casefold()
+        item[name] = known.get(word, word)

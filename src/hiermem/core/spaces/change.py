@@ -1,0 +1,226 @@
+"""Decides which writes make one change of a space's bank: an answer, a failure, a way back.
+
+One change is one tuple of writes, to be put together or not at all. Each names the version that it
+was worked out from, the space's figures among them, so that of two changes worked out from one
+state the second writes nothing.
+
+The one rule: the notes that an answer took in leave the live list in the very change that brings
+its texts, its revision and its journal; there is no moment at which a note is in both or neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from hiermem.core.spaces.answer_record import Journal, write_journal
+from hiermem.core.spaces.files import Applied
+from hiermem.core.spaces.record import (
+    BANK,
+    BLOCKED,
+    CONSOLIDATION,
+    CONSUMED,
+    META,
+    NOTE,
+    REVISION,
+    SHELF,
+    SYNTHESIS,
+    BankState,
+    Held,
+    failures_body,
+    kind_of,
+    meta_body,
+    note_body,
+    number_key,
+    revision_body,
+)
+from hiermem.types.bank import BankRevision, Note, RevisionKind
+from hiermem.types.transaction import RecordWrite
+
+__all__ = ["Change", "Took", "commit", "failed", "outlived", "put", "set_aside"]
+
+#: A bound on the notes of a request that is as good as none.
+_UNBOUND = 10_000
+
+
+class Change(NamedTuple):
+    """A change: the bank as it will be, and the writes that make it so."""
+
+    state: BankState
+    writes: tuple[RecordWrite, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Who answered, and what the answer took, its repairs included."""
+
+    run_id: str
+    model: str
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+def commit(state: BankState, applied: Applied, *, took: Took, now: datetime) -> Change:
+    """Make an answer part of the bank: texts, synthesis, notes, revision, journal, figures."""
+    meta = state.meta
+    number = meta.revision + 1
+    consumed = applied.consumed
+    meta = replace(
+        meta,
+        last_consolidation=now,
+        consolidations=meta.consolidations + 1,
+        notes_processed=meta.notes_processed + len(consumed),
+        batch_notes=_grown(meta.batch_notes, applied),
+    )
+    revision = BankRevision(
+        number,
+        "consolidation",
+        now,
+        run_id=took.run_id,
+        model=took.model,
+        notes=tuple(note.key for note in consumed),
+    )
+    journal = Journal(
+        meta.consolidations,
+        took.run_id,
+        now,
+        notes=revision.notes,
+        created=applied.created,
+        updated=applied.updated,
+        model=took.model,
+        calls=took.calls,
+        tokens_in=took.tokens_in,
+        tokens_out=took.tokens_out,
+    )
+    change = _revise(
+        replace(state, meta=meta), revision, texts=applied.texts, synthesis=applied.synthesis
+    )
+    space = state.space
+    writes = [
+        RecordWrite(
+            kind_of(CONSOLIDATION, space), SHELF, number_key(journal.number),
+            write_journal(journal), expected=0,
+        )
+    ]  # fmt: skip
+    for note in consumed:
+        body = note_body(replace(note, state="consumed", consolidation=number))
+        writes += (
+            RecordWrite(kind_of(NOTE, space), SHELF, note.key, None, expected=1),
+            RecordWrite(kind_of(CONSUMED, space), SHELF, note.key, body, expected=0),
+        )
+        if note.failures:
+            writes.append(RecordWrite(kind_of(BLOCKED, space), SHELF, note.key, None))
+    return Change(change.state, (*change.writes, *writes))
+
+
+def put(
+    state: BankState,
+    texts: Mapping[str, str | None],
+    *,
+    kind: RevisionKind,
+    now: datetime,
+    run_id: str = "",
+    synthesis: str | None = None,
+    to: int | None = None,
+) -> Change | None:
+    """Put texts into the bank that no model gave: a load, or a way back to revision ``to``.
+
+    ``texts`` are those of the files that shall be other, None for one that shall go. None where
+    nothing would change.
+    """
+    held = state.texts
+    changed = {name: text for name, text in texts.items() if held.get(name) != text}
+    said = state.synthesis.text if synthesis is None else synthesis
+    if not changed and said == state.synthesis.text:
+        return None
+    revision = BankRevision(state.meta.revision + 1, kind, now, run_id=run_id, to=to)
+    return _revise(state, revision, texts=changed, synthesis=said)
+
+
+def failed(
+    state: BankState, notes: Sequence[Note], *, reason: str, max_failures: int
+) -> tuple[RecordWrite, ...]:
+    """Note that the answers for these notes could not be used.
+
+    Of several, the next request takes half as many. One that failed alone is counted, and set
+    aside with ``reason`` at ``max_failures``.
+    """
+    space = state.space
+    if len(notes) > 1:
+        meta = replace(state.meta, batch_notes=len(notes) // 2)
+        return (_meta_write(space, meta_body(meta), state.meta_version),)
+    (note,) = notes
+    count = note.failures + 1
+    return (set_aside(space, note, count, reason if count >= max_failures else ""),)
+
+
+def set_aside(space: str, note: Note, failures: int, reason: str) -> RecordWrite:
+    """Give the write that says how often a note failed, and why it is set aside, "" for not."""
+    body = failures_body(failures, reason=reason)
+    return RecordWrite(kind_of(BLOCKED, space), SHELF, note.key, body)
+
+
+def outlived(
+    space: str, consumed: Iterable[Note], *, at: Mapping[int, datetime], before: datetime
+) -> tuple[RecordWrite, ...]:
+    """Give the writes that forget notes which were consumed before that time.
+
+    ``at`` says when each revision was made.
+    """
+    return tuple(
+        RecordWrite(kind_of(CONSUMED, space), SHELF, note.key, None)
+        for note in consumed
+        if note.consolidation is not None
+        and (when := at.get(note.consolidation)) is not None
+        and when < before
+    )
+
+
+def _grown(most: int | None, applied: Applied) -> int | None:
+    """Give the bound of the next request: what was halved is doubled again, then there is none."""
+    if most is None or applied.failed:
+        return most
+    return most * 2 if most < _UNBOUND else None
+
+
+def _meta_write(space: str, body: str, version: int) -> RecordWrite:
+    return RecordWrite(kind_of(META, space), SHELF, "", body, expected=version)
+
+
+def _revise(
+    state: BankState, revision: BankRevision, *, texts: Mapping[str, str | None], synthesis: str
+) -> Change:
+    """Give the writes of texts, synthesis, revision and figures, and what then stands."""
+    space, held = state.space, dict(state.files)
+    writes: list[RecordWrite] = []
+    kinds: dict[str, str] = {}
+    for name, text in sorted(texts.items()):
+        version = held[name].version if name in held else 0
+        writes.append(RecordWrite(kind_of(BANK, space), SHELF, name, text, expected=version))
+        kinds[name] = "removed" if text is None else "updated" if version else "created"
+        if text is None:
+            held.pop(name, None)
+        else:
+            held[name] = Held(text, version + 1)
+    said = state.synthesis
+    if synthesis != said.text or not said.version:
+        writes.append(
+            RecordWrite(kind_of(SYNTHESIS, space), SHELF, "", synthesis, expected=said.version)
+        )
+        said = Held(synthesis, said.version + 1)
+    revision = replace(revision, files=kinds)
+    meta = replace(state.meta, revision=revision.number)
+    writes += (
+        RecordWrite(
+            kind_of(REVISION, space), SHELF, number_key(revision.number),
+            revision_body(revision, texts=texts, synthesis=synthesis), expected=0,
+        ),
+        _meta_write(space, meta_body(meta), state.meta_version),
+    )  # fmt: skip
+    after = replace(
+        state, meta=meta, meta_version=state.meta_version + 1, files=held, synthesis=said
+    )
+    return Change(after, tuple(writes))

@@ -1,0 +1,82 @@
+"""Decides whether what a store holds of a space hangs together.
+
+The one rule: nothing is believed that can be worked out again: the figures from the journal, the
+files from the history, what went in from what waits. A finding names keys and files, and no text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from hiermem.core.spaces import record as kept
+from hiermem.core.spaces.answer_record import Journal, read_journal
+from hiermem.core.spaces.record import BankState
+from hiermem.errors import StoreCorruptError
+from hiermem.types.bank import BankRevision, Note
+from hiermem.types.transaction import Record
+
+__all__ = ["KINDS", "faults"]
+
+#: The kinds of record that are read.
+KINDS = (
+    kept.NOTE, kept.BLOCKED, kept.CONSUMED, kept.BANK, kept.SYNTHESIS, kept.META, kept.REVISION,
+    kept.CONSOLIDATION,
+)  # fmt: skip
+
+
+def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
+    """Yield what is wrong; ``records`` are all of the space's, by kind, read in one state."""
+    try:
+        rules, _ = kept.read_space(header)
+        state = kept.read_state(
+            space,
+            rules,
+            files=records[kept.BANK],
+            synthesis=next(iter(records[kept.SYNTHESIS]), None),
+            meta=next(iter(records[kept.META]), None),
+        )
+        live = kept.live_notes(records[kept.NOTE], records[kept.BLOCKED])
+        consumed = kept.consumed_notes(records[kept.CONSUMED])
+        revisions = kept.read_revisions(records[kept.REVISION])
+        texts = kept.texts_at(records[kept.REVISION], len(revisions))
+    except StoreCorruptError as error:
+        yield str(error)
+        return
+    journal: list[Journal] = []
+    for record in records[kept.CONSOLIDATION]:
+        entry = read_journal(record)
+        if entry is None:
+            yield f"the entry {record.key} of its journal is damaged"
+        else:
+            journal.append(entry)
+    yield from _notes(live, consumed, journal)
+    yield from _figures(state, revisions, journal)
+    if texts != (state.texts, state.synthesis.text):
+        yield "the files, or the synthesis, are not those that its history gives"
+
+
+def _notes(
+    live: Sequence[Note], consumed: Sequence[Note], journal: Sequence[Journal]
+) -> Iterator[str]:
+    """Yield notes that wait and went in, went in twice, or went in without an entry."""
+    entered = Counter(key for entry in journal for key in entry.notes)
+    waiting = {note.key for note in live}
+    yield from (f"note {key} went in more than once" for key, count in entered.items() if count > 1)
+    yield from (f"note {key} went in and still waits" for key in sorted(waiting & entered.keys()))
+    for note in consumed:
+        if note.key in waiting or note.key not in entered:
+            yield f"note {note.key} is among the consumed and no journal says so"
+
+
+def _figures(
+    state: BankState, revisions: Sequence[BankRevision], journal: Sequence[Journal]
+) -> Iterator[str]:
+    """Yield figures that are not the sums of what they stand for."""
+    meta = state.meta
+    said = (meta.consolidations, meta.notes_processed, meta.revision)
+    summed = (len(journal), sum(len(entry.notes) for entry in journal), len(revisions))
+    if said != summed:
+        yield f"its figures say {said}, its records {summed}"
+    if [each.number for each in revisions] != list(range(1, len(revisions) + 1)):
+        yield "its revisions are not numbered one after another"

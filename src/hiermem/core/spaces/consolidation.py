@@ -1,0 +1,403 @@
+"""Decides which notes go into one request, which files go with them whole, and what follows.
+
+Everything that a request takes is counted: prompt, rules, synthesis, files, notes, the schema, a
+repair and the answer. Where the files fit beside the notes, all of them are shown whole; where they
+do not, those whose words the notes share are, and the others by their headings. An answer writes
+out what the notes say, so no request has more of them than an answer has room for.
+
+The one rule: what does not fit is left for the next request, or said; nothing is ever cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from hiermem.core.spaces import prompt
+from hiermem.core.spaces.answer import FileAnswer, SectionEdit, read_answer
+from hiermem.core.spaces.files import Applied, Fault, Shown, settle
+from hiermem.core.spaces.record import BankState
+from hiermem.core.spaces.sections import outline
+from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.core.text.lexicon import Lexicon
+from hiermem.errors import InvalidAnswerError
+from hiermem.protocols import LLMRequest, LLMResponse, TokenCounter
+from hiermem.types.bank import BankText, Note
+
+__all__ = [
+    "Again",
+    "Batch",
+    "Limits",
+    "NoRoom",
+    "Refused",
+    "Taken",
+    "TooLarge",
+    "Verdict",
+    "judge",
+    "learned",
+    "next_batch",
+]
+
+#: The share of an answer's room that the notes of one request may have.
+_NOTES_SHARE: Final = 0.75
+#: The share of a request's room up to which all files are shown whole.
+_FILES_SHARE: Final = 0.75
+#: Where they take more, the notes' share, and the files have the rest.
+_NOTES_FIRST: Final = 0.5
+#: With less room than this, in tokens, no note is worth a request.
+_LEAST_ROOM: Final = 64
+#: The share of a request that a model could not take that the next one may have.
+_LEARNED_SHARE: Final = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may take, in tokens; ``notes`` is the most notes of it.
+
+    ``tokens`` is for all of it, None for no limit; ``answer`` of them are kept for the answer.
+    """
+
+    answer: int
+    tokens: int | None = None
+    notes: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One request and the notes in it. ``id`` is that of its journal entries."""
+
+    id: str
+    notes: tuple[Note, ...]
+    request: LLMRequest
+    input_tokens: int
+    shown: Shown
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The oldest note fits no request, even alone: it is to be set aside."""
+
+    note: Note
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Rules, synthesis, headings and the answer leave no room for any note.
+
+    They take ``needed`` tokens of the ``limit``.
+    """
+
+    needed: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The answer is fit, or what can be taken of it is; ``applied`` is what it comes to."""
+
+    applied: Applied
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The answer is to be asked for again; ``reason`` says why, without any text.
+
+    ``faults`` are all that were asked to be mended so far.
+    """
+
+    request: LLMRequest
+    reason: str
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No answer could be used; the notes stay live."""
+
+    reason: str
+
+
+Verdict: TypeAlias = Taken | Again | Refused
+
+
+# ---------------------------------------------------------------------------------------------
+# What goes into a request
+
+
+def next_batch(
+    state: BankState,
+    notes: Sequence[Note],
+    *,
+    template: PromptTemplate,
+    counter: TokenCounter,
+    limits: Limits,
+    temperature: float = 0.0,
+) -> Batch | TooLarge | NoRoom:
+    """Decide the next request. ``notes`` are live, not set aside, oldest first, one at least."""
+    planner = _Planner(state, template, counter, limits, temperature)
+    most = min(limits.notes, state.meta.batch_notes or limits.notes)
+    notes = planner.answerable(notes[:most])
+    if limits.tokens is None:
+        return planner.batch(notes, planner.texts.keys())
+    return planner.fitted(notes, limits.tokens)
+
+
+def learned(
+    state: BankState,
+    batch: Batch,
+    *,
+    template: PromptTemplate,
+    counter: TokenCounter,
+    limits: Limits,
+    temperature: float = 0.0,
+) -> Limits | None:
+    """Give the limits after a model could not take ``batch``; None where none smaller is possible.
+
+    Its window is not known, or is counted in another way, so the request itself is the measure. The
+    limit never falls below what the oldest note takes alone, without any file: else that note
+    would be set aside for a guess.
+    """
+    planner = _Planner(state, template, counter, limits, temperature)
+    least = planner.alone(batch.notes[0]) + _LEAST_ROOM
+    if batch.input_tokens <= least:
+        return None
+    share = int(_LEARNED_SHARE * (batch.input_tokens + limits.answer))
+    return replace(limits, tokens=max(share, least + limits.answer + prompt.REPAIR_ROOM))
+
+
+class _Planner:
+    """One request in the making."""
+
+    def __init__(
+        self,
+        state: BankState,
+        template: PromptTemplate,
+        counter: TokenCounter,
+        limits: Limits,
+        temperature: float,
+    ) -> None:
+        self.texts = state.texts
+        self._state, self._template, self._counter = state, template, counter
+        self._limits, self._temperature = limits, temperature
+        self._outlines = {name: outline(text) for name, text in self.texts.items()}
+
+    def answerable(self, notes: Sequence[Note]) -> Sequence[Note]:
+        """Give as many of the notes as an answer has room for, one at least.
+
+        What an answer takes beside them comes off first: each file that is not there yet is written
+        out, and each note may bring the frame of one more file.
+        """
+        files = self._state.rules.files
+        new = [file for file in files if file.name not in self.texts]
+        room = self._limits.answer - sum(self._frame(file.name, file.skeleton) for file in new)
+        frames = [self._frame(name) for name in self.texts]
+        return notes[: self._within(notes, _NOTES_SHARE * room, sorted(frames, reverse=True))]
+
+    def _frame(self, name: str, content: str = "") -> int:
+        """Give what an answer takes for one file, without what the notes say."""
+        edit = SectionEdit(operation="append", heading="")
+        file = FileAnswer(name=name, action="edit", content=content, edits=(edit,))
+        return self._counter.count(file.model_dump_json())
+
+    def _within(self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()) -> int:
+        """Give how many of the notes fit, one at least; the first ones bring a frame each."""
+        held = 0.0
+        for number, note in enumerate(notes, start=1):
+            held += self._counter.count(prompt.note_line(number, note))
+            held += frames[number - 1] if number <= len(frames) else 0
+            if held > room:
+                return max(1, number - 1)
+        return len(notes)
+
+    def alone(self, note: Note) -> int:
+        """Give what a prompt of this note takes of which no file is shown in any form."""
+        self._outlines = dict.fromkeys(self._outlines, "")
+        return self.batch((note,), ()).input_tokens
+
+    def batch(self, notes: Sequence[Note], whole: Collection[str]) -> Batch:
+        """Make the request for these notes, the files of ``whole`` being shown whole."""
+        state = self._state
+        bank = BankText(
+            rules=state.rules.text,
+            synthesis=state.synthesis.text,
+            files=tuple((name, text) for name, text in self.texts.items() if name in whole),
+            outlines=tuple(
+                (name, self._outlines[name]) for name in self.texts if name not in whole
+            ),
+            missing=tuple(
+                (file.name, file.skeleton)
+                for file in state.rules.files
+                if file.name not in self.texts
+            ),
+            notes=tuple(notes),
+        )
+        request = prompt.request(
+            self._template,
+            bank,
+            counter=self._counter,
+            max_tokens=self._limits.answer,
+            temperature=self._temperature,
+        )
+        shown = Shown(
+            rules=state.rules,
+            texts=self.texts,
+            outlined=frozenset(name for name, _ in bank.outlines),
+            synthesis=state.synthesis.text,
+            notes=bank.notes,
+        )
+        # The limit too: the same notes may be asked about again in the same run, with less beside.
+        named = "\n".join([str(self._limits.tokens), *(note.key for note in notes)])
+        digest = hashlib.sha256(named.encode("utf-8")).hexdigest()
+        return Batch(
+            id=f"notes:{digest[:16]}",
+            notes=bank.notes,
+            request=request,
+            input_tokens=prompt.tokens(request.messages, self._counter.count),
+            shown=shown,
+            limit=self._prompt_limit(),
+        )
+
+    def _prompt_limit(self) -> int | None:
+        """Give the most tokens of a prompt, a repair included."""
+        limit = self._limits.tokens
+        return None if limit is None else limit - self._limits.answer
+
+    def fitted(self, notes: Sequence[Note], limit: int) -> Batch | TooLarge | NoRoom:
+        """Make the largest request that fits: notes first, then the files that they touch."""
+        most = limit - self._limits.answer - prompt.REPAIR_ROOM
+        base = self.batch((), ()).input_tokens
+        if base + _LEAST_ROOM > most:
+            # Headings are a help; without them a file can still be added to by name.
+            self._outlines = dict.fromkeys(self._outlines, "")
+            base = self.batch((), ()).input_tokens
+        room = most - base
+        if room < _LEAST_ROOM:
+            return NoRoom(needed=limit - room, limit=limit)
+        costs = self._costs()
+        chosen = self._notes_for(notes, room, sum(costs.values()))
+        whole = self._whole_for(chosen, room, costs)
+        while True:
+            batch = self.batch(chosen, whole)
+            if batch.input_tokens <= most:
+                return batch
+            if len(chosen) > 1:
+                chosen = chosen[: max(1, len(chosen) * 4 // 5)]
+            elif whole:
+                whole = whole[:-1]
+            elif any(self._outlines.values()):
+                # A note must not be set aside for what only helps it.
+                self._outlines = dict.fromkeys(self._outlines, "")
+            else:
+                return TooLarge(chosen[0])
+
+    def _costs(self) -> dict[str, int]:
+        """Give what each file takes more when it is shown whole than by its headings."""
+        count = self._counter.count
+        return {
+            name: max(
+                0,
+                count(prompt.file_shown(name, text))
+                - count(prompt.outline_shown(name, self._outlines[name])),
+            )
+            for name, text in self.texts.items()
+        }
+
+    def _notes_for(self, notes: Sequence[Note], room: int, files: int) -> Sequence[Note]:
+        """Give the notes of a request that has ``room`` for them and ``files`` tokens of files."""
+        beside = room - files
+        if files > _FILES_SHARE * room:
+            beside = max(beside, int(_NOTES_FIRST * room))
+        return notes[: self._within(notes, beside)]
+
+    def _whole_for(self, notes: Sequence[Note], room: int, costs: dict[str, int]) -> list[str]:
+        """Give the files that are shown whole, those first that the notes touch most."""
+        count = self._counter.count
+        left = room - sum(count(prompt.note_line(at, note)) for at, note in enumerate(notes, 1))
+        if sum(costs.values()) <= left:
+            return list(self.texts)
+        whole: list[str] = []
+        for name in self._touched(notes):
+            if costs[name] <= left:
+                whole.append(name)
+                left -= costs[name]
+        return whole
+
+    def _touched(self, notes: Sequence[Note]) -> list[str]:
+        """Give the files whose words the notes share, most of them first.
+
+        A word counts the more, the fewer files hold it.
+        """
+        lexicon = Lexicon()
+        about = {file.name: f"{file.title} {file.about}" for file in self._state.rules.files}
+        terms = {
+            name: set(lexicon.terms(f"{about.get(name, name)}\n{text}"))
+            for name, text in self.texts.items()
+        }
+        held = Counter(term for found in terms.values() for term in found)
+        said: dict[str, int] = {}
+        for note in notes:
+            for term, kind in lexicon.terms(
+                f"{note.category} {' '.join(note.tags)} {note.text}"
+            ).items():
+                said[term] = max(kind, said.get(term, 0))
+        scores = {
+            name: sum(said[term] / held[term] for term in found & said.keys())
+            for name, found in terms.items()
+        }
+        return sorted((name for name in scores if scores[name] > 0), key=lambda n: (-scores[n], n))
+
+
+# ---------------------------------------------------------------------------------------------
+# What follows from an answer
+
+
+def judge(
+    batch: Batch,
+    response: LLMResponse,
+    *,
+    asked: Collection[Fault] = (),
+    repairs: int = 1,
+    loss_share: float = 0.5,
+    loss_lines: int = 5,
+) -> Verdict:
+    """Decide what follows from an answer.
+
+    ``asked`` are the faults that were asked to be mended, each at most ``repairs`` times. Where one
+    is found that was asked for often enough, what is right of the answer is taken without it.
+    """
+    if wrong := _FINISHED.get(response.finish_reason):
+        return _form(batch, wrong, asked, repairs)
+    try:
+        answer = read_answer(response.text)
+    except InvalidAnswerError as error:
+        return _form(batch, f"{error.problem.replace('_', ' ')}: {error}", asked, repairs)
+    applied, problems = settle(answer, batch.shown, loss_share=loss_share, loss_lines=loss_lines)
+    told = [f"{problem.file}: {problem.detail}" for problem in problems]
+    faults: list[Fault] = sorted({problem.fault for problem in problems})
+    if any(list(asked).count(fault) < repairs for fault in faults):
+        return _again(batch, told, (*asked, *faults))
+    return Taken(applied) if applied is not None else Refused("; ".join(told))
+
+
+_FINISHED: Final = {
+    "length": "the answer was cut off at its token limit; write less",
+    "refusal": "the model declined",
+    "error": "the model reported an error",
+}
+
+
+def _form(batch: Batch, wrong: str, asked: Collection[Fault], repairs: int) -> Verdict:
+    """Ask once more for an answer that cannot be read at all."""
+    if list(asked).count("form") < repairs:
+        return _again(batch, [wrong], (*asked, "form"))
+    return Refused(wrong)
+
+
+def _again(batch: Batch, told: Sequence[str], faults: tuple[Fault, ...]) -> Again:
+    request = batch.request
+    messages = prompt.again(request.messages, told, count=request.counter.count, limit=batch.limit)
+    return Again(replace(request, messages=messages), "; ".join(told), faults)

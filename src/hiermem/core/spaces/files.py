@@ -1,0 +1,361 @@
+"""Decides what an answer makes of the bank's files, and which of it is not taken.
+
+An answer is not believed: a file that the rules do not name, an action that does not fit what is
+there, an edit of a section that is not certain, a file emptied, lines that vanish. What is wrong is
+a ``Problem``, to be named to the model once; what is still wrong then is not taken.
+
+The one rule: a note goes in whole or not at all. Where what an answer makes of one file is not
+taken, neither is what it makes of the others that took in the same notes, and those notes stay
+live. A file that names no notes took in all of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from hiermem.core.spaces.answer import BankAnswer, FileAnswer
+from hiermem.core.spaces.clean import MAX_FILE, seen, tidy
+from hiermem.core.spaces.loss import Vanished, lines_of, vanished
+from hiermem.core.spaces.names import check_file_name
+from hiermem.core.spaces.rules import Rules
+from hiermem.core.spaces.sections import (
+    EditError,
+    apply_edit,
+    front_matter,
+    plain,
+    twice,
+    unclosed,
+)
+from hiermem.types.bank import FileChange, Note
+
+__all__ = ["Applied", "Fault", "Problem", "Shown", "diff", "settle"]
+
+#: What can be wrong with an answer; each is asked to be mended.
+Fault: TypeAlias = Literal["form", "names", "edits", "content", "loss"]
+#: The longest synthesis, in code points.
+MAX_SYNTHESIS: Final = 65_536
+#: Where a file is not there.
+_NONE: Final = "/dev/null"
+#: Lines of the one text times lines of the other, up to which they are compared line by line.
+_MOST_COMPARED: Final = 4_000_000
+_CONTEXT: Final = 3
+#: A line as tools that apply a diff see it: no other mark ends one.
+_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
+#: The first line of a code block that holds a whole file.
+_WRAPPERS: Final = frozenset({"```markdown", "```md"})
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong with what an answer makes of the file at ``place`` in it.
+
+    ``file`` is its name where that is one of the bank's, and else how it is called instead.
+    ``detail`` says what would be right and holds no text of the answer.
+    """
+
+    fault: Fault
+    file: str
+    detail: str
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a model was shown: the files' texts, and which of them by their outlines alone."""
+
+    rules: Rules
+    texts: Mapping[str, str]
+    outlined: Collection[str]
+    synthesis: str
+    notes: tuple[Note, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an answer comes to.
+
+    ``texts`` are those of the files that it changes. ``consumed`` are the notes that go in,
+    ``kept`` those that stay live because of what ``failed`` says ("file: reason").
+    """
+
+    texts: Mapping[str, str]
+    synthesis: str
+    consumed: tuple[Note, ...]
+    kept: tuple[Note, ...] = ()
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    changes: tuple[FileChange, ...] = ()
+    failed: tuple[str, ...] = ()
+
+    @property
+    def lines_removed(self) -> int:
+        """Give how many lines are nowhere in the bank any more."""
+        return sum(each.lines_removed for each in self.changes)
+
+
+def settle(
+    answer: BankAnswer, shown: Shown, *, loss_share: float, loss_lines: int
+) -> tuple[Applied | None, tuple[Problem, ...]]:
+    """Give what can be taken of an answer, None for nothing of it, and what is wrong with it.
+
+    A file is refused for its loss where more than the share ``loss_share`` of its lines, and more
+    than ``loss_lines`` of them, vanish.
+    """
+    drafts: dict[int, _Draft] = {}
+    problems: list[Problem] = []
+    for at, file in enumerate(answer.files):
+        try:
+            drafts[at] = _draft(file, shown, [each.name for each in answer.files[:at]])
+        except _WrongError as wrong:
+            label = file.name if check_file_name(file.name) is None else f"file {at + 1}"
+            problems.append(Problem(wrong.fault, label, str(wrong), at))
+    meant = _losses(answer, shown, drafts, every=True)
+    for at, loss in meant.items():
+        if loss.passes(share=loss_share, lines=loss_lines):
+            detail = (
+                f"{loss.count} of its {loss.of} lines are gone; keep what no note contradicts, or "
+                "delete a section with the reason for it"
+            )
+            problems.append(Problem("loss", answer.files[at].name, detail, at))
+    bad = {problem.place for problem in problems}
+    while True:
+        out, kept = _not_taken(answer, bad, len(shown.notes))
+        left = {at: draft for at, draft in drafts.items() if at not in out}
+        losses = _losses(answer, shown, left)
+        # What was moved into a file that is not taken is nowhere; so it stays where it was.
+        moved = {at for at, loss in losses.items() if loss.count > meant[at].count}
+        if not moved:
+            break
+        bad |= moved
+    if len(kept) == len(shown.notes):
+        return None, tuple(problems)
+    failed = [f"{problem.file}: {problem.detail}" for problem in problems]
+    for at in sorted(out - {problem.place for problem in problems}):
+        why = "lines of it went into" if at in bad else "it takes in notes of"
+        failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
+    texts = {answer.files[at].name: draft.text for at, draft in left.items()}
+    lost = {answer.files[at].name: loss.count for at, loss in losses.items()}
+    applied = _applied(answer, shown, texts, lost=lost, kept=kept, failed=failed)
+    return applied, tuple(problems)
+
+
+def _losses(
+    answer: BankAnswer, shown: Shown, drafts: Mapping[int, _Draft], *, every: bool = False
+) -> dict[int, Vanished]:
+    """Give what vanishes of each file, by its place, where these drafts are taken and no others.
+
+    With ``every`` what the other files of the answer say counts as written too: what was meant.
+    """
+    texts = {answer.files[at].name: draft.text for at, draft in drafts.items()}
+    deleted = {answer.files[at].name: draft.deleted for at, draft in drafts.items()}
+    if every:
+        others = (file for at, file in enumerate(answer.files) if at not in drafts)
+        said = [text for file in others for text in (file.content, *(e.text for e in file.edits))]
+        # No file can have this name.
+        texts[""] = "\n".join(said)
+    losses = vanished(shown.texts, texts, deleted)
+    return {at: losses[name] for at in drafts if (name := answer.files[at].name) in losses}
+
+
+class _WrongError(Exception):
+    """What an answer makes of one file cannot be taken."""
+
+    def __init__(self, fault: Fault, detail: str) -> None:
+        super().__init__(detail)
+        self.fault: Fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What one file would become, and the lines that were taken out for a reason."""
+
+    text: str
+    deleted: frozenset[str] = frozenset()
+
+
+def _draft(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> _Draft:
+    """Work out what one file would become. Raises _WrongError."""
+    _check_name(file, shown, earlier)
+    held = shown.texts.get(file.name)
+    if any(number > len(shown.notes) for number in file.notes):
+        raise _WrongError("form", "it names the number of a note that was not shown")
+    if file.action == "edit":
+        if file.content.strip():
+            raise _WrongError("form", "its action is edit, so it has edits and no content")
+        # An edit of a file that is not there yet is one of what it begins with.
+        draft = _edited(file, shown, _skeleton(shown.rules, file.name) if held is None else held)
+    elif file.edits:
+        raise _WrongError("form", f"its action is {file.action}, so it has content and no edits")
+    elif file.action == "create" and held is not None:
+        raise _WrongError("form", "its action is create, but it is there; edit or update it")
+    elif file.action == "update" and held is None:
+        raise _WrongError("form", "its action is update, but it is not there; create it")
+    elif file.name in shown.outlined:
+        raise _WrongError("edits", "its outline alone was shown; it can only be edited")
+    else:
+        draft = _Draft(tidy(_unwrapped(file.content)))
+    _check_content(draft.text, held or "")
+    return draft
+
+
+def _check_name(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> None:
+    if (problem := check_file_name(file.name)) is not None:
+        raise _WrongError("names", f"its name cannot be used: {problem}")
+    if file.name not in shown.texts and file.name not in shown.rules.names:
+        raise _WrongError("names", "the rules name no such file; use the names in the rules alone")
+    if file.name in earlier:
+        raise _WrongError("form", "it is answered twice; answer each file once")
+
+
+def _check_content(text: str, held: str) -> None:
+    """Refuse a content that is no Markdown file to work on. Raises _WrongError."""
+    if not text:
+        raise _WrongError("content", "nothing would be left in it; no file is ever emptied")
+    if len(text) > MAX_FILE:
+        raise _WrongError("content", f"it has more than {MAX_FILE:,} characters; make it shorter")
+    if (front := front_matter(text)) and front != front_matter(held):
+        raise _WrongError("content", "it has front matter; write pure Markdown without it")
+    if unclosed(text) and not unclosed(held):
+        raise _WrongError("content", "it opens a code block or a comment and does not close it")
+    if twice(text) > twice(held):
+        raise _WrongError(
+            "content", "a heading stands twice under one heading; write each section once"
+        )
+
+
+def _edited(file: FileAnswer, shown: Shown, text: str) -> _Draft:
+    """Make the edits of one file, in their order."""
+    if not file.edits:
+        raise _WrongError("form", "its action is edit, but it has no edits")
+    hidden = file.name in shown.outlined
+    touched: set[str] = set()
+    deleted: set[str] = set()
+    for number, edit in enumerate(file.edits, start=1):
+        where = f"edit {number} ({edit.operation})"
+        if edit.operation in ("replace", "delete") and plain(edit.heading) in touched:
+            raise _WrongError("edits", f"{where}: an earlier edit changed that section already")
+        touched.add(plain(edit.heading))
+        try:
+            after = apply_edit(text, edit, hidden=hidden)
+        except EditError as error:
+            raise _WrongError("edits", f"{where}: {error}") from None
+        if edit.operation == "delete":
+            deleted.update(set(lines_of(text)).difference(lines_of(after)))
+        text = after
+    return _Draft(tidy(text), frozenset(deleted))
+
+
+def _skeleton(rules: Rules, name: str) -> str:
+    return next(file.skeleton for file in rules.files if file.name == name)
+
+
+def _unwrapped(content: str) -> str:
+    """Take a whole file out of the code block that models like to put it into."""
+    lines = content.strip().splitlines()
+    wrapped = len(lines) > 2 and lines[0].strip().casefold() in _WRAPPERS
+    if wrapped and lines[-1].strip() == "```" and not unclosed("\n".join(lines[1:-1])):
+        return "\n".join(lines[1:-1])
+    return content
+
+
+# ---------------------------------------------------------------------------------------------
+# What is taken
+
+
+def _applied(
+    answer: BankAnswer,
+    shown: Shown,
+    texts: Mapping[str, str],
+    *,
+    lost: Mapping[str, int],
+    kept: Collection[int],
+    failed: Sequence[str],
+) -> Applied:
+    """Put together what is taken: ``texts``, with how many lines of each are ``lost``."""
+    taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
+    for file in shown.rules.files:
+        if file.name not in shown.texts:
+            taken.setdefault(file.name, file.skeleton)
+    changes = [
+        FileChange(
+            name,
+            "updated" if name in shown.texts else "created",
+            lost.get(name, 0),
+            diff(name, shown.texts.get(name, ""), text),
+        )
+        for name, text in sorted(taken.items())
+    ]
+    synthesis = seen(answer.synthesis).strip()
+    return Applied(
+        texts=taken,
+        # A blank synthesis never takes the place of one that says something.
+        synthesis=synthesis[:MAX_SYNTHESIS] or shown.synthesis,
+        consumed=tuple(n for at, n in enumerate(shown.notes, 1) if at not in kept),
+        kept=tuple(n for at, n in enumerate(shown.notes, 1) if at in kept),
+        created=tuple(each.name for each in changes if each.change == "created"),
+        updated=tuple(each.name for each in changes if each.change == "updated"),
+        unchanged=tuple(sorted(shown.texts.keys() - taken.keys())),
+        changes=tuple(changes),
+        failed=tuple(failed),
+    )
+
+
+def _not_taken(answer: BankAnswer, bad: set[int], notes: int) -> tuple[set[int], set[int]]:
+    """Give the places of the files that are not taken, and the numbers of the notes in them.
+
+    Each file that shares a note with one that is not taken is not taken either, and so on.
+    """
+    every = set(range(1, notes + 1))
+    takes = [every & set(file.notes) or every for file in answer.files]
+    out: set[int] = set(bad)
+    kept: set[int] = set().union(*(takes[at] for at in out))
+    while True:
+        more = {at for at, numbers in enumerate(takes) if at not in out and numbers & kept}
+        if not more:
+            return out, kept
+        out |= more
+        kept = kept.union(*(takes[at] for at in more))
+
+
+def diff(name: str, before: str, after: str) -> str:
+    """Give the unified diff of one file, "" where nothing changed.
+
+    Of very long files the changed stretch is given as one, for comparing them line by line takes
+    time that grows with the product of their lengths.
+    """
+    old, new = _LINE.findall(before), _LINE.findall(after)
+    left, right = f"a/{name}" if before else _NONE, f"b/{name}" if after else _NONE
+    if len(old) * len(new) > _MOST_COMPARED:
+        return _one_stretch(old, new, left, right)
+    return _ended(difflib.unified_diff(old, new, left, right))
+
+
+def _ended(lines: Iterable[str]) -> str:
+    """Join the lines of a diff, saying of one without a line end that it has none."""
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+def _one_stretch(old: Sequence[str], new: Sequence[str], left: str, right: str) -> str:
+    """Give the diff that replaces all between what two texts begin and end with."""
+    if old == new:
+        return ""
+    shorter = min(len(old), len(new))
+    start = next((n for n in range(shorter) if old[n] != new[n]), shorter)
+    most = shorter - start
+    end = next((n for n in range(most) if old[-1 - n] != new[-1 - n]), most)
+    first = max(0, start - _CONTEXT)
+    tail = old[len(old) - end :][:_CONTEXT]
+    gone, come = old[start : len(old) - end], new[start : len(new) - end]
+    counts = [start - first + len(lines) + len(tail) for lines in (gone, come)]
+    hunk = f"@@ -{first + 1},{counts[0]} +{first + 1},{counts[1]} @@\n"
+    lines = [" " + line for line in old[first:start]]
+    lines += ["-" + line for line in gone] + ["+" + line for line in come]
+    lines += [" " + line for line in tail]
+    return _ended([f"--- {left}\n", f"+++ {right}\n", hunk, *lines])

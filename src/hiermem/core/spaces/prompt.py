@@ -1,0 +1,137 @@
+"""Decides what a model reads when it consolidates: rules, files, synthesis and notes, as data.
+
+The one rule: what came from notes and files stands only between marks that it cannot write itself,
+one note on a line of its own with its number, so that no note passes for another and none for an
+order. What seldom changes comes first, which is what providers' prompt caches reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC
+from typing import Final, TypeAlias
+
+from hiermem.core.extraction.prompt import request_tokens
+from hiermem.core.spaces.answer import answer_schema
+from hiermem.core.summaries.prompt import PromptTemplate, fill, marked
+from hiermem.core.text.measure import canonical_json, day
+from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
+from hiermem.types.bank import BankText, Note
+
+__all__ = ["REPAIR_ROOM", "again", "file_shown", "note_line", "outline_shown", "request", "tokens"]
+
+Count: TypeAlias = Callable[[str], int]
+
+#: Tokens kept free for what a repair adds.
+REPAIR_ROOM: Final = 320
+#: The longest name of an agent, category or tag that is shown, and the most tags.
+_LONGEST: Final = 120
+_MOST_TAGS: Final = 16
+_ANONYMOUS: Final = "agent"
+
+
+def note_line(number: int, note: Note) -> str:
+    """Write one note as its line; further lines of its text are indented."""
+    time = f"{note.timestamp.astimezone(UTC):%Y-%m-%d %H:%M}"
+    category = f" [{_short(note.category)}]" if note.category.strip() else ""
+    tags = ", ".join(_short(tag) for tag in note.tags[:_MOST_TAGS])
+    # Every kind of line end, or what follows one could pass for another note.
+    text = "\n  ".join(note.text.splitlines())
+    who = _short(note.agent) or _ANONYMOUS
+    return f"#{number} {time} {who}{category}{f' ({tags})' if tags else ''}: {text}\n"
+
+
+def file_shown(name: str, text: str) -> str:
+    """Write a file as it is shown whole."""
+    return "\n" + marked(f"file {name}", text.rstrip("\n"))
+
+
+def outline_shown(name: str, text: str) -> str:
+    """Write what is shown of a file by its headings."""
+    return "\n" + marked(f"outline of {name}", text)
+
+
+def request(
+    template: PromptTemplate,
+    bank: BankText,
+    *,
+    counter: TokenCounter,
+    max_tokens: int,
+    temperature: float = 0.0,
+) -> LLMRequest:
+    """Make the request that asks to take the notes of ``bank`` into its files."""
+    return LLMRequest(
+        task="consolidate",
+        messages=_messages(template, bank),
+        inputs=tuple(_source(number, note) for number, note in enumerate(bank.notes, start=1)),
+        target_tokens=max_tokens,
+        max_tokens=max_tokens,
+        counter=counter,
+        style="bank",
+        temperature=temperature,
+        schema=answer_schema(),
+        bank=bank,
+    )
+
+
+def tokens(messages: Sequence[ChatMessage], count: Count) -> int:
+    """Count a request with the schema that goes with it."""
+    return request_tokens(messages, count) + count(canonical_json(answer_schema()))
+
+
+def again(
+    messages: Sequence[ChatMessage], wrong: Iterable[str], *, count: Count, limit: int | None
+) -> tuple[ChatMessage, ...]:
+    """Ask again, naming what was wrong, in no more than ``limit`` tokens in all.
+
+    What does not fit is left out, the last named first. Nothing that the model wrote is repeated.
+    """
+    *before, last = messages
+    named = [f"\n- {each}" for each in wrong]
+    for shown in range(len(named), -1, -1):
+        asked = (
+            f"An earlier answer to this request could not be used:{''.join(named[:shown])}\n"
+            "Answer again with one JSON object of the schema, complete, and nothing before or "
+            "after it."
+        )
+        repaired = (*before, ChatMessage(last.role, f"{last.content}\n\n{asked}"))
+        if limit is None or tokens(repaired, count) <= limit:
+            return repaired
+    return tuple(messages)
+
+
+def _messages(template: PromptTemplate, bank: BankText) -> tuple[ChatMessage, ...]:
+    record = "".join(note_line(number, note) for number, note in enumerate(bank.notes, start=1))
+    values = {
+        "rules": "\n" + marked("rules", bank.rules),
+        "files": "".join(file_shown(name, text) for name, text in bank.files),
+        "outlines": "".join(outline_shown(name, text) for name, text in bank.outlines),
+        "missing": "".join(file_shown(name, text) for name, text in bank.missing),
+        "synthesis": "\n" + marked("synthesis", bank.synthesis) if bank.synthesis else "",
+        "count": f"{len(bank.notes)} note{'' if len(bank.notes) == 1 else 's'}",
+        "period": _period(bank.notes),
+        "record": "\n" + marked("notes", record),
+    }
+    return fill(template, values)
+
+
+def _period(notes: Sequence[Note]) -> str:
+    if not notes:
+        return ""
+    days = [day(note.timestamp.astimezone(UTC)) for note in (notes[0], notes[-1])]
+    return days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
+
+
+def _source(number: int, note: Note) -> SourceText:
+    return SourceText(
+        index=number,
+        role="user",
+        speaker=_short(note.agent) or _ANONYMOUS,
+        date=day(note.timestamp.astimezone(UTC)),
+        text=note.text,
+    )
+
+
+def _short(name: str) -> str:
+    """Put a name on one short line."""
+    return " ".join(name.split())[:_LONGEST]

@@ -1,0 +1,399 @@
+"""Decides how a space is kept as records, and how each of them reads back.
+
+| kind | key | body |
+|---|---|---|
+| ``space`` | the space's name | the rules and when the space was made |
+| ``note-sequence`` | | the number of the newest note to arrive |
+| ``note`` | time, then arrival | a live note |
+| ``consumed`` | the same | the note and the revision that took it in |
+| ``blocked`` | the same | how often a live note failed alone, and why it is set aside |
+| ``bank`` | file name | the file's text |
+| ``synthesis`` | | the synthesis |
+| ``meta`` | | the space's figures |
+| ``bank-revision`` | number | what changed in it, and the texts that it gave |
+| ``consolidation`` | number | which notes went into which model answer, and what it took |
+| ``bank-lease`` | | who consolidates, until when |
+| ``bank-export`` | folder | where the bank was exported to |
+| ``bank-loaded`` | file name | the hash of the text that was last loaded into it |
+
+All of them have the scope ``SHELF``, which no session can have, for whatever has a session's id as
+its scope goes with that session. All kinds but the first are told apart by space (``kind_of``).
+
+The one rule: what reads back is what was written, or StoreCorruptError. Which writes make one
+change is decided in ``change``; putting them is the engine's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+from hiermem.core.spaces.rules import Rules, read_rules
+from hiermem.errors import StoreCorruptError
+from hiermem.types.bank import BankRevision, Note, RevisionKind, SpaceMeta
+from hiermem.types.transaction import Record, RecordWrite
+
+__all__ = [
+    "BANK", "BLOCKED", "CONSOLIDATION", "CONSUMED", "EXPORT", "KINDS", "LEASE", "LOADED", "META",
+    "NOTE", "REVISION",
+    "SEQUENCE", "SHELF", "SPACE", "SYNTHESIS", "BankState", "Held", "consumed_notes",
+    "failures_body", "kind_of", "live_notes", "meta_body", "new_note", "new_space", "note_body",
+    "note_key", "number_key", "read_revisions", "read_space", "read_state",
+    "revision_body", "texts_at",
+]  # fmt: skip
+
+#: The scope of all records of spaces; no session's id is empty.
+SHELF: Final = ""
+
+SPACE: Final = "space"
+SEQUENCE: Final = "note-sequence"
+NOTE: Final = "note"
+CONSUMED: Final = "consumed"
+BLOCKED: Final = "blocked"
+BANK: Final = "bank"
+SYNTHESIS: Final = "synthesis"
+META: Final = "meta"
+REVISION: Final = "bank-revision"
+CONSOLIDATION: Final = "consolidation"
+LEASE: Final = "bank-lease"
+EXPORT: Final = "bank-export"
+LOADED: Final = "bank-loaded"
+#: All kinds that are told apart by space.
+KINDS: Final = (
+    SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, SYNTHESIS, META, REVISION, CONSOLIDATION, LEASE,
+    EXPORT, LOADED,
+)  # fmt: skip
+
+
+def kind_of(kind: str, space: str) -> str:
+    """Give the kind under which a space's records are kept.
+
+    >>> kind_of(NOTE, "project-x")
+    'note/project-x'
+    """
+    return f"{kind}/{space}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A text on record, and the version of its record."""
+
+    text: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class BankState:
+    """What a space's bank is now, with the versions that a change of it expects.
+
+    A version of 0 is that of a record that does not exist.
+    """
+
+    space: str
+    rules: Rules
+    meta: SpaceMeta = field(default_factory=SpaceMeta)
+    meta_version: int = 0
+    files: Mapping[str, Held] = field(default_factory=dict[str, Held])
+    synthesis: Held = Held("", 0)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Give the files' texts by name, in the order of the names."""
+        return {name: self.files[name].text for name in sorted(self.files)}
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+def read_space(record: Record) -> tuple[Rules, datetime]:
+    """Give the rules of a space and when it was made."""
+    value = _value(record)
+    try:
+        return read_rules(value["rules"]), datetime.fromisoformat(value["created"])
+    except (KeyError, TypeError, ValueError):
+        _damaged(record)
+
+
+def read_state(
+    space: str,
+    rules: Rules,
+    *,
+    files: Iterable[Record],
+    synthesis: Record | None,
+    meta: Record | None,
+) -> BankState:
+    """Give a space's bank from its records of the kinds ``bank``, ``synthesis`` and ``meta``."""
+    return BankState(
+        space,
+        rules,
+        meta=_read_meta(meta) if meta else SpaceMeta(),
+        meta_version=meta.version if meta else 0,
+        files={each.key: Held(each.body, each.version) for each in files},
+        synthesis=Held(synthesis.body, synthesis.version) if synthesis else Held("", 0),
+    )
+
+
+def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]:
+    """Give the live notes, oldest first, those that are set aside among them."""
+    failures = {each.key: _read_failures(each) for each in blocked}
+    found: list[Note] = []
+    for record in notes:
+        note = _read_note(record)
+        if record.key in failures:
+            count, reason = failures[record.key]
+            note = replace(
+                note, failures=count, state="blocked" if reason else "live", blocked_for=reason
+            )
+        found.append(note)
+    return found
+
+
+def consumed_notes(records: Iterable[Record]) -> list[Note]:
+    """Give the consumed notes, oldest first."""
+    return [_read_note(record) for record in records]
+
+
+def read_revisions(records: Iterable[Record]) -> list[BankRevision]:
+    """Give the bank's revisions, oldest first."""
+    return [_read_revision(record) for record in records]
+
+
+def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], str]:
+    """Give the files' texts, and the synthesis, as revision ``number`` left them.
+
+    ``records`` are all of the kind ``bank-revision``, in order; revision 0 is the empty bank.
+    """
+    files: dict[str, str] = {}
+    synthesis = ""
+    for record in records:
+        value = _value(record)
+        try:
+            if int(value["number"]) > number:
+                break
+            for name, text in value["texts"].items():
+                if text is None:
+                    files.pop(name, None)
+                else:
+                    files[name] = str(text)
+            synthesis = str(value["synthesis"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            _damaged(record)
+    return files, synthesis
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
+def new_space(space: str, rules: Rules, *, now: datetime, mark: str) -> RecordWrite:
+    """Give the write that makes a space; it fails where the space exists.
+
+    ``mark`` is random: by it a space is told from one of its name that was erased.
+    """
+    body = _written({"rules": rules.text, "created": _time(now), "mark": mark})
+    return RecordWrite(SPACE, SHELF, space, body, expected=0)
+
+
+def note_key(timestamp: datetime, sequence: int, mark: str) -> str:
+    """Give the key of a note: its time in UTC, the number of its arrival, a mark of its own.
+
+    By the mark, whoever does not know whether a write took effect can tell his note from another.
+
+    >>> from datetime import datetime, timezone
+    >>> note_key(datetime(2026, 1, 2, tzinfo=timezone.utc), 7, "3fa2c1")
+    '2026-01-02T00:00:00.000000Z-0000000007-3fa2c1'
+    """
+    time = timestamp.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00")
+    return f"{time}Z-{sequence:010d}-{mark}"
+
+
+def new_note(
+    space: str,
+    text: str,
+    *,
+    timestamp: datetime,
+    counter: Record | None,
+    mark: str,
+    agent: str = "",
+    category: str = "",
+    tags: Sequence[str] = (),
+    sources: Sequence[tuple[str, int]] = (),
+) -> tuple[Note, tuple[RecordWrite, ...]]:
+    """Give a note and the writes that add it.
+
+    ``counter`` is the record of the kind ``note-sequence``, None before the first note; ``mark`` is
+    six random hexadecimal digits. The writes
+    fail where another note arrived meanwhile; then this is to be called again. Where the note came
+    from is put on record beside it by ``traces``.
+    """
+    sequence = _sequence(counter) + 1
+    note = Note(
+        note_key(timestamp, sequence, mark),
+        text,
+        timestamp,
+        agent=agent,
+        category=category,
+        tags=tuple(tags),
+        sources=tuple(dict.fromkeys(sources)),
+    )
+    arrived = counter.version if counter else 0
+    return note, (
+        RecordWrite(kind_of(SEQUENCE, space), SHELF, "", str(sequence), expected=arrived),
+        RecordWrite(kind_of(NOTE, space), SHELF, note.key, note_body(note), expected=0),
+    )
+
+
+def _sequence(counter: Record | None) -> int:
+    if counter is None:
+        return 0
+    if not counter.body.isdecimal():
+        _damaged(counter)
+    return int(counter.body)
+
+
+def number_key(number: int) -> str:
+    """Give the key of a revision or consolidation: keys sort as the numbers do."""
+    return f"{number:010d}"
+
+
+def note_body(note: Note) -> str:
+    """Write a note as a record's body."""
+    value = {
+        "text": note.text,
+        "timestamp": _time(note.timestamp),
+        "agent": note.agent,
+        "category": note.category,
+        "tags": list(note.tags),
+        "sources": [list(pair) for pair in note.sources],
+        "consolidation": note.consolidation,
+    }
+    return _written(value)
+
+
+def failures_body(failures: int, *, reason: str) -> str:
+    """Write how often a live note failed alone, and why it is set aside, "" where it is not."""
+    return _written({"failures": failures, "blocked": reason})
+
+
+def meta_body(meta: SpaceMeta) -> str:
+    """Write a space's figures as a record's body."""
+    last = meta.last_consolidation
+    value = {
+        "last_consolidation": _time(last) if last else None,
+        "consolidations": meta.consolidations,
+        "notes_processed": meta.notes_processed,
+        "revision": meta.revision,
+        "batch_notes": meta.batch_notes,
+    }
+    return _written(value)
+
+
+def revision_body(
+    revision: BankRevision, *, texts: Mapping[str, str | None], synthesis: str
+) -> str:
+    """Write a revision as a record's body; ``texts`` are those of the files that changed."""
+    value = {
+        "number": revision.number,
+        "kind": revision.kind,
+        "at": _time(revision.at),
+        "run": revision.run_id,
+        "model": revision.model,
+        "notes": list(revision.notes),
+        "files": dict(revision.files),
+        "to": revision.to,
+        "texts": dict(texts),
+        "synthesis": synthesis,
+    }
+    return _written(value)
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def _read_note(record: Record) -> Note:
+    value = _value(record)
+    try:
+        consolidation = value["consolidation"]
+        return Note(
+            key=record.key,
+            text=str(value["text"]),
+            timestamp=datetime.fromisoformat(value["timestamp"]),
+            agent=str(value["agent"]),
+            category=str(value["category"]),
+            tags=tuple(map(str, value["tags"])),
+            sources=tuple((str(session), int(index)) for session, index in value["sources"]),
+            state="live" if consolidation is None else "consumed",
+            consolidation=consolidation if consolidation is None else int(consolidation),
+        )
+    except (KeyError, TypeError, ValueError):
+        _damaged(record)
+
+
+def _read_failures(record: Record) -> tuple[int, str]:
+    value = _value(record)
+    try:
+        return int(value["failures"]), str(value["blocked"])
+    except (KeyError, TypeError, ValueError):
+        _damaged(record)
+
+
+def _read_meta(record: Record) -> SpaceMeta:
+    value = _value(record)
+    try:
+        last, most = value["last_consolidation"], value["batch_notes"]
+        return SpaceMeta(
+            datetime.fromisoformat(last) if last else None,
+            int(value["consolidations"]),
+            int(value["notes_processed"]),
+            int(value["revision"]),
+            int(most) if most is not None else None,
+        )
+    except (KeyError, TypeError, ValueError):
+        _damaged(record)
+
+
+def _read_revision(record: Record) -> BankRevision:
+    value = _value(record)
+    try:
+        kind: RevisionKind = value["kind"]
+        return BankRevision(
+            number=int(value["number"]),
+            kind=kind,
+            at=datetime.fromisoformat(value["at"]),
+            run_id=str(value["run"]),
+            model=str(value["model"]),
+            notes=tuple(map(str, value["notes"])),
+            files=MappingProxyType({str(k): str(v) for k, v in value["files"].items()}),
+            to=value["to"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        _damaged(record)
+
+
+def _value(record: Record) -> dict[str, Any]:
+    try:
+        value = json.loads(record.body)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        _damaged(record)
+    return value
+
+
+def _written(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _time(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat()
+
+
+def _damaged(record: Record) -> NoReturn:
+    raise StoreCorruptError(
+        f"the record {record.key!r} of kind {record.kind!r} is damaged"
+    ) from None

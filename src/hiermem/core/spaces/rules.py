@@ -1,0 +1,206 @@
+"""Decides which files a space's rules define, and how each of them begins.
+
+A file is defined where its name is first met. What follows on its line says what it is for; its
+sections are the headings below it that lie deeper, those of a template in a code block, or the
+points of a list below it. Where there are none, what it is for gives them.
+
+The one rule: the rules' own words are used and nothing is added to them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from hiermem.core.spaces.names import SUFFIX, fold, names_in
+from hiermem.core.spaces.sections import plain
+from hiermem.core.text.policy import check
+from hiermem.errors import UsageError
+
+__all__ = ["MAX_RULES", "MOST_FILES", "RuleFile", "Rules", "read_rules"]
+
+#: The longest rules, in code points.
+MAX_RULES: Final = 262_144
+#: The most files that rules may name.
+MOST_FILES: Final = 100
+#: The longest heading, in code points, and the most of one file.
+_LONGEST: Final = 80
+_MOST_HEADINGS: Final = 24
+
+_HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
+_POINT: Final = re.compile(r"([ \t]*)(?:[-*+]|\d{1,3}[.)])[ \t]+(.*)$")
+_FENCE: Final = re.compile(r" {0,3}(?:```|~~~)")
+_MARKS: Final = re.compile(r"[*_`\[\]]+")
+_CODED: Final = re.compile(r"`(#{1,6})[ \t]+([^`]+)`")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """A file that rules define: its title, what it is for, and its sections' headings."""
+
+    name: str
+    title: str
+    about: str
+    headings: tuple[str, ...]
+
+    @property
+    def skeleton(self) -> str:
+        """Give the text that the file begins with: its title and the headings, and nothing else."""
+        lines = [f"# {self.title}", *(f"## {heading}" for heading in self.headings)]
+        return "\n\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of a space. ``files`` come in the order in which they are named."""
+
+    text: str
+    hash: str
+    files: tuple[RuleFile, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Give the names of the files."""
+        return tuple(each.name for each in self.files)
+
+
+def read_rules(text: str) -> Rules:
+    """Read the rules of a space.
+
+    Raises UsageError where they name no file, too many, or two that differ in case only, and
+    InvalidTextError for what is no text.
+    """
+    return _read_once(check(text, what="rules", cap=MAX_RULES))
+
+
+@lru_cache(maxsize=16)
+def _read_once(text: str) -> Rules:
+    """Read rules and remember them, for every call of a space asks for its rules."""
+    names = tuple(dict.fromkeys(names_in(text)))
+    if not names:
+        raise UsageError(
+            "the rules name no file; name at least one, such as 'progress.md: what works', by a "
+            "flat name that ends in .md"
+        )
+    if len(names) > MOST_FILES:
+        raise UsageError(f"the rules name {len(names)} files; at most {MOST_FILES} are allowed")
+    met: dict[str, str] = {}
+    for name in names:
+        if (other := met.setdefault(fold(name), name)) != name:
+            raise UsageError(
+                f"the rules name {other!r} and {name!r}, which are one file on some systems; "
+                "write the name in one way"
+            )
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return Rules(text, f"sha256:{digest}", tuple(_defined(text, names)))
+
+
+@dataclass(slots=True)
+class _Line:
+    """One line of the rules: how deep it lies, what it says, and the file that it defines."""
+
+    depth: tuple[int, int] | None
+    words: str
+    name: str = ""
+
+
+def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
+    lines = _read(text)
+    where: dict[str, int] = {}
+    for at, line in enumerate(lines):
+        for name in names_in(line.words):
+            where.setdefault(name, at)
+    for name, at in where.items():
+        if not lines[at].name:
+            lines[at].name = name
+    found: list[RuleFile] = []
+    for name in names:
+        at = where[name]
+        about = _about(lines[at].words, name)
+        headings = _headings(lines, at) if lines[at].name == name else []
+        if not headings and about:
+            parts = [_heading(part) for part in re.split(r"[,;]", about)]
+            headings = [part for part in parts if part]
+        once = {plain(heading): heading for heading in reversed(headings)}
+        headings = list(reversed(once.values()))[:_MOST_HEADINGS]
+        found.append(RuleFile(name, _title(name), about, tuple(headings)))
+    return found
+
+
+def _read(text: str) -> list[_Line]:
+    """Read each line with its depth: headings above points, points by their indent.
+
+    A heading in a code block is one of a template; it lies deepest.
+    """
+    lines: list[_Line] = []
+    fenced = False
+    for raw in text.splitlines():
+        if _FENCE.match(raw):
+            fenced = not fenced
+            lines.append(_Line(None, raw))
+        elif found := _HEADING.match(raw):
+            lines.append(_Line((2, len(found[1])) if fenced else (0, len(found[1])), found[2]))
+        elif fenced:
+            lines.append(_Line(None, raw))
+        elif found := _POINT.match(raw):
+            lines.append(_Line((1, len(found[1].expandtabs(4))), found[2]))
+        else:
+            lines.append(_Line(None, raw))
+    return lines
+
+
+def _headings(lines: Sequence[_Line], at: int) -> list[str]:
+    """Give the headings of the file that line ``at`` defines.
+
+    Its stretch ends where another file is defined or, where it is a heading or a point itself,
+    where something as high as it begins.
+    """
+    own = lines[at].depth
+    headings = [_heading(found) for _, found in _CODED.findall(lines[at].words)]
+    points: list[str] = []
+    for line in lines[at + 1 :]:
+        if line.name or (own is not None and line.depth is not None and line.depth <= own):
+            break
+        if line.depth is None:
+            headings += [_heading(found) for _, found in _CODED.findall(line.words)]
+        elif coded := _CODED.findall(line.words):
+            headings += [_heading(found) for _, found in coded]
+        elif line.depth[0] != 1:
+            # A template's first line is the file's title, not a section.
+            if line.depth != (2, 1):
+                headings.append(_heading(line.words))
+        else:
+            points.append(_heading(re.split(r"[:：]| [-–—] ", line.words)[0]))  # noqa: RUF001
+    return [each for each in (headings or points) if each]
+
+
+def _heading(words: str) -> str:
+    """Give words as a heading: one plain line, its first letter large; "" where it is too long."""
+    plain = " ".join(_MARKS.sub("", words).split()).strip(" .:#-–—")  # noqa: RUF001
+    if not plain or len(plain) > _LONGEST or any(names_in(plain)):
+        return ""
+    return plain[0].upper() + plain[1:]
+
+
+def _about(words: str, name: str) -> str:
+    """Give what the line that defines a file says of it, after its name."""
+    rest = words.partition(name)[2]
+    return " ".join(_MARKS.sub("", rest).split()).strip(" :：-–—()|")[:400]  # noqa: RUF001
+
+
+def _title(name: str) -> str:
+    """Make a title of a name.
+
+    >>> _title("activeContext.md"), _title("tech_debt-2.md")
+    ('Active context', 'Tech debt 2')
+    """
+    words = re.sub(r"[-_. ]+", " ", name.removesuffix(SUFFIX))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", words).strip() or name
+    first, *rest = words.split()
+    return " ".join(
+        [first[0].upper() + first[1:], *(w if w.isupper() else w.lower() for w in rest)]
+    )

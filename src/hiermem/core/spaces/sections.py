@@ -1,0 +1,356 @@
+"""Decides what the sections of a Markdown text are, and what an edit of one of them makes of it.
+
+A section is a heading with all that stands below it up to the next heading that is no deeper. A
+heading in a code block, in a comment or in front matter is none. Both kinds of Markdown headings
+count: those with marks before them and those that are underlined.
+
+The one rule: an edit changes the section that it names and no other. Where it is not certain which
+one that is, or where it would take in what follows it, it is refused with EditError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from hiermem.core.spaces.answer import SectionEdit
+from hiermem.core.spaces.clean import folded, tidy
+
+__all__ = [
+    "PATH", "EditError", "Section", "apply_edit", "find", "front_matter", "outline", "plain",
+    "sections", "twice", "unclosed",
+]  # fmt: skip
+
+_ATX: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_UNDERLINE: Final = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_FENCE: Final = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
+_COMMENT: Final = re.compile(r" {0,3}<!--(?P<closed>.*-->)?")
+#: Lines that are no part of a paragraph, so that dashes below them underline nothing.
+_NO_PARAGRAPH: Final = re.compile(r" {0,3}(?:[-*+>|]|\d{1,9}[.)])")
+_ITEM: Final = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
+_RULE: Final = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$")
+_KEY: Final = re.compile(r"[A-Za-z_][\w -]*:(?:\s|$)")
+_MARKS: Final = re.compile(r"[*_`~]+")
+#: Between a heading and the one above it, where an edit names both.
+PATH: Final = " > "
+
+
+class EditError(Exception):
+    """An edit cannot be made; the message says why and holds no text of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section by its lines.
+
+    Its heading begins at ``start``. What it says itself is from ``body`` to ``own``; the sections
+    below it follow, up to ``stop``. ``path`` are the headings above it, as they are compared.
+    """
+
+    heading: str
+    level: int
+    start: int
+    body: int
+    own: int
+    stop: int
+    path: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Give the heading as it is compared."""
+        return plain(self.heading)
+
+
+def plain(heading: str) -> str:
+    """Give a heading as it is compared: without marks, case, or what ends it.
+
+    >>> plain("## **What works**:")
+    'what works'
+    """
+    found = _ATX.match(heading)
+    text = (found[2] or "") if found else heading
+    return folded(_MARKS.sub("", text)).rstrip(" :：.").casefold()  # noqa: RUF001
+
+
+def sections(text: str) -> tuple[Section, ...]:
+    """Give the sections of a text in the order of their headings."""
+    lines = text.split("\n")
+    marks, _ = _scan(lines)
+    stops = _stops(marks, len(lines))
+    found: list[Section] = []
+    above: list[tuple[int, str]] = []
+    for at, (start, body, level, heading) in enumerate(marks):
+        own = marks[at + 1].start if at + 1 < len(marks) else len(lines)
+        while above and above[-1][0] >= level:
+            above.pop()
+        path = tuple(name for _, name in above)
+        found.append(Section(heading, level, start, body, own, stops[at], path))
+        above.append((level, plain(heading)))
+    return tuple(found)
+
+
+def unclosed(text: str) -> bool:
+    r"""Say whether a text ends inside a code block or a comment, which would take in what follows.
+
+    >>> unclosed("a\n```\ncode"), unclosed("~~~\ncode\n~~~")
+    (True, False)
+    """
+    return _scan(text.split("\n"))[1]
+
+
+def front_matter(text: str) -> str:
+    """Give the front matter at the beginning of a text, "" where there is none."""
+    lines = text.split("\n")
+    return "\n".join(lines[: _front_matter(lines)])
+
+
+def twice(text: str) -> int:
+    """Count the headings that stood before under the same ones."""
+    return _surplus(sections(text))
+
+
+def outline(text: str) -> str:
+    """Give a text's headings, one a line, with how many lines each says itself."""
+    return "\n".join(
+        f"{'#' * each.level} {each.heading} ({each.own - each.body} lines)"
+        for each in sections(text)
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Edits
+
+
+class _Place(NamedTuple):
+    """What an edit does: the lines from ``start`` to ``stop`` give way to ``block``."""
+
+    start: int
+    stop: int
+    block: list[str]
+
+
+def apply_edit(text: str, edit: SectionEdit, *, hidden: bool = False) -> str:
+    """Make one edit. A text that was not shown (``hidden``) may only be added to.
+
+    Raises EditError.
+    """
+    if hidden and edit.operation in ("replace", "delete"):
+        raise EditError("only append and insert can change a file of which the outline was shown")
+    if unclosed(edit.text):
+        raise EditError("the text opens a code block or a comment and does not close it")
+    lines = text.rstrip("\n").split("\n")
+    place = _inserted(lines, edit) if edit.operation == "insert" else _edited(lines, edit)
+    return _spliced(lines, place)
+
+
+def _edited(lines: Sequence[str], edit: SectionEdit) -> _Place:
+    """Place an edit of a section that is there."""
+    section = find("\n".join(lines), edit.heading)
+    if edit.operation == "delete":
+        if not folded(edit.reason):
+            raise EditError("a section is deleted only with the reason for it")
+        return _Place(section.start, section.stop, [])
+    block = _trimmed(_without_heading(edit.text, section.name))
+    if not block:
+        raise EditError("the text is empty; a section is removed by delete, with the reason")
+    if edit.operation == "replace":
+        return _Place(section.body, section.stop, block)
+    # What begins with a heading of its own goes below the sections that are there.
+    marks, _ = _scan(block)
+    at = section.stop if marks and marks[0].start == 0 else section.own
+    return _Place(at, at, block)
+
+
+def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Place:
+    """Place a new section behind the one that the edit names, or at the end."""
+    after = find("\n".join(lines), edit.after) if edit.after.strip() else None
+    found = _ATX.match(edit.heading.strip())
+    heading = folded((found[2] or "") if found else edit.heading)
+    if not heading:
+        raise EditError("an inserted section needs a heading")
+    level = len(found[1]) if found else after.level if after else 2
+    block = _trimmed(_without_heading(edit.text, plain(heading)))
+    at = after.stop if after else len(lines)
+    return _Place(at, at, [f"{'#' * level} {heading}", *(["", *block] if block else [])])
+
+
+def find(text: str, heading: str) -> Section:
+    """Find the one section that a heading names, by the heading itself or a path to it.
+
+    Raises EditError where there is none, or more than one.
+    """
+    found = _of_name(text, heading, ())
+    if not found and PATH in heading:
+        *above, last = heading.split(PATH)
+        found = _of_name(text, last, [plain(each) for each in above])
+    if not found:
+        raise EditError("there is no section of that heading")
+    if len(found) > 1:
+        raise EditError(
+            f"{len(found)} sections have that heading; name the heading above it too, as in "
+            "'Above > Heading', or answer the file whole"
+        )
+    return found[0]
+
+
+def _of_name(text: str, heading: str, above: Sequence[str]) -> list[Section]:
+    """Give the sections of a heading below others, of the level of its marks where there are any.
+
+    Marks that no section has are of no account: the words say what is meant.
+    """
+    name = plain(heading)
+    found = [each for each in sections(text) if each.name == name and _leads(above, each.path)]
+    marks = _ATX.match(heading.strip())
+    return [each for each in found if marks and each.level == len(marks[1])] or found
+
+
+def _leads(wanted: Sequence[str], path: Sequence[str]) -> bool:
+    """Say whether the headings of ``wanted`` stand in ``path`` in that order."""
+    rest = iter(path)
+    return all(each in rest for each in wanted)
+
+
+def _without_heading(text: str, name: str) -> list[str]:
+    """Give the lines of an edit without the section's own heading, which models like to repeat."""
+    lines = tidy(text).split("\n")
+    marks, _ = _scan(lines)
+    if marks and marks[0].start == 0 and plain(marks[0].heading) == name:
+        return lines[marks[0].body :]
+    return lines
+
+
+def _spliced(lines: Sequence[str], place: _Place) -> str:
+    """Make the edit, and refuse it where a section beside it became another one by it."""
+    head, tail = _trimmed(lines[: place.start]), _trimmed(lines[place.stop :])
+    block = place.block
+    # A point that goes on with a list stands close to it; all else is set off by a blank line.
+    close = bool(head and block and _ITEM.match(block[0]) and _ends_in_list(head))
+    start = len(head) + (1 if head and not close else 0)
+    after = [*head, *([""] if block and start > len(head) else []), *block]
+    after += ["", *tail] if tail and after else tail
+    old, new = sections("\n".join(lines)), sections("\n".join(after))
+    if _beside(old, place.start, place.stop) != _beside(new, start, start + len(block)):
+        raise EditError("the text takes in the sections that follow it")
+    if _surplus(new) > _surplus(old):
+        raise EditError("a section of that heading is there; append to it, or replace it")
+    return tidy("\n".join(after))
+
+
+def _beside(found: Sequence[Section], start: int, stop: int) -> list[tuple[str, ...]]:
+    """Give the paths of the sections whose headings do not stand in those lines."""
+    return [(*each.path, each.name) for each in found if not start <= each.start < stop]
+
+
+def _surplus(found: Sequence[Section]) -> int:
+    paths = [(*each.path, each.name) for each in found]
+    return len(paths) - len(set(paths))
+
+
+def _ends_in_list(lines: Sequence[str]) -> bool:
+    """Say whether these lines end in a point of a list."""
+    for line in reversed(lines):
+        if _ITEM.match(line):
+            return True
+        if not line.startswith((" ", "\t")):
+            return False
+    return False
+
+
+def _trimmed(lines: Sequence[str]) -> list[str]:
+    """Give lines without the blank ones at either end."""
+    kept = list(lines)
+    while kept and not kept[-1].strip():
+        kept.pop()
+    first = next((at for at, line in enumerate(kept) if line.strip()), 0)
+    return kept[first:]
+
+
+# ---------------------------------------------------------------------------------------------
+# Headings
+
+
+class _Mark(NamedTuple):
+    """A heading: its first line, the line after it, its level and its words."""
+
+    start: int
+    body: int
+    level: int
+    heading: str
+
+
+def _scan(lines: Sequence[str]) -> tuple[list[_Mark], bool]:
+    """Find the headings in one pass; say whether a code block or comment is open at the end.
+
+    ``paragraph`` is the line where a paragraph began, -1 outside of one; ``other`` says that a list
+    or a quotation goes on, whose lines underline nothing; ``listed`` that what is indented belongs
+    to a point of a list, headings too.
+    """
+    marks: list[_Mark] = []
+    fence, comment, paragraph, other, listed = "", False, -1, False, False
+    for at in range(_front_matter(lines), len(lines)):
+        line = lines[at]
+        if fence or comment:
+            fence = "" if fence and _closes(line, fence) else fence
+            comment = comment and "-->" not in line
+            continue
+        inside = listed and line.startswith((" ", "\t"))
+        listed = inside or (listed and not line.strip())
+        mark = None if inside else _mark(lines, at, paragraph)
+        found = _FENCE.match(line)
+        remark = _COMMENT.match(line)
+        comment = remark is not None and not remark["closed"]
+        if mark:
+            marks.append(mark)
+        if found:
+            fence = found[1]
+        if found or remark or mark or not line.strip() or _RULE.match(line):
+            paragraph, other = -1, False
+        elif _NO_PARAGRAPH.match(line):
+            paragraph, other = -1, True
+            listed = inside or _ITEM.match(line) is not None
+        elif paragraph < 0 and not other and not line.startswith(("    ", "\t")):
+            paragraph = at
+    return marks, bool(fence) or comment
+
+
+def _mark(lines: Sequence[str], at: int, paragraph: int) -> _Mark | None:
+    """Read line ``at`` as a heading; ``paragraph`` is the line where a paragraph began, or -1."""
+    if found := _ATX.match(lines[at]):
+        return _Mark(at, at + 1, len(found[1]), (found[2] or "").strip())
+    if paragraph >= 0 and (found := _UNDERLINE.match(lines[at])):
+        words = " ".join(" ".join(lines[paragraph:at]).split())
+        return _Mark(paragraph, at + 1, 1 if found[1][0] == "=" else 2, words)
+    return None
+
+
+def _stops(marks: Sequence[_Mark], end: int) -> list[int]:
+    """Give for each heading the line of the next one that is no deeper, in one pass."""
+    stops = [end] * len(marks)
+    waiting: list[int] = []
+    for at, mark in enumerate(marks):
+        while waiting and marks[waiting[-1]].level >= mark.level:
+            stops[waiting.pop()] = mark.start
+        waiting.append(at)
+    return stops
+
+
+def _closes(line: str, fence: str) -> bool:
+    """Say whether a line closes a code block: the same marks, as many or more, nothing else."""
+    bare = line.strip()
+    indent = len(line) - len(line.lstrip(" "))
+    return indent < 4 and len(bare) >= len(fence) and bare == fence[0] * len(bare)
+
+
+def _front_matter(lines: Sequence[str]) -> int:
+    """Give the number of lines that front matter takes up at the beginning, 0 for none.
+
+    Between dashes whose first line is no ``key: value`` stands a text below a rule.
+    """
+    if len(lines) < 3 or lines[0].rstrip() != "---" or not _KEY.match(lines[1]):
+        return 0
+    for at in range(2, len(lines)):
+        if lines[at].rstrip() in ("---", "..."):
+            return at + 1
+    return 0

@@ -1,0 +1,212 @@
+"""Decides what an answer is worth: the problems it has, the anchors it keeps, its tokens.
+
+The one rule: an answer counts as extracted only where each of its units stands in the inputs. Then
+it is judged by its size and form alone, for its words are the record's own; what only a writer can
+get wrong (language, sections, inventions) cannot be wrong in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hiermem.core.summaries.validate import Problem, check_extract
+from hiermem.core.summaries.validate import check as problems_of
+from hiermem.core.text import units
+from hiermem.core.text.anchors import fidelity, find
+from hiermem.core.text.policy import MAX_CONTENT, check
+from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.types import Unit
+
+__all__ = [
+    "MOST_ANCHORS",
+    "Draft",
+    "assess",
+    "assess_extract",
+    "is_extract",
+    "join",
+    "weigh_against",
+]
+
+#: Anchors kept with a revision, and unsupported figures and names likewise.
+MOST_ANCHORS: Final = 64
+#: Anchors of the inputs that an extract is searched for.
+_MOST_SOUGHT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text that may become a revision, with what is known of its worth.
+
+    ``units`` are () where it was written and not extracted; ``missing`` are the inputs' lost
+    anchors, ``anchors`` its own.
+    """
+
+    text: str
+    tokens: int
+    units: tuple[Unit, ...]
+    problems: tuple[Problem, ...]
+    fidelity: float
+    missing: tuple[str, ...]
+    unsupported: tuple[str, ...]
+    model: str
+    anchors: tuple[str, ...]
+
+    @property
+    def fit(self) -> bool:
+        """Say whether it may become memory."""
+        return not any(problem.hard for problem in self.problems)
+
+    @property
+    def worth(self) -> tuple[float, int]:
+        """Give what two fit drafts are compared by."""
+        return self.fidelity, len(self.problems)
+
+
+def assess(
+    response: LLMResponse,
+    *,
+    request: LLMRequest,
+    input_tokens: int,
+    sections: Sequence[str],
+    min_fidelity: float,
+    limit: int,
+) -> Draft:
+    """Check one written answer. ``limit`` is how many of its inputs' anchors it is held to."""
+    text = check(
+        response.text.strip()[:MAX_CONTENT], what="summary", cap=MAX_CONTENT, on_bad="replace"
+    )
+    found = fidelity(inputs=[source.text for source in request.inputs], output=text, limit=limit)
+    return Draft(
+        text=text,
+        tokens=request.counter.count(text),
+        units=(),
+        problems=problems_of(
+            replace(response, text=text),
+            request=request,
+            input_tokens=input_tokens,
+            sections=sections,
+            fidelity=found,
+            min_fidelity=min_fidelity,
+        ),
+        fidelity=found.value,
+        missing=found.missing,
+        unsupported=found.unsupported[:MOST_ANCHORS],
+        model=response.model,
+        anchors=find(text, limit=MOST_ANCHORS),
+    )
+
+
+def is_extract(response: LLMResponse, *, request: LLMRequest) -> bool:
+    """Say whether an answer is made of units of the request's inputs, as it claims by ``units``.
+
+    Most units stand in their message as they are, which one search of that message shows. Only
+    where one does not (a code digest, a cut or capitalised piece) are the inputs split once more.
+    """
+    kept = response.units
+    if not kept or units.render(kept) != response.text:
+        return False
+    days = {"", *(source.date for source in request.inputs)}
+    names = {"", *(" ".join(source.speaker.split()) for source in request.inputs)}
+    said: dict[int | None, list[str]] = {}
+    recorded: set[str] = set()
+    for source in request.inputs:
+        said.setdefault(source.index, []).append(source.text)
+        for unit in source.units:
+            recorded.add(unit.text)
+            days.add(unit.date)
+            names.add(unit.speaker)
+    if any(unit.date not in days for unit in kept):
+        return False
+    labels = {unit.speaker for unit in kept} - names
+    if any(not _is_start(label, names) for label in labels):
+        return False
+    altered = {
+        unit.text
+        for unit in kept
+        if unit.text not in recorded
+        and not any(unit.text in text for text in said.get(unit.index, ()))
+    }
+    if not altered:
+        return True
+    whole = {unit.text for source in request.inputs for unit in units.of_source(source)}
+    return all(_is_start(text, whole) for text in altered - whole)
+
+
+def _is_start(text: str, whole: set[str]) -> bool:
+    """Say whether ``text`` is the start of one of ``whole``, with or without a mark of its end."""
+    start = text.removesuffix("…")
+    return bool(start) and any(each.startswith(start) for each in whole)
+
+
+def assess_extract(
+    response: LLMResponse,
+    *,
+    request: LLMRequest,
+    input_tokens: int,
+    limit: int,
+    known: Sequence[str] | None = None,
+) -> Draft:
+    """Check one answer that ``is_extract``: its size and form, and which anchors it keeps.
+
+    ``known`` are the inputs' anchors where they are on record, weightiest first. One pass over the
+    inputs at most: an extract is made for every window of a conversation.
+    """
+    text = response.text
+    tokens = request.counter.count(text)
+    sought = known
+    if sought is None:
+        source = "\n".join(source.text for source in request.inputs)
+        sought = find(source, limit=_MOST_SOUGHT)
+    kept = tuple(anchor for anchor in sought if _stands_in(anchor, text))
+    missing = tuple(sorted(set(sought[:limit]) - set(kept), key=sought.index))
+    required = len(sought[:limit])
+    return Draft(
+        text=text,
+        tokens=tokens,
+        units=response.units,
+        problems=check_extract(response, request=request, tokens=tokens, input_tokens=input_tokens),
+        fidelity=1.0 - len(missing) / required if required else 1.0,
+        missing=missing,
+        unsupported=(),
+        model=response.model,
+        anchors=kept[:MOST_ANCHORS],
+    )
+
+
+def _stands_in(anchor: str, text: str) -> bool:
+    """Say whether ``anchor`` stands in ``text`` as a word of its own."""
+    at = text.find(anchor)
+    while at >= 0:
+        end = at + len(anchor)
+        if not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
+            return True
+        at = text.find(anchor, at + 1)
+    return False
+
+
+def join(drafts: Sequence[Draft], *, count: Callable[[str], int]) -> Draft:
+    """Join the drafts of a node that was made in parts, in their order."""
+    if len(drafts) == 1:
+        return drafts[0]
+    kept = tuple(unit for draft in drafts for unit in draft.units)
+    whole = all(draft.units or not draft.text for draft in drafts)
+    text = units.render(kept) if whole else "\n".join(draft.text for draft in drafts)
+    return Draft(
+        text=text,
+        tokens=count(text),
+        units=kept if whole else (),
+        problems=tuple(problem for draft in drafts for problem in draft.problems),
+        fidelity=sum(draft.fidelity for draft in drafts) / len(drafts),
+        missing=tuple(name for draft in drafts for name in draft.missing)[:MOST_ANCHORS],
+        unsupported=tuple(name for d in drafts for name in d.unsupported)[:MOST_ANCHORS],
+        model=drafts[0].model,
+        anchors=find(text, limit=MOST_ANCHORS),
+    )
+
+
+def weigh_against(draft: Draft, texts: Sequence[str], *, limit: int) -> tuple[float, int]:
+    """Give a draft's worth as measured on other inputs, to compare two ways of making it."""
+    found = fidelity(inputs=texts, output=draft.text, limit=limit)
+    return found.value, sum(not problem.hard for problem in draft.problems)

@@ -1,0 +1,361 @@
+"""Decides what a summary is made from: which texts, in which order, under which hashes.
+
+The one rule: what is erased, quarantined, empty or our own rendering come back is covered and
+never read; everything else of the stretch is read exactly once. The overlap is shown beside the
+inputs and is no part of them. Reading the store is the engine's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from hiermem.core.summaries import salience
+from hiermem.core.text import units
+from hiermem.core.text.measure import body, day, speaker
+from hiermem.core.text.trust import lowest, trust_of
+from hiermem.protocols import SourceText
+from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
+
+__all__ = [
+    "OVERLAP_REACH",
+    "Count",
+    "Inputs",
+    "Verbatim",
+    "from_children",
+    "from_messages",
+    "from_stretch",
+    "heard",
+    "in_turn",
+    "kept_units",
+    "most_parts",
+    "overlap_before",
+    "overlap_shown",
+    "partition",
+    "rebase",
+    "within",
+    "word_for_word",
+]
+
+#: How many messages of the session before a window are looked at for its overlap.
+OVERLAP_REACH: Final = 200
+#: Tokens that the frame around one text costs, in messages and in prompts alike.
+_FRAME: Final = 4
+
+#: Tokens that a text may have more when it is counted in two halves, and the most characters that
+#: a token is taken to have.
+_CUT: Final = 1
+_LONGEST_TOKEN: Final = 128
+#: Who speaks in the text of a child.
+SUMMARY: Final = "Summary"
+
+#: Counts the tokens of a text.
+Count: TypeAlias = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What one node is made from.
+
+    ``outputs`` are the inputs' output hashes, what is skipped as empty included; ``serving`` the
+    (node id, revision) pairs that a commit must still find serving; ``tokens`` what the inputs
+    weigh together, which is what a summary has to stay under; ``anchors`` the facts on record for
+    them, weightiest first, None where they have to be looked for, as in messages; ``tags`` and
+    ``entities`` what they bear as labels, likewise; ``overlap_from`` the first message that
+    ``overlap`` shows, or would if it were not empty, None without an overlap.
+    """
+
+    sources: tuple[SourceText, ...]
+    outputs: tuple[str, ...]
+    serving: tuple[tuple[str, int], ...]
+    tokens: int
+    trust: Trust
+    overlap: str = ""
+    anchors: tuple[str, ...] | None = None
+    overlap_from: int | None = None
+    tags: tuple[str, ...] | None = None
+    entities: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """Inputs kept word for word: the text, its tokens and the packed units (or "")."""
+
+    text: str
+    tokens: int
+    provenance: str
+
+
+def from_messages(
+    node: Node, messages: Iterable[StoredMessage], *, count: Count, overlap: str = ""
+) -> Inputs:
+    """Take the inputs of a level-1 node from the messages of its stretch, in order."""
+    return from_stretch(node.span, messages, count=count, overlap=overlap)
+
+
+def from_stretch(
+    span: Span, messages: Iterable[StoredMessage], *, count: Count, overlap: str = ""
+) -> Inputs:
+    """Take the inputs that the messages of ``span`` give, in order."""
+    sources: list[SourceText] = []
+    outputs: list[str] = []
+    tokens = 0
+    for stored in messages:
+        if stored.state != "live":
+            continue
+        begin, end = within(span, stored.index)
+        text = heard(stored, begin, end)
+        whole = begin == 0 and end is None and not stored.echoes
+        outputs.append(stored.hash if whole else _part(stored, begin, end))
+        if not text.strip():
+            continue
+        tokens += stored.tokens if whole else count(text) + _FRAME
+        sources.append(
+            SourceText(
+                index=stored.index,
+                role=stored.role,
+                speaker=speaker(stored.message),
+                date=day(stored.created_at),
+                text=text,
+                trust=trust_of(stored),
+            )
+        )
+    trust = lowest(source.trust for source in sources)
+    return Inputs(tuple(sources), tuple(outputs), (), tokens, trust, overlap)
+
+
+def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool = False) -> Inputs:
+    """Take the inputs of a node of level 2 or more from its children and what they say.
+
+    For a ``verbatim`` node the recorded units stay whole; else they come in sentences.
+    """
+    sources = tuple(
+        SourceText(
+            index=None,
+            role="user",
+            speaker=SUMMARY,
+            date=day(child.first_at),
+            text=revision.text,
+            trust=revision.trust,
+            units=(
+                units.unpack(revision.provenance, revision.text)
+                if verbatim
+                else kept_units(revision)
+            ),
+        )
+        for child, revision in children
+        if revision.text
+    )
+    return Inputs(
+        sources=sources,
+        outputs=tuple(revision.output_hash for _, revision in children),
+        serving=tuple((child.id, revision.number) for child, revision in children),
+        tokens=sum(revision.tokens for _, revision in children),
+        trust=lowest(source.trust for source in sources),
+        anchors=in_turn([revision.anchors for _, revision in children]),
+        tags=in_turn([revision.tags for _, revision in children]),
+        entities=in_turn([revision.entities for _, revision in children]),
+    )
+
+
+def kept_units(revision: Revision) -> tuple[Unit, ...]:
+    """Give the units a text was made of, () where nothing records them.
+
+    A whole message that was kept word for word is one unit on record; here it comes in sentences,
+    so that a selection can take a part of it.
+    """
+    found: list[Unit] = []
+    for unit in units.unpack(revision.provenance, revision.text):
+        if unit.code or not (len(unit.text) > units.UNIT_CAP or "\n" in unit.text):
+            found.append(unit)
+            continue
+        found += units.split(
+            unit.text, index=unit.index, role=unit.role, speaker=unit.speaker, date=unit.date
+        )
+    return tuple(found)
+
+
+def overlap_before(node: Node, before: Sequence[StoredMessage], size: int) -> str:
+    """Give the last ``size`` characters of what precedes a window in its thread.
+
+    ``before`` are the thread's messages up to and including the one in which the window begins, in
+    order. A summariser reads them to understand the beginning; nothing covers them twice.
+    """
+    return overlap_shown(node, before, size)[0]
+
+
+def overlap_shown(node: Node, before: Sequence[StoredMessage], size: int) -> tuple[str, int | None]:
+    """Give the overlap, and the first message that it shows, or would show if it were not empty.
+
+    That is None where no overlap is asked for.
+    """
+    text: str = ""
+    first: int | None = None
+    if size <= 0:
+        return text, first
+    for stored in reversed(before):
+        if len(text) >= size:
+            break
+        if stored.state != "live" or Position(stored.index) >= node.span.begin:
+            continue
+        end = node.span.start_char if stored.index == node.span.start else None
+        said = heard(stored, 0, end)
+        if said.strip():
+            text = f"{speaker(stored.message)}: {said}" + (f"\n{text}" if text else "")
+            first = stored.index
+    # Where there was room for more, a message that was empty would have been shown too.
+    if len(text) < size:
+        first = max(0, node.span.start - OVERLAP_REACH)
+    return text[-size:], first
+
+
+def partition(
+    sources: Sequence[SourceText], room: int, *, count: Count
+) -> tuple[tuple[SourceText, ...], ...]:
+    """Split inputs into parts of at most ``room`` tokens each, for a model with a small window.
+
+    A text that is over it alone is cut in halves, at white space where there is some.
+    """
+    room = max(room, 1)
+    parts: list[tuple[SourceText, ...]] = []
+    part: list[SourceText] = []
+    held = 0
+    waiting = list(reversed(sources))
+    while waiting:
+        source = waiting.pop()
+        tokens = count(source.text) + _FRAME + count(source.speaker)
+        if tokens > room and len(source.text) > 1:
+            waiting += reversed(_halves(source))
+            continue
+        if part and held + tokens > room:
+            parts.append(tuple(part))
+            part, held = [], 0
+        part.append(source)
+        held += tokens
+    if part:
+        parts.append(tuple(part))
+    return tuple(parts)
+
+
+def most_parts(sizes: Sequence[int], room: int | None, *, count: Count) -> int:
+    """Give the most parts that ``partition`` makes of summaries of at most these tokens each.
+
+    Two parts that follow each other are more than the room together, whatever their texts. What is
+    over the room alone is halved: each time, what is halved is over it, and no text is halved more
+    often than its length in characters can be.
+    """
+    if room is None:
+        return 1
+    room, frame = max(room, 1), _FRAME + count(SUMMARY) + _CUT
+    pieces = total = 0
+    for size in sizes:
+        cut = 1
+        if size + frame > room:
+            times = (size * _LONGEST_TOKEN).bit_length()
+            cut += times * math.ceil(size / max(1, room - frame))
+        pieces += cut
+        total += size + cut * frame
+    return max(1, min(pieces, 2 * (total // room) + 1))
+
+
+def word_for_word(inputs: Inputs, *, count: Count) -> Verbatim:
+    """Write the inputs as the summary itself, in no more tokens than they are.
+
+    Dates and speakers are left out, in that order, where they would make it longer; last of all the
+    text is trimmed, which only ever takes what a line end costs.
+    """
+    room = inputs.tokens
+    whole = _whole_units(inputs.sources)
+    for kept in (
+        whole,
+        [replace(unit, date="") for unit in whole],
+        [replace(unit, date="", speaker="") for unit in whole],
+    ):
+        text = units.render(kept)
+        if kept and (tokens := count(text)) <= room:
+            return Verbatim(text, tokens, units.pack(kept))
+    for joint in ("\n", " ", ""):
+        text = joint.join(source.text for source in inputs.sources)
+        if (tokens := count(text)) <= room:
+            return Verbatim(text, tokens, "")
+    selection = salience.select(
+        [unit for source in inputs.sources for unit in units.of_source(source)], room, count
+    )
+    return Verbatim(selection.text, selection.tokens, units.pack(selection.units))
+
+
+def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:
+    """Move provenance to another place of the same conversation, for a text that is reused there.
+
+    Gives "" where an index would fall outside ``among``: no provenance is better than a wrong one.
+    """
+    if not provenance or not shift:
+        return provenance
+    moved = [
+        unit if unit.index is None else replace(unit, index=unit.index + shift)
+        for unit in units.unpack(provenance, text)
+    ]
+    if any(unit.index is not None and not among.start <= unit.index < among.stop for unit in moved):
+        return ""
+    return units.pack(moved)
+
+
+def within(span: Span, index: int) -> tuple[int, int | None]:
+    """Give the characters of message ``index`` that ``span`` holds."""
+    begin = span.start_char if index == span.start else 0
+    return begin, span.stop_char if index == span.stop - 1 else None
+
+
+def heard(stored: StoredMessage, begin: int, end: int | None) -> str:
+    """Give that stretch of a message's body, without what hiermem rendered itself."""
+    text = body(stored.message)
+    if not stored.echoes:
+        return text[begin:end] if begin or end is not None else text
+    stop = len(text) if end is None else min(end, len(text))
+    pieces: list[str] = []
+    at = begin
+    for echo_begin, echo_end in stored.echoes:
+        pieces.append(text[at : max(at, min(echo_begin, stop))])
+        at = max(at, min(echo_end, stop))
+    pieces.append(text[at:stop])
+    return "".join(pieces)
+
+
+def _part(stored: StoredMessage, begin: int, end: int | None) -> str:
+    """Name a part of a message by its hash and the characters that are in it."""
+    echoes = "".join(f"-{first}:{last}" for first, last in stored.echoes)
+    return f"{stored.hash}[{begin}:{'' if end is None else end}{echoes}]"
+
+
+def _halves(source: SourceText) -> tuple[SourceText, SourceText]:
+    middle = len(source.text) // 2
+    at = max(source.text.rfind(mark, middle // 2, middle) for mark in ("\n", " ")) + 1 or middle
+    first, second = source.text[:at], source.text[at:]
+    return replace(source, text=first, units=()), replace(source, text=second, units=())
+
+
+def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
+    """Give one unit for each message, or the recorded units of each summary.
+
+    Gives [] where a summary has none on record: its text has a layout of its own.
+    """
+    found: list[Unit] = []
+    for source in sources:
+        if source.index is None and not source.units:
+            return []
+        if source.units:
+            found += source.units
+            continue
+        label = " ".join(source.speaker.split())[: units.LABEL_CAP]
+        found.append(Unit(source.index, 0, source.role, label, source.date, source.text))
+    return found
+
+
+def in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Merge lists that are sorted by weight, taking from each in turn, without repeats."""
+    merged: dict[str, None] = {}
+    for rank in range(max(map(len, lists), default=0)):
+        merged.update((found[rank], None) for found in lists if rank < len(found))
+    return tuple(merged)

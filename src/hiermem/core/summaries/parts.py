@@ -1,0 +1,64 @@
+"""Writes down the draft of one part of a node's inputs, so that it is paid for once.
+
+The one rule: a part is known by a hash of all that its request says, so what is found under a key
+answers that request and no other. Whether inputs are asked for in parts is decided in ``plan``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from hiermem.core.summaries.assess import Draft
+from hiermem.core.summaries.plan import Lengths
+from hiermem.core.summaries.validate import Problem
+from hiermem.core.text.hashes import input_hash
+from hiermem.protocols import SourceText
+
+__all__ = ["PART", "from_json", "is_of", "key_of", "to_json"]
+
+#: The kind of the records that hold them; their scope is the session.
+PART: Final = "part"
+_LISTS: Final = ("missing", "unsupported", "anchors")
+
+
+def key_of(
+    node_id: str,
+    sources: Sequence[SourceText],
+    length: Lengths,
+    *,
+    level: int,
+    strategy: str,
+    overlap: str,
+) -> str:
+    """Name the answer to one part of what ``node_id`` is made from."""
+    said = [
+        json.dumps([s.index, s.role, s.speaker, s.date, s.text, s.trust], ensure_ascii=True)
+        for s in sources
+    ]
+    lengths = f"{length.target} {length.limit}"
+    asked = input_hash(level=level, strategy=strategy, outputs=[lengths, *said], overlap=overlap)
+    return f"{node_id}/{asked}"
+
+
+def is_of(key: str, node_id: str) -> bool:
+    """Say whether a part is one of ``node_id``."""
+    return key.rpartition("/")[0] == node_id
+
+
+def to_json(draft: Draft) -> str | None:
+    """Write a draft; None for an extracted one, which costs nothing to make again."""
+    if draft.units:
+        return None
+    return json.dumps(asdict(draft), ensure_ascii=False, separators=(",", ":"))
+
+
+def from_json(body: str) -> Draft:
+    """Read a draft."""
+    told: dict[str, Any] = json.loads(body)
+    told |= {name: tuple(told[name]) for name in _LISTS}
+    told["problems"] = tuple(Problem(**each) for each in told["problems"])
+    told["units"] = ()
+    return Draft(**told)

@@ -1,0 +1,431 @@
+"""Decides what a run does to a node: how it is made, how long, how often it may ask, what it keeps.
+
+The one rule: every choice an update makes is a function here (or in ``status`` and ``agenda``), of
+values that were read before; the engine asks and obeys. A dry run is these functions and nothing
+else, which is why what it says is what happens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.calls.sliding_window import Limits, least_seconds
+from hiermem.core.summaries.inputs import Count, Inputs, partition
+from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.core.summaries.validate import Problem
+from hiermem.core.text.hashes import VERBATIM, input_hash, strategy_hash
+from hiermem.core.tree.levels import weigh
+from hiermem.protocols import SourceText
+from hiermem.types import Node, Revision
+from hiermem.types.prices import Prices
+
+__all__ = [
+    "FROM_WINDOWS",
+    "PROMPTS",
+    "Failure",
+    "Lengths",
+    "LevelPlan",
+    "Tally",
+    "UpdatePlan",
+    "UpdateProgress",
+    "UpdateReport",
+    "after_answer",
+    "after_failure",
+    "anchor_limit",
+    "better",
+    "in_parts",
+    "is_clean",
+    "lengths",
+    "level_plan",
+    "made_hash",
+    "may_reuse",
+    "node_hash",
+    "room_for_inputs",
+    "shares",
+    "worst_calls",
+]
+
+#: From this level on, a text that lost too many anchors is made again from the windows below.
+FROM_WINDOWS: Final = 3
+#: Prompts for one text: the ordinary one and the stricter one.
+PROMPTS: Final = 2
+#: Inputs are not cut into smaller pieces than this: they would tell nothing, one by one. A model
+#: whose window has no room for so much is not asked in vain more often than once.
+_LEAST_ROOM: Final = 64
+#: Tokens around the inputs of a request, where the template has not been counted.
+_FRAME: Final = 200
+#: Seconds that a remote call is taken to last in a plan, and tokens a second of local work.
+_REMOTE_SECONDS: Final = 4.0
+_LOCAL_TOKENS: Final = 250_000
+
+
+# ---------------------------------------------------------------------------------------------
+# What a caller of update sees
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePlan:
+    """What an update would do; nothing was written and no model was called.
+
+    ``calls`` is what it takes if every answer is fit, and exact, but for a model whose window is so
+    small that summaries are read in parts: in how many depends on how long they come out, and above
+    level 1 ``calls`` goes by what they are allotted. ``calls_max`` is never passed: it holds every
+    stricter prompt, retry and part that there can be, while the session stays as it is.
+    ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no call
+    because the same inputs were summarised before. ``tokens_in`` and ``tokens_out`` are estimates
+    for ``calls``, and so is ``cost``, where the model has prices; ``seconds`` assumes ordinary
+    answering times and keeps to the limits a minute.
+    """
+
+    calls: int = 0
+    calls_max: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    reused: int = 0
+    reused_by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    seconds: float = 0.0
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReport:
+    """What an update did.
+
+    ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each of them once: given a fresh
+    text, given one that was made before, given the extractive stand-in, or left without a new one.
+    ``by_level`` counts the first three by level. ``calls`` are requests to the model,
+    ``tokens_in`` and ``tokens_out`` what they took, ``cost`` what they cost where the model has
+    prices; ``unknown`` are requests cut off or not answered in time, of which nobody knows whether
+    they were charged. ``stopped`` names the cap that ended the run. It is "circuit_open" where the
+    provider failed again and again; ``retry_after`` is then in how many seconds it may be asked
+    again.
+    ``swapped`` says of a full re-pack that its tree serves now; where it does not, the next one
+    goes on where this one stopped, or begins anew where the session was reconfigured meanwhile.
+    """
+
+    run_id: str
+    made: int = 0
+    reused: int = 0
+    failed: int = 0
+    degraded: int = 0
+    by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown: int = 0
+    stopped: str | None = None
+    swapped: bool = False
+    cost: float | None = None
+    retry_after: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Give the tokens in and out together."""
+        return self.tokens_in + self.tokens_out
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateProgress:
+    """How far an update is. ``by_level`` gives (done, total) for each level that has work."""
+
+    done: int
+    total: int
+    by_level: Mapping[int, tuple[int, int]]
+
+
+# ---------------------------------------------------------------------------------------------
+# How a node is made
+
+
+@dataclass(frozen=True, slots=True)
+class LevelPlan:
+    """What all nodes of one level share: the prompt and the hash of how they are made."""
+
+    level: int
+    template: PromptTemplate
+    style: str
+    ratio: float
+    strategy: str
+    min_fidelity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long a text shall be, and how long it may be at most, in tokens."""
+
+    target: int
+    limit: int
+
+
+def level_plan(
+    level: int,
+    template: PromptTemplate,
+    *,
+    config: HierarchyConfig,
+    policy: UpdatePolicy,
+    model: str,
+    counter: str,
+) -> LevelPlan:
+    """Work out how nodes of ``level`` are made.
+
+    The lengths of all levels below count too: they decide what is allotted here. So does, for level
+    1, how much of the window before is shown.
+    """
+    settings = config.level(level)
+    measures: list[object] = [config.unit, config.verbatim_tokens, config.ratio_only]
+    if level == 1:
+        measures.append(config.overlap)
+    for number in range(1, level + 1):
+        each = config.level(number)
+        measures += [each.target_ratio, each.floor, each.cap]
+    return LevelPlan(
+        level=level,
+        template=template,
+        style=settings.style,
+        ratio=settings.target_ratio,
+        strategy=strategy_hash(
+            template=template.identity,
+            style=settings.style,
+            lengths=measures,
+            temperature=config.temperature,
+            model=model,
+            counter=counter,
+        ),
+        min_fidelity=policy.min_fidelity_high if level >= FROM_WINDOWS else policy.min_fidelity,
+    )
+
+
+def node_hash(node: Node, inputs: Inputs, strategy: str) -> str:
+    """Give the present input hash of ``node`` when it is made by ``strategy``."""
+    return made_hash(node.level, VERBATIM if node.verbatim else strategy, inputs)
+
+
+def made_hash(level: int, strategy: str, inputs: Inputs) -> str:
+    """Give the hash of being made of ``inputs`` by ``strategy``.
+
+    What is kept word for word has no use for an overlap, and so does not depend on it.
+    """
+    overlap = "" if strategy == VERBATIM else inputs.overlap
+    return input_hash(level=level, strategy=strategy, outputs=inputs.outputs, overlap=overlap)
+
+
+def is_clean(node: Node, inputs: Inputs, serving: Revision, *, follow: Sequence[str] = ()) -> bool:
+    """Say whether a dirty node's inputs are, after all, what its text was made from.
+
+    Compared under the recorded strategy: another model's name alone makes nothing dirty. Where the
+    policy is to ``follow`` the present ways of making, the recorded one must be among them.
+    """
+    if follow and serving.strategy not in follow:
+        return False
+    present = made_hash(node.level, serving.strategy, inputs)
+    return present == serving.input_hash and not serving.degraded
+
+
+def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Lengths:
+    """Give the length to ask for and the hard limit, for inputs of ``tokens``.
+
+    What is allotted, but less than the inputs really are (P8): a child's text may have come out
+    shorter than it was allotted. Inputs of at most ``verbatim_tokens`` may keep their length.
+    """
+    most = tokens - 1 if tokens > config.verbatim_tokens else tokens
+    target = max(1, min(_allotted(node, config), most))
+    return Lengths(target, max(1, min(math.ceil(hard_ratio * target), most)))
+
+
+def _allotted(node: Node, config: HierarchyConfig) -> int:
+    """Give the tokens that ``config`` allots to a node.
+
+    They are those it was sealed with, unless the ratio was changed since: then what is made anew
+    takes the new one, while the structure goes on weighing what it weighed.
+    """
+    if node.verbatim or node.unit != config.unit:
+        return node.allotted_tokens
+    allotted = weigh(config.level(node.level), node.input_size, verbatim=False)
+    if allotted == node.allotted:
+        return node.allotted_tokens
+    return max(1, node.input_tokens * allotted // max(1, node.input_size))
+
+
+def may_reuse(revision: Revision, length: Lengths) -> bool:
+    """Say whether a text made elsewhere from the same inputs fits here as well.
+
+    Where it is known for which length it was made, that must be the same: equal inputs were sealed
+    under another configuration, else.
+    """
+    made_for = revision.extras.get("target", length.target)
+    return revision.tokens <= length.limit and made_for == length.target
+
+
+def in_parts(
+    inputs: Inputs, *, level: int, config: HierarchyConfig, room: int | None, count: Count
+) -> tuple[tuple[SourceText, ...], ...]:
+    """Split inputs into what is asked for at once.
+
+    ``room`` is what a small model's window leaves. A message that an edit made larger than the hard
+    limit cannot be cut any more, because its window keeps its bounds; so a window that holds one is
+    summarised in parts of at most that limit.
+    """
+    parts: tuple[tuple[SourceText, ...], ...] = (inputs.sources,)
+    measure = count if config.unit == "tokens" else len
+    if level == 1 and any(measure(s.text) > config.hard_limit for s in inputs.sources):
+        parts = partition(inputs.sources, config.hard_limit, count=measure)
+    if room is None:
+        return parts
+    return tuple(small for part in parts for small in partition(part, room, count=count))
+
+
+def anchor_limit(target: int) -> int:
+    """Give how many anchors a text of ``target`` tokens is held to: one for every twenty.
+
+    A sentence that says what a figure means takes about that many.
+    """
+    return max(4, min(64, target // 20))
+
+
+def room_for_inputs(
+    window: int | None, *, inputs: int, answer: int, prompt: int, margin: float = 1.0
+) -> int | None:
+    """Give the tokens that inputs may take at once in a model's ``window``; None is no limit.
+
+    A part of the ``inputs`` is answered with its share of the whole ``answer``, so a request grows
+    by both together; what is no longer than its inputs takes at most half of the room for them.
+    ``margin`` is how many of the model's tokens, in which its window is stated, one of ours may be.
+    """
+    if window is None:
+        return None
+    left = math.floor(window / margin) - prompt
+    share = inputs / (inputs + min(answer, inputs)) if inputs else 0.5
+    return max(_LEAST_ROOM, math.floor(left * share))
+
+
+def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
+    """Share a length among parts in proportion to their sizes, at least one token each.
+
+    One token a part is kept back for the line ends between them.
+    """
+    whole = max(1, sum(sizes))
+    limit = max(len(sizes), length.limit - len(sizes))
+    found: list[Lengths] = []
+    for size in sizes:
+        most = max(1, min(limit * size // whole, size - 1))
+        found.append(Lengths(max(1, min(length.target * size // whole, most)), most))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------
+# What becomes of an answer
+
+Failure: TypeAlias = Literal["rejected", "transient", "permanent"]
+
+
+def after_answer(
+    *, tried: int, problems: Sequence[Problem], steady: bool
+) -> Literal["accept", "again", "settle"]:
+    """Decide on an answer: take it, ask once more, or settle for the best one so far.
+
+    A ``steady`` model is not asked again: its words are all the record's own and come out the same.
+    """
+    if not problems or (steady and not any(problem.hard for problem in problems)):
+        return "accept"
+    return "again" if tried < PROMPTS and not steady else "settle"
+
+
+def better(first: tuple[float, int], second: tuple[float, int]) -> bool:
+    """Say whether the ``second`` (fidelity, soft problems) is at least as good as the first."""
+    return (second[0], -second[1]) >= (first[0], -first[1])
+
+
+def after_failure(node: Node, kind: Failure, policy: UpdatePolicy) -> tuple[int, bool]:
+    """Count the attempts spent after a failed one, and say whether the stand-in is due.
+
+    A permanent failure spends them all at once: the same call would only fail again.
+    """
+    spent = policy.max_attempts if kind == "permanent" else node.attempts + 1
+    return min(spent, policy.max_attempts), spent >= policy.max_attempts
+
+
+def worst_calls(
+    level: int, parts: int, policy: UpdatePolicy, *, steady: bool, windows: int = 1
+) -> int:
+    """Give the most calls that one node can take in a run.
+
+    Both prompts for each of the ``parts`` of its inputs, for level 3 and up once more for those of
+    the ``windows`` below, each with all its retries. A ``steady`` model (the extractive one) is
+    asked once: it would only say the same again.
+    """
+    if steady:
+        return parts
+    asked = parts + (windows if level >= FROM_WINDOWS else 0)
+    return asked * PROMPTS * (1 + policy.retries)
+
+
+class Tally:
+    """Adds up a dry run, node by node, in constant space."""
+
+    def __init__(
+        self, *, policy: UpdatePolicy, remote: bool, steady: bool, prices: Prices | None = None
+    ) -> None:
+        self._policy, self._remote, self._steady = policy, remote, steady
+        self._prices = prices
+        self._calls = self._worst = self._in = self._out = 0
+        self._made: dict[int, int] = {}
+        self._reused: dict[int, int] = {}
+
+    def kept(self, node: Node) -> None:
+        """Count a node that is made without a call: word for word, or empty."""
+        self._made[node.level] = self._made.get(node.level, 0) + 1
+
+    def reused(self, node: Node) -> None:
+        """Count a node whose text was made before."""
+        self.kept(node)
+        self._reused[node.level] = self._reused.get(node.level, 0) + 1
+
+    def shared(self, node: Node, *, most: int, windows: int = 1) -> None:
+        """Count a node that gets another one's answer, and asks itself where that one gets none."""
+        self.reused(node)
+        self._fail(node, most, windows)
+
+    def called(self, node: Node, *, parts: int, most: int | None = None, windows: int = 1) -> None:
+        """Count a node that takes ``parts`` requests; at ``most`` so many, where that is not known.
+
+        ``windows`` are the most requests that asking from the windows below it takes.
+        """
+        self.kept(node)
+        self._calls += parts
+        self._fail(node, parts if most is None else max(parts, most), windows)
+        self._in += node.input_tokens + (0 if self._steady else parts * _FRAME)
+        self._out += node.allotted_tokens
+
+    def _fail(self, node: Node, parts: int, windows: int) -> None:
+        """Count what a node takes where every answer but the last is unfit."""
+        self._worst += worst_calls(
+            node.level, parts, self._policy, steady=self._steady, windows=windows
+        )
+
+    def plan(self) -> UpdatePlan:
+        """Give the sums."""
+        waves = math.ceil(self._calls / self._policy.concurrency)
+        seconds = (
+            waves * _REMOTE_SECONDS + max(0, waves - 1) * self._policy.batch_delay
+            if self._remote
+            else self._in / _LOCAL_TOKENS
+        )
+        if self._remote:
+            limits = Limits(self._policy.requests_per_minute, self._policy.tokens_per_minute)
+            seconds = max(seconds, least_seconds(self._calls, self._in + self._out, limits))
+        return UpdatePlan(
+            calls=self._calls,
+            calls_max=self._worst,
+            tokens_in=self._in,
+            tokens_out=self._out,
+            by_level=dict(sorted(self._made.items())),
+            reused=sum(self._reused.values()),
+            reused_by_level=dict(sorted(self._reused.items())),
+            seconds=seconds,
+            cost=self._prices.cost(self._in, self._out) if self._prices else None,
+        )

@@ -1,0 +1,174 @@
+"""What an update of all of a tenant's sessions tells: how far it is, what it did, what it would do.
+
+The one rule: sums are made here, of reports that were made elsewhere. Where an update of all begins
+again after it was cut off is decided by ``resume``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.types.prices import add_costs
+from hiermem.types.transaction import RunRecord
+
+__all__ = [
+    "BATCH_SUBJECT",
+    "BatchProgress",
+    "BatchReport",
+    "WorkerState",
+    "WorkerStatus",
+    "add_plans",
+    "add_report",
+    "resume",
+]
+
+#: The subject of a run over all sessions; no session can bear this name.
+BATCH_SUBJECT = ""
+
+WorkerState: TypeAlias = Literal["new", "running", "paused", "stopping", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """How far an update of all sessions is.
+
+    ``done`` of ``total`` sessions are through, those of an earlier, cut-off run included.
+    ``session_id`` is the one that this is told of and ``nodes`` how far it is; None when it ended.
+    """
+
+    done: int
+    total: int
+    session_id: str
+    nodes: UpdateProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What an update of all sessions did.
+
+    ``sessions`` were to be looked at; ``updated`` of them were brought as far as they can be,
+    ``resumed`` had been by the run that this one goes on with, ``failures`` names the error that
+    ended a session's update. The rest, where there is one, was not reached: ``stopped`` names the
+    cap, or is "circuit_open" where the provider kept failing; it may be asked again in
+    ``retry_after`` seconds. The other figures are sums of the sessions' reports.
+    """
+
+    run_id: str
+    sessions: int = 0
+    updated: int = 0
+    resumed: int = 0
+    made: int = 0
+    reused: int = 0
+    failed: int = 0
+    degraded: int = 0
+    by_level: Mapping[int, int] = field(default_factory=dict[int, int])
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown: int = 0
+    failures: Mapping[str, str] = field(default_factory=dict[str, str])
+    stopped: str | None = None
+    cost: float | None = None
+    retry_after: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Give the tokens in and out together."""
+        return self.tokens_in + self.tokens_out
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """What a background worker is doing, and has done since it was started.
+
+    ``active`` sessions are being worked on, ``waiting`` ones wait for their turn, ``resting`` ones
+    for a while to pass, because what is left of them failed or is in another worker's hands.
+    ``in_flight`` are model calls. ``stopped`` names the cap that keeps it from working, or is
+    "circuit_open" while the provider is left alone.
+    ``last_error`` is the name of the newest error that ended a session's turn.
+    """
+
+    state: WorkerState = "new"
+    active: int = 0
+    waiting: int = 0
+    resting: int = 0
+    in_flight: int = 0
+    turns: int = 0
+    made: int = 0
+    reused: int = 0
+    failed: int = 0
+    degraded: int = 0
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    unknown: int = 0
+    stopped: str | None = None
+    last_error: str | None = None
+    cost: float | None = None
+
+
+def add_report(total: BatchReport, report: UpdateReport) -> BatchReport:
+    """Add one session's report."""
+    by_level = dict(total.by_level)
+    for level, count in report.by_level.items():
+        by_level[level] = by_level.get(level, 0) + count
+    return replace(
+        total,
+        made=total.made + report.made,
+        reused=total.reused + report.reused,
+        failed=total.failed + report.failed,
+        degraded=total.degraded + report.degraded,
+        by_level=dict(sorted(by_level.items())),
+        calls=total.calls + report.calls,
+        tokens_in=total.tokens_in + report.tokens_in,
+        tokens_out=total.tokens_out + report.tokens_out,
+        unknown=total.unknown + report.unknown,
+        cost=add_costs(total.cost, report.cost),
+        retry_after=report.retry_after or total.retry_after,
+    )
+
+
+def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
+    """Add up what updates would do; the time is that of one after the other."""
+    total = UpdatePlan()
+    by_level: dict[int, int] = {}
+    reused: dict[int, int] = {}
+    for plan in plans:
+        for sums, counts in ((by_level, plan.by_level), (reused, plan.reused_by_level)):
+            for level, count in counts.items():
+                sums[level] = sums.get(level, 0) + count
+        total = replace(
+            total,
+            calls=total.calls + plan.calls,
+            calls_max=total.calls_max + plan.calls_max,
+            tokens_in=total.tokens_in + plan.tokens_in,
+            tokens_out=total.tokens_out + plan.tokens_out,
+            reused=total.reused + plan.reused,
+            seconds=total.seconds + plan.seconds,
+            cost=add_costs(total.cost, plan.cost),
+        )
+    return replace(
+        total,
+        by_level=dict(sorted(by_level.items())),
+        reused_by_level=dict(sorted(reused.items())),
+    )
+
+
+def resume(runs: Sequence[RunRecord], *, purpose: str, sessions: Sequence[str]) -> int:
+    """Give how many of ``sessions`` the newest run of the same ``purpose`` was through with.
+
+    ``runs`` are those over all sessions, newest first; ``purpose`` says what for (strategy, model,
+    configuration). 0 where that run came to its end: then everything is looked at again. A run ends
+    its sessions in any order; what counts is the last one before which none was open.
+    """
+    for run in runs:
+        if run.detail.get("purpose") != purpose:
+            continue
+        through = run.detail.get("through")
+        if run.outcome == "ok" or run.detail.get("whole") or through not in sessions:
+            return 0
+        return sessions.index(through) + 1
+    return 0

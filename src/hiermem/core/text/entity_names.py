@@ -1,0 +1,346 @@
+"""Decides which things one sentence names: files, functions, figures, dates, people, and the like.
+
+The one rule: a name is found by its form and by what stands right around it, in one pass over one
+sentence, without a model. A sentence is at most ``units.UNIT_CAP`` long, so the cost is linear
+whatever the text. Which names are worth keeping is decided over all sentences, by ``extraction``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from hiermem.core.text.entity_words import (
+    CALENDAR,
+    GENERIC,
+    GIVEN_NAMES,
+    NATIONS,
+    NO_NAME,
+    ORGANISATION_ENDS,
+    PLACES,
+    TECHNOLOGIES,
+)
+from hiermem.core.text.lexicon import words
+from hiermem.types.trivector import EntityType
+
+__all__ = ["FILE", "Mention", "find", "kind_of_identifier"]
+
+_EXTENSION: Final = (
+    r"(?:py|pyi|js|mjs|tsx?|jsx|html?|css|scss|json|jsonl|ya?ml|toml|md|rst|sql|sh|txt|cfg|ini|env"
+    r"|java|go|rs|c|cc|cpp|h|hpp|rb|php|ipynb|csv|tsv|log|db|sqlite|xml|lock|conf|proto|gradle|swift"
+    r"|kt|vue|svelte|tf|ps1|bat|pdf|docx?|xlsx?|pptx?|png|jpe?g|svg|gif|zip|tar|gz|whl|parquet)"
+)
+#: A file's name with its path, if it has one. The look-behind keeps URLs and mails out.
+FILE: Final = re.compile(
+    rf"(?<![\w@:./-])(?:~/|\.{{0,2}}/)?(?:[\w.-]{{1,60}}/){{0,12}}[\w-][\w.-]{{0,60}}\.{_EXTENSION}"
+    r"(?![\w/-]|\.\w)"
+)
+_URL: Final = re.compile(r"\bhttps?://[^\s<>\"'`)\]},]{3,300}")
+_CALL: Final = re.compile(r"(?<![\w./-])(?:[A-Za-z_]\w{0,60}\.){0,4}[A-Za-z_]\w{1,60}\(\)")
+_CODE: Final = re.compile(r"`([^`\n]{2,80})`")
+_SNAKE: Final = re.compile(
+    r"(?<![\w./@-])(?:[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+)(?![\w(/])"
+)
+_CAMEL: Final = re.compile(
+    r"(?<![\w./@-])(?:[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+|[A-Z]{2,}[a-z][A-Za-z0-9]+"
+    r"|[a-z]+(?:[A-Z][a-z0-9]+)+|[A-Z][a-z]+[A-Z]{2,}[a-z]*)(?![\w(/-])"
+)
+_VERSION: Final = r"v?\d{1,4}(?:\.\d{1,4}){1,3}"
+_JS_NAME: Final = re.compile(r"(?<![\w./@-])[A-Z][A-Za-z0-9]{0,20}\.(?:js|io|com|net|ai)(?![\w/-])")
+#: A name with a version behind it is a product, whatever it looks like.
+_VERSIONED: Final = re.compile(
+    rf"(?<![\w./@-])([A-Z][\w.+#-]{{1,40}}(?: [A-Z][\w.+#-]{{1,30}})?) "
+    rf"(?:version |v)?({_VERSION})(?![\w])"
+)
+_UNIT: Final = (
+    r"(?:ms|milliseconds?|µs|microseconds?|ns|s|secs?|seconds?|mins?|minutes?|hrs?|hours?|days?"
+    r"|weeks?|months?|years?|%|percent|[KMGT]i?B|bytes?|bits?|tokens?|px|pixels|rpm|rps|qps"
+    r"|requests?(?: per second)?|users?|rows?|records?|columns?|entries|items?|tests?|lines?"
+    r"|commits?"
+    r"|points?|people|employees|customers?|kg|g|lbs?|pounds?|km|m|cm|mm|miles?|feet|ft|acres?"
+    r"|meters?|metres?|°[CF]|degrees|calories|kcal|mph|kmh|km/h|dollars|euros|USD|EUR|GBP|attempts?"
+    r"|characters|words|pages|chapters|sessions?|workers|threads|cores|GHz|MHz|story points)"
+)
+_FIGURE: Final = re.compile(
+    rf"(?<![\w.,/$€£-])(?:[$€£]\s?\d[\d,]{{0,15}}(?:\.\d{{1,4}})?(?:\s?(?:k|K|M|million|billion|bn))?\b"
+    rf"|\d[\d,]{{0,15}}(?:\.\d{{1,6}})?(?:\s?[\u2013-]\s?\d[\d,.]{{0,12}})?[ -]?{_UNIT}(?![\w/])"
+    r"|\bport \d{2,5}\b)"
+)
+_MONTH: Final = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
+    r"|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
+)
+_DATE: Final = re.compile(
+    rf"\b{_MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?(?!\d)(?:,? \d{{4}})?\b"
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}\b(?:,? \d{{4}}\b)?"
+    rf"|\b{_MONTH}\.? (?:of )?\d{{4}}\b|\b\d{{4}}-\d\d-\d\d(?!\d)|\bQ[1-4] \d{{4}}\b"
+)
+_WORD: Final = r"(?:[A-ZÀ-Þ][\w'’&.+#-]{0,40}|[A-Z]{2,12})"  # noqa: RUF001
+_NAME: Final = re.compile(
+    rf"(?<![\w./@#-]){_WORD}(?:(?: (?:of|de|van|von|la|for) )?(?<=\s){_WORD}| {_WORD}){{0,4}}"
+)
+#: The title of a work, in quotes: two capitalised words at least.
+_TITLE: Final = re.compile(
+    r"[\"“]([A-Z][\w'’]{1,20}(?: (?:[a-z]{1,4} ){0,2}[A-Z][\w'’]{1,20}){1,6})[\"”]"  # noqa: RUF001
+)
+_TITLED: Final = re.compile(
+    r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|Professor|Sir|Frau|Herr|Madame|Monsieur|Signora|Signor)\.? )$"
+)
+
+_PERSON_BEFORE: Final = re.compile(
+    r"(?:\b(?:named|called|friend|colleague|boss|manager|teammate|partner|husband|wife|brother"
+    r"|sister|mother|father|mom|dad|son|daughter|cousin|uncle|aunt|coach|teacher|mentor|roommate"
+    r"|neighbou?r|with my \w+|i['’]m|i am|my name is|name['’]s|thanks,?|hey,?|hi,?|hello,?|told"  # noqa: RUF001
+    r"|asked|met|meet|by my \w+),? )$",
+    re.IGNORECASE,
+)
+_PERSON_AFTER: Final = re.compile(
+    r" (?:said|says|told|asked|suggested|mentioned|agreed|thinks|wants|helped|joined|recommended"
+    r"|and I\b|is my\b|was my\b|reviewed|offered|promised|called me|loves|likes|will (?:review"
+    r"|handle"
+    r"|send|write|do|join|help))"
+)
+_PLACE_BEFORE: Final = re.compile(
+    r"\b(?:trip to|travel(?:l?ed|l?ing)? to|went to|going to|visit(?:ed|ing)?|lives? in|living in"
+    r"|moved to|moving to|based in|country,|from|flight to|flew to|vacation in|born in|hometown"
+    r"|in) $",
+    re.IGNORECASE,
+)
+_ORG_BEFORE: Final = re.compile(
+    r"\b(?:work(?:s|ed|ing)? (?:at|for)|job at|company,?|hired by|interview (?:at|with)|startup,?"
+    r"|internship at|studied at|studying at|client,?|customer,?|vendor,?|employer,?|offer from) $",
+    re.IGNORECASE,
+)
+_TECH_BEFORE: Final = re.compile(
+    r"\b(?:using|use|uses|used|with|install(?:ed|ing)?|via|on|library|framework|tool|database|upgrade"
+    r"|upgrad(?:ed|ing)|migrat(?:e|ed|ing) to|switch(?:ed|ing)? to|integrat(?:e|ed|ing)|configure"
+    r"|deploy(?:ed|ing)? (?:to|on|with)|through|by|like|in) $",
+    re.IGNORECASE,
+)
+_TECH_AFTER: Final = re.compile(
+    r" (?:v?\d+\.\d|library|framework|database|api|server|client|sdk|plugin|extension|app\b"
+    r"|container|cluster|integration|templat|quer(?:y|ies)|migrations?|orm\b)",
+    re.IGNORECASE,
+)
+_CLASS_NEAR: Final = re.compile(r"(?: |` ?)(?:class|model|object|field|instance|schema|type)\b")
+_ERROR_END: Final = re.compile(r"(?:Error|Exception|Warning|NotFound|Fault)$")
+_DIGIT: Final = re.compile(r"\d")
+#: What a name in mixed case or a capitalised one begins with, or holds.
+_CAPITAL: Final = re.compile(r"[A-ZÀ-Þ]")
+_PLAIN_CODE: Final = words(
+    "true false none null self this return import from def class if else for"
+)
+
+
+class Mention(NamedTuple):
+    """A name in a sentence: its kind, where it stands, and how sure its form makes it.
+
+    ``sure`` is the confidence that the form alone gives; for "concept" the kind is not known, and
+    other sentences may tell it. ``detail`` is a version or the like.
+    """
+
+    type: EntityType
+    name: str
+    start: int
+    stop: int
+    sure: float
+    detail: str = ""
+
+
+def find(sentence: str, *, prose: bool = True) -> list[Mention]:
+    """Give the names in one sentence, in order, none inside another.
+
+    ``prose`` is False for the output of programs, where only files, functions and errors count.
+    """
+    found: list[Mention] = []
+    taken: list[tuple[int, int]] = []
+    for mention in _all(sentence) if prose else _formal(sentence):
+        if any(mention.start < stop and start < mention.stop for start, stop in taken):
+            continue
+        taken.append((mention.start, mention.stop))
+        found.append(mention)
+    return sorted(found, key=lambda mention: mention.start)
+
+
+def _all(sentence: str) -> Iterator[Mention]:
+    """Yield names in the order of their claims: what is surest in form comes first.
+
+    What no match can do without is looked for first, since that takes no pattern.
+    """
+    yield from _formal(sentence)
+    if _DIGIT.search(sentence):
+        for match in _DATE.finditer(sentence):
+            yield Mention("date", match.group(), match.start(), match.end(), 0.9)
+        for match in _FIGURE.finditer(sentence):
+            name = match.group().strip()
+            yield Mention("number", name, match.start(), match.end(), 0.85)
+    if '"' in sentence or "“" in sentence:
+        for match in _TITLE.finditer(sentence):
+            yield Mention("concept", match.group(1), match.start(), match.end(), 0.7)
+    yield from _products(sentence)
+    if "_" in sentence:
+        for match in _SNAKE.finditer(sentence):
+            name = match.group()
+            yield Mention("identifier", name, match.start(), match.end(), 0.75)
+    if not _CAPITAL.search(sentence):
+        return
+    for match in _CAMEL.finditer(sentence):
+        name = match.group()
+        kind, sure = kind_of_identifier(name, after=sentence[match.end() : match.end() + 12])
+        yield Mention(kind, name, match.start(), match.end(), sure)
+    yield from _names(sentence)
+
+
+def _formal(sentence: str) -> Iterator[Mention]:
+    """Yield what has a form that nothing else has."""
+    if "://" in sentence:
+        for match in _URL.finditer(sentence):
+            name = match.group().rstrip(".;:!?")
+            yield Mention("url", name, match.start(), match.start() + len(name), 0.9)
+    if "." in sentence:
+        for match in FILE.finditer(sentence):
+            name = match.group()
+            if not (name[0].isupper() and _JS_NAME.fullmatch(name)):
+                yield Mention("file", name.removeprefix("./"), match.start(), match.end(), 0.95)
+    if "()" in sentence:
+        for match in _CALL.finditer(sentence):
+            yield Mention("function", match.group()[:-2], match.start(), match.end(), 0.9)
+    if "`" not in sentence:
+        return
+    for match in _CODE.finditer(sentence):
+        quoted = match.group(1).strip()
+        if (read := _read_code(quoted)) is not None:
+            kind, name, sure = read
+            yield Mention(kind, name, match.start(), match.end(), sure)
+
+
+def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
+    quoted: str,
+) -> tuple[EntityType, str, float] | None:
+    """Give what a stretch in back-quotes names, None where it is an expression or a plain word."""
+    if quoted.lower() in _PLAIN_CODE or " " in quoted or len(quoted) < 3:
+        return None
+    if FILE.fullmatch(quoted):
+        return "file", quoted.removeprefix("./"), 0.95
+    call = re.fullmatch(r"@?((?:[A-Za-z_]\w*\.){0,4}[A-Za-z_]\w+)\(.{0,60}\)", quoted)
+    if call:
+        return "function", call.group(1), 0.9
+    if re.fullmatch(r"[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+|[A-Z]{2,}[a-z]\w+", quoted):
+        kind, sure = kind_of_identifier(quoted, after=" class")
+        return kind, quoted, sure
+    if re.fullmatch(r"@?[A-Za-z_][\w-]*(?:\.[A-Za-z_]\w*){0,4}", quoted) and (
+        re.search(r"[_.@]", quoted) or quoted.isupper()
+    ):
+        return "identifier", quoted.lstrip("@"), 0.8
+    if quoted.lower() in TECHNOLOGIES:
+        return "technology", quoted, 0.8
+    return None
+
+
+def _products(sentence: str) -> Iterator[Mention]:
+    """Yield names that are products by a version behind them, or by an ending such as .js."""
+    if "." not in sentence:
+        return
+    for match in _VERSIONED.finditer(sentence):
+        name, version = match.groups()
+        first = name.split()[0]
+        if first.lower() in NO_NAME or first.lower() in CALENDAR:
+            name = name.partition(" ")[2]
+        if len(name) > 1 and name.lower() not in NO_NAME | CALENDAR:
+            start = match.start() + match.group().index(name)
+            yield Mention("technology", name, start, match.end(), 0.9, version)
+    for match in _JS_NAME.finditer(sentence):
+        yield Mention("technology", match.group(), match.start(), match.end(), 0.85)
+
+
+def kind_of_identifier(name: str, *, after: str = "") -> tuple[EntityType, float]:
+    """Give the kind of a name in mixed case and how sure it is."""
+    if name.lower() in TECHNOLOGIES:
+        return "technology", 0.9
+    if _ERROR_END.search(name):
+        return "identifier", 0.85
+    if name[0].islower():
+        return "identifier", 0.7
+    if _CLASS_NEAR.match(after):
+        return "class", 0.85
+    return "concept", 0.6
+
+
+def _names(sentence: str) -> Iterator[Mention]:
+    """Yield capitalised names, without the words at their ends that are none."""
+    for match in _NAME.finditer(sentence):
+        for start, name in _trimmed(match.group(), match.start()):
+            first = not sentence[:start].strip(" \"'“(*-")
+            kind, sure = _kind_of_name(
+                name, before=sentence[max(0, start - 30) : start],
+                after=sentence[start + len(name) : start + len(name) + 24],
+            )  # fmt: skip
+            if first and " " not in name and sure <= 0.65:
+                # A capital at the start of a sentence says nothing by itself.
+                sure = 0.2
+            yield Mention(kind, name, start, start + len(name), sure)
+
+
+def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
+    """Take a run of capitalised words apart into names, leaving out words that are none."""
+    parts: list[tuple[int, str]] = []
+
+    def name() -> Iterator[tuple[int, str]]:
+        while parts and parts[-1][1][0].islower():
+            parts.pop()
+        if parts:
+            start = parts[0][0]
+            text = run[start - at : parts[-1][0] - at + len(parts[-1][1])]
+            if len(text) > 2 and not text.isdigit():
+                yield start, text
+        parts.clear()
+
+    for match in re.finditer(r"\S+", run):
+        word = match.group()
+        bare = re.sub(r"['’]s$|['’.&-]+$|(?<!\+)\+$", "", word)  # noqa: RUF001
+        lower = bare.lower()
+        if bare[:1].islower():
+            if parts:
+                parts.append((at + match.start(), bare))
+            continue
+        none = lower in NO_NAME or lower in CALENDAR or lower in NATIONS or "'" in bare
+        if none or (lower in GENERIC and not parts):
+            yield from name()
+            continue
+        if bare:
+            parts.append((at + match.start(), bare))
+        if bare != word:
+            yield from name()
+    yield from name()
+
+
+def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
+    name: str, *, before: str, after: str
+) -> tuple[EntityType, float]:
+    """Give what a capitalised name is likely to be; "concept" where nothing tells."""
+    lower = name.lower()
+    last = lower.rsplit(" ", 1)[-1]
+    first = lower.split(" ", 1)[0]
+    if lower in TECHNOLOGIES:
+        return "technology", 0.9
+    if lower in PLACES:
+        return "place", 0.85
+    if _TITLED.search(before):
+        return "person", 0.9
+    if " " in name and last in ORGANISATION_ENDS:
+        return "organisation", 0.8
+    if _ORG_BEFORE.search(before):
+        return "organisation", 0.75
+    if first in GIVEN_NAMES and (" " not in name or name.count(" ") <= 2):
+        return "person", 0.8
+    if first in TECHNOLOGIES:
+        return "technology", 0.7
+    person = _PERSON_BEFORE.search(before) or _PERSON_AFTER.match(after)
+    if person and name[1:].islower():
+        return "person", 0.65
+    if _TECH_AFTER.match(after):
+        return "technology", 0.6
+    if not name.isupper() and _PLACE_BEFORE.search(before) and not before.lower().endswith(" in "):
+        return "place", 0.5
+    return "concept", 0.5

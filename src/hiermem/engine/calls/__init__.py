@@ -1,0 +1,1 @@
+"""Makes model calls: slots, budget, rate, claim, journal, retry."""

@@ -1,0 +1,310 @@
+"""Holds a run to its caps and its pace: calls, tokens, time, and pauses between batches.
+
+The one rule: a cap is looked at before the call, against what is spent and what calls in flight may
+still spend; so no cap is ever passed, not even by concurrent calls. A purse may lie inside others,
+such as that of the worker whose turn this is; a call has to fit all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import NoReturn, Protocol
+
+from hiermem.core.calls.circuit_breaker import Breaker
+from hiermem.core.calls.sliding_window import Limits
+from hiermem.engine.calls.rate_limit import Lane, Pass
+from hiermem.errors import CircuitOpenError, SpendLimitError
+from hiermem.types.prices import add_costs
+
+__all__ = ["Hold", "Keeper", "Pace", "Purse"]
+
+
+class Hold(Protocol):
+    """What was set aside for one call."""
+
+    def announce(self, attempt_id: str) -> None:
+        """Say under which id the call is journalled."""
+        ...
+
+    def give_back(self) -> None:
+        """Take it back, where the call was not made after all."""
+        ...
+
+    def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
+        """Replace it by what the call really took, and cost where that is known."""
+        ...
+
+
+class Keeper(Protocol):
+    """Something that calls are charged to. A Purse is one."""
+
+    @property
+    def stopped(self) -> str | None:
+        """Name the cap that refused a call, or None."""
+        ...
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Say whether requests must be counted exactly before they are sent."""
+        ...
+
+    def time_left(self) -> float | None:
+        """Give the seconds until the deadline, or None where there is none."""
+        ...
+
+    async def reserve(self, tokens: int) -> Hold:
+        """Set one call of at most ``tokens`` tokens aside. Raises SpendLimitError."""
+        ...
+
+
+class Purse:
+    """What one run may spend, and has spent.
+
+    ``max_calls`` and ``max_tokens`` (in and out together) bound the run, ``deadline`` is a reading
+    of ``clock``; None is no cap. ``above`` are the purses around this one. ``stopped`` names the
+    first cap that refused a call, here or above, and ``retry_after`` in how many seconds the
+    provider may be asked again, where that is what ended the run. ``cost`` is what the calls cost,
+    None where none had a price.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_calls: int | None,
+        max_tokens: int | None,
+        deadline: float | None,
+        clock: Callable[[], float],
+        above: Sequence[Keeper] = (),
+    ) -> None:
+        self.calls = 0
+        self.tokens_in = 0
+        self.tokens_out = 0
+        self.cost: float | None = None
+        self.retry_after: float | None = None
+        self._stopped: str | None = None
+        self._max_calls, self._max_tokens, self._deadline = max_calls, max_tokens, deadline
+        self._clock, self._above = clock, tuple(above)
+        self._reserved = 0
+        self._closed = False
+        self._freed = asyncio.Event()
+
+    @property
+    def stopped(self) -> str | None:
+        """Name the first cap that refused a call, or None."""
+        if self._stopped is None:
+            for each in self._above:
+                if each.stopped is not None:
+                    return each.stopped
+        return self._stopped
+
+    @stopped.setter
+    def stopped(self, why: str | None) -> None:
+        self._stopped = why
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Say whether requests must be counted exactly before they are sent."""
+        return self._max_tokens is not None or any(each.counts_tokens for each in self._above)
+
+    def close(self, why: str) -> None:
+        """Refuse every call from now on."""
+        self._stopped = why
+        self._closed = True
+        self._freed.set()
+
+    def time_left(self) -> float | None:
+        """Give the seconds until the nearest deadline, or None where there is none."""
+        left = [each.time_left() for each in self._above]
+        if self._deadline is not None:
+            left.append(self._deadline - self._clock())
+        return min((each for each in left if each is not None), default=None)
+
+    def is_over(self) -> str | None:
+        """Name what ends the run now, None where it goes on; a deadline that has passed ends it."""
+        left = self.time_left()
+        if self.stopped is None and left is not None and left <= 0:
+            self._stopped = "deadline"
+        return self.stopped
+
+    async def reserve(self, tokens: int) -> PurseHold:
+        """Take one call of at most ``tokens`` tokens, waiting where calls in flight may free some.
+
+        Raises SpendLimitError where a cap would be passed; nothing is spent then.
+        """
+        while True:
+            if self._closed:
+                self.refuse(self.stopped or "cancellation")
+            left = self.time_left()
+            if left is not None and left <= 0:
+                self.refuse("deadline")
+            if self._max_calls is not None and self.calls >= self._max_calls:
+                self.refuse("max_calls")
+            if self._max_tokens is None:
+                break
+            spent = self.tokens_in + self.tokens_out
+            if spent + tokens > self._max_tokens:
+                self.refuse("max_tokens")
+            if spent + self._reserved + tokens <= self._max_tokens:
+                break
+            self._freed.clear()
+            await self._freed.wait()
+        self.calls += 1
+        self._reserved += tokens
+        hold = PurseHold(self, tokens)
+        try:
+            for each in self._above:
+                hold.above.append(await each.reserve(tokens))
+        except BaseException as error:
+            hold.give_back()
+            if isinstance(error, SpendLimitError):
+                self._stopped = self.stopped or "cap"
+            raise
+        return hold
+
+    def settle(
+        self, reserved: int, *, tokens_in: int, tokens_out: int, cost: float | None = None
+    ) -> None:
+        """Replace a reservation by what the call really took."""
+        self._reserved -= reserved
+        self.tokens_in += tokens_in
+        self.tokens_out += tokens_out
+        self.cost = add_costs(self.cost, cost)
+        self._freed.set()
+
+    def leave_alone(self, error: CircuitOpenError) -> None:
+        """Note that the run ends because its model's provider is left alone."""
+        self._stopped = self.stopped or "circuit_open"
+        self.retry_after = error.retry_after
+
+    def refuse(self, cap: str) -> NoReturn:
+        """Refuse a call because of ``cap``. Raises SpendLimitError."""
+        self._stopped = self.stopped or cap
+        raise SpendLimitError(
+            f"{cap} was reached after {self.calls} calls and {self.tokens_in + self.tokens_out} "
+            "tokens; what was made is kept, update again to go on"
+        )
+
+
+class PurseHold:
+    """What a purse, and those around it, set aside for one call."""
+
+    __slots__ = ("_purse", "_tokens", "above")
+
+    def __init__(self, purse: Purse, tokens: int) -> None:
+        self._purse, self._tokens = purse, tokens
+        self.above: list[Hold] = []
+
+    def announce(self, attempt_id: str) -> None:
+        """Say under which id the call is journalled."""
+        for each in self.above:
+            each.announce(attempt_id)
+
+    def give_back(self) -> None:
+        """Take it back, where the call was not made after all."""
+        self._purse.calls -= 1
+        self._purse.settle(self._tokens, tokens_in=0, tokens_out=0)
+        for each in self.above:
+            each.give_back()
+
+    def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
+        """Replace it by what the call really took."""
+        self._purse.settle(self._tokens, tokens_in=tokens_in, tokens_out=tokens_out, cost=cost)
+        for each in self.above:
+            each.settle(tokens_in=tokens_in, tokens_out=tokens_out, cost=cost)
+
+
+class Pace:
+    """Lets ``size`` calls begin, then makes the next wait until ``delay`` seconds have passed.
+
+    Where a ``lane`` is given, calls also keep to its ``limits``, and leave the model's provider
+    alone where ``breaker`` says that it is down.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        delay: float,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+        lane: Lane | None = None,
+        limits: Limits | None = None,
+        breaker: Breaker | None = None,
+    ) -> None:
+        self._size, self._delay = size, delay
+        self._clock, self._sleep = clock, sleep
+        self._lane, self._limits = lane, limits or Limits()
+        self._breaker = breaker or Breaker()
+        self._left = size
+        self._next = 0.0
+        self._turn = asyncio.Lock()
+
+    async def turn(self, tokens: int, purse: Purse, *, thing: Hashable = None) -> Turn:
+        """Wait for the turn of a call of at most ``tokens`` tokens; ``thing`` is what it is for.
+
+        Raises SpendLimitError where what ends the run comes first, CircuitOpenError where the
+        provider is left alone, and ModelOverflowError for a call that is over a minute's tokens
+        alone.
+        """
+        if self._delay:
+            await self._batch(purse)
+        if self._lane is None:
+            return Turn(None, self._clock, self._breaker)
+        try:
+            leave = await self._lane.enter(
+                tokens,
+                self._limits,
+                clock=self._clock,
+                sleep=self._sleep,
+                thing=thing,
+                stopped=purse.is_over,
+            )
+        except CircuitOpenError as error:
+            purse.leave_alone(error)
+            raise
+        if leave is None:
+            purse.refuse(purse.stopped or "cancellation")
+        return Turn(leave, self._clock, self._breaker)
+
+    async def _batch(self, purse: Purse) -> None:
+        """Wait until the next batch may begin, or the run is over."""
+        async with self._turn:
+            if not self._left:
+                rest, left = max(0.0, self._next - self._clock()), purse.time_left()
+                await self._sleep(rest if left is None else min(rest, max(0.0, left)))
+                if purse.is_over():
+                    purse.refuse(purse.stopped or "deadline")
+                self._left = self._size
+            self._left -= 1
+            if not self._left:
+                self._next = self._clock() + self._delay
+
+
+class Turn:
+    """One call's turn. Once it is begun it ends, by ``end``; ``fail`` may come before that."""
+
+    __slots__ = ("_breaker", "_clock", "_pass")
+
+    def __init__(self, leave: Pass | None, clock: Callable[[], float], breaker: Breaker) -> None:
+        self._pass, self._clock, self._breaker = leave, clock, breaker
+
+    def begin(self) -> None:
+        """Note that the call is being sent."""
+        if self._pass is not None:
+            self._pass.begin()
+
+    def fail(self, asked: float | None) -> None:
+        """Note that the provider failed, and for how long it asked to be left alone."""
+        if self._pass is not None:
+            self._pass.fail(self._clock(), breaker=self._breaker, asked=asked)
+
+    def end(self, *, tokens: int | None = None, answered: bool = False) -> None:
+        """Note that the call is over, what it took if known, and whether it was answered."""
+        if self._pass is not None:
+            self._pass.end(self._clock(), tokens=tokens, answered=answered)
+
+    def give_back(self) -> None:
+        """Take it back, where the call was not made."""
+        if self._pass is not None:
+            self._pass.give_back()

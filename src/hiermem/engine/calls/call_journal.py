@@ -1,0 +1,70 @@
+"""Journals the calls of one run that is not an update: what was begun, how it ended.
+
+The one rule: a call of a remote model is on record before it is made, and none stays as begun; one
+whose end nobody saw is told as ``unknown``, because it may have been charged for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from datetime import datetime
+
+from hiermem.core.calls.run_report import cut_off
+from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.store_retry import steady
+from hiermem.protocols import Attempt, TenantStore
+
+__all__ = ["CallBook"]
+
+
+class CallBook:
+    """The journal of one run's calls; ``subject`` is what they are charged to.
+
+    ``unknown`` counts those of which nobody knows how they ended.
+    """
+
+    def __init__(
+        self,
+        store: TenantStore,
+        subject: str,
+        *,
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]],
+        allowances: Allowances | None = None,
+    ) -> None:
+        self.unknown = 0
+        self._store, self._subject = store, subject
+        self._now, self._sleep, self._allowances = now, sleep, allowances
+        self._begun: dict[str, Attempt] = {}
+
+    async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
+        """Journal, before the call, that it is made, and how the ones before it ended."""
+        self._begun[attempt.id] = attempt
+        await self.write([*ended, attempt])
+
+    def end(self, attempt: Attempt) -> None:
+        """Note how a call ended; the next write records it."""
+        if attempt.id in self._begun:
+            self._begun[attempt.id] = attempt
+            self.unknown += attempt.outcome == "unknown"
+
+    async def write(self, attempts: Sequence[Attempt]) -> None:
+        """Write calls to the journal as they are now."""
+        if not attempts:
+            return
+        with self._allowances.journalling(attempts) if self._allowances else nullcontext():
+            await steady(
+                lambda: self._store.write_nodes(self._subject, [], attempts=attempts),
+                sleep=self._sleep,
+            )
+        for attempt in attempts:
+            if attempt.outcome != "started":
+                self._begun.pop(attempt.id, None)
+
+    async def close(self) -> None:
+        """Write what is not written yet, the calls that were cut off as ``unknown``."""
+        unknown = cut_off(self._begun.values(), self._now())
+        ended = [one for one in self._begun.values() if one.outcome != "started"]
+        self.unknown += len(unknown)
+        await self.write([*ended, *unknown])

@@ -1,0 +1,232 @@
+"""Asks an embedder: in batches, within its limits a minute, again where that may help.
+
+The one rule: no answer is used that was not checked, and what an embedder is sent is text that any
+of them can take. What the vectors are for is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Literal
+
+from hiermem.config import SearchPolicy
+from hiermem.core.calls.circuit_breaker import Breaker
+from hiermem.core.calls.sliding_window import Limits
+from hiermem.core.search import vectors
+from hiermem.core.search.embedding_state import Identity
+from hiermem.core.search.postings import Array
+from hiermem.engine.calls.rate_limit import Pass, lane_of
+from hiermem.engine.calls.token_count import sizes_of
+from hiermem.errors import (
+    HiermemError,
+    InvalidVectorError,
+    ModelOverflowError,
+    ModelTimeoutError,
+    TransientModelError,
+)
+from hiermem.protocols import Embedder
+
+__all__ = ["Asker"]
+
+_log = logging.getLogger("hiermem.search")
+#: How often a request is sent again that failed for the moment, and the first wait in seconds.
+_RETRIES: Final = 4
+_FIRST_WAIT: Final = 0.5
+#: When an embedder that keeps failing is left alone.
+_BREAKER: Final = Breaker()
+#: So many seconds a question waits for its turn; somebody waits for its hits.
+_PATIENCE: Final = 1.0
+#: Questions whose vectors are remembered.
+_REMEMBERED: Final = 256
+#: Of a question an embedder is sent the beginning.
+_LONGEST: Final = 8_000
+
+
+class Asker:
+    """The way to one embedder. ``requests`` counts what was sent."""
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        policy: SearchPolicy,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.identity = Identity(embedder.name, embedder.dimension)
+        self.weight = float(getattr(embedder, "weight", 1.0))
+        self._embedder, self._policy = embedder, policy
+        self._clock, self._sleep = clock, sleep
+        self._limits = Limits(policy.requests_per_minute, policy.tokens_per_minute)
+        self._questions: OrderedDict[str, Array] = OrderedDict()
+        self.requests = 0
+
+    async def question(self, text: str, count: Callable[[str], int]) -> Array | None:
+        """Give a question's vector; None where the embedder cannot be asked now, or has no text.
+
+        A search without vectors is better than none, or than one that waits: a question keeps to
+        the limits a minute as passages do, and gives up where they leave no room in a moment.
+        Raises InvalidVectorError, and what the embedder raises for good.
+        """
+        clean = _clean(text[:_LONGEST])
+        if not clean.strip():
+            return None
+        known = self._questions.get(clean)
+        if known is None and lane_of(self._embedder).is_left_alone(self._clock()):
+            return None
+        if known is None:
+            try:
+                known = await self._soon(clean, count(clean))
+            except (TransientModelError, ModelOverflowError) as error:
+                _log.warning("the embedder failed (%s): words alone are compared", error)
+                return None
+            if known is None:
+                _log.warning("the embedder is at its limits: words alone are compared")
+                return None
+            self._questions[clean] = known
+            while len(self._questions) > _REMEMBERED:
+                self._questions.popitem(last=False)
+        self._questions.move_to_end(clean)
+        return known
+
+    async def _soon(self, text: str, tokens: int) -> Array | None:
+        """Send one question; None where its turn does not come in a moment."""
+        until = self._clock() + _PATIENCE
+        leave = await self._leave([text], tokens, lambda: self._clock() > until)
+        if leave is None:
+            return None
+        vector: Array = (await self._send_with(leave, [text], tokens, "query"))[0]
+        return vector
+
+    async def passages(
+        self,
+        texts: Sequence[str],
+        count: Callable[[str], int],
+        stopped: Callable[[], object],
+    ) -> Array | None:
+        """Give the vectors of texts, one a row; None where ``stopped`` before all were made.
+
+        Raises what the embedder raises in the end, InvalidVectorError, and CircuitOpenError where
+        the embedder kept failing and is left alone.
+        """
+        import numpy as np
+
+        found: list[Array] = []
+        clean = [_clean(text) for text in texts]
+        for batch, tokens in self._batches(clean, await sizes_of(count, clean)):
+            made = await self._patiently(batch, tokens, stopped)
+            if made is None:
+                return None
+            found.append(made)
+        dimension = self.identity.dimension
+        return np.concatenate(found) if found else np.empty((0, dimension), dtype=np.float32)
+
+    def _batches(self, texts: Sequence[str], sizes: Sequence[int]) -> list[tuple[list[str], int]]:
+        """Part texts of so many tokens into requests that are within the limits each by itself."""
+        most = self._limits.tokens
+        found: list[tuple[list[str], int]] = []
+        for text, tokens in zip(texts, sizes, strict=True):
+            if found:
+                batch, held = found[-1]
+                room = len(batch) < self._policy.embed_batch
+                if room and (most is None or held + tokens <= most):
+                    batch.append(text)
+                    found[-1] = (batch, held + tokens)
+                    continue
+            found.append(([text], tokens))
+        return found
+
+    async def _patiently(
+        self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
+    ) -> Array | None:
+        wait = _FIRST_WAIT
+        for turn in range(_RETRIES + 1):
+            leave = await self._leave(texts, tokens, stopped)
+            if leave is None:
+                return None
+            try:
+                return await self._send_with(leave, texts, tokens, "passage")
+            except TransientModelError:
+                if turn == _RETRIES:
+                    raise
+            # What the server asked for beyond that is kept to by the lane, which sees ``stopped``
+            # meanwhile, and leaves alone for the time a server that asked for very long.
+            await self._sleep(wait)
+            wait *= 2
+        raise AssertionError("the last turn raises")
+
+    async def _leave(
+        self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
+    ) -> Pass | None:
+        """Wait until the lane lets a request go; None where ``stopped`` first."""
+        leave = await lane_of(self._embedder).enter(
+            tokens,
+            self._limits,
+            clock=self._clock,
+            sleep=self._sleep,
+            thing=hash(texts[0]),
+            stopped=stopped,
+        )
+        if leave is not None and stopped():
+            leave.give_back()
+            return None
+        return leave
+
+    async def _send_with(
+        self, leave: Pass, texts: Sequence[str], tokens: int, kind: Literal["query", "passage"]
+    ) -> Array:
+        """Send a request that was let go, and tell the lane how it ended."""
+        leave.begin()
+        answered = False
+        try:
+            found = await self._send(texts, kind)
+            answered = True
+        except TransientModelError as error:
+            leave.fail(self._clock(), breaker=_BREAKER, asked=error.retry_after)
+            raise
+        else:
+            return found
+        finally:
+            leave.end(self._clock(), tokens=tokens, answered=answered)
+
+    async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
+        """Send one request and check the answer."""
+        self.requests += 1
+        embedder: Any = self._embedder
+        answer: Any = None
+        raised = ""
+        try:
+            async with asyncio.timeout(self._policy.embed_timeout):
+                answer = embedder.embed(list(texts), kind=kind)
+                if inspect.isawaitable(answer):
+                    answer = await answer
+        except TimeoutError:
+            raise ModelTimeoutError(
+                f"embedder {self.identity.name!r} did not answer in time"
+            ) from None
+        except HiermemError:
+            raise
+        except Exception as error:  # noqa: BLE001 - an embedder may raise anything
+            raised = type(error).__name__
+        if raised:
+            # Whatever its client raises for a dropped connection, a later call may succeed. Raised
+            # out here: what was raised may hold the texts, or a key, so it is no context of this.
+            raise TransientModelError(f"embedder {self.identity.name!r} ended in {raised}")
+        try:
+            return vectors.check(answer, many=len(texts), dimension=self.identity.dimension)
+        except ValueError as error:
+            raise InvalidVectorError(f"embedder {self.identity.name!r}: {error}") from None
+
+
+def _clean(text: str) -> str:
+    """Put U+FFFD for what cannot be sent anywhere: a NUL, half a character."""
+    if "\0" in text:
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

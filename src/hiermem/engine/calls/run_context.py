@@ -1,0 +1,126 @@
+"""Says what a model call needs of its run, and what is known of a call while it lasts.
+
+The one rule: these are contracts. Updates and extractions fulfil them; ``engine.calls.retry`` and
+``engine.calls.call`` know no more of a run than this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, Protocol
+
+from typing_extensions import TypeVar
+
+from hiermem.engine.calls.budget import Pace, Purse
+from hiermem.errors import ModelError
+from hiermem.protocols import LLM, Attempt
+from hiermem.types import Node
+
+__all__ = ["Asker", "Books", "ClaimLostError", "Making", "Patience", "UnexpectedModelError"]
+
+
+class Named(Protocol):
+    """What calls are made for: a node, a chunk."""
+
+    @property
+    def id(self) -> str:
+        """Give the id under which the calls are journalled."""
+        ...
+
+
+N = TypeVar("N", bound=Named, default=Node)
+N_contra = TypeVar("N_contra", bound=Named, default=Node, contravariant=True)
+
+
+class Patience(Protocol):
+    """How long a call may take, in seconds, and how often it is tried again."""
+
+    @property
+    def call_timeout(self) -> float: ...  # noqa: D102 - described above
+    @property
+    def retries(self) -> int: ...  # noqa: D102 - described above
+
+
+class Books(Protocol[N]):
+    """Where claims are taken and calls are journalled. ``engine.summaries.commit.Ledger`` is one."""
+
+    def claimed(self, node_id: str, /) -> bool:
+        """Say whether this run holds the lease."""
+        ...
+
+    async def claim(self, node: N, /) -> N | None:
+        """Take the lease; None where another run was faster."""
+        ...
+
+    async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
+        """Journal, before the call, that it is made, and how the ones before it ended."""
+        ...
+
+    def end(self, attempt: Attempt, /) -> None:
+        """Note how a journalled call ended; one of which nobody knows is counted."""
+        ...
+
+
+class Slots(Protocol[N_contra]):
+    """The calls that may be in flight at once."""
+
+    async def acquire(self, node: N_contra, /) -> object:
+        """Wait until one more may be, for ``node``."""
+        ...
+
+    def release(self) -> None:
+        """Let another one be."""
+        ...
+
+
+class Asker(Protocol[N]):
+    """What a call needs of its run. ``engine.summaries.run.Workshop`` is one."""
+
+    @property
+    def llm(self) -> LLM: ...  # noqa: D102 - described above
+    @property
+    def policy(self) -> Patience: ...  # noqa: D102 - described above
+    @property
+    def purse(self) -> Purse: ...  # noqa: D102 - described above
+    @property
+    def pace(self) -> Pace: ...  # noqa: D102 - described above
+    @property
+    def ledger(self) -> Books[N]: ...  # noqa: D102 - described above
+    @property
+    def run_id(self) -> str: ...  # noqa: D102 - described above
+    @property
+    def session_id(self) -> str: ...  # noqa: D102 - described above
+    @property
+    def now(self) -> Callable[[], datetime]: ...  # noqa: D102 - described above
+    @property
+    def sleep(self) -> Callable[[float], Awaitable[None]]: ...  # noqa: D102 - described above
+    @property
+    def slots(self) -> Slots[N]: ...  # noqa: D102 - described above
+
+    def idle(self) -> AbstractContextManager[None]:
+        """Mark the running task as one that only waits."""
+        ...
+
+
+class ClaimLostError(Exception):
+    """Another run holds the node."""
+
+
+class UnexpectedModelError(ModelError):
+    """A model raised no ModelError, or answered no answer; one attempt is spent on it."""
+
+
+@dataclass(slots=True)
+class Making(Generic[N]):
+    """The making of one node: what it is claimed as, and the calls it took."""
+
+    node: N
+    input_tokens: int
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float | None = None
+    ended: list[Attempt] = field(default_factory=list[Attempt])

@@ -1,0 +1,404 @@
+"""Reads a tenant's part of a store from end to end and has every promise checked that it can show.
+
+The one rule: it writes nothing, and a session that is written to meanwhile is not accused: what was
+found is looked for again, and only what is found twice is told. What a finding is, is decided in
+``core.check``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Final
+
+from hiermem.core import check as checking
+from hiermem.core.check import CheckReport, Finding, Told
+from hiermem.core.log.overlap import shown_size
+from hiermem.core.log.repack_state import Build
+from hiermem.core.log.size_changes import Told as ShiftsTold
+from hiermem.core.summaries.inputs import (
+    OVERLAP_REACH,
+    Inputs,
+    from_children,
+    from_messages,
+    overlap_before,
+)
+from hiermem.core.summaries.reports import BATCH_SUBJECT
+from hiermem.core.text.measure import message_tokens
+from hiermem.core.tree.state import SessionState
+from hiermem.engine.context.select import SEEN
+from hiermem.engine.handle import Handle, state_from
+from hiermem.engine.log.fork import replayed
+from hiermem.engine.spaces.check import check_spaces
+from hiermem.errors import HiermemError, StoreCorruptError
+from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.types.transaction import (
+    Batch,
+    Changes,
+    KeyEntry,
+    LogEvent,
+    Need,
+    NeedViews,
+    Snapshot,
+    ViewRecord,
+)
+
+__all__ = ["check"]
+
+#: Rows read at once.
+_PAGE: Final = 500
+#: More findings than this in one session say nothing new.
+_MOST: Final = 1_000
+#: How often a session is read again because it was written to meanwhile.
+_AGAIN: Final = 3
+#: The kinds of records whose scope is a session.
+_SCOPED: Final = ("chunk", "join", "part", "trivector", "entity", "feedback", "note-source")
+#: The erasures after which the journal may still speak of what went.
+_WHOLE: Final = ("erase_session", "erase_space")
+_MANY: Final = 2**31 - 1
+
+
+async def check(handle: Handle) -> CheckReport:
+    """Check everything that is kept for the tenant. It reads all of it; nothing is written."""
+    records = await handle.store.sessions()
+    findings: list[Finding] = []
+    skipped: list[str] = []
+    messages = nodes = 0
+    for record in records:
+        found = await _settled(handle, record.id)
+        if found is None:
+            continue
+        findings += found.findings
+        skipped += found.skipped
+        messages += found.messages
+        nodes += found.nodes
+    subjects, wrong, unsettled = await check_spaces(handle)
+    findings += [*wrong, *await _strangers(handle, subjects)]
+    skipped += unsettled
+    return CheckReport(
+        tenant=handle.store.tenant,
+        sessions=len(records),
+        messages=messages,
+        nodes=nodes,
+        findings=tuple(sorted(set(findings))),
+        skipped=tuple(skipped),
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one reading of a session gave.
+
+    ``whole`` are findings for which several reads had to belong together; they mean nothing where
+    the session ``moved`` meanwhile. The others can be told from one row, or from a row and what was
+    read of messages before it, which nothing takes back.
+    """
+
+    findings: list[Finding] = field(default_factory=list[Finding])
+    whole: list[Finding] = field(default_factory=list[Finding])
+    moved: bool = False
+    skipped: list[str] = field(default_factory=list[str])
+    messages: int = 0
+    nodes: int = 0
+
+
+async def _settled(handle: Handle, session_id: str) -> _Found | None:
+    """Check a session; tell of it only what several readings agree on. None where it is gone."""
+    readings: list[_Found] = []
+    while len(readings) <= _AGAIN:
+        found = await _session(handle, session_id)
+        if found is None:
+            return None
+        if not found.findings and not found.whole:
+            return found
+        readings.append(found)
+        if len(readings) > 1 and not found.moved and _same(readings[-2], found):
+            break
+    last = readings[-1]
+    still = [each for each in readings if not each.moved]
+    told = _agreed([each.findings for each in readings])
+    if len(still) > 1:
+        told |= _agreed([each.whole for each in still])
+    elif any(each.whole for each in readings):
+        last.skipped.append(
+            f"session {session_id!r} was written to all the time: its shape was not compared"
+        )
+    last.findings = sorted(told)
+    return last
+
+
+def _same(before: _Found, found: _Found) -> bool:
+    return (before.findings, before.whole, before.moved) == (found.findings, found.whole, False)
+
+
+def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
+    """Give what all of them hold."""
+    return set[Finding].intersection(*map(set, lists))
+
+
+async def _session(handle: Handle, session_id: str) -> _Found | None:
+    record = await handle.store.session(session_id)
+    if record is None:
+        return None
+    reading = _Reading(handle, record)
+    try:
+        await reading.run()
+    except StoreCorruptError as error:
+        # The error names what is damaged and never quotes it.
+        reading.tell(iter([("P1", "the session", f"it cannot be read: {error}")]))
+    after = await handle.store.session(session_id)
+    reading.found.moved = after != record
+    return reading.found
+
+
+class _Reading:
+    """One reading of one session, from its messages up to its views."""
+
+    def __init__(self, handle: Handle, record: SessionRecord) -> None:
+        self._handle, self._store, self._record = handle, handle.store, record
+        self._counts = record.counter == handle.counter.name
+        self._gone: set[int] = set()
+        self._threads: dict[str, array[int]] = {}
+        self._nodes: dict[str, Node] = {}
+        self._events: list[LogEvent] = []
+        self._edited: set[int] = set()
+        self.found = _Found(messages=record.messages)
+        if not self._counts:
+            self.found.skipped.append(
+                f"session {record.id!r} is counted by {record.counter!r}: no tokens were counted"
+            )
+
+    def tell(self, told: Told, *, whole: bool = False) -> None:
+        """Keep what a check said, up to a bound."""
+        kept = self.found.whole if whole else self.found.findings
+        name = self._record.id
+        kept += (
+            Finding(promise, name, where, what)
+            for promise, where, what in islice(told, max(_MOST - len(kept), 0))
+        )
+
+    async def run(self) -> None:
+        """Read and check everything of the session."""
+        record = self._record
+        state = state_from(record.state)
+        Build.from_json(record.build)
+        if state.closed != record.closed:
+            what = f"it is {'' if record.closed else 'not '}closed, and its state says otherwise"
+            self.tell(iter([("P1", "the session", what)]), whole=True)
+        if state.next_index != record.messages:
+            what = f"its state is at message {state.next_index} of {record.messages}"
+            self.tell(iter([("P1", "the session", what)]), whole=True)
+        self._events = await self._store.events(record.id)
+        self._edited = {index for event in self._events for index in _edited(event)}
+        await self._messages()
+        await self._shape(state)
+        await self._log(state)
+        await self._texts()
+        await self._views(state)
+
+    # -- messages
+
+    async def _messages(self) -> None:
+        record = self._record
+        # One more than there are: a message behind the end is as wrong as one that is missing.
+        for start in range(0, record.messages + 1, _PAGE):
+            stop = min(start + _PAGE, record.messages + 1)
+            page = await self._store.messages(record.id, start, stop)
+            wanted = min(stop, record.messages) - start
+            if len(page) != wanted:
+                what = f"{len(page)} messages are there, not {wanted}"
+                where = f"messages {start} to {start + wanted}"
+                self.tell(iter([("P1", where, what)]), whole=True)
+            counted = await asyncio.to_thread(self._counted, page)
+            for place, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
+                # Where some are missing, the others are still checked, each for itself.
+                index = start + place if len(page) == wanted else stored.index
+                self.tell(checking.of_message(stored, index=index, tokens=tokens))
+                self._threads.setdefault(stored.thread, array("q")).append(stored.index)
+                if stored.state != "live":
+                    self._gone.add(stored.index)
+            await self._keys(page)
+
+    def _counted(self, page: Sequence[StoredMessage]) -> list[int | None]:
+        counter = self._handle.counter
+        return [
+            message_tokens(stored.message, counter)
+            if self._counts and stored.state == "live"
+            else None
+            for stored in page
+        ]
+
+    async def _keys(self, page: Sequence[StoredMessage]) -> None:
+        """Check the keys of a page, and the past of what has one."""
+        keys = [stored.key for stored in page if stored.key is not None]
+
+        def ask(snapshot: Snapshot) -> Changes[dict[str, KeyEntry]]:
+            return Changes(dict(snapshot.keys))
+
+        entries = await self._store.mutate(self._record.id, ask, keys=keys) if keys else {}
+        for stored in page:
+            entry = entries.get(stored.key) if stored.key is not None else None
+            was_edited = stored.index in self._edited
+            told = list(checking.of_key(stored, entry, ()))
+            if told or was_edited or stored.state == "erased":
+                earlier = await self._store.versions(self._record.id, stored.index)
+                told = list(checking.of_key(stored, entry, earlier))
+                if was_edited:
+                    told += checking.of_versions(stored, earlier)
+            self.tell(iter(told))
+
+    # -- shape
+
+    async def _shape(self, state: SessionState) -> None:
+        levels = await self._store.levels(self._record.id)
+        windows: list[Node] = []
+        for level in range(1, 1 + max(len(state.ordinals), max(levels, default=0))):
+            nodes: list[Node] = []
+            for start in range(0, max(levels.get(level, 0), state.next_ordinal(level)), _PAGE):
+                nodes += await self._store.level(self._record.id, level, start, start + _PAGE)
+            known = {node.id: node for node in nodes}
+            # A child may be of any lower level; those are all read by now.
+            count = state.next_ordinal(level)
+            told = checking.of_level(level, nodes, self._nodes | known, count)
+            self.tell(told, whole=True)
+            self._nodes |= known
+            windows = windows or nodes
+        self.found.nodes = len(self._nodes)
+        self.tell(checking.of_threads(windows, self._threads, state), whole=True)
+        self.tell(checking.of_parents(self._nodes), whole=True)
+        self.tell(checking.of_roots(self._nodes, state), whole=True)
+        if any(_waits(node) for node in self._nodes.values()) and not await self._is_behind():
+            what = "it has summaries to be made and is not among the sessions that have"
+            self.tell(iter([("P12", "the session", what)]), whole=True)
+
+    async def _is_behind(self) -> bool:
+        """Say whether the store lists the session among those with something to make."""
+        after: str | None = None
+        while page := await self._store.backlog(after=after, limit=_PAGE):
+            if self._record.id in page:
+                return True
+            after = page[-1]
+        return False
+
+    async def _log(self, state: SessionState) -> None:
+        """Compare the tree with the one that the log explains."""
+        if not self._counts:
+            return
+        try:
+            replay = await replayed(self._handle, self._record.id)
+        except (HiermemError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # Whatever a damaged log makes the fold say: it explains no tree.
+            what = f"it cannot be replayed ({type(error).__name__})"
+            self.tell(iter([("P5", "the log", what)]), whole=True)
+            return
+        same = replay.state.to_json() == state.to_json()
+        self.tell(checking.of_log(self._nodes, replay.nodes, same=same), whole=True)
+
+    # -- texts
+
+    async def _texts(self) -> None:
+        """Check what each node says and what that was made from, lowest level first."""
+        said: dict[str, Revision] = {}
+        count = self._handle.counter.count if self._counts else None
+        nodes = iter(list(self._nodes.values()))
+        while page := list(islice(nodes, _PAGE)):
+            wanted = [(node.id, node.revision) for node in page if node.revision]
+            read = await self._store.revisions(self._record.id, wanted)
+            texts = {revision.node_id: revision for revision in read}
+            for node in page:
+                revision = texts.get(node.id)
+                self.tell(checking.of_revision(node, revision), whole=True)
+                if revision is None:
+                    continue
+                told = checking.of_text(revision, count=count, gone=self._gone.__contains__)
+                self.tell(told)
+                if not revision.degraded and not await self._store.reusable(revision.input_hash):
+                    what = "its text is not found again by what it was made from"
+                    self.tell(iter([("P12", node.id, what)]), whole=True)
+                inputs = await self._inputs(node, said, shown_size(revision))
+                if inputs is not None:
+                    taken = not node.children and any(
+                        index in self._gone for index in range(node.span.start, node.span.stop)
+                    )
+                    self.tell(checking.of_inputs(node, revision, inputs, taken=taken), whole=True)
+                # Above, only its hash and size are asked for, and whether it says anything.
+                said[node.id] = replace(
+                    revision, text=revision.text[:1], provenance="", anchors=(), extras={}
+                )
+
+    async def _inputs(
+        self, node: Node, said: dict[str, Revision], overlap: int
+    ) -> list[Inputs] | None:
+        """Read what a node is made from; ``overlap`` is how much it was shown of what precedes."""
+        if node.children:
+            if not all(child in said and child in self._nodes for child in node.children):
+                return None
+            return [from_children([(self._nodes[each], said[each]) for each in node.children])]
+        if not self._counts:
+            return None
+        span, count = node.span, self._handle.counter.count
+        read = await self._store.messages(
+            self._record.id, span.start, span.stop, thread=node.thread
+        )
+        before: list[StoredMessage] = []
+        if overlap:
+            start = max(0, span.start - OVERLAP_REACH)
+            before = await self._store.messages(
+                self._record.id, start, span.start + 1, thread=node.thread
+            )
+        shown = overlap_before(node, before, overlap)
+        return [from_messages(node, read, count=count, overlap=shown)]
+
+    # -- views
+
+    async def _views(self, state: SessionState) -> None:
+        session_id, key = self._record.id, await self._handle.key()
+
+        def ask() -> Generator[tuple[str, Need], Any, Batch[list[ViewRecord]]]:
+            views = yield session_id, NeedViews()
+            return Batch(views)
+
+        for view in await self._store.transact(ask):
+            if not view.name.endswith(SEEN):
+                windows = state.next_ordinal(1)
+                told = checking.of_view(view, self._nodes, key=key, windows=windows)
+                self.tell(told, whole=True)
+
+
+def _waits(node: Node) -> bool:
+    return node.status != "active" or node.degraded or node.dirty
+
+
+def _edited(event: LogEvent) -> Iterator[int]:
+    """Give the messages that an event of the log edited."""
+    if event.kind == "edit":
+        yield from (shift.index for shift in ShiftsTold.from_json(event.detail).shifts)
+
+
+async def _strangers(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
+    """Find what is kept for sessions that there are not (any more); ``subjects`` are of spaces.
+
+    The journal may speak of one that was erased: a call that was in flight then was paid for all
+    the same, and its record holds no content.
+    """
+    findings: list[Finding] = []
+    attempts = await handle.store.attempts(limit=_MANY)
+    runs = await handle.store.runs(limit=_MANY)
+    erased = {run.subject for run in runs if run.detail.get("kind") in _WHOLE}
+    scopes = {tried.session_id: "a journalled call" for tried in attempts}
+    for run in runs:
+        if run.kind in ("update", "extraction", "embedding") and run.subject != BATCH_SUBJECT:
+            scopes.setdefault(run.subject, "a journalled run")
+    scopes = {scope: what for scope, what in scopes.items() if scope not in erased}
+    for kind in _SCOPED:
+        for record in await handle.store.records(kind, limit=_MANY):
+            scopes.setdefault(record.scope, f"a record of kind {kind}")
+    # Read last: what was begun meanwhile has its session.
+    known = {record.id for record in await handle.store.sessions()} | set(subjects)
+    for scope, what in scopes.items():
+        if scope not in known:
+            findings.append(Finding("P12", scope, what, "there is no such session"))
+    return findings

@@ -1,0 +1,1 @@
+"""Selects contexts, and refines them where a question points."""

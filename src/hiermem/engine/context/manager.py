@@ -1,0 +1,194 @@
+"""The context window manager, which applications call directly, over any store.
+
+The one rule: nothing is decided here. A call checks its arguments and hands them on, to
+``selecting`` and ``zooming``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Unpack
+
+from hiermem.config import HierarchyConfig, SearchPolicy
+from hiermem.core import arguments
+from hiermem.core.context.profile import ContextProfile
+from hiermem.core.context.selection import AsyncContextSelection, ContextBudget, ShownSummary
+from hiermem.core.search.filters import SearchFilters, read_filters
+from hiermem.core.search.hits import Hit
+from hiermem.core.text.policy import check_name
+from hiermem.engine.context.select import Decided, Request, Strategy, select
+from hiermem.engine.handle import Handle
+from hiermem.engine.log.read import expand
+from hiermem.errors import UsageError
+from hiermem.protocols import Embedder, Store, TokenCounter
+from hiermem.tokens import default_counter
+from hiermem.types import StoredMessage, Summary
+
+__all__ = ["ContextWindowManager", "Strategy"]
+
+
+class ContextWindowManager:
+    """Selects contexts over any store, one tenant at a time. Asynchronous.
+
+    ``config`` is only what a session without one would get; a session's stored one is used.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tenant: str = "default",
+        config: HierarchyConfig | None = None,
+        token_counter: TokenCounter | None = None,
+        embedder: Embedder | None = None,
+        search_policy: SearchPolicy | None = None,
+    ) -> None:
+        self._handle = Handle(
+            store=arguments.store_of(store).tenant(check_name(tenant, what="tenant")),
+            counter=arguments.counter_of(token_counter, default_counter),
+            config=arguments.optional(config, "config", HierarchyConfig, HierarchyConfig.by_tokens),
+            configured=config is not None,
+            embedder=arguments.embedder_of(embedder),
+            search_policy=arguments.optional(
+                search_policy, "search_policy", SearchPolicy, SearchPolicy
+            ),
+        )
+
+    @classmethod
+    def over(cls, handle: Handle) -> ContextWindowManager:
+        """Make a manager that shares a memory's handle."""
+        manager = cls.__new__(cls)
+        manager._handle = handle  # noqa: SLF001 - a constructor of this very class
+        return manager
+
+    async def select_optimal_context(
+        self,
+        session_id: str,
+        budget: ContextBudget | None = None,
+        *,
+        strategy: Strategy = "cut",
+        view: str = "default",
+        sticky: bool = True,
+        cache_cold: bool = False,
+        allow_omission: bool = False,
+        query: str | None = None,
+        recall_tokens: int | None = None,
+        profile: ContextProfile | None = None,
+    ) -> AsyncContextSelection:
+        """Give the best context of the session that fits the budget.
+
+        With a ``query``, what answers it stands at the end, verbatim, in at most ``recall_tokens``
+        (by default the policy's share of the budget, or less where all else needs more). The rest
+        of the selection does not depend on the query: room that recall does not use stays unused,
+        and ``recall_tokens`` without a query keeps that room.
+
+        ``profile`` says what the agent prefers to see (with the ``cut`` strategy). ``view`` names a
+        sticky cut of its own: two agents with different needs use two names; so does a profile.
+        ``cache_cold`` says that the provider's cache has expired, so that a fresh plan costs
+        nothing. ``allow_omission`` lists in ``omitted`` what cannot fit instead of raising.
+
+        Raises BudgetTooSmallError, NotFoundError, UsageError.
+        """
+        arguments.one_of(strategy, "strategy", ("cut", "layered"))
+        budget = arguments.optional(budget, "budget", ContextBudget, ContextBudget)
+        request = Request(
+            replace(
+                budget,
+                system=arguments.system_prompt(budget.system),
+                tools=arguments.tool_schemas(budget.tools),
+            ),
+            strategy,
+            check_name(view, what="view"),
+            arguments.switch(sticky, "sticky"),
+            arguments.switch(cache_cold, "cache_cold"),
+            arguments.switch(allow_omission, "allow_omission"),
+            _question(query),
+            None if recall_tokens is None else arguments.whole(recall_tokens, "recall_tokens"),
+            _profile(profile, strategy),
+        )
+        name = check_name(session_id, what="session id")
+        decided, found = await select(self._handle, name, request)
+        return self._zoomable(request, decided, found)
+
+    def _zoomable(
+        self, request: Request, decided: Decided, selection: AsyncContextSelection
+    ) -> AsyncContextSelection:
+        async def zoom(query: str) -> AsyncContextSelection:
+            from hiermem.engine.context.zoom import zoomed
+
+            found = await zoomed(self._handle, request, decided, query)
+            return bound if found is None else self._zoomable(request, decided, found)
+
+        bound = replace(selection, _zoom=zoom)
+        return bound
+
+    async def semantic_search(
+        self,
+        session_id: str,
+        query: str,
+        budget: ContextBudget | int = 1_000,
+        **filters: Unpack[SearchFilters],
+    ) -> AsyncContextSelection:
+        """Give what answers ``query``, from messages and summaries of all levels, in a budget.
+
+        The policy's numbers of candidates (10 messages, 5 L1, 3 L2 and 1 of each level above) are
+        ranked together and taken best first, as far as they fit. Summaries stand whole, then the
+        messages verbatim. The filters are those of ``search``. It answers and does not cover:
+        ``coverage`` tells how much of the session it speaks of, ``omitted`` is empty.
+
+        Raises NotFoundError, UsageError; BudgetTooSmallError where the system prompt and the tools
+        alone exceed the budget.
+        """
+        from hiermem.engine.context.zoom import found
+        from hiermem.engine.search.search import Question
+
+        name = check_name(session_id, what="session id")
+        question = Question(name, query, read_filters(filters))
+        return await found(self._handle, question, _budget(budget))
+
+    async def expand(
+        self,
+        node: Summary | ShownSummary | Hit | str,
+        depth: int | None = 1,
+        *,
+        session_id: str | None = None,
+    ) -> tuple[Summary | StoredMessage, ...]:
+        """Give what a summary was made from, ``depth`` levels down; None: the messages.
+
+        A Summary and a hit know their session; an id, or what a selection shows, needs
+        ``session_id``. A message that was hit gives itself, whole.
+
+        Raises UsageError where the session is not known or is not the summary's, NotFoundError.
+        """
+        own = node.session_id if isinstance(node, (Summary, Hit)) else None
+        name = own if session_id is None else check_name(session_id, what="session id")
+        if name is None:
+            raise UsageError("pass session_id=..., or a Summary, which knows its session")
+        if own not in (None, name):
+            raise UsageError("session_id is not the session of the summary given")
+        return await expand(self._handle, name, node, depth)
+
+
+def _question(query: object) -> str | None:
+    if query is not None and not isinstance(query, str):
+        raise UsageError(f"query is {type(query).__name__}; it must be text, or None")
+    return query
+
+
+def _profile(profile: Any, strategy: Strategy) -> ContextProfile | None:
+    if profile is None:
+        return None
+    if not isinstance(profile, ContextProfile):
+        raise UsageError(
+            f"profile is {type(profile).__name__}; it must be a ContextProfile, or None"
+        )
+    if strategy != "cut":
+        raise UsageError("profile goes with strategy='cut'; 'layered' has a recipe of its own")
+    return profile
+
+
+def _budget(budget: Any) -> ContextBudget:
+    """Give a budget, of the number of its tokens or as it is."""
+    if isinstance(budget, int) and not isinstance(budget, bool):
+        return ContextBudget(budget, reserve_for_messages=None)
+    return arguments.optional(budget, "budget", ContextBudget, ContextBudget)

@@ -1,0 +1,359 @@
+"""Select a context: read, let the core decide, remember what was shown, add what was recalled.
+
+The one rule: it holds no policy; which messages and summaries stand where is decided in
+``hiermem.core.context.cut``. What was shown is remembered under a name that no question
+is part of, so that the cut stays where it is whatever is asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from hiermem.core.context import cut, layered, profiled, recalled
+from hiermem.core.context.cut import Cut, Situation
+from hiermem.core.context.profile import ContextProfile
+from hiermem.core.context.render import RENDERER, Block, Shown
+from hiermem.core.context.selection import (
+    AsyncContextSelection,
+    ByLevel,
+    ContextBudget,
+    ShownSummary,
+)
+from hiermem.core.context.view import Piece, Seen, View
+from hiermem.core.needs import Reading
+from hiermem.core.search.hits import Evidence
+from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
+from hiermem.engine.calls.token_count import sizes_of
+from hiermem.engine.handle import Handle, config_from, state_from
+from hiermem.errors import BudgetTooSmallError
+from hiermem.protocols import TokenCounter, ViewRecord
+from hiermem.types import Node, SessionRecord
+
+__all__ = [
+    "SEEN",
+    "Decided",
+    "Request",
+    "Strategy",
+    "by_level",
+    "chosen",
+    "cut_for",
+    "in_record",
+    "select",
+    "situation_of",
+]
+
+Strategy: TypeAlias = Literal["cut", "layered"]
+#: What the name of a view ends with that holds no cut, but what the last selection rendered.
+SEEN: Final = "/seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One context request."""
+
+    budget: ContextBudget
+    strategy: Strategy = "cut"
+    view: str = "default"
+    sticky: bool = True
+    cache_cold: bool = False
+    allow_omission: bool = False
+    query: str | None = None
+    recall_tokens: int | None = None
+    profile: ContextProfile | None = None
+    #: What the system prompt and the tools take, by counter, once it was counted.
+    _weights: dict[str, tuple[int, int]] = field(
+        default_factory=dict[str, tuple[int, int]], compare=False, repr=False
+    )
+
+    @property
+    def family(self) -> str:
+        """Give the first part of the name that the sticky cut is kept under."""
+        return self.view if self.profile is None else f"{self.view}/{self.profile.key}"
+
+    @property
+    def label(self) -> str:
+        """Give what goes before the names of its trimmed views."""
+        own = "" if self.view == "default" else self.view
+        return "/".join(filter(None, [own, self.profile.name if self.profile else ""]))
+
+    async def weigh(self, counter: TokenCounter) -> tuple[int, int]:
+        """Give the tokens of the system prompt and of the tool schemas, as a request bears them.
+
+        They are counted once; what is long, off the event loop.
+        """
+        if counter.name not in self._weights:
+            system, tools = self.budget.system, self.budget.tools
+            texts = [system or "", canonical_json(list(tools)) if tools else ""]
+            system_tokens, tool_tokens = await sizes_of(counter.count, texts)
+            self._weights[counter.name] = (
+                system_tokens + MESSAGE_OVERHEAD if system is not None else 0,
+                tool_tokens if tools else 0,
+            )
+        return self._weights[counter.name]
+
+    def overhead(self, counter: TokenCounter) -> tuple[int, int]:
+        """Give what ``weigh`` counted."""
+        return self._weights[counter.name]
+
+    def room_for_recall(self, handle: Handle) -> int:
+        """Give how many tokens are kept for what answers the question."""
+        if self.recall_tokens is not None:
+            return self.recall_tokens
+        if self.query is None:
+            return 0
+        return int(handle.context_policy.recall * self.budget.max_tokens)
+
+
+async def select(
+    handle: Handle, session_id: str, request: Request
+) -> tuple[Decided, AsyncContextSelection]:
+    """Select the context of a session as it was asked for; give also what was decided.
+
+    Raises BudgetTooSmallError, NotFoundError.
+    """
+    room = request.room_for_recall(handle)
+    try:
+        return await _select_beside(handle, session_id, request, room)
+    except BudgetTooSmallError as error:
+        if request.recall_tokens is not None or not room:
+            raise
+        # Nobody asked for so much: recall gives way to what has to stand there.
+        room = max(0, room - (error.minimum - error.budget))
+        return await _select_beside(handle, session_id, request, room)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A cut with what it was decided for."""
+
+    record: SessionRecord
+    situation: Situation
+    cut: Cut
+    shared: int = 0
+
+
+async def _select_beside(
+    handle: Handle, session_id: str, request: Request, room: int
+) -> tuple[Decided, AsyncContextSelection]:
+    """Select beside ``room`` tokens that are kept for recall, and fill those."""
+    decided = await _decide(handle, session_id, request, room)
+    block, evidence = await _recalled(
+        handle, session_id, request, [*decided.cut.shown, *decided.cut.pinned], room
+    )
+    return decided, chosen(handle, request, decided, block, evidence)
+
+
+async def situation_of(
+    handle: Handle, record: SessionRecord, request: Request, room: int = 0
+) -> Situation:
+    """Give what the cut depends on, where ``room`` tokens are kept for something else."""
+    overhead = sum(await request.weigh(handle.counter)) + request.budget.reserve_for_output + room
+    spendable = request.budget.max_tokens - overhead
+    if spendable < 0:
+        raise BudgetTooSmallError(
+            budget=request.budget.max_tokens,
+            minimum=overhead,
+            why="the system prompt, the tools, recall and the output reserve alone exceed it",
+        )
+    provisional: tuple[Node, ...] = ()
+    if config_from(record.config).open_groups == "grow":
+        found = await handle.store.provisional(record.id)
+        provisional = tuple(node for node in found if node.level > 1 and node.revision)
+    return Situation(
+        state=state_from(record.state),
+        budget=spendable,
+        count=handle.counter.count,
+        key=await handle.key(),
+        policy=handle.context_policy,
+        overhead=overhead,
+        reserve=_reserve(request.budget, spendable),
+        provisional=provisional,
+        view=request.label,
+        sticky=request.sticky,
+        cache_cold=request.cache_cold,
+        allow_omission=request.allow_omission,
+    )
+
+
+async def _decide(handle: Handle, session_id: str, request: Request, room: int) -> Decided:
+    """Choose the cut, and remember what it shows."""
+    record = await handle.record(session_id)
+    situation = await situation_of(handle, record, request, room)
+    if request.strategy == "layered":
+        found = await handle.answer(session_id, layered.select(situation))
+        return Decided(record, situation, found)
+    name = f"{request.family}/{situation.budget}/{situation.reserve}/{RENDERER}"
+    before, seen = await _recall_view(handle, session_id, name) if request.sticky else (None, None)
+    found = await handle.answer(session_id, cut_for(situation, request, session_id, before))
+    now_seen = _seen(found, None)
+    shared = _shared(found, seen)
+    if request.sticky and not found.omitted:
+        # What was taken back since the record was read must not come in again with a view.
+        if found.view != before:
+            await handle.store.put_view(
+                ViewRecord(session_id, name, found.view.to_json()), epoch=record.epoch
+            )
+        if now_seen != seen:
+            counted = now_seen.after(seen, rendered=found.tokens, shared=shared)
+            await handle.store.put_view(
+                ViewRecord(session_id, name + SEEN, counted.to_json()), epoch=record.epoch
+            )
+    return Decided(record, situation, found, shared)
+
+
+def cut_for(
+    situation: Situation, request: Request, session_id: str, before: View | None
+) -> Reading[Cut]:
+    """Give the decision that chooses the cut."""
+    if request.profile is None:
+        return cut.select(situation, before)
+    return profiled.select(situation, request.profile, session_id, before)
+
+
+async def _recalled(
+    handle: Handle, session_id: str, request: Request, shown: Sequence[Shown], room: int
+) -> tuple[Block | None, Evidence | None]:
+    """Find what answers the question beside what is ``shown``, in at most ``room`` tokens."""
+    if request.query is None or not request.query.strip():
+        return None, None
+    from hiermem.engine.search import search
+
+    question = search.Question(session_id, request.query)
+    spans = recalled.shown_spans(shown)
+
+    async def find(tokens: int) -> Evidence:
+        return await search.recall(handle, question, tokens, shown=spans)
+
+    last = max((span.stop for span in spans), default=1)
+    return await in_record(handle, find, room, messages=last)
+
+
+async def in_record(
+    handle: Handle, find: Callable[[int], Awaitable[Evidence]], room: int, *, messages: int
+) -> tuple[Block | None, Evidence | None]:
+    """Put what ``find`` finds in so many tokens into a record of at most ``room``, if anything.
+
+    ``messages`` is how many the session has.
+    """
+    key, count = await handle.key(), handle.counter.count
+    left = room - recalled.frame_tokens(messages, key=key, count=count)
+    while left > 0:
+        found = await find(left)
+        if not found.hits:
+            break
+        block = recalled.record(found, key=key, count=count)
+        if block.tokens <= room:
+            return block, found
+        # What looks like a fence grows by being escaped.
+        left -= max(block.tokens - room, left // 8)
+    return None, None
+
+
+def _reserve(budget: ContextBudget, spendable: int) -> int | None:
+    if budget.reserve_for_messages is None:
+        return None
+    return min(budget.reserve_for_messages, spendable)
+
+
+async def _recall_view(
+    handle: Handle, session_id: str, name: str
+) -> tuple[View | None, Seen | None]:
+    """Read what was shown before; an unreadable state costs a cache miss, nothing else."""
+    view = await handle.store.view(session_id, name)
+    seen = await handle.store.view(session_id, name + SEEN)
+    before = View.from_json(view.state) if view else None
+    return before, Seen.from_json(seen.state) if seen and before else None
+
+
+def _seen(decided: Cut, count: int | None) -> Seen:
+    """Describe what a cut rendered, its first ``count`` verbatim blocks or all of them."""
+    records = tuple((b.name, b.tokens) for b in decided.blocks if b.kind in ("summary", "view"))
+    raw = [block for block in decided.blocks if block.kind in ("message", "quote")][:count]
+    digest = hashlib.sha256()
+    for block in raw:
+        stored = block.message
+        content = block.text or (stored.hash if stored else "")
+        digest.update(f"{block.name}\0{content}\0".encode())
+    return Seen(records, len(raw), sum(block.tokens for block in raw), digest.hexdigest()[:32])
+
+
+def _shared(decided: Cut, seen: Seen | None) -> int:
+    """Count the tokens at the front of this selection that stood there in the previous one."""
+    if seen is None:
+        return 0
+    now = _seen(decided, seen.count)
+    shared = 0
+    for ours, theirs in zip(now.blocks, seen.blocks, strict=False):
+        if ours != theirs:
+            return shared
+        shared += ours[1]
+    if len(now.blocks) == len(seen.blocks) and now.digest == seen.digest:
+        shared += seen.tokens
+    return shared
+
+
+def chosen(
+    handle: Handle,
+    request: Request,
+    decided: Decided,
+    block: Block | None,
+    evidence: Evidence | None,
+) -> AsyncContextSelection:
+    """Give what was decided, and what was recalled beside it, as the caller sees it."""
+    total = decided.record.messages
+    shown = decided.cut
+    raw = recalled.shown_spans([*shown.shown, *shown.pinned])
+    left_out = _left_out(shown)
+    blocks = shown.blocks if block is None else (*shown.blocks, block)
+    rendered = sum(each.tokens for each in blocks)
+    system_tokens, tool_tokens = request.overhead(handle.counter)
+    return AsyncContextSelection(
+        session_id=decided.record.id,
+        max_tokens=request.budget.max_tokens,
+        total_tokens=rendered + system_tokens + tool_tokens,
+        messages=total,
+        coverage=1.0 if not left_out else max(0.0, 1 - left_out / max(1, total)),
+        blocks=blocks,
+        omitted=shown.omitted,
+        trimmed=tuple(node for piece in shown.view.pieces for node in piece.trimmed),
+        recent_messages=tuple(item.message for item in shown.shown),
+        summaries=by_level(shown.view.pieces),
+        recall=evidence.sources if evidence else (),
+        evidence=evidence,
+        verbatim=(*raw, *recalled.spans_of(evidence)),
+        shared_prefix_tokens=decided.shared,
+        system=request.budget.system,
+        tool_tokens=tool_tokens,
+    )
+
+
+def _left_out(decided: Cut) -> int:
+    """Count the messages that are not represented in full, by the hulls of what is omitted."""
+    raw = {item.message.index for item in decided.shown if not item.partial}
+    found = 0
+    reached = 0
+    for item in sorted(decided.omitted, key=lambda item: item.span.start):
+        begin = max(reached, item.span.start)
+        found += sum(index not in raw for index in range(begin, item.span.stop))
+        reached = max(reached, item.span.stop)
+    return found
+
+
+def by_level(pieces: Sequence[Piece]) -> ByLevel:
+    """Give the nodes that pieces show, by level."""
+    found: dict[int, list[ShownSummary]] = {}
+    for piece in pieces:
+        for item in piece.covers if piece.kind != "quote" else ():
+            shown = ShownSummary(
+                id=item.id,
+                level=item.level,
+                span=item.span,
+                messages=item.messages,
+                trimmed=item.id in piece.trimmed,
+                block=piece.name,
+            )
+            found.setdefault(item.level, []).append(shown)
+    return ByLevel({level: tuple(items) for level, items in sorted(found.items())})

@@ -1,0 +1,165 @@
+"""Refines a selection where a question points to, and fills a selection from a search alone.
+
+The one rule: neither is remembered. What the next selection of the session shows does not depend
+on what was looked at closely meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from hiermem.core.context import recalled, zoom
+from hiermem.core.context.selection import AsyncContextSelection, ContextBudget
+from hiermem.core.context.view import Piece, View
+from hiermem.core.context.zone import ZoneMaker
+from hiermem.core.search.hits import Evidence, Hit
+from hiermem.engine.context.select import (
+    Decided,
+    Request,
+    by_level,
+    chosen,
+    cut_for,
+    in_record,
+    situation_of,
+)
+from hiermem.engine.handle import Handle
+from hiermem.engine.search import search
+from hiermem.engine.search.search import Question
+from hiermem.types import Position, SessionRecord
+
+__all__ = ["found", "refined", "zoomed"]
+
+#: The best messages say which stretches a question is about: those that fit so many tokens.
+_LOOKED_AT: Final = 1_000
+#: What answers less well than this part of the best is not what it is about.
+_ABOUT: Final = 0.6
+#: What a label and a line end cost beside a passage, about.
+_LABEL: Final = 8
+
+
+async def zoomed(
+    handle: Handle, request: Request, decided: Decided, query: str
+) -> AsyncContextSelection | None:
+    """Give the selection that was ``decided`` with the stretch that ``query`` is about in full.
+
+    What was kept for recall is there for it. None where nothing summarised answers.
+    """
+    made = await refined(handle, request, decided, query)
+    if made is None:
+        return None
+    now, near = made
+    found = chosen(handle, request, now, None, None)
+    spans = (*found.verbatim, *recalled.shown_spans(near.shown))
+    return replace(found, recall=near.messages, verbatim=spans)
+
+
+async def refined(
+    handle: Handle, request: Request, decided: Decided, query: str
+) -> tuple[Decided, zoom.Zoomed] | None:
+    """Decide what a zoom shows; give also what stands there in full."""
+    record = await handle.record(decided.record.id)
+    same = (record.epoch, record.tree) == (decided.record.epoch, decided.record.tree)
+    before = decided.cut.view if same and request.strategy == "cut" else None
+    situation = replace(await situation_of(handle, record, request), cache_cold=False, sticky=True)
+    base = await handle.answer(record.id, cut_for(situation, request, record.id, before))
+    spans = recalled.shown_spans([*base.shown, *base.pinned])
+    near = await search.recall(handle, Question(record.id, query), _LOOKED_AT, shown=spans)
+    hits = sorted(near.hits, key=lambda hit: -hit.score)
+    wanted: list[zoom.Wanted] = []
+    for hit in hits:
+        if hit.score >= _ABOUT * hits[0].score:
+            wanted += await _stretch(handle, record, base.view, hit)
+    made = await handle.answer(record.id, zoom.zoom(situation, base, wanted))
+    return (Decided(record, situation, made.cut), made) if made else None
+
+
+async def _stretch(
+    handle: Handle, record: SessionRecord, view: View, hit: Hit
+) -> list[zoom.Wanted]:
+    """Find where the summary zone speaks of a message."""
+    stored = hit.message
+    if stored is None:
+        return []
+    if view.opened is not None and view.opened.holds(stored.index):
+        return [stored.index]
+    at = Position(stored.index, hit.span.start_char)
+    windows = await handle.store.covering(record.id, stored.thread, stored.index)
+    return [window for window in windows if window.span.begin <= at < window.span.end]
+
+
+async def found(handle: Handle, question: Question, budget: ContextBudget) -> AsyncContextSelection:
+    """Fill a selection with what a search finds: summaries whole, messages verbatim.
+
+    The best hit goes first; a summary above or below one that is taken is left out. Summaries stand
+    before the messages, both oldest first. What does not answer is not there and is not listed.
+    """
+    record = await handle.record(question.session_id)
+    request = Request(budget)
+    room = (await situation_of(handle, record, request)).budget
+    pieces, passages = await _taken(handle, record, question, room)
+    room -= sum(piece.tokens for piece in pieces)
+
+    async def find(tokens: int) -> Evidence:
+        return await search.fill_budget(handle, record.id, passages, tokens, neighbours=0)
+
+    block, evidence = await in_record(handle, find, room, messages=record.messages)
+    blocks = [piece.block() for piece in pieces] + ([block] if block else [])
+    return AsyncContextSelection(
+        session_id=record.id,
+        max_tokens=budget.max_tokens,
+        total_tokens=sum(each.tokens for each in blocks) + sum(request.overhead(handle.counter)),
+        messages=record.messages,
+        coverage=_covered(pieces, evidence) / max(1, record.messages),
+        blocks=tuple(blocks),
+        recall=evidence.sources if evidence else (),
+        evidence=evidence,
+        verbatim=recalled.spans_of(evidence),
+        summaries=by_level(pieces),
+        system=budget.system,
+        tool_tokens=request.overhead(handle.counter)[1],
+    )
+
+
+async def _taken(
+    handle: Handle, record: SessionRecord, question: Question, room: int
+) -> tuple[list[Piece], list[Hit]]:
+    """Take the best hits that fit ``room`` together: summaries by place, messages by rank."""
+    key, count = await handle.key(), handle.counter.count
+    zone = ZoneMaker(count, key)
+    frame = recalled.frame_tokens(record.messages, key=key, count=count)
+    pieces: list[Piece] = []
+    passages: list[Hit] = []
+    for hit in await search.semantic(handle, question):
+        summary = hit.summary
+        if summary is None or summary.revision is None:
+            cost = hit.tokens + _LABEL + (0 if passages else frame)
+            if cost <= room:
+                passages.append(hit)
+                room -= cost
+            continue
+        piece = zone.whole(summary.node, summary.revision)
+        if piece.text and piece.tokens <= room and not _kin(piece, pieces):
+            pieces.append(piece)
+            room -= piece.tokens
+    return sorted(pieces, key=lambda piece: piece.windows), passages
+
+
+def _kin(piece: Piece, others: Sequence[Piece]) -> bool:
+    """Say whether one of the others lies above or below a piece."""
+    return any(
+        piece.windows[0] < other.windows[1] and other.windows[0] < piece.windows[1]
+        for other in others
+    )
+
+
+def _covered(pieces: Sequence[Piece], evidence: Evidence | None) -> int:
+    """Count the messages that summaries and evidence speak of, by their hulls."""
+    ranges = [(piece.span.start, piece.span.stop) for piece in pieces]
+    ranges += [(hit.span.start, hit.span.stop) for hit in evidence or ()]
+    found = reached = 0
+    for start, stop in sorted(ranges):
+        found += max(0, stop - max(start, reached))
+        reached = max(reached, stop)
+    return found

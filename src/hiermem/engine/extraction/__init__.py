@@ -1,0 +1,1 @@
+"""Extracts a session's graph: chunks, reduce, records."""

@@ -1,0 +1,92 @@
+"""Answers questions about the graph of all sessions of a tenant, by name.
+
+The one rule: it reads the documents of the names asked for and no others, so a question costs what
+the sessions say about that name, not what the tenant holds. Joining is ``core.graph``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hiermem.core.extraction import graph
+from hiermem.core.extraction.graph import GraphEntity, Mention, Named, Neighbour
+from hiermem.core.extraction.reduce import normalise
+from hiermem.core.text.policy import check_name
+from hiermem.engine.extraction.reduce import ENTITY, TRIVECTOR
+from hiermem.engine.handle import Handle
+from hiermem.errors import UsageError
+from hiermem.types.trivector import ENTITY_TYPES, EntityType, TriVector
+
+__all__ = ["AsyncGraph", "tri_vector"]
+
+#: The most sessions that one question about a name looks at, and other names that it follows.
+_SESSIONS: Final = 100_000
+_FOLLOWED: Final = 64
+
+
+class AsyncGraph:
+    """The graph of everything that was extracted for one tenant. Made by ``memory.graph``."""
+
+    def __init__(self, handle: Callable[[], Handle]) -> None:
+        self._handle = handle
+
+    async def entity(self, name: str, *, type: EntityType | None = None) -> GraphEntity | None:  # noqa: A002
+        """Give the entity of that name or alias, in any spelling; None where there is none.
+
+        Where things of several types share the name, the one mentioned most; ``type`` asks for one,
+        ``entities`` for all of them.
+        """
+        found = await self.entities(name, type=type)
+        return found[0] if found else None
+
+    async def entities(
+        self,
+        name: str,
+        *,
+        type: EntityType | None = None,  # noqa: A002
+    ) -> tuple[GraphEntity, ...]:
+        """Give all entities of that name or alias, one a type and name, most mentioned first."""
+        return graph.entities_named(await self._named(name, type), type)
+
+    async def neighbours(
+        self,
+        name: str,
+        *,
+        type: EntityType | None = None,  # noqa: A002
+    ) -> tuple[Neighbour, ...]:
+        """Give what the entity of that name is related to, in both directions, heaviest first."""
+        return graph.neighbours_of(await self._named(name, type), type)
+
+    async def mentions(
+        self,
+        name: str,
+        *,
+        type: EntityType | None = None,  # noqa: A002
+    ) -> tuple[Mention, ...]:
+        """Give the places where the entity was mentioned: session, chunk and messages."""
+        return graph.mentions_of(await self._named(name, type), type)
+
+    async def _named(self, name: str, type_: EntityType | None) -> Sequence[Named]:
+        if type_ is not None and type_ not in ENTITY_TYPES:
+            raise UsageError(f"type is {type_!r}; use one of {', '.join(ENTITY_TYPES)}")
+        wanted = normalise(check_name(name, what="name of an entity"))
+        found = await self._documents(wanted)
+        also = dict.fromkeys(other for each in found for other in each.see if other != wanted)
+        for other in list(also)[:_FOLLOWED]:
+            # An alias holds in the sessions that gave it; elsewhere it may mean something else.
+            given = {each.session_id for each in found if other in each.see}
+            found += [each for each in await self._documents(other) if each.session_id in given]
+        return found
+
+    async def _documents(self, key: str) -> list[Named]:
+        records = await self._handle().store.records(ENTITY, key=key, limit=_SESSIONS)
+        return [graph.read_named(record.scope, record.body) for record in records]
+
+
+async def tri_vector(handle: Handle, session_id: str) -> TriVector | None:
+    """Give the session's newest kept result, or None where it was never extracted."""
+    await handle.record(session_id)
+    for record in await handle.store.records(TRIVECTOR, scope=session_id):
+        return graph.read_kept_vector(record.body)
+    return None

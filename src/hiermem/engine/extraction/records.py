@@ -1,0 +1,391 @@
+"""Writes what becomes of chunks: claims under a lease, answers, the journal of calls and the run.
+
+The one rule: what is paid for is not lost, and what is not recorded did not happen. An answer is
+written as soon as it is there; a write is tried again while the store fails and recognised where it
+took effect all the same; a failure to record the run is raised and ends the extraction, and so is a
+change of the session meanwhile, of which nothing may be kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
+
+from hiermem.core.calls.run_report import cut_off
+from hiermem.core.extraction.chunks import Chunk
+from hiermem.core.extraction.kept import Claim, Kept, read_kept, settled, write_claim, write_kept
+from hiermem.core.extraction.plan import Failure
+from hiermem.core.extraction.record import failure_detail
+from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.store_retry import TRIES, steady
+from hiermem.engine.summaries.commit import ALL_ATTEMPTS
+from hiermem.engine.summaries.run_journal import note_cut_off
+from hiermem.errors import SessionChangedError, StoreError
+from hiermem.protocols import Attempt, Record, RecordWrite, RunRecord, TenantStore
+
+__all__ = ["CHUNK", "JOIN", "ExtractionBooks", "Piece", "Step"]
+
+T = TypeVar("T")
+
+#: The kinds of record that hold the answer to a chunk, and one summary made of several.
+CHUNK: Final = "chunk"
+JOIN: Final = "join"
+#: Beats within one lease, so that two may fail before it ends.
+_BEATS: Final = 3
+#: The most chunks of one session that are looked up at once.
+_ALL: Final = 1_000_000
+_log = logging.getLogger("hiermem.extract")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the summaries' reduction; ``key`` names what goes into it."""
+
+    id: str
+    key: str
+
+
+Piece: TypeAlias = Chunk | Step
+
+
+class ExtractionBooks:
+    """One run's writing hand in one session."""
+
+    def __init__(
+        self,
+        store: TenantStore,
+        session_id: str,
+        *,
+        run_id: str,
+        epoch: int,
+        lease: float,
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]],
+        model: str,
+        allowances: Allowances | None = None,
+    ) -> None:
+        self.unknown = 0
+        self._allowances = allowances
+        self._store, self._session_id, self._run_id = store, session_id, run_id
+        self._epoch = epoch
+        self._lease, self._now, self._sleep = timedelta(seconds=lease), now, sleep
+        self._model = model
+        self._claims: dict[str, Record] = {}
+        self._took_over = False
+        self._begun: dict[str, Attempt] = {}
+        self._failures: list[Failure] = []
+        self._lock = asyncio.Lock()
+        self._run = RunRecord(run_id, "extraction", session_id, now())
+
+    # -- chunks
+
+    async def kept(self) -> dict[str, Kept]:
+        """Give the answers on record for this session, by the chunks' input hashes."""
+        found: dict[str, Kept] = {}
+        for record in await self._all(CHUNK):
+            body = read_kept(record.body)
+            if isinstance(body, Kept) and body.value() is not None:
+                found[record.key] = body
+        return found
+
+    def claimed(self, id_: str) -> bool:
+        """Say whether this run holds the lease, as far as it knows."""
+        return id_ in self._claims
+
+    async def claim(self, piece: Piece) -> Piece | None:
+        """Take the lease of a chunk or step, durably; None where it is made, or being made.
+
+        Where the lease of a cut-off run had ended, its unfinished attempts become ``unknown``.
+        """
+        async with self._lock:
+            slot = _slot(piece)
+            if any((held.kind, held.key) == slot for held in self._claims.values()):
+                # Two steps of the same texts: one of them waits for the other.
+                return None
+            before, found = await self._look(piece)
+            now = self._now()
+            if isinstance(found, Kept):
+                return None
+            if isinstance(found, Claim):
+                if found.run_id != self._run_id and found.until > now:
+                    return None
+                await self._cut_off(found.run_id, {piece.id, found.piece})
+            body = write_claim(Claim(self._run_id, now + self._lease, piece.id))
+            record = await self._put(slot, body, before.version if before else 0)
+            if record is None:
+                return None
+            self._claims[piece.id] = record
+            return piece
+
+    async def standing(self, piece: Piece) -> Kept | Claim | None:
+        """Give the answer to a chunk or step, or who is asking for it; None where it is free."""
+        _, found = await self._look(piece)
+        return None if isinstance(found, Claim) and found.until <= self._now() else found
+
+    async def commit(self, piece: Piece, kept: Kept, attempts: Sequence[Attempt]) -> Kept:
+        """Write an answer; give the one that stands, which another run may have written first."""
+        async with self._lock:
+            claim = self._claims.pop(piece.id, None)
+            version = claim.version if claim else 0
+            for _ in range(TRIES):
+                if await self._put(_slot(piece), write_kept(kept), version) is not None:
+                    break
+                record, found = await self._look(piece)
+                if isinstance(found, Kept):
+                    kept = found
+                    break
+                # Our lease ran out and was given away, but the answer is here and paid for.
+                version = record.version if record else 0
+        await self._journal(attempts)
+        return kept
+
+    async def give_up(self, piece: Piece, attempts: Sequence[Attempt]) -> None:
+        """Release one claim that came to nothing, and journal its calls."""
+        async with self._lock:
+            held = self._claims.pop(piece.id, None)
+            if held is not None:
+                await self._drop([held])
+        await self._journal(attempts)
+
+    async def renew(self) -> None:
+        """Lengthen the leases of all that is claimed; forget those that were given away."""
+        async with self._lock:
+            for id_, held in list(self._claims.items()):
+                body = write_claim(Claim(self._run_id, self._now() + self._lease, id_))
+                record = await self._put((held.kind, held.key), body, held.version)
+                if record is None:
+                    del self._claims[id_]
+                else:
+                    self._claims[id_] = record
+
+    async def adopt(self, hashes: Collection[str], way: str) -> None:
+        """Note that those answers serve this ``way`` of parting too, so no other deletes them."""
+        await self._settle(
+            CHUNK, lambda key, kept: settled(kept, way=way, used=True) if key in hashes else kept
+        )
+
+    async def prune(self, hashes: Collection[str], *, way: str, strategy: str) -> None:
+        """Delete answers made in the same way for stretches that are no longer chunks.
+
+        ``hashes`` are those of the chunks there are.
+        """
+        await self._settle(CHUNK, _for_use(hashes, way=way, strategy=strategy))
+
+    # -- summaries
+
+    async def prune_joined(self, keys: Collection[str], *, way: str, strategy: str) -> None:
+        """Delete summaries made in the same way that this run had no use for."""
+        await self._settle(JOIN, _for_use(keys, way=way, strategy=strategy))
+
+    async def results(self, kind: str) -> list[Record]:
+        """Give the records of a ``kind`` that the session's earlier result left."""
+        return await self._all(kind)
+
+    async def write(self, writes: Sequence[RecordWrite]) -> bool:
+        """Write records, all or none; say which."""
+        return await self._guarded(writes)
+
+    # -- calls
+
+    async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
+        """Journal, before the call, that it is made, and how the ones before it ended."""
+        self._begun[attempt.id] = attempt
+        await self._journal([*ended, attempt])
+
+    def end(self, attempt: Attempt) -> None:
+        """Note how a journalled call ended; the next write of its chunk records it."""
+        if attempt.id in self._begun:
+            self._begun[attempt.id] = attempt
+            self.unknown += attempt.outcome == "unknown"
+
+    async def release(self) -> None:
+        """Let go of every claim and report the calls that were cut off as ``unknown``."""
+        async with self._lock:
+            unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
+            ended = [unknown.get(one.id, one) for one in self._begun.values()]
+            self.unknown += len(unknown)
+            held = list(self._claims.values())
+            self._claims.clear()
+            await self._drop(held)
+        await self._journal(ended)
+        if self._took_over:
+            # Whoever held those leases may have died after the first look.
+            await self._note_cut_off()
+
+    # -- the run
+
+    async def begin_run(self) -> None:
+        """Journal that the run began, and that earlier ones were cut off."""
+        await self._note_cut_off()
+        await self._put_run(self._alive())
+
+    async def _note_cut_off(self) -> None:
+        self.unknown += await self._steady(
+            lambda: note_cut_off(self._store, self._session_id, kind="extraction", now=self._now())
+        )
+
+    async def fail(self, *failures: Failure) -> None:
+        """Record failures in the run, at once: whatever else fails, these are known."""
+        self._failures += failures
+        await self._put_run(self._alive())
+
+    async def note(self, detail: Mapping[str, Any]) -> None:
+        """Record how far the run is, before what it made is kept."""
+        alive = self._alive()
+        await self._put_run(replace(alive, detail={**detail, **alive.detail}))
+
+    async def end_run(self, outcome: Any, detail: Mapping[str, Any]) -> None:
+        """Record how the run ended."""
+        ended = replace(self._run, outcome=outcome, ended_at=self._now(), detail=dict(detail))
+        await self._put_run(ended)
+
+    async def break_off(self, error: BaseException, detail: Mapping[str, Any]) -> None:
+        """Record that the run was cancelled or met an error, with the failures until then."""
+        cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
+        known = {"failures": [failure_detail(each) for each in self._failures]}
+        await self.end_run(
+            "interrupted" if cancelled else "error",
+            {"model": self._model, **detail, **known, "reason": type(error).__name__},
+        )
+
+    async def beat(self) -> None:
+        """Renew the leases and the run's own sign of life until cancelled."""
+        while True:
+            await asyncio.sleep(self._lease.total_seconds() / _BEATS)
+            try:
+                await self.renew()
+                await self._store.put_run(self._alive())
+            except StoreError as error:
+                # Missing a beat is harmless; the next one, or the commit, will tell.
+                what = type(error).__name__
+                _log.warning("run %s: a heartbeat failed: %s", self._run_id, what)
+
+    def _alive(self) -> RunRecord:
+        detail: dict[str, Any] = {
+            "model": self._model,
+            "alive_until": (self._now() + self._lease).isoformat(),
+            "failures": [failure_detail(failure) for failure in self._failures],
+        }
+        return replace(self._run, detail=detail)
+
+    async def _put_run(self, run: RunRecord) -> None:
+        await self._steady(lambda: self._store.put_run(run))
+
+    # -- the store
+
+    async def _settle(self, kind: str, change: Callable[[str, Kept], Kept | None]) -> None:
+        """Rewrite the answers of a kind as ``change`` says; None deletes one.
+
+        Where other runs write the same ones again and again it is left to a later run.
+        """
+        for _ in range(TRIES):
+            writes: list[RecordWrite] = []
+            for record in await self._all(kind):
+                body = read_kept(record.body)
+                after = change(record.key, body) if isinstance(body, Kept) else body
+                if after != body:
+                    text = write_kept(after) if isinstance(after, Kept) else None
+                    writes.append(RecordWrite(kind, record.scope, record.key, text, record.version))
+            if not writes or await self.write(writes):
+                return
+
+    async def _all(self, kind: str) -> list[Record]:
+        return await self._steady(
+            lambda: self._store.records(kind, scope=self._session_id, limit=_ALL)
+        )
+
+    async def _look(self, piece: Piece) -> tuple[Record | None, Kept | Claim | None]:
+        kind, key = _slot(piece)
+        found = await self._steady(
+            lambda: self._store.records(kind, scope=self._session_id, key=key)
+        )
+        if not found:
+            return None, None
+        body = read_kept(found[0].body)
+        # An answer whose record was damaged is none: it is asked for again and written over.
+        damaged = isinstance(body, Kept) and not (
+            body.value() if kind == CHUNK else body.answer.strip()
+        )
+        return found[0], None if damaged else body
+
+    async def _put(self, slot: tuple[str, str], body: str, version: int) -> Record | None:
+        """Write the record of a chunk or step over ``version``; None where another is stored."""
+        kind, key = slot
+        write = RecordWrite(kind, self._session_id, key, body, version)
+        if await self._guarded([write]):
+            return Record(kind, self._session_id, key, body, version + 1)
+        # A try that the store reported as failed may have taken effect.
+        found = await self._steady(
+            lambda: self._store.records(kind, scope=self._session_id, key=key)
+        )
+        mine = Record(kind, self._session_id, key, body, version + 1)
+        return mine if found == [mine] else None
+
+    async def _guarded(self, writes: Sequence[RecordWrite]) -> bool:
+        """Write what was worked out from the session, all or none; say which.
+
+        Raises SessionChangedError where the session was changed since it was read: what was made
+        of it may say what was taken back.
+        """
+        epochs = {self._session_id: self._epoch}
+        if await self._steady(lambda: self._store.put_records(writes, epochs=epochs)):
+            return True
+        now = await self._steady(lambda: self._store.session(self._session_id))
+        if now is None or now.epoch != self._epoch:
+            raise SessionChangedError(self._session_id)
+        return False
+
+    async def _drop(self, held: Sequence[Record]) -> None:
+        for record in held:
+            # One by one: a lease that was given away must not keep the others from being released.
+            writes = [RecordWrite(record.kind, record.scope, record.key, None, record.version)]
+            await self._steady(partial(self._store.put_records, writes))
+
+    async def _journal(self, attempts: Sequence[Attempt]) -> None:
+        if not attempts:
+            return
+        with self._allowances.journalling(attempts) if self._allowances else nullcontext():
+            await self._steady(
+                lambda: self._store.write_nodes(self._session_id, [], attempts=attempts)
+            )
+        for attempt in attempts:
+            if attempt.outcome != "started":
+                self._begun.pop(attempt.id, None)
+
+    async def _cut_off(self, run_id: str, ids: Collection[str]) -> None:
+        """Report the unfinished calls of a cut-off run for this piece as ``unknown``.
+
+        Its id may be another one than it had in that run, which may have parted otherwise.
+        """
+        if run_id == self._run_id:
+            return
+        self._took_over = True
+        made = await self._steady(lambda: self._store.attempts(run_id=run_id, limit=ALL_ATTEMPTS))
+        unknown = cut_off((one for one in made if one.node_id in ids), self._now())
+        self.unknown += len(unknown)
+        await self._journal(unknown)
+
+    async def _steady(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await steady(call, sleep=self._sleep)
+
+
+def _slot(piece: Piece) -> tuple[str, str]:
+    """Give kind and key of the record where the answer to a chunk or step stands."""
+    return (CHUNK, piece.input_hash) if isinstance(piece, Chunk) else (JOIN, piece.key)
+
+
+def _for_use(
+    used: Collection[str], *, way: str, strategy: str
+) -> Callable[[str, Kept], Kept | None]:
+    """Say what becomes of answers of which this ``way`` of parting uses the ``used`` ones."""
+
+    def change(key: str, kept: Kept) -> Kept | None:
+        return kept if kept.strategy != strategy else settled(kept, way=way, used=key in used)
+
+    return change

@@ -1,0 +1,115 @@
+"""Tells what an extraction did: the report, of what became of its chunks and of its summary.
+
+The one rule: it reads what the run noted and adds nothing; what the words of a report mean is
+written in ``core.extract_plan``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from hiermem.core.extraction.chunks import Chunk, chunk_number
+from hiermem.core.extraction.plan import (
+    ChunkReport,
+    ChunkStatus,
+    ExtractionReport,
+    Failure,
+    PhaseReport,
+    PhaseState,
+)
+from hiermem.engine.extraction.chunk import Made, Shop
+from hiermem.engine.extraction.reduce import Summary
+from hiermem.engine.extraction.split import Parts
+
+__all__ = ["report_of", "with_summary"]
+
+
+def report_of(
+    shop: Shop,
+    parts: Parts,
+    outcome: Literal["ok", "partial", "error"],
+    *,
+    made: Mapping[str, Made],
+    failures: Sequence[Failure],
+    mapped: float,
+    seconds: float,
+) -> ExtractionReport:
+    """Report the chunks; ``mapped`` and ``seconds`` are what the map and all of it took so far."""
+    chunks = tuple(_chunk(each, made.get(each.id), parts.overhead) for each in parts.chunks)
+    state: PhaseState = "failed" if outcome == "error" else outcome
+    chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
+        "over_threshold" if parts.chunked else "under_threshold"
+    )
+    return ExtractionReport(
+        session_id=shop.session_id,
+        run_id=shop.run_id,
+        outcome=outcome,
+        tri_vector=None,
+        chunks=chunks,
+        failures=tuple(sorted(failures, key=lambda each: chunk_number(each.id))),
+        map=PhaseReport(
+            state,
+            calls=sum(each.calls for each in chunks),
+            tokens_in=sum(each.tokens_in for each in chunks),
+            tokens_out=sum(each.tokens_out for each in chunks),
+            seconds=mapped,
+        ),
+        reduce=PhaseReport(),
+        chunked=parts.chunked,
+        chunking="unknown_window" if shop.limit.tokens is None else chunking,
+        estimate=parts.estimate,
+        threshold=shop.limit.tokens,
+        model=shop.llm.name,
+        live=shop.llm.remote,
+        single_pass_tokens=parts.overhead + parts.tokens,
+        chunked_tokens=sum(each.request_tokens for each in chunks),
+        seconds=seconds,
+        stopped=shop.purse.stopped,
+        messages=shop.record.messages,
+    )
+
+
+def _chunk(chunk: Chunk, made: Made | None, overhead: int) -> ChunkReport:
+    failure = made.failure if made else None
+    status: ChunkStatus = "pending"
+    if made is not None:
+        status = "failed" if failure else ("reused" if made.reused else "made")
+    return ChunkReport(
+        id=chunk.id,
+        span=chunk.span,
+        status=status,
+        turns=chunk.turns,
+        messages=chunk.messages,
+        tokens=chunk.tokens,
+        request_tokens=overhead + chunk.tokens,
+        oversized=chunk.oversized,
+        input_hash=chunk.input_hash,
+        reason=failure.reason if failure else None,
+        detail=failure.detail if failure else "",
+        calls=made.calls if made else 0,
+        tokens_in=made.tokens_in if made else 0,
+        tokens_out=made.tokens_out if made else 0,
+        seconds=made.seconds if made else 0.0,
+        spans=chunk.spans,
+    )
+
+
+def with_summary(report: ExtractionReport, summary: Summary, *, seconds: float) -> ExtractionReport:
+    """Add what the summary's reduction took until now, and its failure."""
+    failed = summary.failure is not None
+    return replace(
+        report,
+        chunked_tokens=report.chunked_tokens + summary.asked,
+        failures=report.failures + ((summary.failure,) if summary.failure else ()),
+        rounds=summary.rounds,
+        degraded=summary.degraded,
+        reduce=PhaseReport(
+            "failed" if failed else "ok",
+            calls=summary.calls,
+            tokens_in=summary.tokens_in,
+            tokens_out=summary.tokens_out,
+            seconds=seconds,
+        ),
+    )

@@ -1,0 +1,89 @@
+"""Parts a session for an extraction: measures its messages and puts them into chunks.
+
+The one rule: it only reads. Where the boundaries are is decided in ``core.chunks``, from the
+messages, the options and the model alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hiermem.core.extraction import chunks as parting
+from hiermem.core.extraction import prompt as extract_prompt
+from hiermem.core.extraction.chunks import Chunk, Measured, Piece
+from hiermem.core.text import hashes
+from hiermem.engine.extraction.chunk import PAGE, Shop, prompts_key
+from hiermem.types import StoredMessage
+
+__all__ = ["Parts", "parted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A session parted, and what one request takes beside its record.
+
+    ``tokens`` are those of the whole record; ``overhead`` is what a request of this session takes
+    beside it, ``estimate`` the most that a single one might take, answer included. ``input``
+    names all that is read.
+    """
+
+    chunks: tuple[Chunk, ...]
+    tokens: int
+    overhead: int
+    estimate: int
+    chunked: bool
+    input: str
+
+
+async def parted(shop: Shop) -> Parts:
+    """Measure the session's messages and part them."""
+    slicing = shop.policy.oversized == "slice" and shop.room is not None
+    measured: list[Measured] = []
+    large: dict[int, StoredMessage] = {}
+
+    def weigh(page: Sequence[StoredMessage]) -> None:
+        for stored in page:
+            found = parting.measure(stored, count=shop.counter.count)
+            measured.append(found)
+            if slicing and found.tokens > (shop.room or 0):
+                large[stored.index] = stored
+
+    for start in range(0, shop.record.messages, PAGE):
+        page = await shop.messages(start, min(start + PAGE, shop.record.messages))
+        await asyncio.to_thread(weigh, page)
+    return await asyncio.to_thread(_part, shop, measured, large)
+
+
+def _part(shop: Shop, measured: Sequence[Measured], large: Mapping[int, StoredMessage]) -> Parts:
+    record, count, template = shop.record, shop.counter.count, shop.templates[prompts_key()]
+
+    def cut(index: int, room: int) -> Sequence[Piece]:
+        return parting.pieces(large[index], room, counter=shop.counter)
+
+    chunks = parting.plan(
+        record.id,
+        parting.turns(measured),
+        limit=shop.room,
+        strategy=shop.strategy,
+        oversized=shop.policy.oversized,
+        cut=cut,
+    )
+    facts = shop.facts(
+        first_at=record.created_at, last_at=record.created_at, messages=record.messages
+    )
+    empty = extract_prompt.render(template, (), facts=facts)
+    tokens = sum(each.tokens for each in measured)
+    return Parts(
+        chunks=chunks,
+        tokens=tokens,
+        overhead=extract_prompt.request_tokens(empty, count) + extract_prompt.schema_tokens(count),
+        estimate=extract_prompt.around(template, count=count) + tokens + shop.answer,
+        chunked=shop.room is not None and tokens > shop.room,
+        input=hashes.input_hash(
+            level=0,
+            strategy="",
+            outputs=[f"{each.index}={each.hash}" for each in measured if each.hash],
+        ),
+    )

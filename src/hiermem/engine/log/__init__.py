@@ -1,0 +1,1 @@
+"""Changes a session's log: append, edit, erase, fork; and reads it back."""

@@ -1,0 +1,423 @@
+"""Take messages and log events into a session: prepare outside the transaction, fold inside it.
+
+Everything that costs time (checking texts, counting tokens, cutting oversize messages) happens
+before the store is asked; what remains inside the transaction is the pure fold. The one rule: an
+append is all or nothing, and what it returned for is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from hiermem.config import HierarchyConfig
+from hiermem.core.text import fence, measure
+from hiermem.core.text.policy import clean_message
+from hiermem.core.tree import fold
+from hiermem.core.tree.fold import Folded
+from hiermem.core.tree.oversize import cut
+from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.turns import Arrival, Slice, call_mark
+from hiermem.engine.calls.token_count import LONG
+from hiermem.engine.handle import Handle, beginning, config_from, state_from
+from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClosedError
+from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot
+from hiermem.types import Message, SessionRecord, StoredMessage
+
+__all__ = ["About", "Seen", "append", "append_here", "close", "flatten", "flush", "reopen", "tick"]
+
+Messages: TypeAlias = Message | Iterable[Message]
+
+
+@dataclass(slots=True)
+class Seen:
+    """The record's texts as they were last seen, so that an append need not read or parse them.
+
+    Only ever a saving: what the transaction finds is compared with it.
+    """
+
+    config: str | None = None
+    state: tuple[str, SessionState] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What an application says of a session besides its messages."""
+
+    id: str
+    title: str | None = None
+    participants: tuple[str, ...] = ()
+    on_bad_text: Literal["refuse", "replace"] = "refuse"
+    seen: Seen = field(default_factory=Seen, compare=False, repr=False)
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A message that is ready to be folded in, but for its index.
+
+    ``fingerprint`` is None where there is no key to compare by; ``heard`` are the tokens that a
+    summary is made from.
+    """
+
+    message: Message
+    tokens: int
+    heard: int
+    size: int
+    hash: str
+    fingerprint: str | None
+    echoes: tuple[tuple[int, int], ...]
+    points: tuple[int, ...]
+    slices: tuple[Slice, ...]
+
+    def arrival(self, index: int) -> Arrival:
+        """Give what the fold looks at."""
+        message = self.message
+        assert message.created_at is not None
+        return Arrival(
+            index=index,
+            thread=message.thread,
+            role=message.role,
+            size=self.size,
+            tokens=self.heard,
+            at=message.created_at,
+            calls=tuple(call_mark(call.id) for call in message.tool_calls),
+            result_of=None if message.tool_call_id is None else call_mark(message.tool_call_id),
+            slices=self.slices,
+        )
+
+    def stored(self, index: int) -> StoredMessage:
+        """Give what the store keeps."""
+        return StoredMessage(
+            index=index,
+            message=self.message,
+            tokens=self.tokens,
+            size=self.size,
+            hash=self.hash,
+            slices=self.points,
+            echoes=self.echoes,
+        )
+
+
+class _ChangedError(Exception):
+    """The session turned out to have another configuration than was prepared for."""
+
+    def __init__(self, record: SessionRecord) -> None:
+        super().__init__()
+        self.record = record
+
+
+def flatten(messages: Sequence[Messages]) -> list[Message]:
+    """Give the messages of an append call, which takes messages and iterables of them.
+
+    Raises InvalidMessageError for anything else.
+    """
+    found: list[Message] = []
+    for item in messages:
+        if isinstance(item, Message):
+            found.append(item)
+            continue
+        if isinstance(item, (str, bytes, dict)) or not isinstance(item, Iterable):
+            raise InvalidMessageError(
+                f"append takes Message values, not {type(item).__name__}; "
+                "use Message.user(...) or Message.from_openai(...)"
+            )
+        for inner in item:
+            if not isinstance(inner, Message):
+                raise InvalidMessageError(
+                    f"append takes Message values, not {type(inner).__name__}; "
+                    "use Message.user(...) or Message.from_openai(...)"
+                )
+            found.append(inner)
+    return found
+
+
+async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> list[int]:
+    """Append messages and seal what they complete; give the index of each, in order.
+
+    A key seen before with the same content gives the index it has, and writes nothing.
+
+    Raises InvalidMessageError, InvalidTextError, MessageConflictError and SessionClosedError; in
+    each case nothing was written.
+    """
+    given = flatten(messages)
+    if not given:
+        return []
+    key = await handle.key()
+    stored = about.seen.config
+    if stored is None:
+        record = await handle.store.session(about.id)
+        if record is not None:
+            handle.check(record)
+            stored = record.config
+    while True:
+        config = handle.config if stored is None else config_from(stored)
+        prepare = _Preparer(handle, about, config, key)
+        if sum(len(m.content) for m in given) > LONG:
+            prepared = await asyncio.to_thread(prepare, given)
+        else:
+            prepared = prepare(given)
+        decide = _Append(handle, about, config, stored, prepared)
+        keys = [item.message.key for item in prepared if item.message.key is not None]
+        try:
+            return await handle.store.mutate(about.id, decide, keys=keys)
+        except _ChangedError as changed:
+            handle.check(changed.record)
+            stored = changed.record.config
+
+
+def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[int] | None:
+    """Append on the calling thread, which blocks; None, with nothing done, where it cannot be.
+
+    It can be where the store is able to, no other write waits, and an append went before it.
+
+    Raises what ``append`` raises.
+    """
+    # Both are known after the first append; until then they would have to be awaited.
+    key, stored = handle._key, about.seen.config  # noqa: SLF001
+    # Not of the protocol: what a store may be able to do is a saving, no more.
+    mutate_here: Any = getattr(handle.store, "mutate_here", None)
+    if not given or key is None or stored is None or mutate_here is None:
+        return None
+    config = config_from(stored)
+    prepared = _Preparer(handle, about, config, key)(given)
+    keys = [item.message.key for item in prepared if item.message.key is not None]
+    try:
+        done: list[int] | None = mutate_here(
+            about.id, _Append(handle, about, config, stored, prepared), keys=keys
+        )
+    except _ChangedError:
+        return None
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparer:
+    """Checks, stamps and measures messages under one configuration."""
+
+    handle: Handle
+    about: About
+    config: HierarchyConfig
+    key: bytes
+
+    def __call__(self, messages: Sequence[Message]) -> list[_Prepared]:
+        now = self.handle.clock()
+        return [self._one(message, now) for message in messages]
+
+    def _one(self, message: Message, now: datetime) -> _Prepared:
+        message = clean_message(message, on_bad=self.about.on_bad_text)
+        if message.created_at is None:
+            message = _stamped(message, now)
+        counter, unit = self.handle.counter, self.config.unit
+        tokens = measure.message_tokens(message, counter)
+        text = measure.body(message)
+        echoes = fence.find(text, key=self.key)
+        # What hiermem rendered itself is never summarised, so sealing does not weigh it.
+        heard = tokens
+        if echoes:
+            heard = measure.message_size(message, unit="tokens", counter=counter, echoes=echoes)
+        size = heard
+        if unit != "tokens":
+            size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
+        points, slices = cut(message, size, self.config, counter=counter, echoes=echoes)
+        return _Prepared(
+            message=message,
+            tokens=tokens,
+            heard=heard,
+            size=size,
+            hash=measure.message_hash(message),
+            fingerprint=None if message.key is None else measure.fingerprint(message),
+            echoes=echoes,
+            points=points,
+            slices=slices,
+        )
+
+
+def _stamped(message: Message, now: datetime) -> Message:
+    """Give the message with a time; ``dataclasses.replace`` would take three times as long."""
+    return Message(
+        message.role,
+        message.content,
+        key=message.key,
+        name=message.name,
+        thread=message.thread,
+        created_at=now,
+        tool_calls=message.tool_calls,
+        tool_call_id=message.tool_call_id,
+        metadata=message.metadata,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Append:
+    """The decision of one append, made inside the store's transaction.
+
+    ``stored`` is the text of ``config``, where it is one that the session was seen to have.
+    """
+
+    handle: Handle
+    about: About
+    config: HierarchyConfig
+    stored: str | None
+    prepared: Sequence[_Prepared]
+
+    def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
+        record = snapshot.session
+        if record is None:
+            record = self._new_record()
+        else:
+            self._check(record)
+        state = self._state(record)
+        indices, fresh, claimed = self._place(snapshot, state.next_index)
+        if not fresh:
+            return Changes(indices)
+        if record.closed:
+            raise SessionClosedError(record.id)
+        first = state.next_index
+        arrivals = [item.arrival(first + offset) for offset, item in enumerate(fresh)]
+        folded = fold.arrive(state, arrivals, self.config)
+        after = _advanced(record, folded, about=self.about)
+        self.about.seen.state = (after.state, folded.state)
+        return Changes(
+            indices,
+            session=after,
+            messages=tuple(item.stored(first + offset) for offset, item in enumerate(fresh)),
+            keys=tuple(claimed),
+            flags=folded.flags,
+            nodes=folded.nodes,
+            parents=folded.parents,
+            drop=folded.drop,
+        )
+
+    def _check(self, record: SessionRecord) -> None:
+        """Refuse a record that was not prepared for; the usual one is known by its texts alone."""
+        if record.config != self.stored or record.counter != self.handle.counter.name:
+            if config_from(record.config) != self.config:
+                raise _ChangedError(record)
+            self.handle.check(record)
+        self.about.seen.config = record.config
+
+    def _state(self, record: SessionRecord) -> SessionState:
+        """Read the state; that which the append before left behind need not be parsed again."""
+        seen = self.about.seen.state
+        return seen[1] if seen and seen[0] == record.state else state_from(record.state)
+
+    def _new_record(self) -> SessionRecord:
+        now = self.handle.clock()
+        born = beginning()
+        return SessionRecord(
+            id=self.about.id,
+            title=self.about.title,
+            participants=self.about.participants,
+            config=self.config.to_json(),
+            counter=self.handle.counter.name,
+            created_at=now,
+            epoch=born,
+            tree=born,
+        )
+
+    def _place(
+        self, snapshot: Snapshot, next_index: int
+    ) -> tuple[list[int], list[_Prepared], list[tuple[str, KeyEntry]]]:
+        """Tell the new messages from those whose key was seen, in the store or in this call."""
+        indices: list[int] = []
+        fresh: list[_Prepared] = []
+        claimed: dict[str, KeyEntry] = {}
+        for item in self.prepared:
+            key = item.message.key
+            seen = None
+            if key is not None:
+                seen = snapshot.keys.get(key) or claimed.get(key)
+            if seen is not None and key is not None:
+                if seen.fingerprint is not None and seen.fingerprint != item.fingerprint:
+                    raise MessageConflictError(self.about.id, key=key, index=seen.index)
+                indices.append(seen.index)
+                continue
+            index = next_index + len(fresh)
+            if key is not None:
+                claimed[key] = KeyEntry(index, item.fingerprint)
+            indices.append(index)
+            fresh.append(item)
+        return indices, fresh, list(claimed.items())
+
+
+def _advanced(
+    record: SessionRecord, folded: Folded, *, about: About | None = None, closed: bool | None = None
+) -> SessionRecord:
+    """Give the record after a fold; a title or participants given later replace the earlier."""
+    return replace(
+        record,
+        title=about.title if about and about.title is not None else record.title,
+        participants=(about.participants if about else ()) or record.participants,
+        messages=folded.state.next_index,
+        state=folded.state.to_json(),
+        closed=record.closed if closed is None else closed,
+        version=record.version + 1,
+    )
+
+
+Fold: TypeAlias = Callable[[SessionState, HierarchyConfig], Folded]
+
+
+async def flush(handle: Handle, session_id: str) -> None:
+    """Seal each thread's open window at its last whole point."""
+    await _event(handle, session_id, "flush", fold.flush)
+
+
+async def tick(handle: Handle, session_id: str, now: datetime) -> None:
+    """Apply the time rule as if a message arrived ``now``, which must be timezone-aware."""
+    if now.utcoffset() is None:
+        raise InvalidMessageError("tick(now) needs a timezone-aware datetime")
+    await _event(
+        handle,
+        session_id,
+        "tick",
+        lambda state, config: fold.tick(state, now, config),
+        detail=now.isoformat(),
+    )
+
+
+async def close(handle: Handle, session_id: str) -> None:
+    """Seal everything up to one root and archive the session; closing it again changes nothing."""
+    await _event(handle, session_id, "close", fold.close, closed=True)
+
+
+async def reopen(handle: Handle, session_id: str) -> None:
+    """Make a closed session writable again; an open one is left as it is."""
+    await _event(handle, session_id, "reopen", lambda state, _: fold.reopen(state), closed=False)
+
+
+async def _event(
+    handle: Handle,
+    session_id: str,
+    kind: Literal["flush", "close", "reopen", "tick"],
+    decide: Fold,
+    *,
+    detail: str = "",
+    closed: bool | None = None,
+) -> None:
+    """Record an event of the log and fold it in."""
+    await handle.record(session_id)
+    when = handle.clock()
+
+    def change(snapshot: Snapshot) -> Changes[None]:
+        record = snapshot.session
+        assert record is not None  # sessions are never removed between the two reads
+        if closed is None and record.closed:
+            raise SessionClosedError(session_id)
+        if closed is not None and record.closed == closed:
+            return Changes(None)
+        folded = decide(state_from(record.state), config_from(record.config))
+        return Changes(
+            None,
+            session=_advanced(record, folded, closed=closed),
+            flags=folded.flags,
+            nodes=folded.nodes,
+            parents=folded.parents,
+            drop=folded.drop,
+            events=(LogEvent(kind, folded.state.next_index, when, detail),),
+        )
+
+    await handle.store.mutate(session_id, change)

@@ -1,0 +1,232 @@
+"""Edits and takes back what is in the log: prepare outside the transaction, decide inside it.
+
+The one rule: what is decided is in ``hiermem.core.log``, in ``edit``, ``erasing`` and
+``clearing``; here a new text is checked and counted before the store is asked, and the store's
+bytes are scrubbed after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hiermem.core import arguments
+from hiermem.core.log import edit as change
+from hiermem.core.log import erase as erasing
+from hiermem.core.log import erase_space as clearing
+from hiermem.core.log.edit import OnEdit
+from hiermem.core.log.erase import Forks, Kind
+from hiermem.core.log.receipts import EditReport, Receipt
+from hiermem.core.log.size_changes import Scales
+from hiermem.core.text import fence, measure
+from hiermem.core.text.policy import OnBad, clean_message
+from hiermem.engine.handle import Handle, config_from
+from hiermem.engine.spaces.records import subject_of
+from hiermem.errors import NotFoundError, UsageError
+from hiermem.protocols import TokenCounter
+from hiermem.types import Content, SessionRecord, SizeUnit, StoredMessage
+
+__all__ = ["edit", "erase", "erase_session", "erase_space", "erase_tenant", "quarantine"]
+
+_ON_EDIT = ("flag", "rebuild")
+_FORKS = ("all", "keep")
+#: Why nothing is scrubbed after a quarantine.
+_STAYS = "a quarantined message stays for the record"
+#: What can be done where the bytes could not be cleaned.
+_AGAIN = "memory.scrub() tries again"
+
+
+async def edit(
+    handle: Handle,
+    session_id: str,
+    index: int,
+    content: Content,
+    *,
+    on_edit: OnEdit = "flag",
+    on_bad_text: OnBad = "refuse",
+) -> EditReport:
+    """Replace the content of a message; what it said before stays readable as a version.
+
+    Raises NotFoundError, SessionClosedError, MessageWithdrawnError, InvalidMessageError and
+    InvalidTextError; in each case nothing was written.
+    """
+    arguments.whole(index, "index")
+    arguments.one_of(on_edit, "on_edit", _ON_EDIT)
+    record = await handle.record(session_id)
+    scales = Scales(handle.counter)
+    unit = config_from(record.config).unit
+    amend = _Amended(content, handle.counter, await handle.key(), unit, on_bad_text)
+    if index < record.messages:
+        target = config_from(record.config).target
+        (stored,) = await handle.messages(session_id, index, index + 1)
+        await asyncio.to_thread(_prepare, stored, amend, scales, unit, target)
+    report = await handle.store.transact(
+        lambda: change.edit(
+            session_id, index, amend, on_edit=on_edit, now=handle.clock(), scales=scales
+        )
+    )
+    return replace(report, version=len(await handle.store.versions(session_id, index)))
+
+
+def _prepare(
+    stored: StoredMessage, amend: _Amended, scales: Scales, unit: SizeUnit, target: int
+) -> None:
+    """Count before the transaction what it will most likely ask for."""
+    if stored.state != "live":
+        return
+    after = amend(stored)
+    points = scales.points(after, len(stored.slices) + 1, unit=unit, target=target)
+    scales.weigh(stored, stored.slices)
+    scales.weigh(after, points)
+
+
+@dataclass(slots=True)
+class _Amended:
+    """Gives a message as it is after an edit; what was worked out once is remembered."""
+
+    content: Content
+    counter: TokenCounter
+    key: bytes
+    unit: SizeUnit
+    on_bad: OnBad
+    known: dict[tuple[int, str], StoredMessage] = field(
+        default_factory=dict[tuple[int, str], StoredMessage]
+    )
+
+    def __call__(self, stored: StoredMessage) -> StoredMessage:
+        place = (stored.index, stored.hash)
+        if place not in self.known:
+            self.known[place] = self._amend(stored)
+        known = self.known[place]
+        return replace(known, flags=stored.flags, slices=stored.slices)
+
+    def _amend(self, stored: StoredMessage) -> StoredMessage:
+        message = clean_message(replace(stored.message, content=self.content), on_bad=self.on_bad)
+        echoes = fence.find(measure.body(message), key=self.key)
+        return replace(
+            stored,
+            message=message,
+            tokens=measure.message_tokens(message, self.counter),
+            size=measure.message_size(message, unit=self.unit, counter=self.counter, echoes=echoes),
+            hash=measure.message_hash(message),
+            echoes=echoes,
+        )
+
+
+async def erase(
+    handle: Handle, session_id: str, indices: Iterable[int], *, forks: Forks = "all"
+) -> Receipt:
+    """Erase messages and all that was made of them, in the session and in what shares them.
+
+    Raises NotFoundError where the session has no such message; nothing was written then.
+    """
+    return await _withdraw(handle, session_id, indices, "erase", forks)
+
+
+async def quarantine(
+    handle: Handle, session_id: str, indices: Iterable[int], *, forks: Forks = "all"
+) -> Receipt:
+    """Take messages out of all that is made of them; they stay readable for the record.
+
+    Raises NotFoundError where the session has no such message; nothing was written then.
+    """
+    return await _withdraw(handle, session_id, indices, "quarantine", forks)
+
+
+async def _withdraw(
+    handle: Handle, session_id: str, indices: Iterable[int], kind: Kind, forks: Forks
+) -> Receipt:
+    _check_many(indices)
+    arguments.one_of(forks, "forks", _FORKS)
+    record = await handle.record(session_id)
+    wanted = _indices(indices, record)
+    scales, run_id = Scales(handle.counter), uuid.uuid4().hex
+    receipt = await handle.store.transact(
+        lambda: erasing.erase(
+            session_id,
+            wanted,
+            kind,
+            forks=forks,
+            now=handle.clock(),
+            run_id=run_id,
+            scales=scales,
+        )
+    )
+    if kind == "quarantine":
+        return replace(receipt, scrub_reason=_STAYS)
+    return await _scrubbed(handle, receipt)
+
+
+def _check_many(indices: Any) -> None:
+    """Refuse what gives no indices. Raises UsageError."""
+    if isinstance(indices, (str, bytes)) or not isinstance(indices, Iterable):
+        raise UsageError(f"indices is {type(indices).__name__}; give message indices, like [3, 4]")
+
+
+def _indices(indices: Iterable[Any], record: SessionRecord) -> tuple[int, ...]:
+    """Take the indices of an erasure, of which a session cannot have more than it has messages.
+
+    Whatever gives them may have no end: the first that cannot be is the last that is looked at.
+    Raises UsageError, and NotFoundError where the session has no such message.
+    """
+    wanted: list[int] = []
+    for given in indices:
+        index = arguments.whole(given, "an index of indices")
+        if index >= record.messages:
+            raise NotFoundError(
+                f"session {record.id!r} has no message {index}; it has {record.messages}"
+            )
+        if len(wanted) == record.messages:
+            raise UsageError(f"indices gives more than the {record.messages} messages there are")
+        wanted.append(index)
+    return tuple(wanted)
+
+
+async def erase_session(handle: Handle, session_id: str, *, forks: Forks = "all") -> Receipt:
+    """Erase a whole session, and its own messages in the sessions that were forked from it.
+
+    Raises NotFoundError.
+    """
+    arguments.one_of(forks, "forks", _FORKS)
+    scales, run_id = Scales(handle.counter), uuid.uuid4().hex
+    receipt = await handle.store.transact(
+        lambda: erasing.erase_session(
+            session_id, forks=forks, now=handle.clock(), run_id=run_id, scales=scales
+        )
+    )
+    return await _scrubbed(handle, receipt)
+
+
+async def erase_space(handle: Handle, space: str) -> Receipt:
+    """Erase a space: its notes, its bank with all revisions, its rules and its journal.
+
+    Raises NotFoundError.
+    """
+    run_id = uuid.uuid4().hex
+    receipt = await handle.store.transact(
+        lambda: clearing.erase_space(
+            space, subject=subject_of(space), now=handle.clock(), run_id=run_id
+        )
+    )
+    return await _scrubbed(handle, receipt)
+
+
+async def erase_tenant(handle: Handle) -> Receipt:
+    """Erase everything that is kept for the tenant, its journal too."""
+    messages = sum(record.messages for record in await handle.store.sessions())
+    removed = {"sessions": await handle.store.erase_all(), "messages": messages}
+    gone = {what: count for what, count in removed.items() if count}
+    return await _scrubbed(handle, Receipt("erase_tenant", None, removed=gone))
+
+
+async def _scrubbed(handle: Handle, receipt: Receipt) -> Receipt:
+    """Take what went out of the store's bytes too, and say on the receipt how that went."""
+    found = await handle.store.scrub()
+    removed = dict(receipt.removed)
+    if found.removed:
+        removed["backups"] = len(found.removed)
+    reason = "" if found.done else f"{found.reason or 'it was not done'}; {_AGAIN}"
+    return replace(receipt, removed=removed, scrubbed=found.done, scrub_reason=reason)

@@ -1,0 +1,96 @@
+"""Forks a session: read its log in pages, replay it, and write the fork in one transaction.
+
+The one rule: the pages are read outside the transaction, so that a long log stops nobody; what was
+worked out of them is written only if the source is still what they were read from. What changes
+without a trace in the log is not read here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from hiermem.core import arguments
+from hiermem.core.log import fork as forking
+from hiermem.core.log.fork import Prepared
+from hiermem.core.log.replay import Replay, config_at, prefix
+from hiermem.core.log.size_changes import Scales
+from hiermem.core.text.policy import check_name
+from hiermem.engine.handle import Handle, beginning, config_from
+from hiermem.errors import NotFoundError, SessionExistsError, StoreBusyError
+
+__all__ = ["fork", "replayed"]
+
+#: Messages read at once.
+_PAGE = 2048
+#: How often a fork is worked out again because its source was changed meanwhile.
+_TRIES = 8
+
+
+async def fork(
+    handle: Handle,
+    source_id: str,
+    new_id: str,
+    *,
+    at: int | None = None,
+    title: str | None = None,
+) -> int:
+    """Make ``new_id`` a session that shares the first ``at`` messages, None being all of them.
+
+    Gives their number.
+
+    Raises NotFoundError where the source does not have so many, SessionExistsError,
+    StoreBusyError where the source was edited all the time.
+    """
+    check_name(new_id, what="session id")
+    if at is not None:
+        arguments.whole(at, "at")
+    for _ in range(_TRIES):
+        prepared = await _prepare(handle, source_id, new_id, at, title)
+        if await handle.store.transact(partial(forking.fork, prepared)):
+            return prepared.record.messages
+    raise StoreBusyError(f"session {source_id!r} was changed again and again while it was forked")
+
+
+async def _prepare(
+    handle: Handle, source_id: str, new_id: str, at: int | None, title: str | None
+) -> Prepared:
+    source = await handle.record(source_id)
+    stop = source.messages if at is None else at
+    if stop > source.messages:
+        raise NotFoundError(
+            f"session {source_id!r} cannot be forked at {stop}; it has {source.messages} messages"
+        )
+    if await handle.store.session(new_id) is not None:
+        raise SessionExistsError(new_id)
+    log = await handle.store.events(source_id)
+    events = prefix(log, stop)
+    config = config_at(log, stop, config_from(source.config))
+    replay = Replay.of(events, config, Scales(handle.counter))
+    await _run(handle, source_id, replay, stop)
+    return forking.prepare(
+        source,
+        new_id,
+        replay,
+        events=events,
+        title=title,
+        born=beginning(),
+        now=handle.clock(),
+    )
+
+
+async def replayed(handle: Handle, session_id: str) -> Replay:
+    """Replay the whole log of a session: its tree, as its log explains it."""
+    record = await handle.record(session_id)
+    events = await handle.store.events(session_id)
+    replay = Replay.of(events, config_from(record.config), Scales(handle.counter))
+    await _run(handle, session_id, replay, record.messages)
+    return replay
+
+
+async def _run(handle: Handle, session_id: str, replay: Replay, stop: int) -> None:
+    """Feed a replay its messages, to the end."""
+    for start in range(0, stop, _PAGE):
+        page = await handle.messages(session_id, start, min(stop, start + _PAGE))
+        await asyncio.to_thread(replay.feed, page)
+    await asyncio.to_thread(replay.finish)

@@ -1,0 +1,38 @@
+"""Reads the journal: which runs there were, and what each of them did.
+
+The one rule: looking writes nothing; a run that was cut off is shown as such, and noted as such by
+the next run of its subject.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hiermem.core import arguments
+from hiermem.core.calls.run_report import RunReport, report, seen
+from hiermem.core.text.policy import check_name
+from hiermem.engine.handle import Handle
+from hiermem.errors import NotFoundError
+from hiermem.protocols import RunRecord
+
+__all__ = ["one", "runs"]
+
+#: More than this is never asked for at once; a store's own numbers end somewhere.
+_MOST: Final = 2**31 - 1
+
+
+async def runs(handle: Handle, limit: Any, *, subject: str | None = None) -> list[RunRecord]:
+    """List the newest runs first, of one subject where given."""
+    most = min(arguments.whole(limit, "limit"), _MOST)
+    found = await handle.store.runs(subject=subject, limit=most)
+    now = handle.clock()
+    return [seen(run, now) for run in found]
+
+
+async def one(handle: Handle, run_id: str) -> RunReport:
+    """Give a run with the state of each of its items. Raises NotFoundError for an unknown id."""
+    found = await handle.store.run(check_name(run_id, what="run id"))
+    if found is None:
+        raise NotFoundError(f"there is no run {run_id!r}")
+    attempts = await handle.store.attempts(run_id=run_id, limit=_MOST)
+    return report(found, attempts, handle.clock())

@@ -1,0 +1,1 @@
+"""Searches a session, and keeps its index, labels and vectors."""

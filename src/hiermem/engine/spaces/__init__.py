@@ -1,0 +1,1 @@
+"""Notes and bank files: reads, writes and consolidates a space."""

@@ -1,0 +1,59 @@
+"""Reads everything that is kept of a tenant's spaces and has it checked.
+
+The one rule: it only reads. What is wrong is decided in ``core.spaces.check``; of a space that is
+being written, only what was read in one state of it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from hiermem.core.check import Finding
+from hiermem.core.spaces import record as kept
+from hiermem.core.spaces.check import KINDS, faults
+from hiermem.engine.handle import Handle
+from hiermem.engine.spaces.records import SpaceBooks, subject_of
+from hiermem.engine.spaces.space import spaces
+from hiermem.protocols import Record
+
+__all__ = ["check_spaces"]
+
+#: How often a space is read again that was written to meanwhile.
+_AGAIN: Final = 4
+
+
+async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[str]]:
+    """Check each space; give their subjects, what is wrong, and what could not be compared."""
+    subjects: list[str] = []
+    findings: list[Finding] = []
+    skipped: list[str] = []
+    for name in await spaces(handle):
+        subjects.append(subject_of(name))
+        books = SpaceBooks(handle.store, name, sleep=asyncio.sleep)
+        header = await books.header()
+        found = await _settled(books)
+        if header is None:
+            continue
+        if found is None:
+            skipped.append(f"space {name!r} was written to all the time: it was not compared")
+            continue
+        wrong = await asyncio.to_thread(_faults, name, header, found)
+        findings += [Finding("bank", subject_of(name), "the space", what) for what in wrong]
+    return subjects, findings, skipped
+
+
+async def _settled(books: SpaceBooks) -> dict[str, list[Record]] | None:
+    """Read all records of a space in one state of its bank, None where it would not stand still."""
+    for _ in range(_AGAIN):
+        before = await books.record(kept.META)
+        found = {kind: await books.records(kind) for kind in KINDS}
+        if found[kept.META] == ([before] if before else []) and before == await books.record(
+            kept.META
+        ):
+            return found
+    return None
+
+
+def _faults(name: str, header: Record, records: dict[str, list[Record]]) -> list[str]:
+    return list(faults(name, header, records))

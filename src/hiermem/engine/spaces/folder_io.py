@@ -1,0 +1,256 @@
+"""Reads and writes the files of a bank in a plain folder, such as one under version control.
+
+The one rule: only the names that are handed in are ever touched, each as an entry of the one folder
+that was opened, and no link is followed, whoever put it there. A file is written beside its place
+and moved into it whole. Which files are written is decided in ``core.spaces.folder``; the names were
+checked in ``core.spaces.names``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any, Final
+
+from hiermem.core.spaces import folder as mirror
+from hiermem.core.spaces.clean import MAX_FILE
+from hiermem.core.spaces.folder import Copied, Exporting, Found, Loading, Manifest, Unfit
+from hiermem.core.text.policy import check
+from hiermem.errors import FolderError, InvalidTextError, UsageError
+
+__all__ = ["export_to", "place_of", "read_from", "whole_path"]
+
+#: The most bytes that a file of a folder may have.
+_MOST: Final = 4 * MAX_FILE
+#: Systems without these flags and without names relative to an open folder are served by whole
+#: paths and a look before each step.
+_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_BESIDE: Final = {os.open, os.stat, os.unlink, os.rename} <= os.supports_dir_fd
+_NEW_FILE: Final = 0o666
+
+
+def place_of(folder: Any) -> str:
+    """Give a folder's path as text. Raises UsageError for what is none."""
+    if not isinstance(folder, (str, PathLike)):
+        raise UsageError(f"folder is {type(folder).__name__}; it must be a text or a path")
+    place = os.fspath(folder)
+    if not isinstance(place, str) or not place or "\0" in place:
+        raise UsageError("folder must be the path of a folder")
+    # With a slash at its end a link to a folder would be followed.
+    return place.rstrip("/" if os.sep == "/" else "/\\") or os.sep
+
+
+def whole_path(place: str) -> str:
+    """Give the path by which a folder is known from anywhere."""
+    return os.path.abspath(place)
+
+
+def export_to(
+    place: str,
+    names: Collection[str],
+    bank: Mapping[str, Copied],
+    *,
+    space: str,
+    revision: int,
+    overwrite: bool,
+) -> Exporting:
+    """Bring the folder at ``place`` up to the bank; make it where there is none.
+
+    ``names`` are all that a file of the bank may have or have had; none but those is removed.
+
+    Raises FolderError where the folder cannot be read or written, UsageError where it holds another
+    space's bank. Each file is whole whenever it ends.
+    """
+    with _told(place):
+        os.makedirs(place, exist_ok=True)
+        with _opened(place) as folder:
+            manifest = folder.manifest(space, names)
+            found = folder.read({*bank, *manifest.files})
+            plan = mirror.export(bank, found, manifest, overwrite=overwrite)
+            ours = {name: mirror.text_hash(bank[name].text) for name in bank}
+            mine = {name: (ours[name],) for name in (*plan.write, *plan.unchanged)}
+            # First what was and what will be: whatever is written below stays known as the bank's.
+            under_way = {
+                name: tuple(dict.fromkeys((*manifest.files.get(name, ()), *mine.get(name, ()))))
+                for name in {*manifest.files, *mine}
+            }
+            if plan.write or plan.remove:
+                folder.note(Manifest(space, manifest.revision, under_way))
+            for name in plan.write:
+                folder.write(name, bank[name].text)
+            for name in plan.remove:
+                folder.remove(name)
+            # What was changed there keeps its old hash: it may come to be the bank's again.
+            kept = {name: manifest.files[name] for name in plan.kept if name in manifest.files}
+            after = Manifest(space, revision, mine | kept)
+            if after != manifest:
+                folder.note(after)
+            return plan
+
+
+def read_from(
+    place: str,
+    names: Collection[str],
+    bank: Mapping[str, Copied],
+    *,
+    space: str,
+    overwrite: bool,
+) -> tuple[Loading, dict[str, str]]:
+    """Read the files of those names; give what is to be taken, and the texts of it.
+
+    Nothing is written. Raises FolderError where the folder cannot be read, UsageError where it
+    holds another space's bank or a file that is no text.
+    """
+    with _told(place), _opened(place) as folder:
+        found = folder.read(names)
+        plan = mirror.load(bank, found, folder.manifest(space, names), overwrite=overwrite)
+        taken = {
+            name: mirror.same_lines(text)
+            for name in (*plan.created, *plan.updated)
+            if isinstance(text := found[name], str)
+        }
+        return plan, taken
+
+
+@contextmanager
+def _told(place: str) -> Iterator[None]:
+    """Say what the system refused as one of our errors."""
+    try:
+        yield
+    except OSError as error:
+        raise FolderError(f"{place}: {error.strerror or type(error).__name__}") from None
+
+
+@contextmanager
+def _opened(place: str) -> Iterator[_Folder]:
+    """Open the folder itself, not one that a link leads to."""
+    if not _BESIDE:
+        if not stat.S_ISDIR(os.lstat(place).st_mode):
+            raise FolderError(f"{place} is not a folder, or a link to one; give the folder itself")
+        yield _Folder(place, None)
+        return
+    try:
+        handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise FolderError(
+                f"{place} is not a folder, or a link to one; give the folder itself"
+            ) from None
+        raise
+    try:
+        yield _Folder(place, handle)
+    finally:
+        os.close(handle)
+
+
+def _text_of(name: str, data: bytes) -> str | Unfit:
+    """Give what was read from a file as text, or what is wrong with it."""
+    if len(data) > _MOST:
+        return Unfit(f"{name} in the folder has more than {_MOST:,} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return Unfit(f"{name} in the folder is not UTF-8 text")
+    try:
+        return check(text, what=f"{name} in the folder", cap=MAX_FILE)
+    except InvalidTextError as error:
+        return Unfit(str(error))
+
+
+class _Folder:
+    """One folder that is open; its entries are named, never reached by a path with parts."""
+
+    def __init__(self, place: str, handle: int | None) -> None:
+        self._place, self._handle = place, handle
+
+    def manifest(self, space: str, known: Collection[str]) -> Manifest:
+        """Read the folder's manifest; an empty one where there is none."""
+        text = self._text(mirror.MANIFEST)
+        if text is None:
+            return Manifest(space)
+        if text is False:
+            raise FolderError(f"{mirror.MANIFEST} in {self._place} is no plain file; remove it")
+        if isinstance(text, Unfit):
+            text = ""  # As damaged as any other, so that it says nothing.
+        return mirror.read_manifest(text, space=space, known=known)
+
+    def read(self, names: Collection[str]) -> dict[str, Found]:
+        """Read the files of those names, as far as they are there."""
+        return {name: self._text(name) for name in sorted(names)}
+
+    def note(self, manifest: Manifest) -> None:
+        """Write the manifest."""
+        self.write(mirror.MANIFEST, mirror.write_manifest(manifest))
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file beside its place and move it there; it keeps the rights it had."""
+        beside = f".hiermem-{uuid.uuid4().hex}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_BINARY", 0)
+        handle = self._open(beside, flags, _NEW_FILE)
+        try:
+            with open(handle, "wb") as file:
+                file.write(text.encode("utf-8"))
+                file.flush()
+                before = self._stat(name)
+                if before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
+                    os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+                os.fsync(file.fileno())
+            self._move(beside, name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.remove(beside)
+            raise
+
+    def remove(self, name: str) -> None:
+        """Remove an entry; a link itself, not what it leads to."""
+        if self._handle is None:
+            os.unlink(os.path.join(self._place, name))
+        else:
+            os.unlink(name, dir_fd=self._handle)
+
+    def _text(self, name: str) -> Found:
+        """Read one file; None where there is none, False where it is no plain one."""
+        if (before := self._stat(name)) is None:
+            return None
+        if not stat.S_ISREG(before.st_mode):
+            return False
+        try:
+            handle = self._open(name, os.O_RDONLY | _NO_LINK | _NO_WAIT)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return False
+            raise
+        with open(handle, "rb") as file:
+            # Looked at again: between the two it may have become something else.
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return False
+            data = file.read(_MOST + 1)
+        return _text_of(name, data)
+
+    def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
+        if self._handle is None:
+            return os.open(os.path.join(self._place, name), flags, mode)
+        return os.open(name, flags, mode, dir_fd=self._handle)
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        with contextlib.suppress(FileNotFoundError):
+            if self._handle is None:
+                return os.lstat(os.path.join(self._place, name))
+            return os.stat(name, dir_fd=self._handle, follow_symlinks=False)
+        return None
+
+    def _move(self, beside: str, name: str) -> None:
+        if self._handle is None:
+            os.replace(os.path.join(self._place, beside), os.path.join(self._place, name))
+            return
+        os.replace(beside, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
+        os.fsync(self._handle)

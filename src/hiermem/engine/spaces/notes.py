@@ -1,0 +1,179 @@
+"""Takes notes into a space and lists them.
+
+The one rule: a note is durable when the call returns, and its place is after every note that was
+there before, whoever else writes; nothing here asks a model. What a note is made of is decided in
+``core.spaces.record``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from hiermem.core import arguments
+from hiermem.core.spaces import record as kept
+from hiermem.core.spaces import sources as traces
+from hiermem.core.spaces.sources import Trace
+from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
+from hiermem.engine.spaces.records import SpaceBooks
+from hiermem.engine.spaces.space import Desk
+from hiermem.errors import NotFoundError, StoreBusyError, UsageError
+from hiermem.types.bank import Note, NoteState
+from hiermem.types.transaction import RecordWrite
+
+__all__ = ["Draft", "note", "notes", "read_draft", "unblock"]
+
+#: So often a note is put after what arrived in the same moment; each time another one got in.
+_TRIES: Final = 1_000
+#: Tries at once, and then the seconds between them.
+_AT_ONCE: Final = 4
+_PAUSE: Final = 0.002
+#: The most tags and sources of one note.
+_MOST_TAGS: Final = 64
+_MOST_SOURCES: Final = 1_024
+_MARK_BYTES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A note as it was handed in, checked."""
+
+    text: str
+    agent: str
+    category: str
+    tags: tuple[str, ...]
+    timestamp: datetime | None
+    sources: tuple[tuple[str, int], ...]
+
+
+def read_draft(
+    text: Any, *, agent: Any, category: Any, tags: Any, timestamp: Any, sources: Any
+) -> Draft:
+    """Check what a note is made of. Raises UsageError and InvalidTextError."""
+    said = check(text, what="the note", cap=MAX_CONTENT)
+    if not said.strip():
+        raise UsageError("the note is empty; it must say something")
+    named = arguments.names(tags, "tags")
+    if len(named) > _MOST_TAGS:
+        raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
+    return Draft(
+        said,
+        check(agent, what="agent", cap=MAX_NAME),
+        check(category, what="category", cap=MAX_NAME),
+        tuple(dict.fromkeys(named)),
+        None if timestamp is None else arguments.moment(timestamp, "timestamp"),
+        _sources(sources),
+    )
+
+
+def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
+    if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
+        raise UsageError(
+            f"sources is {type(sources).__name__}; it must be pairs of a session id and an index"
+        )
+    found: dict[tuple[str, int], None] = {}
+    for each in sources:
+        if not isinstance(each, (tuple, list)) or len(each) != 2:
+            raise UsageError("each of sources must be a pair of a session id and a message's index")
+        session_id = check_name(each[0], what="a session id of sources")
+        found[session_id, arguments.whole(each[1], "an index of sources")] = None
+        if len(found) > _MOST_SOURCES:
+            raise UsageError(f"sources has more than {_MOST_SOURCES:,} messages")
+    return tuple(found)
+
+
+async def note(desk: Desk, draft: Draft) -> Note:
+    """Put a note after all that are there. When it returns the note is durable.
+
+    Raises NotFoundError for the space and for a source that does not exist, RulesConflictError.
+    """
+    await desk.rules()
+    timestamp = draft.timestamp or desk.handle.clock()
+    mark = secrets.token_hex(_MARK_BYTES)
+    async with desk.arrivals:
+        for tried in range(_TRIES):
+            if tried:
+                # It may have been erased: then the note is for the space that is there now.
+                await desk.rules(afresh=True)
+            books = desk.books
+            epochs = await _epochs(desk, draft.sources)
+            counter = await books.record(kept.SEQUENCE)
+            made, writes = kept.new_note(
+                desk.name,
+                draft.text,
+                timestamp=timestamp,
+                counter=counter,
+                mark=mark,
+                agent=draft.agent,
+                category=draft.category,
+                tags=draft.tags,
+                sources=draft.sources,
+            )
+            writes += tuple(
+                traces.write_of(session_id, Trace(index, desk.name, made.key))
+                for session_id, index in draft.sources
+            )
+            if await books.put(writes, epochs=epochs, witness=_there(books, made)):
+                return made
+            if tried > _AT_ONCE:
+                await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
+    raise StoreBusyError(f"space {desk.name!r}: other notes arrive all the time; call again")
+
+
+def _there(books: SpaceBooks, made: Note) -> Callable[[], Awaitable[bool]]:
+    """Give the look by which a note of unknown outcome is found, whatever became of it since."""
+
+    async def look() -> bool:
+        for kind in (kept.NOTE, kept.CONSUMED):
+            if await books.record(kind, made.key) is not None:
+                return True
+        return False
+
+    return look
+
+
+async def _epochs(desk: Desk, sources: Sequence[tuple[str, int]]) -> dict[str, int] | None:
+    """Give the epochs that the sources were seen in, so that none can be erased unseen.
+
+    Raises NotFoundError.
+    """
+    epochs: dict[str, int] = {}
+    for session_id, index in sources:
+        found = await desk.handle.store.session(session_id)
+        if found is None:
+            raise NotFoundError(f"session {session_id!r}, a source of the note, does not exist")
+        if index >= found.messages:
+            raise NotFoundError(
+                f"session {session_id!r} has no message {index}, a source of the note; it has "
+                f"{found.messages}"
+            )
+        (message,) = await desk.handle.messages(session_id, index, index + 1)
+        if message.state == "erased":
+            raise NotFoundError(
+                f"message {index} of session {session_id!r}, a source of the note, was erased"
+            )
+        epochs.setdefault(session_id, found.epoch)
+    return epochs or None
+
+
+async def notes(desk: Desk, state: NoteState) -> list[Note]:
+    """List notes, oldest first; those that are set aside are live too."""
+    arguments.one_of(state, "state", ("live", "consumed", "blocked"))
+    await desk.rules()
+    books = desk.books
+    if state == "consumed":
+        return kept.consumed_notes(await books.records(kept.CONSUMED))
+    found = kept.live_notes(await books.records(kept.NOTE), await books.records(kept.BLOCKED))
+    return [each for each in found if state == "live" or each.state == "blocked"]
+
+
+async def unblock(desk: Desk) -> int:
+    """Let the notes that were set aside be tried again; say how many there were."""
+    blocked = await notes(desk, "blocked")
+    kind = kept.kind_of(kept.BLOCKED, desk.name)
+    await desk.books.put([RecordWrite(kind, kept.SHELF, each.key, None) for each in blocked])
+    return len(blocked)

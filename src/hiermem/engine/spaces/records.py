@@ -1,0 +1,211 @@
+"""Reads and writes the records of one space, and holds the lease under which its bank is changed.
+
+Each change of a bank is one write of all its records, which counts only while the lease is held: a
+run that was paused until its lease was given away writes nothing. What a record says, and which
+writes make one change, is decided in ``core.spaces.record``.
+
+The one rule: a write is tried again while the store fails, and recognised where it took effect all
+the same; so nothing is lost to a fault, and nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from hiermem.core.extraction.kept import Claim, read_kept, write_claim
+from hiermem.core.spaces import record as kept
+from hiermem.core.spaces.record import BankState
+from hiermem.core.spaces.rules import Rules
+from hiermem.engine.calls.store_retry import steady
+from hiermem.errors import StoreError
+from hiermem.protocols import Record, RecordWrite, TenantStore
+
+__all__ = ["Lease", "SpaceBooks", "subject_of"]
+
+#: More records than a space has.
+_ALL: Final = 2**31 - 1
+
+
+def subject_of(space: str) -> str:
+    """Give the name under which a space's runs and calls are journalled.
+
+    >>> subject_of("project-x")
+    'space:project-x'
+    """
+    return f"space:{space}"
+
+
+class SpaceBooks:
+    """The records of one space.
+
+    ``standing`` is its header as it was found: once that is not there any more, because the space
+    was erased, nothing is written, also where a space of its name was made since.
+    """
+
+    def __init__(
+        self,
+        store: TenantStore,
+        space: str,
+        *,
+        sleep: Callable[[float], Awaitable[None]],
+        standing: Record | None = None,
+    ) -> None:
+        self.space, self.standing = space, standing
+        self._store, self._sleep = store, sleep
+
+    async def records(self, kind: str) -> list[Record]:
+        """Give the space's records of a kind, by key."""
+        stored = kept.kind_of(kind, self.space)
+        return await steady(
+            lambda: self._store.records(stored, scope=kept.SHELF, limit=_ALL), sleep=self._sleep
+        )
+
+    async def record(self, kind: str, key: str = "") -> Record | None:
+        """Give one record of the space, or None."""
+        return await self._one(kept.kind_of(kind, self.space), key)
+
+    async def header(self) -> Record | None:
+        """Give the record that says which rules the space has; None where there is no such."""
+        return await self._one(kept.SPACE, self.space)
+
+    async def stands(self) -> bool:
+        """Say whether the space is still the one that was found, and was not erased since."""
+        return self.standing is None or await self.header() == self.standing
+
+    async def _one(self, kind: str, key: str, scope: str = kept.SHELF) -> Record | None:
+        found = await steady(
+            lambda: self._store.records(kind, scope=scope, key=key), sleep=self._sleep
+        )
+        return found[0] if found else None
+
+    async def state(self, rules: Rules) -> BankState:
+        """Read the bank as it is now.
+
+        The figures are read first and last: where they differ the bank was changed in between, and
+        is read again.
+        """
+        while True:
+            before = await self.record(kept.META)
+            files = await self.records(kept.BANK)
+            synthesis = await self.record(kept.SYNTHESIS)
+            after = await self.record(kept.META)
+            if before == after:
+                return kept.read_state(
+                    self.space, rules, files=files, synthesis=synthesis, meta=after
+                )
+
+    async def put(
+        self,
+        writes: Sequence[RecordWrite],
+        *,
+        epochs: Mapping[str, int] | None = None,
+        witness: Callable[[], Awaitable[bool]] | None = None,
+    ) -> bool:
+        """Write all or nothing; say which.
+
+        Of a try that the store reported as failed nobody knows whether it took effect. It did where
+        ``witness`` says so, or, without one, each record stands as it would have been left.
+        """
+        blind = False
+        standing = () if self.standing is None else (self.standing,)
+
+        async def attempt() -> bool:
+            nonlocal blind
+            try:
+                return await self._store.put_records(writes, epochs=epochs, standing=standing)
+            except StoreError:
+                blind = True
+                raise
+
+        if await steady(attempt, sleep=self._sleep):
+            return True
+        return blind and await (self._stands(writes) if witness is None else witness())
+
+    async def _stands(self, writes: Sequence[RecordWrite]) -> bool:
+        """Say whether every write that names its version took effect."""
+        for write in writes:
+            if write.expected is None:
+                continue
+            left = await self._one(write.kind, write.key, write.scope)
+            if write.body is None:
+                if left is not None:
+                    return False
+            elif left is None or (left.body, left.version) != (write.body, write.expected + 1):
+                return False
+        return True
+
+
+class Lease:
+    """The right to change one space's bank, for as long as it is renewed."""
+
+    def __init__(
+        self, books: SpaceBooks, run_id: str, *, length: float, now: Callable[[], datetime]
+    ) -> None:
+        self._books, self._run_id = books, run_id
+        self._length, self._now = timedelta(seconds=length), now
+        self._held: Record | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    def held(self) -> bool:
+        """Say whether it is held, as far as it is known."""
+        return self._held is not None
+
+    async def take(self) -> bool:
+        """Take it; say whether it was free."""
+        async with self._lock:
+            before = await self._books.record(kept.LEASE)
+            claim = _claim(before)
+            if claim is not None and claim.run_id != self._run_id and claim.until > self._now():
+                return False
+            write = self._write(before.version if before else 0)
+            if await self._books.put([write]):
+                self._held = self._after(write)
+            return self._held is not None
+
+    async def renew(self) -> None:
+        """Lengthen it; forget it where it was given away."""
+        async with self._lock:
+            if self._held is None:
+                return
+            write = self._write(self._held.version)
+            self._held = self._after(write) if await self._books.put([write]) else None
+
+    async def commit(self, writes: Sequence[RecordWrite]) -> bool:
+        """Write all of it while the lease is held, or nothing; say which."""
+        async with self._lock:
+            if self._held is None:
+                return False
+            fence = self._write(self._held.version)
+            if not await self._books.put([*writes, fence]):
+                return False
+            self._held = self._after(fence)
+            return True
+
+    async def release(self) -> None:
+        """Let go of it, so that nobody has to wait until it ends."""
+        async with self._lock:
+            held, self._held = self._held, None
+            if held is not None:
+                await self._books.put(
+                    [RecordWrite(held.kind, held.scope, held.key, None, held.version)]
+                )
+
+    def _write(self, version: int) -> RecordWrite:
+        body = write_claim(Claim(self._run_id, self._now() + self._length))
+        kind = kept.kind_of(kept.LEASE, self._books.space)
+        return RecordWrite(kind, kept.SHELF, "", body, version)
+
+    def _after(self, write: RecordWrite) -> Record:
+        assert write.body is not None
+        assert write.expected is not None
+        return Record(write.kind, write.scope, write.key, write.body, write.expected + 1)
+
+
+def _claim(record: Record | None) -> Claim | None:
+    """Read a lease; one that is damaged is nobody's."""
+    found = read_kept(record.body) if record else None
+    return found if isinstance(found, Claim) and found.until.tzinfo is not None else None

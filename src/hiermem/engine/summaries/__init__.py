@@ -1,0 +1,1 @@
+"""Makes the summaries of a session: update, full re-pack, dry run."""

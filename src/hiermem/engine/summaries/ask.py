@@ -1,0 +1,268 @@
+"""Gets a fit draft from a model: asked, asked more strictly, asked about the windows below.
+
+The one rule: only fit drafts leave this room. What is wrong with an answer, whether to ask again
+and which of two answers is better is said by ``core``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hiermem.core.summaries import plan
+from hiermem.core.summaries.assess import (
+    Draft,
+    assess,
+    assess_extract,
+    is_extract,
+    join,
+    weigh_against,
+)
+from hiermem.core.summaries.inputs import Inputs
+from hiermem.core.summaries.parts import key_of
+from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
+from hiermem.core.summaries.prompt import Length, render, stricter
+from hiermem.engine.calls.retry import Making, ask, end_with
+from hiermem.engine.calls.token_count import tokens_of
+from hiermem.engine.summaries.parts import keep_part, kept_part
+from hiermem.engine.summaries.run import Workshop, read_windows
+from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
+from hiermem.protocols import LLMRequest, LLMResponse, SourceText
+from hiermem.types import Node, Revision
+
+__all__ = [
+    "Task",
+    "UnfitError",
+    "assess_answer",
+    "compose",
+    "part_keys",
+    "prompt_tokens",
+    "request_for",
+]
+
+#: Words of a template that are not in its text yet: title, people, times, marks.
+_PROMPT_FRAME: Final = 120
+
+
+def prompt_tokens(level_plan: LevelPlan, *, count: Callable[[str], int]) -> int:
+    """Estimate what a request of this level takes besides its inputs."""
+    return count(level_plan.template.system) + count(level_plan.template.user) + _PROMPT_FRAME
+
+
+class UnfitError(Exception):
+    """No answer of this run may become memory."""
+
+    def __init__(self, kind: Failure, error: str) -> None:
+        super().__init__(error)
+        self.kind: Failure = kind
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One node in hand: what it is made from and how.
+
+    ``clean``: its text is made from that now. ``stale``: a child's text is flagged as out of date.
+    """
+
+    shop: Workshop
+    making: Making
+    inputs: Inputs
+    plan: LevelPlan
+    length: Lengths
+    serving: Revision | None
+    clean: bool = False
+    stale: bool = False
+
+    @property
+    def node(self) -> Node:
+        """Give the node as it is claimed, or as it was read."""
+        return self.making.node
+
+
+async def compose(task: Task) -> Draft:
+    """Get a fit draft: from the inputs, and from the windows below where it lost too much.
+
+    Raises UnfitError, SpendLimitError and ClaimLostError.
+    """
+    draft = await _in_parts(task, task.inputs, task.length)
+    if (
+        task.node.level < plan.FROM_WINDOWS
+        or draft.units
+        or draft.fidelity >= task.plan.min_fidelity
+    ):
+        return draft
+    try:
+        windows = await read_windows(task.shop, task.node)
+        if windows is None:
+            return draft
+        other = await _in_parts(task, windows, task.length)
+    except (UnfitError, SpendLimitError, StoreError):
+        # The draft is fit and paid for; a better one is not to be had now.
+        return draft
+    texts = [source.text for source in windows.sources]
+    limit = plan.anchor_limit(task.length.target)
+    first, second = await asyncio.to_thread(
+        lambda: [weigh_against(each, texts, limit=limit) for each in (draft, other)]
+    )
+    return other if plan.better(first, second) else draft
+
+
+async def _in_parts(task: Task, inputs: Inputs, length: Lengths) -> Draft:
+    """Summarise inputs in one request, or in several where they are too large for one."""
+    shop, count = task.shop, task.shop.counter.count
+    summaries = 0 if task.node.level == 1 else len(inputs.sources)
+    room = plan.room_for_inputs(
+        shop.llm.context_window,
+        inputs=inputs.tokens,
+        answer=length.limit,
+        prompt=prompt_tokens(task.plan, count=count) if shop.llm.context_window else 0,
+        margin=shop.margin,
+    )
+    parts = await asyncio.to_thread(
+        plan.in_parts, inputs, level=task.node.level, config=shop.config, room=room, count=count
+    )
+    if len(parts) == 1:
+        return await _draft(task, inputs.sources, length, tokens=inputs.tokens, summaries=summaries)
+    sizes = [await tokens_of(count, [source.text for source in part]) for part in parts]
+    drafts: list[Draft] = []
+    shares = plan.shares(length, sizes)
+    keys = part_keys(task.node, inputs, parts, shares, strategy=task.plan.strategy)
+    for key, part, size, share in zip(keys, parts, sizes, shares, strict=True):
+        draft = await kept_part(shop, task.node.id, key)
+        if draft is None:
+            draft = await _draft(task, part, share, tokens=size, summaries=summaries)
+            await keep_part(shop, task.node.id, key, draft)
+        drafts.append(draft)
+    return join(drafts, count=count)
+
+
+def part_keys(
+    node: Node,
+    inputs: Inputs,
+    parts: Sequence[Sequence[SourceText]],
+    shares: Sequence[Lengths],
+    *,
+    strategy: str,
+) -> list[str]:
+    """Name the answers to the parts of what ``node`` is made from."""
+    return [
+        key_of(node.id, part, share, level=node.level, strategy=strategy, overlap=inputs.overlap)
+        for part, share in zip(parts, shares, strict=True)
+    ]
+
+
+async def assess_answer(
+    task: Task, response: LLMResponse, request: LLMRequest, tokens: int
+) -> Draft:
+    """Weigh one answer, off the event loop: it reads all of the inputs."""
+    return await asyncio.to_thread(_weigh, task, response, request, tokens)
+
+
+def _weigh(task: Task, response: LLMResponse, request: LLMRequest, tokens: int) -> Draft:
+    """Weigh an answer as an extract where it is one, whatever it says that it is."""
+    limit = plan.anchor_limit(request.target_tokens)
+    if is_extract(response, request=request):
+        whole = request.inputs == task.inputs.sources
+        return assess_extract(
+            response,
+            request=request,
+            input_tokens=tokens,
+            limit=limit,
+            known=task.inputs.anchors if whole else None,
+        )
+    return assess(
+        replace(response, units=()),
+        request=request,
+        input_tokens=tokens,
+        sections=task.plan.template.required,
+        min_fidelity=task.plan.min_fidelity,
+        limit=limit,
+    )
+
+
+async def _draft(
+    task: Task,
+    sources: Sequence[SourceText],
+    length: Lengths,
+    *,
+    tokens: int,
+    summaries: int,
+) -> Draft:
+    """Ask once, and once more with what was wrong; give the better of what may be taken.
+
+    Raises UnfitError where neither answer may, SpendLimitError and ClaimLostError.
+    """
+    request = request_for(task, sources, length, summaries=summaries)
+    best: Draft | None = None
+    for tried in range(1, plan.PROMPTS + 1):
+        try:
+            response = await ask(task.shop, task.making, request)
+        except SpendLimitError:
+            if best is None:
+                raise
+            return best
+        except ModelError as error:
+            if best is None:
+                raise _unfit(error) from None
+            return best
+        draft = await assess_answer(task, response, request, tokens)
+        if draft.fit and (best is None or plan.better(best.worth, draft.worth)):
+            best = draft
+        steady = bool(draft.units) or task.shop.steady
+        step = plan.after_answer(tried=tried, problems=draft.problems, steady=steady)
+        if draft.problems and step != "accept":
+            end_with(task.making, ",".join(problem.kind for problem in draft.problems))
+        if step != "again" and best is None:
+            raise UnfitError("rejected", ",".join(sorted({p.kind for p in draft.problems})))
+        if best is not None and step != "again":
+            return best
+        request = replace(
+            request,
+            messages=stricter(request.messages, draft.problems, missing=draft.missing),
+        )
+    raise AssertionError("the last answer is taken, settled or unfit")
+
+
+def request_for(
+    task: Task,
+    sources: Sequence[SourceText],
+    length: Lengths,
+    *,
+    summaries: int,
+    prompted: bool = True,
+) -> LLMRequest:
+    """Write the request for these sources."""
+    shop, node = task.shop, task.node
+    messages = (
+        render(
+            task.plan.template,
+            sources,
+            facts=shop.facts(node, summaries),
+            length=Length(
+                length.target, length.limit, task.plan.ratio, ratio_only=shop.config.ratio_only
+            ),
+            overlap=task.inputs.overlap,
+        )
+        if prompted
+        else ()
+    )
+    return LLMRequest(
+        task="summarise",
+        messages=messages,
+        inputs=tuple(sources),
+        target_tokens=length.target,
+        max_tokens=length.limit,
+        counter=shop.counter,
+        level=node.level,
+        style=task.plan.style,
+        temperature=shop.config.temperature,
+    )
+
+
+def _unfit(error: ModelError) -> UnfitError:
+    """Say what a model's error spends. Its words stay out: they may hold the prompt, or a key."""
+    kind: Failure = "permanent" if isinstance(error, PermanentModelError) else "transient"
+    return UnfitError(kind, f"{type(error).__name__} ({error.kind})")

@@ -1,0 +1,332 @@
+"""Writes what becomes of nodes: claims under a lease, commits by compare-and-swap, the journal.
+
+The one rule: what is paid for is not lost. A commit is tried again when the store is busy, carried
+over when only the parent or the lease of its node changed meanwhile, and recognised when it took
+effect although the store reported a failure. Nothing is committed over what another run made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypeAlias
+
+from hiermem.core.calls.run_report import cut_off
+from hiermem.core.summaries import status
+from hiermem.engine.calls.allowance import Allowances
+from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
+from hiermem.protocols import Attempt, NodeWrite, TenantStore
+from hiermem.types import Node, Revision
+
+__all__ = ["ALL_ATTEMPTS", "Ledger", "Outcome", "OutcomeKind"]
+
+OutcomeKind: TypeAlias = Literal[
+    "made", "reused", "degraded", "kept", "clean", "failed", "refused", "leased", "moved"
+]
+#: More calls than a run has made.
+ALL_ATTEMPTS: Final = 1_000_000
+#: How often a write is tried while the store fails, and the first pause in seconds, doubled each.
+_TRIES: Final = 5
+_PAUSE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one node, not yet committed.
+
+    ``node`` is what the change starts from. ``made`` and ``reused`` have a good text, ``degraded``
+    the stand-in; a ``kept`` node goes on with the stand-in that it had, a ``clean`` one was dirty
+    for nothing; ``failed`` has nothing new. ``refused`` met a cap, ``leased`` is in another run's
+    hands, ``moved`` changed while it was read. ``soils``: what it says is new to its parent.
+    """
+
+    kind: OutcomeKind
+    node: Node
+    after: Node | None = None
+    revision: Revision | None = None
+    inputs: tuple[tuple[str, int], ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    soils: bool = False
+
+    @property
+    def relieves(self) -> bool:
+        """Say whether a flag goes off this node, and its parent's may have no reason any more."""
+        after = self.after
+        return (
+            (self.node.dirty or self.node.stale)
+            and not self.soils
+            and after is not None
+            and after.status == "active"
+            and not (after.dirty or after.stale)
+        )
+
+
+class Ledger:
+    """One run's writing hand in one session."""
+
+    def __init__(
+        self,
+        store: TenantStore,
+        session_id: str,
+        *,
+        run_id: str,
+        lease: timedelta,
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]],
+        allowances: Allowances | None = None,
+    ) -> None:
+        self.unknown = 0
+        self._allowances = allowances
+        self._store, self._session_id, self._run_id = store, session_id, run_id
+        self._lease, self._now, self._sleep = lease, now, sleep
+        self._claims: dict[str, Node] = {}
+        self._begun: dict[str, Attempt] = {}
+        self._lock = asyncio.Lock()
+        self._failures = 0
+
+    def claimed(self, node_id: str) -> bool:
+        """Say whether this run holds the node's lease, as far as it knows."""
+        return node_id in self._claims
+
+    async def claim(self, node: Node) -> Node | None:
+        """Take the node's lease, durably; None where another run was faster.
+
+        Where the lease of a cut-off run had ended, its unfinished attempts become ``unknown``.
+        """
+        async with self._lock:
+            now = self._now()
+            unknown = await self._cut_off(node)
+            pending = status.open_again(node, now=now, owner=self._run_id)
+            claimed = status.claim(pending, owner=self._run_id, until=now + self._lease)
+            for _ in range(2):
+                write = status.write(node, claimed)
+                (applied,) = await self._write([write], attempts=unknown)
+                if applied:
+                    break
+                stored = await self._store.nodes(self._session_id, [node.id])
+                if stored and status.is_written(stored[0], claimed):
+                    write = replace(write, node=stored[0])
+                    break
+                rebased = status.rebase(node, stored[0], claimed) if stored else None
+                if rebased is None:
+                    return None
+                node, claimed = stored[0], rebased
+            else:
+                return None
+            self._claims[node.id] = write.node
+            self.unknown += len(unknown)
+            return write.node
+
+    async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
+        """Journal, before the call, that it is made, and how the ones before it ended."""
+        self._begun[attempt.id] = attempt
+        await self._write([], attempts=[*ended, attempt])
+
+    def end(self, attempt: Attempt) -> None:
+        """Note how a journalled call ended; the next write of its node records it."""
+        if attempt.id in self._begun:
+            self._begun[attempt.id] = attempt
+            self.unknown += attempt.outcome == "unknown"
+
+    async def renew(self) -> None:
+        """Lengthen the leases of all claimed nodes; forget those that were given away."""
+        async with self._lock:
+            held = list(self._claims.values())
+            if not held:
+                return
+            until = self._now() + self._lease
+            writes = [status.write(node, replace(node, lease_until=until)) for node in held]
+            applied = await self._store.write_nodes(self._session_id, writes)
+            for node, write, done in zip(held, writes, applied, strict=True):
+                if done:
+                    self._claims[node.id] = write.node
+                    continue
+                stored = await self._store.nodes(self._session_id, [node.id])
+                # A node that an edit has changed meanwhile is not the one that was claimed: what is
+                # being made of it must not pass for made of what it is now.
+                if stored and status.rebase(node, stored[0], node) is not None:
+                    self._claims[node.id] = stored[0]
+                else:
+                    self._claims.pop(node.id, None)
+
+    async def commit(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[Node]]:
+        """Commit outcomes in one transaction; tell which hold, and which parents became dirty."""
+        async with self._lock:
+            bases = [self._claims.get(each.node.id, each.node) for each in outcomes]
+            afters = [each.after for each in outcomes]
+            attempts = [attempt for each in outcomes for attempt in each.attempts]
+            holds = [each.after is None for each in outcomes]
+            waiting = [place for place, each in enumerate(outcomes) if each.after is not None]
+            soiled: dict[str, Node] = {}
+            for _ in range(_TRIES):
+                parents = await self._soil(
+                    [bases[p] for p in waiting if outcomes[p].soils],
+                    [bases[p] for p in waiting if outcomes[p].relieves],
+                    known=soiled,
+                )
+                writes = [
+                    status.write(
+                        bases[place],
+                        afters[place] or bases[place],
+                        revision=outcomes[place].revision,
+                        inputs=outcomes[place].inputs,
+                    )
+                    for place in waiting
+                ]
+                if not writes and not attempts:
+                    break
+                failures = self._failures
+                applied = await self._write([*writes, *parents], attempts=attempts)
+                doubtful = self._failures > failures
+                attempts = []
+                for place, done in zip(waiting, applied, strict=False):
+                    holds[place] = done
+                for write, done in zip(parents, applied[len(writes) :], strict=True):
+                    if done:
+                        soiled[write.node.id] = write.node
+                lost = [place for place in waiting if not holds[place]]
+                if doubtful:
+                    await self._recognise(lost, outcomes, holds)
+                    lost = [place for place in lost if not holds[place]]
+                waiting = await self._carry_over(lost, bases=bases, afters=afters)
+                if not waiting:
+                    break
+            await self._soil_late(outcomes, holds, known=soiled)
+            for each in outcomes:
+                self._claims.pop(each.node.id, None)
+            return holds, list(soiled.values())
+
+    async def release(self) -> None:
+        """Let go of every claim and report the calls that were cut off as ``unknown``."""
+        async with self._lock:
+            unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
+            ended = [unknown.get(one.id, one) for one in self._begun.values()]
+            writes = [status.write(node, status.expire(node)) for node in self._claims.values()]
+            self._claims.clear()
+            self.unknown += len(unknown)
+            if writes or ended:
+                await self._write(writes, attempts=ended)
+
+    async def give_back(self, node_id: str, attempts: Sequence[Attempt]) -> None:
+        """Release one claim that came to nothing, spending no attempt of its node."""
+        async with self._lock:
+            held = self._claims.pop(node_id, None)
+            writes = [status.write(held, status.expire(held))] if held else []
+            if writes or attempts:
+                await self._write(writes, attempts=attempts)
+
+    async def _carry_over(
+        self, lost: Sequence[int], *, bases: list[Node], afters: list[Node | None]
+    ) -> list[int]:
+        """Look at writes that did not hold; give those that may be tried again, carried over."""
+        stored = {
+            node.id: node
+            for node in await self._store.nodes(self._session_id, [bases[p].id for p in lost])
+        } if lost else {}  # fmt: skip
+        again: list[int] = []
+        for place in lost:
+            base, after = bases[place], afters[place]
+            current = stored.get(base.id)
+            if current is None or after is None:
+                continue
+            if current.version != base.version:
+                rebased = status.rebase(base, current, after)
+                if rebased is not None:
+                    bases[place], afters[place] = current, rebased
+                    again.append(place)
+        return again
+
+    async def _recognise(
+        self, lost: Sequence[int], outcomes: Sequence[Outcome], holds: list[bool]
+    ) -> None:
+        """Find the writes among ``lost`` that took effect although the store reported a failure."""
+        ids = [outcomes[place].node.id for place in lost]
+        stored = {node.id: node for node in await self._store.nodes(self._session_id, ids)}
+        for place in lost:
+            each = outcomes[place]
+            current = stored.get(each.node.id)
+            if current is None or each.after is None or not status.is_written(current, each.after):
+                continue
+            wanted = [(current.id, current.revision)] if each.revision else []
+            found = await self._store.revisions(self._session_id, wanted)
+            holds[place] = found == ([each.revision] if each.revision else [])
+
+    async def _soil(
+        self, changed: Sequence[Node], relieved: Sequence[Node], *, known: dict[str, Node]
+    ) -> list[NodeWrite]:
+        """Give the writes that make dirty the made parents of nodes with a new text.
+
+        An edit flags the whole path above its window. Where what lies below turned out to be what
+        it was, the flag above has to be looked at: that parent is made dirty too, in the same
+        transaction, and is found to be clean without a call. A run that is killed in between leaves
+        it for the next one.
+        """
+        anew = {child.parent for child in changed if child.parent} - known.keys()
+        looked_at = {child.parent for child in relieved if child.parent} - known.keys() - anew
+        if not anew and not looked_at:
+            return []
+        return [
+            status.write(parent, status.soil(parent, now=self._now()))
+            for parent in await self._store.nodes(self._session_id, sorted(anew | looked_at))
+            if parent.revision and not parent.dirty and (parent.id in anew or parent.stale)
+        ]
+
+    async def _soil_late(
+        self, outcomes: Sequence[Outcome], holds: Sequence[bool], *, known: dict[str, Node]
+    ) -> None:
+        """Make dirty the parents whose own write was overtaken."""
+        held = [each for each, done in zip(outcomes, holds, strict=True) if done]
+        anew = [each.node.id for each in held if each.soils]
+        ids = [*anew, *(each.node.id for each in held if each.relieves)]
+        for _ in range(_TRIES if ids else 0):
+            children = await self._store.nodes(self._session_id, ids)
+            writes = await self._soil(
+                [child for child in children if child.id in anew],
+                [child for child in children if child.id not in anew],
+                known=known,
+            )
+            if not writes:
+                return
+            applied = await self._write(writes, attempts=())
+            for write, done in zip(writes, applied, strict=True):
+                if done:
+                    known[write.node.id] = write.node
+
+    async def _cut_off(self, node: Node) -> list[Attempt]:
+        """Find the unfinished attempts of the run whose lease on ``node`` has ended."""
+        if node.status != "generating" or node.lease_owner in (None, self._run_id):
+            return []
+        made = await self._store.attempts(run_id=node.lease_owner, limit=ALL_ATTEMPTS)
+        return cut_off((one for one in made if one.node_id == node.id), self._now())
+
+    async def _write(
+        self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt]
+    ) -> list[bool]:
+        """Write, trying again while the store fails; what it raises last is raised."""
+        if self._allowances is None or not attempts:
+            return await self._write_anyway(writes, attempts)
+        with self._allowances.journalling(attempts):
+            return await self._write_anyway(writes, attempts)
+
+    async def _write_anyway(
+        self, writes: Sequence[NodeWrite], attempts: Sequence[Attempt]
+    ) -> list[bool]:
+        tried = 0
+        while True:
+            tried += 1
+            try:
+                applied = await self._store.write_nodes(self._session_id, writes, attempts=attempts)
+            except (StoreCorruptError, StoreNewerError):
+                raise
+            except StoreError:
+                self._failures += 1
+                if tried == _TRIES:
+                    raise
+                await self._sleep(_PAUSE * 2 ** (tried - 1))
+                continue
+            for attempt in attempts:
+                if attempt.outcome != "started":
+                    self._begun.pop(attempt.id, None)
+            return applied

@@ -1,0 +1,46 @@
+"""Finds the texts that were made in another way than the present one, and marks them dirty.
+
+It is done only where the policy says to follow (``UpdatePolicy.follow_strategy``): another prompt,
+model or ratio makes nothing untrue by itself. The one rule: a node that is being made, or will be
+made anyway, is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+from hiermem.core.summaries import status
+from hiermem.core.summaries.agenda import PAGE
+from hiermem.engine.summaries.run import Workshop
+from hiermem.types import Node
+
+__all__ = ["mark_outdated", "outdated"]
+
+
+async def outdated(shop: Workshop, level: int, stop: int) -> AsyncIterator[list[Node]]:
+    """Give, in pages, the made nodes of ``level`` below ordinal ``stop`` that are to follow.
+
+    None where the policy does not say so.
+    """
+    after = -1
+    while shop.policy.follow_strategy:
+        page = await shop.store.outdated(
+            shop.session_id, level, shop.strategies(level), after, PAGE
+        )
+        yield [
+            node
+            for node in page
+            if node.ordinal < stop and status.standing(node, now=shop.now()) == "settled"
+        ]
+        if len(page) < PAGE or page[-1].ordinal >= stop:
+            return
+        after = page[-1].ordinal
+
+
+async def mark_outdated(shop: Workshop, counts: Mapping[int, int]) -> None:
+    """Mark dirty, in the first ``counts`` nodes of each level, what was made in another way."""
+    for level, stop in sorted(counts.items()):
+        async for page in outdated(shop, level, stop):
+            if page:
+                writes = [status.write(node, status.soil(node, now=shop.now())) for node in page]
+                await shop.store.write_nodes(shop.session_id, writes)

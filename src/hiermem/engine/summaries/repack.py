@@ -1,0 +1,193 @@
+"""Re-packs a session beside the tree that serves, and lets the new tree serve when it is whole.
+
+::
+
+    begin -> catch up with the log -> make what is unmade, then what is open -> swap
+                  ^                                      |
+                  +----------- the log went on ----------+
+
+All that a re-pack has is in the store: killed anywhere, the next one under the same configuration
+goes on. The one rule: the tree that serves is not touched before the swap, which is one
+transaction. What each step does is decided in ``core.rebuild``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from hiermem.core.log import repack as rebuild
+from hiermem.core.log.repack_state import Build
+from hiermem.core.log.size_changes import Scales
+from hiermem.core.summaries.agenda import PAGE
+from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
+from hiermem.core.tree import fold
+from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.stored import config_from
+from hiermem.engine.summaries.dry_run import foresee
+from hiermem.engine.summaries.rounds import Progress, Work
+from hiermem.engine.summaries.run import Workshop
+from hiermem.engine.summaries.tree_view import foreseen, treed
+from hiermem.errors import NotFoundError
+from hiermem.protocols import LogEvent, TenantStore, TokenCounter
+from hiermem.types import SessionRecord
+
+__all__ = ["foresee_repack", "repack"]
+
+#: Opens a workshop over a store.
+Opening = Callable[[TenantStore], Workshop]
+
+
+async def repack(
+    store: TenantStore,
+    record: SessionRecord,
+    config: str,
+    opening: Opening,
+    on_progress: Progress | None,
+) -> UpdateReport:
+    """Re-pack the session under ``config``, going on with what an earlier attempt left.
+
+    Raises NotFoundError where the session is gone, and what the store raises.
+    """
+    build = await store.transact(
+        lambda: rebuild.begin(record.id, config=config, build_id=uuid.uuid4().hex)
+    )
+    if build is None:
+        raise NotFoundError(f"session {record.id!r} does not exist")
+    return await _Repack(store, build, opening(treed(store, build.tree)), on_progress).run()
+
+
+class _Repack:
+    """One run of a re-pack: rounds of catching up and making, and the swap."""
+
+    def __init__(
+        self, store: TenantStore, build: Build, shop: Workshop, on_progress: Progress | None
+    ) -> None:
+        self._store, self._build, self._shop = store, build, shop
+        self._work = Work(shop, self._next, None, on_progress, repack=True)
+        self._work.growing = False
+        self._before: tuple[Build, int] | None = None
+
+    async def run(self) -> UpdateReport:
+        """Work until the new tree serves, or nothing more can be done now."""
+        return await self._work.run()
+
+    async def _next(self) -> Mapping[int, int] | None:
+        """Give the next round: what is sealed by now; at last what is open; None after the swap.
+
+        A round that left something unmade although nothing changed beside it is the last.
+        """
+        work = self._work
+        if work.swapped:
+            return None
+        await work.begin()
+        while (record := await self._catch_up()) is not None:
+            counts, now = _counts(self._build), (self._build, work.done)
+            if await self._unmade(counts):
+                if now == self._before or (self._before is not None and work.halted):
+                    return None
+                self._before, work.growing = now, False
+                return counts
+            if self._build != self._shop.building and not work.halted:
+                self._shop.building, work.growing = self._build, True
+                return {}
+            if await self._swap(record):
+                work.swapped = True
+                return None
+        return None
+
+    async def _catch_up(self) -> SessionRecord | None:
+        """Fold what the log has beyond the build; None where the build is gone, or time is up."""
+        shop, store, id_ = self._shop, self._store, self._shop.session_id
+        events: list[LogEvent] = []
+        known = 0
+        while shop.purse.is_over() is None:
+            record = await store.session(id_)
+            now = Build.from_json(record.build) if record else None
+            if record is None or now is None or now.id != self._build.id:
+                return None
+            self._build = now
+            if now.at >= known and not rebuild.due(now, events, now.at):
+                # Events that are not read yet come after all messages that were there before.
+                events, known = await store.events(id_), record.messages
+            stop = max(now.at, min(known, now.at + rebuild.PAGE))
+            due = rebuild.due(now, events, stop)
+            if stop == now.at and not due:
+                return record
+            messages = await store.messages(id_, now.at, stop)
+            page = await asyncio.to_thread(
+                rebuild.measured, messages, shop.config, Scales(shop.counter)
+            )
+            await store.transact(partial(rebuild.advance, id_, now, page, due, epoch=record.epoch))
+        return None
+
+    async def _unmade(self, counts: Mapping[int, int]) -> bool:
+        """Say whether a node of the build still wants a text; a stand-in is one."""
+        shop = self._shop
+        for level in counts:
+            after = -1
+            while page := await shop.store.unfinished(shop.session_id, level, after, PAGE):
+                if any(node.status != "active" or node.dirty for node in page):
+                    return True
+                after = page[-1].ordinal
+        return False
+
+    async def _swap(self, record: SessionRecord) -> bool:
+        """Let the new tree serve, unless the log has gone on since ``record`` was read."""
+        shop, store, build = self._shop, self._store, self._build
+        sizes: dict[int, int] = {}
+        for start, stop in build.marks:
+            for first in range(start, stop, PAGE):
+                page = await store.messages(record.id, first, min(stop, first + PAGE))
+                sizes |= await asyncio.to_thread(
+                    rebuild.sizes_of, page, shop.config, Scales(shop.counter)
+                )
+        return await store.transact(
+            lambda: rebuild.swap(record.id, build, sizes, epoch=record.epoch, when=shop.now())
+        )
+
+
+async def foresee_repack(
+    store: TenantStore,
+    record: SessionRecord,
+    config: str,
+    opening: Opening,
+    counter: TokenCounter,
+) -> UpdatePlan:
+    """Plan a re-pack under ``config``: fold the log to its end, and write nothing."""
+    build = Build.from_json(record.build)
+    if build is None or build.config != config:
+        tree = 1 + max(record.tree, build.tree if build else 0)
+        build = Build("", tree, config)
+    settings = config_from(config)
+    refold = rebuild.Refold(settings, SessionState.from_json(build.state))
+    events, at = await store.events(record.id), build.at
+    while True:
+        stop = min(record.messages, at + PAGE)
+        due = rebuild.due(build, events, stop)
+        if stop == at and not due:
+            break
+        messages = await store.messages(record.id, at, stop)
+        page = await asyncio.to_thread(rebuild.measured, messages, settings, Scales(counter))
+        refold.go_on(page.arrivals, due)
+        build, at = replace(build, at=stop, events=build.events + len(due)), stop
+    state = refold.state
+    counts = _counts(replace(build, state=state.to_json()))
+    sketch = foreseen(
+        store,
+        build.tree,
+        nodes=tuple(refold.nodes.values()),
+        parents=refold.parents,
+        counts=counts,
+    )
+    loose = fold.provisional(state, settings)
+    return await foresee(opening(sketch), counts, loose, following=False)
+
+
+def _counts(build: Build) -> dict[int, int]:
+    """Give the number of sealed nodes by level."""
+    ordinals = SessionState.from_json(build.state).ordinals
+    return {level: count for level, count in enumerate(ordinals, start=1) if count}

@@ -1,0 +1,200 @@
+"""Brings a session's summaries up to date: takes nodes in order, has them made, commits them.
+
+The one rule: nothing is lost and nothing is made twice. What a run has in hand is claimed (remote
+models) or cheap (local ones), every commit is a compare-and-swap, and a run that ends early, by a
+cap, an error, a cancellation or a kill, leaves nodes that the next run finds where they were. Which
+node is next, what it needs and what becomes of a failure is decided in ``core``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Literal, TypeAlias, overload
+
+from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
+from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.engine.calls.budget import Purse
+from hiermem.engine.handle import state_from
+from hiermem.engine.summaries.dry_run import foresee
+from hiermem.engine.summaries.outdated import mark_outdated
+from hiermem.engine.summaries.provisional import grown
+from hiermem.engine.summaries.repack import foresee_repack, repack
+from hiermem.engine.summaries.rounds import Progress, Work
+from hiermem.engine.summaries.run import Workshop
+from hiermem.engine.summaries.shared import Shared, charged
+from hiermem.engine.summaries.tree_view import treed
+from hiermem.errors import NotFoundError, UsageError
+from hiermem.protocols import LLM, TenantStore, TokenCounter
+
+__all__ = ["Progress", "Strategy", "update"]
+
+#: What an update does: make what is missing or dirty, or re-pack everything.
+Strategy: TypeAlias = Literal["incremental", "full"]
+
+
+@overload
+async def update(
+    store: TenantStore,
+    session_id: str,
+    *,
+    llm: LLM,
+    fallback: LLM,
+    counter: TokenCounter,
+    config: HierarchyConfig,
+    policy: UpdatePolicy,
+    now: Callable[[], datetime],
+    prompts: Mapping[str, PromptTemplate | str] | None = None,
+    level: int | None = None,
+    on_progress: Progress | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    deadline: float | None = None,
+    dry_run: Literal[False] = False,
+    strategy: Strategy = "incremental",
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    shared: Shared | None = None,
+) -> UpdateReport: ...
+@overload
+async def update(
+    store: TenantStore,
+    session_id: str,
+    *,
+    llm: LLM,
+    fallback: LLM,
+    counter: TokenCounter,
+    config: HierarchyConfig,
+    policy: UpdatePolicy,
+    now: Callable[[], datetime],
+    prompts: Mapping[str, PromptTemplate | str] | None = None,
+    level: int | None = None,
+    on_progress: Progress | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    deadline: float | None = None,
+    dry_run: bool,
+    strategy: Strategy = "incremental",
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    shared: Shared | None = None,
+) -> UpdateReport | UpdatePlan: ...
+async def update(
+    store: TenantStore,
+    session_id: str,
+    *,
+    llm: LLM,
+    fallback: LLM,
+    counter: TokenCounter,
+    config: HierarchyConfig,
+    policy: UpdatePolicy,
+    now: Callable[[], datetime],
+    prompts: Mapping[str, PromptTemplate | str] | None = None,
+    level: int | None = None,
+    on_progress: Progress | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    deadline: float | None = None,
+    dry_run: bool = False,
+    strategy: Strategy = "incremental",
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    shared: Shared | None = None,
+) -> UpdateReport | UpdatePlan:
+    """Make what is missing, failed, dirty or degraded, up to ``level`` where one is given.
+
+    ``fallback`` stands in where ``llm`` gave nothing fit. ``max_calls`` and ``max_tokens`` cap the
+    run, ``deadline`` is in seconds from now; a cap ends the run before the call that would pass it,
+    and the report says so. ``on_progress`` is called after every commit. With ``dry_run`` nothing
+    is written or called and the plan is given. ``now`` gives aware datetimes; ``sleep`` pauses.
+    ``shared`` is what this run has in common with runs of other sessions.
+
+    With ``strategy="full"`` the whole session is re-packed under ``config``, beside the tree that
+    serves, which the new one replaces at the end; a run that ended early is gone on with by the
+    next. Else ``config`` is the session's own.
+
+    Raises NotFoundError for an unknown session, UsageError for a cap below zero or a level of a
+    full re-pack, and what the store raises; what was committed until then stays.
+    """
+    _check_strategy(strategy, level)
+    _check(max_calls=max_calls, max_tokens=max_tokens, level=level, deadline=deadline)
+    record = await store.session(session_id)
+    if record is None:
+        raise NotFoundError(f"session {session_id!r} does not exist")
+    shared = charged(shared or Shared(), store, session_id, policy)
+    purse = _purse(shared, max_calls, max_tokens, deadline)
+    opening = partial(
+        Workshop,
+        record=record,
+        config=config,
+        policy=policy,
+        llm=llm,
+        fallback=fallback,
+        counter=counter,
+        templates=prompts,
+        now=now,
+        sleep=sleep,
+        run_id=uuid.uuid4().hex,
+        purse=purse,
+        shared=shared,
+    )
+    if strategy == "full":
+        if dry_run:
+            return await foresee_repack(store, record, config.to_json(), opening, counter)
+        return await repack(store, record, config.to_json(), opening, on_progress)
+    shop = opening(treed(store, record.tree))
+    return await _incremental(shop, level, on_progress, dry_run=dry_run)
+
+
+def _purse(
+    shared: Shared, max_calls: int | None, max_tokens: int | None, deadline: float | None
+) -> Purse:
+    """Open the purse of one run, inside those that it shares with others."""
+    return Purse(
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        deadline=None if deadline is None else shared.clock() + deadline,
+        clock=shared.clock,
+        above=shared.above,
+    )
+
+
+async def _incremental(
+    shop: Workshop, level: int | None, on_progress: Progress | None, *, dry_run: bool
+) -> UpdateReport | UpdatePlan:
+    """Make what the tree that serves now lacks; what is sealed meanwhile is the next update's.
+
+    A re-pack may let another tree serve meanwhile: what is still made then comes to nothing.
+    """
+    counts = {
+        number: count
+        for number, count in enumerate(state_from(shop.record.state).ordinals, start=1)
+        if level is None or number <= level
+    }
+    if dry_run:
+        return await foresee(shop, counts, await grown(shop, level))
+    rounds: list[Mapping[int, int]] = [counts]
+
+    async def once() -> Mapping[int, int] | None:
+        if rounds:
+            await mark_outdated(shop, counts)
+        return rounds.pop() if rounds else None
+
+    return await Work(shop, once, level, on_progress).run()
+
+
+def _check_strategy(strategy: str, level: int | None) -> None:
+    """Refuse a strategy that there is not, and a level of a full re-pack."""
+    if strategy not in ("incremental", "full"):
+        raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
+    if strategy == "full" and level is not None:
+        raise UsageError(f"level is {level}; a full re-pack makes all levels")
+
+
+def _check(**numbers: float | None) -> None:
+    """Refuse numbers that mean nothing."""
+    for name, value in numbers.items():
+        least = 1 if name == "level" else 0
+        if value is not None and value < least:
+            raise UsageError(f"{name} is {value}; it must not be below {least}")

@@ -1,0 +1,1 @@
+"""Updates many sessions: the background worker and ``update_all``."""

@@ -1,0 +1,147 @@
+"""Runs updates of several sessions at once, as one crew: shared hands, one pace, one purse.
+
+The one rule: a session's update is the same one that ``session.update()`` runs; what the crew adds
+is only what it shares with the others, and that it can be told to end early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.budget import Pace, Purse
+from hiermem.engine.calls.slots import Hands, Seat
+from hiermem.engine.handle import Handle
+from hiermem.engine.summaries.shared import Rests, Shared, pace_of
+from hiermem.engine.summaries.update import Strategy, update
+from hiermem.protocols import LLM
+from hiermem.types import SessionRecord
+
+__all__ = ["Crew", "Stint"]
+
+
+@dataclass(slots=True, eq=False)
+class Stint:
+    """One session's update within a crew.
+
+    ``record`` is what the session was when it began, ``embedded`` whether it has all its vectors
+    now, None where none were looked for.
+    """
+
+    session_id: str
+    seat: Seat
+    purse: Purse
+    task: asyncio.Task[Any] | None = None
+    record: SessionRecord | None = None
+    embedded: bool | None = None
+    ending: bool = False
+
+    def end(self, why: str) -> None:
+        """Begin no further call; what is in flight is finished and committed."""
+        self.ending = True
+        self.purse.close(why)
+
+
+@dataclass(slots=True)
+class Crew:
+    """What updates of several sessions have in common.
+
+    ``purse`` holds them all together to their caps. A ``patient`` crew waits for nodes that another
+    process holds. ``foreseen`` are the requests that its dry runs have counted, each of them once.
+    """
+
+    handle: Handle
+    llm: LLM
+    fallback: LLM
+    prompts: Mapping[str, PromptTemplate | str] | None
+    purse: Purse
+    clock: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    allowances: Allowances | None = None
+    rests: Rests | None = None
+    patient: bool = True
+    hands: Hands = field(init=False)
+    pace: Pace = field(init=False)
+    foreseen: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self) -> None:
+        policy = self.handle.update_policy
+        self.hands = Hands(policy.concurrency)
+        self.pace = pace_of(self.llm, policy, clock=self.clock, sleep=self.sleep)
+        if self.allowances is None:
+            self.allowances = Allowances(self.handle.store, policy)
+
+    @property
+    def places(self) -> int:
+        """Give how many sessions are worked on at once.
+
+        Each has work for a hand or it would not be among them; two more keep the hands busy while
+        sessions change.
+        """
+        return self.handle.update_policy.concurrency + 2
+
+    def begin(self, session_id: str) -> Stint:
+        """Make ready for one session."""
+        purse = Purse(
+            max_calls=None, max_tokens=None, deadline=None, clock=self.clock, above=(self.purse,)
+        )
+        return Stint(session_id, self.hands.seat(session_id), purse)
+
+    async def work(self, stint: Stint, strategy: Strategy = "incremental", **settings: Any) -> Any:
+        """Update the session, or plan it; ``settings`` are those of ``engine.summaries.update.update``.
+
+        A full re-pack is made under this handle's configuration, all else under the session's own.
+        Raises what that does, and CounterMismatchError.
+        """
+        handle = self.handle
+        try:
+            stint.record = await handle.record(stint.session_id)
+            done = await update(
+                handle.store,
+                stint.session_id,
+                llm=self.llm,
+                fallback=self.fallback,
+                counter=handle.counter,
+                config=handle.config_for(stint.record, repack=strategy == "full"),
+                strategy=strategy,
+                policy=handle.update_policy,
+                prompts=self.prompts,
+                now=handle.clock,
+                sleep=self.sleep,
+                shared=Shared(
+                    seat=stint.seat,
+                    pace=self.pace,
+                    above=(stint.purse,),
+                    allowances=self.allowances,
+                    rests=self.rests,
+                    patient=self.patient,
+                    in_hand=handle.in_hand,
+                    foreseen=self.foreseen,
+                    clock=self.clock,
+                ),
+                **settings,
+            )
+        finally:
+            self.hands.forget(stint.session_id)
+        if not settings.get("dry_run"):
+            await self.embed(stint)
+        return done
+
+    async def embed(self, stint: Stint) -> None:
+        """Make the vectors that the session lacks, where there is an embedder.
+
+        What fails is logged and noted in the stint.
+        """
+        if self.handle.embedder is None:
+            return
+        from hiermem.engine.search.embed import quietly
+
+        try:
+            over = stint.purse.is_over
+            stint.embedded = await quietly(self.handle, stint.session_id, stopped=over)
+        finally:
+            self.hands.forget(stint.session_id)

@@ -1,0 +1,136 @@
+"""Finds which sessions have something to make now, and at which level.
+
+The one rule: it looks and writes nothing, and it reports no work that could not be begun: a node
+that rests, is held by another worker, or stands on one without a text is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from hiermem.core.summaries.agenda import PAGE
+from hiermem.core.summaries.status import standing
+from hiermem.core.tree.stored import config_from
+from hiermem.engine.handle import Handle
+from hiermem.engine.summaries.outdated import outdated
+from hiermem.engine.summaries.run import Workshop
+from hiermem.engine.summaries.shared import Rests
+from hiermem.engine.worker.pool import Crew
+from hiermem.errors import HiermemError, StoreCorruptError, StoreError
+from hiermem.protocols import TenantStore
+from hiermem.types import Node, SessionRecord
+
+__all__ = ["Finding", "backlog", "bare", "follows", "grows", "probe"]
+
+#: Sessions listed at once.
+_LISTED: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a session has to be done: the lowest ``level`` with a node that is free, or None.
+
+    ``leased`` says whether a node was passed over because another worker holds it.
+    """
+
+    level: int | None
+    leased: bool = False
+
+
+async def backlog(store: TenantStore) -> AsyncIterator[str]:
+    """Give the sessions with unfinished nodes, each once, in the order of their creation."""
+    seen: set[str] = set()
+    after: str | None = None
+    while True:
+        page = await store.backlog(after=after, limit=_LISTED)
+        fresh = [session_id for session_id in page if session_id not in seen]
+        seen.update(fresh)
+        for session_id in fresh:
+            yield session_id
+        # Where the session that the page began after is gone, the list may begin anew.
+        if len(page) < _LISTED or not fresh:
+            return
+        after = page[-1]
+
+
+async def probe(store: TenantStore, session_id: str, *, rests: Rests, now: datetime) -> Finding:
+    """Look for the lowest level at which something can be made."""
+    leased = False
+    for level in sorted(await store.levels(session_id)):
+        after = -1
+        while True:
+            page = await store.unfinished(session_id, level, after, PAGE)
+            for node in page:
+                if rests.rests(session_id, node):
+                    continue
+                if standing(node, now=now) == "leased":
+                    leased = True
+                elif await _stands(store, session_id, node):
+                    return Finding(level, leased)
+            if len(page) < PAGE:
+                break
+            after = page[-1].ordinal
+    return Finding(None, leased)
+
+
+async def _stands(store: TenantStore, session_id: str, node: Node) -> bool:
+    """Say whether all that ``node`` is made from has a text."""
+    if not node.children:
+        return True
+    children = await store.nodes(session_id, node.children)
+    return len(children) == len(node.children) and all(child.revision for child in children)
+
+
+def grows(record: SessionRecord) -> bool:
+    """Say whether a session keeps provisional texts of what is open, which no backlog shows."""
+    try:
+        config = config_from(record.config)
+    except HiermemError:
+        return False
+    return config.enabled and config.open_groups == "grow" and bool(record.state)
+
+
+async def bare(handle: Handle, record: SessionRecord) -> bool:
+    """Say whether a session may lack vectors, where they are made at all."""
+    if handle.embedder is None:
+        return False
+    # What makes and reads vectors is loaded by those who have an embedder.
+    from hiermem.engine.search.vectors import lacks
+
+    return await lacks(handle, record)
+
+
+async def follows(crew: Crew, record: SessionRecord) -> bool:
+    """Say whether texts of a session are to be made anew, to follow the present way of making.
+
+    It may cost what the session holds.
+    """
+    handle = crew.handle
+    if not handle.update_policy.follow_strategy or record.counter != handle.counter.name:
+        return False
+    try:
+        shop = Workshop(
+            handle.store,
+            record,
+            handle.config_for(record),
+            handle.update_policy,
+            crew.llm,
+            crew.fallback,
+            handle.counter,
+            crew.prompts,
+            now=handle.clock,
+            sleep=crew.sleep,
+            run_id="",
+            purse=crew.purse,
+        )
+        for level, stop in (await handle.store.levels(record.id)).items():
+            async for page in outdated(shop, level, stop):
+                if page:
+                    return True
+    except HiermemError as error:
+        if isinstance(error, StoreError) and not isinstance(error, StoreCorruptError):
+            raise
+    return False

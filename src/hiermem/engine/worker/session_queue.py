@@ -1,0 +1,215 @@
+"""Knows which sessions a background worker is to take next, and which it leaves alone, how long.
+
+::
+
+    backlog -> probe -> queue -> (a turn) -> queue again | leave alone for a while | forget
+
+The one rule: no session is forgotten that is still there. One that is left alone is looked at again
+when its time is over, or, where only a change can give it work, when it changed. It gives no places
+and runs no update: ``engine.worker.worker`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Final
+
+from hiermem.core.calls.fairness import BACK_OFF, Parking, SessionQueue
+from hiermem.core.summaries.plan import UpdateReport
+from hiermem.engine.summaries.shared import Rests
+from hiermem.engine.worker.pool import Crew, Stint
+from hiermem.engine.worker.probe import backlog, bare, follows, grows, probe
+from hiermem.types import SessionRecord
+
+__all__ = ["LONG_PARK", "TROUBLE", "Lookout"]
+
+#: Seconds that something is left alone which only a raised cap or a repair will change.
+LONG_PARK: Final = 300.0
+#: Seconds that a session is left alone after an error, at first; doubled at each further one.
+TROUBLE: Final = 2.0
+#: Seconds between two looks for sessions in which something is to be made that no backlog shows,
+#: and the most of the time that these take: they read every session's record.
+_SWEEP: Final = 60.0
+_SWEEPING: Final = 0.01
+#: Provisional texts are made after all others.
+_GROWTH: Final = 1_000_000
+#: Vectors alone come last of all.
+_VECTORS: Final = _GROWTH + 1
+#: Turns without result after which a session is not taken for another worker's any more.
+_SURE: Final = 6
+#: What ends a turn and says nothing of its session.
+_NOT_ITS_OWN: Final = ("pause", "stop", "tenant_calls", "tenant_tokens", "circuit_open")
+
+
+class Lookout:
+    """One worker's view of its tenant's sessions.
+
+    ``taken`` holds those that have their turn; ``on_found`` is called during a look when the queue
+    may have got one more, so that nobody waits for its end.
+    Of the looks through the backlog it tells how many were ``begun``, which was the last that
+    ``finished``, and how many sessions were ``left`` in it.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        rests: Rests,
+        clock: Callable[[], float],
+        *,
+        name: str,
+        taken: Container[str],
+        on_found: Callable[[], None],
+    ) -> None:
+        self._crew, self._rests, self._clock = crew, rests, clock
+        self._handle, self._store = crew.handle, crew.handle.store
+        self._taken, self._on_found = taken, on_found
+        self.queue = SessionQueue(name)
+        self.parking = Parking()
+        self.begun = self.finished = self.left = 0
+        #: The sessions whose turn is for vectors alone, and those in which some could not be made.
+        self._bare: set[str] = set()
+        self._embedded = Parking()
+        self._grown: dict[str, int] = {}
+        #: The (tree, configuration's hash) under which a session's texts were found to be made in
+        #: the present way; what is made later under them is.
+        self._followed: dict[str, tuple[int, int]] = {}
+        self._next_sweep = 0.0
+
+    # -- looking
+
+    def sweep_next(self) -> None:
+        """Let the next look be one for what no backlog shows, too."""
+        self._next_sweep = 0.0
+
+    async def look(self) -> None:
+        """Go through the backlog once, and put in the queue what can be worked on."""
+        self.begun += 1
+        number, seen = self.begun, set[str]()
+        async for session_id in backlog(self._store):
+            seen.add(session_id)
+            if session_id in self._taken or session_id in self.queue:
+                continue
+            if await self._is_due(session_id):
+                await self._consider(session_id)
+                self._on_found()
+        if self._clock() >= self._next_sweep:
+            begun = self._clock()
+            await self._sweep()
+            now = self._clock()
+            self._next_sweep = now + max(_SWEEP, (now - begun) / _SWEEPING)
+        for session_id in self.parking:
+            if session_id not in seen:
+                self.parking.drop(session_id)
+                self._rests.forget(session_id)
+        self.finished, self.left = number, len(seen)
+
+    async def _sweep(self) -> None:
+        """Put in the queue the sessions in which something is to be made that no backlog shows.
+
+        That is a provisional text out of date, and, where the policy is to follow the present way
+        of making, one that was made in another. For that a session's tree is looked through once,
+        and again only after a re-pack, or under another configuration. And it is vectors, where
+        nothing else is missing.
+        """
+        for record in await self._store.sessions():
+            known = record.id in self._taken or record.id in self.queue
+            if known or record.id in self.parking:
+                continue
+            if grows(record) and self._grown.get(record.id) != record.version:
+                self.queue.put(record.id, _GROWTH)
+            elif self._followed.get(record.id) != _shape(record):
+                if await follows(self._crew, record):
+                    self.queue.put(record.id, _GROWTH)
+                    self._on_found()
+                    continue
+                self._followed[record.id] = _shape(record)
+            await self._look_for_vectors(record)
+
+    async def _look_for_vectors(self, record: SessionRecord) -> None:
+        """Queue a session that has nothing else to make and may lack vectors."""
+        parked = self._embedded.get(record.id)
+        if parked is not None and self._clock() < parked.until:
+            return
+        if record.id not in self.queue and await bare(self._handle, record):
+            self._bare.add(record.id)
+            self.queue.put(record.id, _VECTORS)
+            self._on_found()
+
+    async def _is_due(self, session_id: str) -> bool:
+        """Say whether a session is to be looked at: not where it is parked, unless it changed."""
+        parked = self.parking.get(session_id)
+        if parked is None or self._clock() >= parked.until:
+            return True
+        if parked.version is None:
+            return False
+        record = await self._store.session(session_id)
+        if record is not None and record.version == parked.version:
+            return False
+        self.parking.drop(session_id)
+        return True
+
+    async def _consider(self, session_id: str) -> None:
+        """Queue a session that has something to make; leave it alone for a while else."""
+        found = await probe(self._store, session_id, rests=self._rests, now=self._handle.clock())
+        if found.level is not None:
+            self.queue.put(session_id, found.level, contested=found.leased)
+            return
+        record = await self._store.session(session_id)
+        version = record.version if record else None
+        self.parking.put(session_id, self._clock(), version=version, leased=found.leased)
+
+    # -- after a turn
+
+    def is_bare(self, session_id: str) -> bool:
+        """Say whether the turn that a session gets now is for vectors alone; the next is not."""
+        found = session_id in self._bare
+        self._bare.discard(session_id)
+        return found
+
+    def settle(self, stint: Stint, report: UpdateReport) -> None:
+        """Decide when a session has its next turn, by what came of this one."""
+        session_id, stopped = stint.session_id, report.stopped
+        if stint.record is not None:
+            self._grown[session_id] = stint.record.version
+            # An update marks what is to follow before it makes anything.
+            self._followed[session_id] = _shape(stint.record)
+        if stopped in _NOT_ITS_OWN:
+            return
+        if stopped == "turn":
+            self.queue.put(session_id, stint.seat.level)
+        elif stopped in ("session_calls", "session_tokens"):
+            self.parking.put(session_id, self._clock(), first=LONG_PARK, most=LONG_PARK)
+        elif report.by_level:
+            self.parking.drop(session_id)
+        elif stopped is None:
+            # Most likely another worker was faster; the next look will tell.
+            before = self.parking.get(session_id)
+            leased = before is None or before.times < _SURE
+            version = stint.record.version if stint.record else None
+            self.parking.put(session_id, self._clock(), version=version, leased=leased)
+
+    def settle_vectors(self, stint: Stint) -> None:
+        """Leave a session be for a while that still lacks vectors, longer each time."""
+        if stint.embedded:
+            self._embedded.drop(stint.session_id)
+        elif stint.embedded is not None:
+            self._embedded.put(stint.session_id, self._clock(), first=_SWEEP, most=BACK_OFF)
+
+    def trouble(self, session_id: str) -> None:
+        """Leave a session alone whose turn ended in an error, longer each time."""
+        self.parking.put(session_id, self._clock(), first=TROUBLE, most=LONG_PARK)
+
+    def forget(self, session_id: str) -> None:
+        """Drop all that is remembered of a session that is gone."""
+        self.queue.drop(session_id)
+        self.parking.drop(session_id)
+        self._embedded.drop(session_id)
+        self._bare.discard(session_id)
+        self._grown.pop(session_id, None)
+        self._followed.pop(session_id, None)
+        self._rests.forget(session_id)
+
+
+def _shape(record: SessionRecord) -> tuple[int, int]:
+    """Name the tree of a session and the configuration that its texts are made under."""
+    return record.tree, hash(record.config)

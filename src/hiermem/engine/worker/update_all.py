@@ -1,0 +1,301 @@
+"""Updates all of a tenant's sessions, and goes on where it was cut off.
+
+The one rule: each session's update is the ordinary one, so whatever ends the batch, nothing is lost
+and nothing is made twice; the batch's own record in the journal only saves looking again at what an
+earlier one was through with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, TypeAlias
+
+from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
+from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.core.summaries.reports import (
+    BATCH_SUBJECT,
+    BatchProgress,
+    BatchReport,
+    add_plans,
+    add_report,
+    resume,
+)
+from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.budget import Purse
+from hiermem.engine.handle import Handle
+from hiermem.engine.summaries.run_journal import note_cut_off
+from hiermem.engine.summaries.update import Strategy
+from hiermem.engine.worker.pool import Crew
+from hiermem.engine.worker.probe import backlog, bare, grows
+from hiermem.errors import HiermemError, NotFoundError, StoreCorruptError, StoreError
+from hiermem.protocols import LLM, RunRecord
+
+__all__ = ["BatchWatcher", "update_all"]
+
+BatchWatcher: TypeAlias = Callable[[BatchProgress], object]
+
+_log = logging.getLogger("hiermem.update")
+#: Beats of the batch's record within one lease.
+_BEATS: Final = 3
+#: How many of the newest runs over all sessions are looked at for one to go on with.
+_LOOKED_AT: Final = 50
+#: Caps that end one session's update and not the batch.
+_OF_SESSION: Final = ("session_calls", "session_tokens")
+
+
+async def update_all(
+    handle: Handle,
+    *,
+    llm: LLM,
+    fallback: LLM,
+    prompts: Mapping[str, PromptTemplate | str] | None = None,
+    allowances: Allowances | None = None,
+    strategy: Strategy = "incremental",
+    on_progress: BatchWatcher | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    deadline: float | None = None,
+    dry_run: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> BatchReport | UpdatePlan:
+    """Update every session that needs it, or with ``strategy="full"`` re-pack every one.
+
+    Several are worked on at once: level 1 first, in turns. The caps hold for all of them together;
+    ``deadline`` is in seconds from now. A batch that was cut off, or met a cap, is gone on with by
+    the next one of the same strategy, model and configuration. ``on_progress`` is called after
+    every commit and at every session's end. ``dry_run`` gives the sum of the sessions' plans.
+
+    An error that only one session has is told in the report; raises what the store raises else.
+    """
+    crew = Crew(
+        handle,
+        llm,
+        fallback,
+        prompts,
+        Purse(
+            max_calls=max_calls,
+            max_tokens=max_tokens,
+            deadline=None if deadline is None else clock() + deadline,
+            clock=clock,
+        ),
+        clock,
+        sleep=sleep,
+        allowances=allowances,
+    )
+    sessions = await _sessions(handle, strategy)
+    if dry_run:
+        return await _foreseen(crew, sessions, strategy)
+    purpose = _purpose(handle, llm, strategy)
+    await note_cut_off(handle.store, BATCH_SUBJECT, kind="update", now=handle.clock())
+    begin = 0
+    if strategy == "full":
+        runs = await handle.store.runs(subject=BATCH_SUBJECT, limit=_LOOKED_AT)
+        begin = resume(runs, purpose=purpose, sessions=sessions)
+    batch = _Batch(
+        crew, sessions, begin=begin, strategy=strategy, purpose=purpose, on_progress=on_progress
+    )
+    return await batch.run()
+
+
+async def _sessions(handle: Handle, strategy: Strategy) -> list[str]:
+    """List the sessions to look at, in the order of their creation."""
+    if strategy == "full" or handle.update_policy.follow_strategy:
+        return [record.id for record in await handle.store.sessions()]
+    behind = {session_id async for session_id in backlog(handle.store)}
+    return [
+        record.id
+        for record in await handle.store.sessions()
+        if record.id in behind or grows(record) or await bare(handle, record)
+    ]
+
+
+async def _foreseen(crew: Crew, sessions: Sequence[str], strategy: Strategy) -> UpdatePlan:
+    """Add up what the sessions' updates would do; a session that cannot be planned adds nothing."""
+    total = UpdatePlan()
+    for session_id in sessions:
+        try:
+            plan = await crew.work(crew.begin(session_id), strategy, dry_run=True)
+        except StoreError as error:
+            if not isinstance(error, StoreCorruptError):
+                raise
+        except HiermemError:
+            continue
+        else:
+            total = add_plans((total, plan))
+    return total
+
+
+def _purpose(handle: Handle, llm: LLM, strategy: Strategy) -> str:
+    """Name what a batch is for; another one of the same name goes on with it."""
+    told = f"{strategy}\0{llm.name}\0{handle.config.to_json()}"
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+class _Batch:
+    """One run over all sessions."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        sessions: Sequence[str],
+        *,
+        begin: int,
+        strategy: Strategy,
+        purpose: str,
+        on_progress: BatchWatcher | None,
+    ) -> None:
+        self._crew, self._sessions, self._begin = crew, sessions, begin
+        self._strategy: Strategy = strategy
+        self._purpose, self._on_progress = purpose, on_progress
+        self._next = begin
+        self._through = begin
+        self._done: set[int] = set()
+        self._stopped: str | None = None
+        self._total = BatchReport(uuid.uuid4().hex, sessions=len(sessions), resumed=begin)
+        self._lease = timedelta(seconds=crew.handle.update_policy.lease)
+        self._record = RunRecord(self._total.run_id, "update", BATCH_SUBJECT, crew.handle.clock())
+
+    async def run(self) -> BatchReport:
+        """Work through the sessions and journal how it went."""
+        await self._put()
+        beat = asyncio.create_task(self._beat())
+        hands = [asyncio.create_task(self._work()) for _ in range(self._crew.places)]
+        try:
+            await asyncio.gather(*hands)
+        except BaseException as error:
+            for task in hands:
+                task.cancel()
+            await asyncio.shield(asyncio.ensure_future(self._abandon(hands, beat, error)))
+            raise
+        finally:
+            beat.cancel()
+        self._total = replace(self._total, stopped=self._stopped)
+        total = self._total
+        # One that a session failed in has come to its end too: the next begins at the beginning.
+        whole = self._stopped is None
+        clean = whole and not (total.failures or total.failed or total.degraded)
+        await self._end("ok" if clean else "partial", whole=whole)
+        return self._total
+
+    async def _work(self) -> None:
+        """Take one session after the other, until none is left or a cap is met."""
+        while self._next < len(self._sessions) and self._crew.purse.is_over() is None:
+            if self._stopped is not None:
+                return
+            place = self._next
+            self._next += 1
+            if await self._update(self._sessions[place]):
+                self._done.add(place)
+                while self._through in self._done:
+                    self._through += 1
+                self._total = replace(self._total, updated=len(self._done))
+            self._tell(self._sessions[place], None)
+        self._stopped = self._stopped or self._crew.purse.stopped
+
+    async def _update(self, session_id: str) -> bool:
+        """Update one session; say whether the batch is through with it."""
+
+        def watch(nodes: UpdateProgress) -> None:
+            self._tell(session_id, nodes)
+
+        watching = {} if self._on_progress is None else {"on_progress": watch}
+        try:
+            report: UpdateReport = await self._crew.work(
+                self._crew.begin(session_id), self._strategy, **watching
+            )
+        except NotFoundError:
+            # It was erased meanwhile: nothing is left to do.
+            return True
+        except HiermemError as error:
+            if isinstance(error, StoreError) and not isinstance(error, StoreCorruptError):
+                raise
+            return self._fail(session_id, type(error).__name__)
+        self._total = add_report(self._total, report)
+        if report.stopped in _OF_SESSION:
+            return self._fail(session_id, str(report.stopped))
+        if report.stopped is not None:
+            self._stopped = self._stopped or report.stopped
+            return False
+        if self._strategy == "full" and not report.swapped:
+            return self._fail(session_id, "unfinished")
+        return True
+
+    def _fail(self, session_id: str, why: str) -> bool:
+        """Note, by a name, what ended one session's update; the batch is not through with it."""
+        self._total = replace(self._total, failures={**self._total.failures, session_id: why})
+        _log.warning("the update of all: session %r ended in %s", session_id, why)
+        return False
+
+    def _tell(self, session_id: str, nodes: UpdateProgress | None) -> None:
+        if self._on_progress is not None:
+            done = self._begin + len(self._done)
+            self._on_progress(BatchProgress(done, len(self._sessions), session_id, nodes))
+
+    async def _beat(self) -> None:
+        """Journal that the batch is alive, and how far, until cancelled."""
+        while True:
+            await asyncio.sleep(self._lease.total_seconds() / _BEATS)
+            try:
+                await self._put()
+            except StoreError as error:
+                _log.warning("the update of all: a heartbeat failed: %s", type(error).__name__)
+
+    def _detail(self) -> dict[str, Any]:
+        total = self._total
+        return {
+            "model": self._crew.llm.name,
+            "strategy": self._strategy,
+            "purpose": self._purpose,
+            "through": self._sessions[self._through - 1] if self._through else None,
+            "sessions": total.sessions,
+            "updated": total.updated,
+            "resumed": total.resumed,
+            "failures": len(total.failures),
+            "made": total.made,
+            "reused": total.reused,
+            "failed": total.failed,
+            "degraded": total.degraded,
+            "by_level": {str(level): count for level, count in total.by_level.items()},
+            "calls": total.calls,
+            "tokens_in": total.tokens_in,
+            "tokens_out": total.tokens_out,
+            "cost": total.cost,
+            "unknown": total.unknown,
+            "stopped": self._stopped,
+        }
+
+    async def _put(self) -> None:
+        alive = (self._crew.handle.clock() + self._lease).isoformat()
+        await self._crew.handle.store.put_run(
+            replace(self._record, detail={**self._detail(), "alive_until": alive})
+        )
+
+    async def _end(self, outcome: Any, **more: Any) -> None:
+        record = replace(
+            self._record,
+            outcome=outcome,
+            ended_at=self._crew.handle.clock(),
+            detail={**self._detail(), **more},
+        )
+        await self._crew.handle.store.put_run(record)
+
+    async def _abandon(
+        self, hands: Sequence[asyncio.Task[None]], beat: asyncio.Task[None], error: BaseException
+    ) -> None:
+        """Let the sessions' updates end and journal that the batch was cut off."""
+        beat.cancel()
+        await asyncio.wait(hands)
+        cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
+        try:
+            await self._end("interrupted" if cancelled else "error", reason=type(error).__name__)
+        except StoreError:
+            # The store is what failed: the record stops beating, and that is seen.
+            return

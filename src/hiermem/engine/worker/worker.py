@@ -1,0 +1,342 @@
+"""Works in the background: whatever has to be made in any session of a tenant, as it comes up.
+
+::
+
+    lookout (which session is next) -> place -> update -> lookout (what becomes of it)
+
+The one rule: it only decides when a session's update runs. What is made, claimed, paid for and
+committed is that update's business, so a worker that dies leaves nothing but leases that end by
+themselves, and several workers, in one process or in many, share a store without knowing of each
+other. It looks for no work itself: ``engine.worker.session_queue`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from hiermem.core import arguments
+from hiermem.core.calls.fairness import LONGEST, back_off
+from hiermem.core.summaries.plan import UpdateReport
+from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.core.summaries.reports import BatchReport, WorkerState, WorkerStatus, add_report
+from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.budget import Purse
+from hiermem.engine.handle import Handle
+from hiermem.engine.summaries.shared import Rests
+from hiermem.engine.worker.pool import Crew, Stint
+from hiermem.engine.worker.session_queue import LONG_PARK, TROUBLE, Lookout
+from hiermem.errors import NotFoundError, UsageError
+from hiermem.protocols import LLM
+
+__all__ = ["AsyncWorker"]
+
+_log = logging.getLogger("hiermem.worker")
+#: Of the time, at most this part is spent looking for work.
+_LOOKING: Final = 0.1
+#: Calls after which a session makes room where others wait: of a remote and of a local model.
+_QUANTUM: Final = (24, 256)
+#: Seconds between two looks at whether a worker is done.
+_LOOK: Final = 0.02
+
+
+class AsyncWorker:
+    """A background worker over one tenant's sessions.
+
+    Use ``async with``, or start() and stop(). ``max_calls``, ``max_tokens`` and ``deadline``
+    (seconds after the start) cap what it does in all; ``poll`` is how often it looks for new work,
+    in seconds. It may be started once.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        *,
+        llm: LLM,
+        fallback: LLM,
+        prompts: Mapping[str, PromptTemplate | str] | None = None,
+        allowances: Allowances | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        poll: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        name: str | None = None,
+        opened: Callable[[], object] | None = None,
+    ) -> None:
+        self._handle = handle
+        self._clock, self._poll, self._opened = clock, max(poll, _LOOK), opened
+        self._limits = (max_calls, max_tokens, deadline)
+        self._state: WorkerState = "new"
+        rests = Rests(clock)
+        self._crew = Crew(
+            handle,
+            llm,
+            fallback,
+            prompts,
+            self._purse(),
+            clock,
+            sleep=sleep,
+            allowances=allowances,
+            rests=rests,
+            patient=False,
+        )
+        self._quantum = _QUANTUM[0 if llm.remote else 1]
+        self._stints: dict[str, Stint] = {}
+        self._lookout = Lookout(
+            self._crew,
+            rests,
+            clock,
+            name=name or uuid.uuid4().hex,
+            taken=self._stints,
+            on_found=self._fill,
+        )
+        self._wake = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+        self._next_look = 0.0
+        self._news = self._failures = self._turns = 0
+        self._capped: str | None = None
+        self._capped_until = 0.0
+        self._total = BatchReport("")
+        self._last_error: str | None = None
+
+    def _purse(self) -> Purse:
+        max_calls, max_tokens, deadline = self._limits
+        until = None if deadline is None else self._clock() + deadline
+        return Purse(max_calls=max_calls, max_tokens=max_tokens, deadline=until, clock=self._clock)
+
+    # -- what the application calls
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Tell what it is doing, and has done."""
+        total = self._total
+        return WorkerStatus(
+            state=self._state,
+            active=len(self._stints),
+            waiting=len(self._lookout.queue),
+            resting=len(self._lookout.parking),
+            in_flight=self._crew.hands.in_use,
+            turns=self._turns,
+            made=total.made,
+            reused=total.reused,
+            failed=total.failed,
+            degraded=total.degraded,
+            calls=total.calls,
+            tokens_in=total.tokens_in,
+            tokens_out=total.tokens_out,
+            unknown=total.unknown,
+            stopped=self._halted(),
+            last_error=self._last_error,
+            cost=total.cost,
+        )
+
+    async def start(self) -> None:
+        """Begin. Raises UsageError where it was started before, and where its memory is closed."""
+        if self._opened is not None:
+            self._opened()
+        if self._state != "new":
+            raise UsageError("this worker was started before; make another one")
+        self._state = "running"
+        self._crew.purse = self._purse()
+        self._serving = asyncio.get_running_loop().create_task(self._serve())
+
+    def wake(self) -> None:
+        """Look for work now rather than at the next look."""
+        self._next_look = 0.0
+        self._wake.set()
+
+    async def pause(self) -> None:
+        """Begin nothing any more; returns when what was in flight is committed."""
+        self._check_alive()
+        self._state = "paused"
+        await self._end_all("pause")
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._check_alive()
+        self._state = "running"
+        self.wake()
+
+    async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - its own end
+        """Wait until all that can be made now is made; say whether nothing at all is left.
+
+        What failed and rests, or what a cap forbids, is not waited for; nodes in another worker's
+        hands are. After ``timeout`` seconds it gives False; the worker goes on either way.
+        """
+        self._check_alive()
+        if timeout is not None:
+            arguments.seconds(timeout, "timeout")
+        begun, self._news = self._clock(), self._lookout.begun
+        self._lookout.sweep_next()
+        self.wake()
+        while timeout is None or self._clock() - begun < timeout:
+            if self._state != "running" or self._serving is None or self._serving.done():
+                return False
+            waiting = len(self._lookout.queue)
+            idle = not self._stints and (not waiting or self._halted() is not None)
+            if idle and self._halted() is not None:
+                return False
+            if idle and self._lookout.finished <= self._news:
+                # What the turns since the last look left undone, that look did not see.
+                if not self._failures:
+                    self.wake()
+            elif idle and not self._lookout.parking.leased:
+                return not self._lookout.left
+            await asyncio.sleep(_LOOK)
+        return False
+
+    async def stop(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - its own end
+        """End. Calls in flight are waited for up to ``timeout`` seconds, the drain time if None.
+
+        What is cut off then is reported as unknown, and all that is not made stays pending.
+        """
+        if timeout is not None:
+            arguments.seconds(timeout, "timeout")
+        if self._state in ("new", "stopped"):
+            self._state = "stopped"
+            return
+        self._state = "stopping"
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+        drain = self._handle.update_policy.drain if timeout is None else timeout
+        try:
+            async with asyncio.timeout(drain):
+                await self._end_all("stop")
+        except TimeoutError:
+            tasks = [stint.task for stint in self._stints.values() if stint.task is not None]
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+            _log.warning("a worker was stopped with %d updates unfinished", len(tasks))
+        finally:
+            self._state = "stopped"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # -- the loop
+
+    def _check_alive(self) -> None:
+        if self._state not in ("running", "paused"):
+            raise UsageError(f"this worker is {self._state}; it must be running")
+
+    def _halted(self) -> str | None:
+        """Name the cap that keeps it from working, or None."""
+        if self._capped is not None and self._clock() >= self._capped_until:
+            self._capped = None
+        return self._crew.purse.is_over() or self._capped
+
+    async def _serve(self) -> None:
+        """Look for work and give it places, until the worker ends."""
+        while self._state in ("running", "paused"):
+            self._wake.clear()
+            if self._state == "running" and self._halted() is None:
+                if self._clock() >= self._next_look:
+                    await self._look_or_wait()
+                self._fill()
+            try:
+                rest = max(_LOOK, min(self._poll, self._next_look - self._clock()))
+                async with asyncio.timeout(rest):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _look_or_wait(self) -> None:
+        """Look for work; where that fails, look again later."""
+        begun = self._clock()
+        try:
+            await self._lookout.look()
+        except Exception as error:  # noqa: BLE001 - a worker outlives what its store meets
+            self._failures += 1
+            self._note_error(error)
+            self._next_look = self._clock() + back_off(
+                self._failures, first=self._poll, most=LONGEST
+            )
+            return
+        self._failures = 0
+        now = self._clock()
+        self._next_look = now + max(self._poll, (now - begun) / _LOOKING)
+
+    def _fill(self) -> None:
+        """Give the free places to those first in line, and ask for one where it is due."""
+        if self._state != "running" or self._halted() is not None:
+            return
+        while len(self._stints) < self._crew.places:
+            session_id = self._lookout.queue.take()
+            if session_id is None:
+                return
+            stint = self._crew.begin(session_id)
+            stint.seat.on_level = self._fill
+            self._stints[session_id] = stint
+            stint.task = asyncio.get_running_loop().create_task(self._run(stint))
+        queue = self._lookout.queue
+        head = queue.head
+        staying = [stint for stint in self._stints.values() if not stint.ending]
+        if head is None or not staying or len(self._stints) - len(staying) >= len(queue):
+            return
+        level, contested = head
+        last = max(staying, key=lambda stint: (stint.seat.level, stint.seat.taken))
+        if (last.seat.level > level and not contested) or last.seat.taken >= self._quantum:
+            last.end("turn")
+
+    async def _run(self, stint: Stint) -> None:
+        """Do one session's turn, and note what is to become of it."""
+        try:
+            if self._lookout.is_bare(stint.session_id):
+                await self._crew.embed(stint)
+                return
+            report: UpdateReport = await self._crew.work(stint)
+        except NotFoundError:
+            self._lookout.forget(stint.session_id)
+        except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
+            self._note_error(error)
+            self._lookout.trouble(stint.session_id)
+        else:
+            self._note(report)
+            self._lookout.settle(stint, report)
+        finally:
+            self._lookout.settle_vectors(stint)
+            self._turns += 1
+            self._news = self._lookout.begun
+            self._stints.pop(stint.session_id, None)
+            self._wake.set()
+
+    def _note(self, report: UpdateReport) -> None:
+        """Count what a turn did, and leave all sessions be where a cap of all of them ended it."""
+        self._total, stopped = add_report(self._total, report), report.stopped
+        if stopped in ("tenant_calls", "tenant_tokens"):
+            self._capped, self._capped_until = stopped, self._clock() + LONG_PARK
+        elif stopped == "circuit_open":
+            pause = report.retry_after or TROUBLE
+            self._capped, self._capped_until = stopped, self._clock() + pause
+
+    def _note_error(self, error: Exception) -> None:
+        """Remember and log an error by its name: its words may hold what nobody should read."""
+        self._last_error = type(error).__name__
+        _log.warning("a worker met %s; it goes on", self._last_error)
+
+    async def _end_all(self, why: str) -> None:
+        """Ask every session's turn to end, and wait until they have."""
+        for stint in self._stints.values():
+            stint.end(why)
+        tasks = [stint.task for stint in self._stints.values() if stint.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)

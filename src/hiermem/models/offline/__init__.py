@@ -1,0 +1,1 @@
+"""The rule-based model that needs no network."""

@@ -1,0 +1,1 @@
+"""Places notes in the files that rules name, by rule."""

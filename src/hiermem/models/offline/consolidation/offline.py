@@ -1,0 +1,223 @@
+"""Decides what the offline default makes of notes, without a model.
+
+Each note becomes a point of the section whose words it shares (``placing``), dated and signed; what
+a file says already is not said twice; a statement that another of a later day takes the place of is
+struck through (``superseding``). A file that is not there yet is made of the headings that the
+rules give it. The synthesis is a selection of what holds now.
+
+The one rule: the same request gives the same answer, in any process, and never one that is larger
+than asked, as long as any can be smaller. It invents no words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import Final, TypeAlias
+
+from hiermem.core.spaces.answer import MOST_EDITS, BankAnswer, FileAnswer, SectionEdit
+from hiermem.core.spaces.clean import folded, seen, tidy
+from hiermem.core.spaces.loss import lines_of
+from hiermem.core.spaces.rules import read_rules
+from hiermem.core.spaces.sections import apply_edit
+from hiermem.core.summaries import salience
+from hiermem.core.text import units
+from hiermem.core.text.lexicon import Lexicon
+from hiermem.core.text.measure import day
+from hiermem.models.offline.consolidation.placing import place, places_of
+from hiermem.models.offline.consolidation.superseding import Statements, bare, day_of, struck
+from hiermem.types import Unit
+from hiermem.types.bank import BankText, Note
+
+__all__ = ["consolidate", "write"]
+
+Count: TypeAlias = Callable[[str], int]
+
+#: What the synthesis takes at most, and the share of an answer that it may have.
+_SYNTHESIS: Final = 240
+_SYNTHESIS_SHARE: Final = 8
+#: How long a note's text may be, in tokens, where all of them do not fit: ever shorter.
+_CUTS: Final = (None, 4_000, 2_000, 1_000, 500, 200, 100, 50, 25, 12, 6)
+#: A longer note, in code points, is always cut: to its weightiest sentences, in tokens.
+_LONGEST: Final = 60_000
+_LONGEST_CUT: Final = 4_000
+_POINT: Final = ("- ", "* ", "+ ")
+_STRUCK: Final = "~~"
+
+
+def consolidate(bank: BankText, *, max_tokens: int, count: Count) -> BankAnswer:
+    """Take the notes of ``bank`` into its files; the answer as written fits ``max_tokens``.
+
+    Where nothing else helps, no file is written anew, then notes are cut to their weightiest
+    sentences, ever shorter. Below some tens of tokens there is no answer that fits at all.
+    """
+    answer = BankAnswer(files=(), synthesis="")
+    room = min(_SYNTHESIS, max_tokens // _SYNTHESIS_SHARE)
+    for cut in _CUTS:
+        for strike in (True, False):
+            answer = _Merge(bank, count, cut=cut, strike=strike).answer(room)
+            if count(write(answer)) <= max_tokens:
+                return answer
+    return answer
+
+
+def write(answer: BankAnswer) -> str:
+    """Write an answer as the JSON that a model returns."""
+    return answer.model_dump_json()
+
+
+@dataclass(slots=True)
+class _Added:
+    """What comes to one file: points by section, the notes in them, lines struck through."""
+
+    points: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    notes: list[int] = field(default_factory=list[int])
+    struck: dict[int, str] = field(default_factory=dict[int, str])
+
+
+class _Merge:
+    """One way of taking the notes in."""
+
+    def __init__(self, bank: BankText, count: Count, *, cut: int | None, strike: bool) -> None:
+        self._bank, self._count, self._cut, self._strike = bank, count, cut, strike
+        self._files = dict(bank.files)
+        self._rules = read_rules(bank.rules)
+        lexicon = Lexicon()
+        self._places = places_of(bank, self._rules, lexicon)
+        self._lexicon = lexicon
+        self._added: dict[str, _Added] = {}
+        self._met = Statements(lexicon)
+        #: Where each statement stands: its file, with the number of its line in the file, or the
+        #: heading and number of the point that is added.
+        self._where: list[tuple[str, str | None, int]] = []
+        #: The notes that statements are of, and the days that lines bear, by their numbers.
+        self._notes: dict[int, Note] = {}
+        self._days: dict[int, str] = {}
+        self._said: dict[str, set[str]] = {}
+        for name, text in bank.files:
+            self._read(name, text)
+
+    def _read(self, name: str, text: str) -> None:
+        """Take in what a file says already."""
+        self._said[name] = {folded(bare(line)) for line in lines_of(text)}
+        for number, line in enumerate(text.split("\n")):
+            if line.startswith(_POINT) and _STRUCK not in line:
+                self._days[self._met.add(line)] = day_of(line)
+                self._where.append((name, None, number))
+
+    def answer(self, room: int) -> BankAnswer:
+        """Take in each note, and put the answer together; its synthesis has ``room`` tokens."""
+        for number, note in enumerate(self._bank.notes, start=1):
+            self._take(number, note)
+        made = [self._file(name, added) for name, added in self._added.items()]
+        files = [each for each in made if each is not None]
+        files += [
+            FileAnswer(name=name, action="create", content=text)
+            for name, text in self._bank.missing
+            if name not in self._added
+        ]
+        files.sort(key=lambda file: file.name)
+        return BankAnswer(files=tuple(files), synthesis=self._synthesis(room))
+
+    def _synthesis(self, room: int) -> str:
+        """Select what is worth most of all that holds now."""
+        pieces: list[Unit] = []
+        for number, said in self._met.standing():
+            note = self._notes.get(number)
+            pieces += units.split(
+                said,
+                index=number,
+                role="assistant" if note is None else "user",
+                speaker="" if note is None else " ".join(note.agent.split()),
+                date=self._days[number] if note is None else day(note.timestamp.astimezone(UTC)),
+            )
+        return salience.select(pieces, max(1, room), self._count).text
+
+    def _take(self, number: int, note: Note) -> None:
+        where = place(note, self._places, self._lexicon)
+        added = self._added.setdefault(where.file, _Added())
+        added.notes.append(number)
+        text = self._shortened(note)
+        said = self._said.setdefault(where.file, set())
+        if folded(text) in said:
+            return
+        said.add(folded(text))
+        points = added.points.setdefault(where.heading, [])
+        if self._strike and (since := self._supersede(text, note)):
+            points.append(struck(_point(text, note), day=since))
+            return
+        self._notes[self._met.add(text)] = note
+        self._where.append((where.file, where.heading, len(points)))
+        points.append(_point(text, note))
+
+    def _supersede(self, text: str, note: Note) -> str:
+        """Strike through what the note takes the place of.
+
+        Where that is of a later day it is the note which no longer holds: give that day, else "".
+        """
+        found = self._met.rival(text)
+        if found is None:
+            return ""
+        file, heading, at = self._where[found]
+        today, said = day(note.timestamp.astimezone(UTC)), self._days.get(found, "")
+        if said > today:
+            return said
+        self._met.drop(found)
+        if heading is not None:
+            points = self._added[file].points[heading]
+            points[at] = struck(points[at], day=today)
+        else:
+            line = self._files[file].split("\n")[at]
+            self._added.setdefault(file, _Added()).struck[at] = struck(line, day=today)
+        return ""
+
+    def _shortened(self, note: Note) -> str:
+        text = seen("\n".join(note.text.splitlines())).strip()
+        cut = self._cut
+        if cut is None and len(text) <= _LONGEST:
+            return text
+        cut = cut or _LONGEST_CUT
+        if len(text) <= _LONGEST and self._count(text) <= cut:
+            return text
+        pieces = units.split(text, index=None, role="user", speaker="", date="")
+        kept = salience.select(pieces, cut, self._count).text
+        # One sentence may be longer than what is left for it.
+        return kept or text[: 2 * cut].rstrip() + "…"
+
+    def _file(self, name: str, added: _Added) -> FileAnswer | None:
+        """Put together what becomes of one file; None where it says all of it already."""
+        held = self._files.get(name)
+        outlined = any(name == other for other, _ in self._bank.outlines)
+        edits = tuple(
+            SectionEdit(operation="append", heading=heading, text="\n".join(points))
+            for heading, points in added.points.items()
+            if heading
+        )
+        notes = tuple(added.notes)
+        loose = added.points.get("")
+        if held is not None and not (added.points or added.struck):
+            return None
+        few = len(edits) <= MOST_EDITS and not (added.struck or loose)
+        if outlined or (held is not None and few):
+            return FileAnswer(name=name, action="edit", edits=edits[:MOST_EDITS], notes=notes)
+        start = held if held is not None else dict(self._bank.missing)[name]
+        lines = [added.struck.get(at, line) for at, line in enumerate(start.split("\n"))]
+        text = "\n".join(lines)
+        for edit in edits:
+            text = apply_edit(text, edit)
+        if loose:
+            text = tidy("\n".join([text.rstrip("\n"), *loose]))
+        action = "create" if held is None else "update"
+        return FileAnswer(name=name, action=action, content=text, notes=notes)
+
+
+def _point(text: str, note: Note) -> str:
+    """Write a note as a point of a list; further lines are indented so that none is a heading."""
+    when = day(note.timestamp.astimezone(UTC))
+    who = " ".join(note.agent.split())[:120]
+    first, *rest = text.split("\n")
+    lines = [f"- {when}: {first}", *(f"    {line}" if line.strip() else "" for line in rest)]
+    if who:
+        lines[-1] += f" ({who})"
+    return "\n".join(lines)

@@ -1,0 +1,133 @@
+"""Decides, without a model, under which section of which file a note belongs.
+
+A section is known by its heading, by what the rules say of its file, and by what it says already. A
+note goes where the words that it shares weigh most: a word of the heading most, one that few
+sections know more than one that many do. What shares nothing goes to the first section of all.
+
+The one rule: the same notes and the same files give the same places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hiermem.core.spaces.answer import LONGEST_HEADING
+from hiermem.core.spaces.rules import Rules
+from hiermem.core.spaces.sections import PATH, Section, plain, sections
+from hiermem.core.text.lexicon import Lexicon
+from hiermem.types.bank import BankText, Note
+
+__all__ = ["Place", "place", "places_of"]
+
+_HEADING: Final = 4.0
+_ABOUT: Final = 2.0
+_SAYS: Final = 1.0
+#: The longest heading by which a section is named, and the most sections of one heading.
+_LONGEST: Final = LONGEST_HEADING // 2 - 8
+_MOST_ALIKE: Final = 64
+#: What the words of a note's category and tags count for.
+_LABEL: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A section: its file and its heading as an edit names it, "" where the file has none.
+
+    ``terms`` are the words by which it is known, with their weights.
+    """
+
+    file: str
+    heading: str
+    terms: dict[str, float] = field(repr=False, compare=False)
+
+
+def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Place]:
+    """Give the sections of all files, in the order of the rules, then of the files' names."""
+    shown = dict(bank.files) | dict(bank.missing)
+    outlines = dict(bank.outlines)
+    about = {file.name: file for file in rules.files}
+    order = [name for name in rules.names if name in shown or name in outlines]
+    order += [name for name in sorted({*shown, *outlines}) if name not in about]
+    places: list[Place] = []
+    for name in order:
+        told = f"{about[name].title} {about[name].about}" if name in about else name
+        known = dict.fromkeys(lexicon.terms(told), _ABOUT)
+        if name in shown:
+            places += _in_text(name, shown[name], known, lexicon)
+        else:
+            headings = [line.rpartition(" (")[0] for line in outlines[name].splitlines()]
+            headings = headings or [f"## {each}" for each in _given(rules, name)]
+            found = [Place(name, each, _known(each, known, lexicon)) for each in headings]
+            places += _deepest(found)
+    return places
+
+
+def place(note: Note, places: Sequence[Place], lexicon: Lexicon) -> Place:
+    """Give the place of one note."""
+    said: dict[str, float] = dict.fromkeys(lexicon.terms(note.text), _SAYS)
+    for term in lexicon.terms(" ".join((note.category, *note.tags))):
+        said[term] = said.get(term, 0.0) + _LABEL
+    spread = Counter(term for each in places for term in said.keys() & each.terms.keys())
+    if not spread:
+        return places[0]
+
+    def worth(each: Place) -> float:
+        return math.fsum(
+            each.terms[term] * said[term] / spread[term]
+            for term in sorted(said.keys() & each.terms.keys())
+        )
+
+    return max(places, key=worth)
+
+
+def _given(rules: Rules, name: str) -> tuple[str, ...]:
+    return next((file.headings for file in rules.files if file.name == name), ())
+
+
+def _in_text(name: str, text: str, known: dict[str, float], lexicon: Lexicon) -> list[Place]:
+    """Give the sections of a file that is shown, but those that no edit could name."""
+    lines = text.split("\n")
+    places: list[Place] = []
+    for each, label in _labelled(sections(text)):
+        terms = _known(each.heading, known, lexicon)
+        for term in lexicon.terms("\n".join(lines[each.body : each.own])):
+            terms[term] = max(terms.get(term, 0.0), _SAYS)
+        places.append(Place(name, label, terms))
+    return _deepest(places) or [Place(name, "", known)]
+
+
+def _labelled(found: Sequence[Section]) -> Iterator[tuple[Section, str]]:
+    """Yield each section with what names it and no other, in one pass over names met before.
+
+    Where several have one heading it is their level that tells them apart, or the heading above;
+    where neither does, or very many have it, they are left out.
+    """
+    alike: dict[str, list[Section]] = {}
+    for each in found:
+        alike.setdefault(each.name, []).append(each)
+    for each in found:
+        group = alike[each.name]
+        if len(each.heading) > _LONGEST or len(group) > _MOST_ALIKE:
+            continue
+        if sum(other.level == each.level for other in group) == 1:
+            yield each, f"{'#' * each.level} {each.heading}"
+        elif each.path and PATH not in each.heading + each.path[-1]:
+            label = f"{each.path[-1]}{PATH}{each.heading}"
+            below = sum(each.path[-1] in other.path for other in group)
+            # A heading may look like a path itself, and is found first.
+            if below == 1 and len(each.path[-1]) <= _LONGEST and plain(label) not in alike:
+                yield each, label
+
+
+def _known(heading: str, known: dict[str, float], lexicon: Lexicon) -> dict[str, float]:
+    return known | dict.fromkeys(lexicon.terms(plain(heading)), _HEADING)
+
+
+def _deepest(places: list[Place]) -> list[Place]:
+    """Leave out the title of a file, where it has sections."""
+    below = [each for each in places if not each.heading.startswith("# ")]
+    return below or places

@@ -1,0 +1,1 @@
+"""Finds things, links, open items and strategy by rule."""

@@ -1,0 +1,285 @@
+"""Decides what the offline default extracts from a stretch of conversation, without a model.
+
+It reads the stretch in one pass into sentences and definitions (``extract_text``), keeps the things
+that they name (``extract_things``), relates them (``extract_links``), lists what is open
+(``extract_open``) and what was decided (``extract_strategy``), and puts it into an ``Answer`` that
+fits the tokens allowed.
+
+The one rule: the same sources give the same answer, in any process, in time linear in their length,
+and never one that is larger than asked. It invents no words: descriptions, justifications and
+items are the conversation's own sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hiermem.core.summaries import salience
+from hiermem.core.text import units
+from hiermem.core.text.entity_words import GIVEN_NAMES
+from hiermem.models.offline.extraction.clause import Open, clause
+from hiermem.models.offline.extraction.links import Link, links
+from hiermem.models.offline.extraction.open_items import open_ends
+from hiermem.models.offline.extraction.speech import (
+    ROLE_LABELS,
+    Said,
+    composed,
+    definitions,
+    headless,
+    paths,
+    sentences,
+)
+from hiermem.models.offline.extraction.strategy import Line, strategy
+from hiermem.models.offline.extraction.things import collect
+from hiermem.models.offline.extraction.worth import Thing
+from hiermem.protocols import SourceText
+from hiermem.types import Unit
+from hiermem.types.trivector import (
+    MOST_ALIASES,
+    MOST_IN_LINE,
+    MOST_IN_NAME,
+    MOST_IN_SUMMARY,
+    MOST_IN_TAG,
+    MOST_MENTIONS,
+    MOST_MESSAGES,
+    Answer,
+    AnswerDelta,
+    AnswerEnd,
+    AnswerEntity,
+    AnswerRelation,
+    AnswerStrategy,
+)
+
+__all__ = ["SUMMARY_TOKENS", "extract", "write"]
+
+#: What the summary takes at most.
+SUMMARY_TOKENS: Final = 320
+_ENTITIES, _RELATIONS, _DELTAS, _STRATEGY = 160, 140, 60, 60
+#: Of the deltas, reports of things done that settled nothing here; an earlier chunk may hold it.
+_REPORTS: Final = 15
+#: The messages that one item names; an entity's are counted, so it names as many as fit.
+_FEWEST_MENTIONS: Final = 12
+_LINK_MESSAGES: Final = 8
+_DESCRIPTION: Final = 220
+#: How often an answer that is too long is made smaller before nothing is left of it.
+_TRIES: Final = 17
+
+#: A lead to what follows, or a point of a list, has so many words at most.
+_LEAD, _POINT = 12, 5
+_INTRODUCED: Final = re.compile(
+    r"\b(?:I['\u2019]m|I am|[Mm]y name is|[Nn]ame['\u2019]s) ([A-Z][a-z]{1,30})\b"
+)
+
+
+def extract(
+    sources: Sequence[SourceText], *, max_tokens: int, count: Callable[[str], int]
+) -> Answer:
+    """Extract from ``sources``, in order; the answer as ``write`` writes it fits ``max_tokens``.
+
+    Below about forty tokens there is no answer at all that fits; the smallest is given then.
+    """
+    summary = _summary(sources, min(SUMMARY_TOKENS, max_tokens // 3), count)
+    sources = [composed(source) for source in sources]
+    said = list(sentences(sources))
+    defined = [d for at, source in enumerate(sources) for d in definitions(source, at)]
+    shown = [
+        (at if source.index is None else source.index, path)
+        for at, source in enumerate(sources)
+        if source.role != "system"
+        for path in paths(source)
+    ]
+    named = _people(said)
+    things, marked = collect(said, defined, shown, list(dict.fromkeys(named.values())))
+    by_name = {spelling: thing for thing in things for spelling in thing.spellings}
+    people = {speaker: by_name[name] for speaker, name in named.items() if name in by_name}
+    things = things[:_ENTITIES]
+    kept = {id(thing) for thing in things}
+    related = [
+        link
+        for link in links(marked, defined, things, people)
+        if id(link.source) in kept and id(link.target) in kept
+    ]
+    return _fitted(
+        summary=summary,
+        things=things,
+        related=related[:_RELATIONS],
+        opened=_rank_open(open_ends(said, sources))[:_DELTAS],
+        lines=strategy(said)[-_STRATEGY:],
+        max_tokens=max_tokens,
+        count=count,
+    )
+
+
+def write(answer: Answer) -> str:
+    """Write an answer as the JSON that a model returns."""
+    return answer.model_dump_json()
+
+
+def _people(said: Sequence[Said]) -> dict[str, str]:
+    """Give the name of each speaker who has one, their own or the one they introduce."""
+    named = {one.speaker: one.speaker for one in said if one.named}
+    for one in said:
+        if one.role == "user" and one.speaker not in named:
+            found = _INTRODUCED.search(one.text)
+            if found and found.group(1).lower() in GIVEN_NAMES:
+                named[one.speaker] = found.group(1)
+    return named
+
+
+def _summary(sources: Sequence[SourceText], budget: int, count: Callable[[str], int]) -> str:
+    """Give the sentences that say most, as the offline summariser chooses them."""
+    pool = [
+        unit
+        for source in sources
+        if source.role not in ("system", "tool")
+        for unit in _told(source)
+    ]
+    return salience.select(pool, budget, count).text[:MOST_IN_SUMMARY]
+
+
+def _told(source: SourceText) -> list[Unit]:
+    """Give the units of one message that tell something: no code, headings, or mere points."""
+    said = [unit for unit in units.of_source(headless(source)) if not unit.code]
+    if source.role != "assistant" or source.speaker not in ROLE_LABELS or len(said) < 3:
+        return said
+    # An answer of many points is full of what only leads to the next one: "Key points:", "SEO".
+    return [unit for unit in said if not _is_bare(unit.text)] or said
+
+
+def _is_bare(text: str) -> bool:
+    """Say whether a piece of an answer only leads to the next one, or names a point of a list."""
+    bare = text.strip(" *_").lstrip("-*•+0123456789.) ")
+    words = bare.split()
+    if bare.endswith(":"):
+        return len(words) <= _LEAD
+    sentence = bare.endswith((".", "!", "?", "…", ";", '"'))
+    figures = any(sign.isdigit() for sign in bare)
+    return len(words) <= _POINT and not sentence and not figures
+
+
+def _rank_open(found: Sequence[Open]) -> list[Open]:
+    """Put what is open first, then what was settled, then reports; the newest of each first."""
+    newest = found[::-1]
+    opened = [each for each in newest if each.open]
+    settled = [each for each in newest if not each.open and not each.report]
+    reports = [each for each in newest if each.report]
+    return [*opened, *settled, *reports[:_REPORTS]]
+
+
+def _fitted(
+    *,
+    summary: str,
+    things: Sequence[Thing],
+    related: Sequence[Link],
+    opened: Sequence[Open],
+    lines: Sequence[Line],
+    max_tokens: int,
+    count: Callable[[str], int],
+) -> Answer:
+    """Make the answer, with fewer places of entities, then fewer items of all sorts, as it fits."""
+    share, most = 1.0, MOST_MENTIONS
+    for _ in range(_TRIES):
+        # Names are many and mostly small; what is open and what was decided goes last.
+        softer = share**0.5
+        kept = things[: int(len(things) * share)]
+        answer = Answer(
+            summary=summary,
+            features=_features(kept),
+            entities=tuple(_entity(thing, most) for thing in kept),
+            relations=_relations(related, kept, int(len(related) * share)),
+            deltas=tuple(map(_delta, opened[: int(len(opened) * softer)])),
+            strategy=tuple(map(_line, lines[len(lines) - int(len(lines) * softer) :])),
+        )
+        tokens = count(write(answer))
+        if tokens <= max_tokens:
+            return answer
+        if share == 1.0 and most > _FEWEST_MENTIONS:
+            most = max(_FEWEST_MENTIONS, most // 2)
+            continue
+        share *= min(0.9, 0.95 * max_tokens / tokens)
+        most = max(_FEWEST_MENTIONS, int(MOST_MENTIONS * share))
+    bare = Answer(summary=summary)
+    return bare if count(write(bare)) <= max_tokens else Answer(summary="")
+
+
+def _features(things: Sequence[Thing]) -> tuple[str, ...]:
+    """Name what the stretch touches: its files' modules, technologies and concepts, dotted."""
+    names: dict[str, None] = {}
+    for thing in things:
+        if thing.type == "file":
+            parts = [
+                p for p in thing.name.rsplit(".", 1)[0].split("/") if p not in ("", "src", "~")
+            ]
+            names[".".join(parts[-2:]).lower()] = None
+        elif thing.type in ("technology", "concept", "event"):
+            kind = {"technology": "tech", "event": "event"}.get(thing.type, "topic")
+            names[f"{kind}.{'-'.join(thing.name.lower().split())}"] = None
+    return tuple(name[:MOST_IN_TAG] for name in list(names)[:16] if name.strip("."))
+
+
+def _entity(thing: Thing, most: int) -> AnswerEntity:
+    name = thing.name[:MOST_IN_NAME]
+    about = clause(thing.about, max(0, thing.about.find(thing.name)))
+    aliases = [spelling[:MOST_IN_NAME] for spelling in thing.spellings if spelling != thing.name]
+    said = min(1.0, 0.15 * len(thing.own) + 0.05 * len(thing.messages))
+    return AnswerEntity(
+        type=thing.type,
+        name=name,
+        aliases=tuple(aliases[:MOST_ALIASES]),
+        description=_short(about),
+        tags=tuple(f"version {each}"[:MOST_IN_TAG] for each, _ in thing.details.most_common(3)),
+        confidence=round(min(0.99, thing.sure * (0.8 + 0.2 * said)), 2),
+        messages=_newest(thing.messages, most),
+    )
+
+
+def _relations(
+    related: Sequence[Link], kept: Sequence[Thing], most: int
+) -> tuple[AnswerRelation, ...]:
+    within = {id(thing) for thing in kept}
+    joining = [each for each in related if id(each.source) in within and id(each.target) in within]
+    return tuple(
+        AnswerRelation(
+            source=AnswerEnd(type=link.source.type, name=link.source.name[:MOST_IN_NAME]),
+            relation=link.relation,
+            target=AnswerEnd(type=link.target.type, name=link.target.name[:MOST_IN_NAME]),
+            weight=round(link.weight, 2),
+            justification=_short(link.justification) or link.relation,
+            messages=_newest(link.messages, _LINK_MESSAGES),
+        )
+        for link in joining[:most]
+    )
+
+
+def _delta(item: Open) -> AnswerDelta:
+    return AnswerDelta(
+        kind=item.kind,
+        text=item.text[:MOST_IN_LINE],
+        open=item.open,
+        messages=item.messages[:MOST_MESSAGES],
+    )
+
+
+def _line(line: Line) -> AnswerStrategy:
+    return AnswerStrategy(
+        kind=line.kind, text=line.text[:MOST_IN_LINE], messages=line.messages[:MOST_MESSAGES]
+    )
+
+
+def _newest(messages: dict[int, None], most: int) -> tuple[int, ...]:
+    """Give the first message and the newest of the others, ``most`` of them together."""
+    ordered = sorted(messages)
+    if len(ordered) <= most:
+        return tuple(ordered)
+    return (ordered[0], *ordered[len(ordered) - most + 1 :])
+
+
+def _short(text: str) -> str:
+    """Give a line of bounded length, cut at a word."""
+    text = " ".join(text.split())
+    if len(text) <= _DESCRIPTION:
+        return text
+    cut = text[: _DESCRIPTION - 1]
+    return cut[: cut.rfind(" ") if " " in cut else len(cut)].rstrip(" ,;:") + "…"

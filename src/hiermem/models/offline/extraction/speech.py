@@ -1,0 +1,237 @@
+"""Decides what of a message the offline extraction reads as speech, as code, or not at all.
+
+The one rule: everything is taken in one pass and in bounded pieces: sentences of at most
+``units.UNIT_CAP`` code points, lines of code of at most ``_LINE``. Headings, tables, the labels of
+lists and the calls of tools are layout, no sentences; instructions of the system role are nobody's
+statement. It finds no names in what it reads: that is ``extract_names``.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from hiermem.core.text import units
+from hiermem.core.text.entity_names import FILE
+from hiermem.protocols import SourceText
+from hiermem.types import Role
+
+__all__ = [
+    "ROLE_LABELS",
+    "Definition",
+    "Said",
+    "calls",
+    "composed",
+    "definitions",
+    "headless",
+    "paths",
+    "sentences",
+]
+
+_LINE: Final = 400
+#: So many lines of one message are looked at as code or as the output of a program.
+_LINES: Final = 2_000
+_FENCE: Final = "```"
+#: Letters and digits of full width, and what they stand for.
+_NARROW: Final = {
+    code: code - 0xFEE0
+    for first, last in ((0xFF10, 0xFF19), (0xFF21, 0xFF3A), (0xFF41, 0xFF5A))
+    for code in range(first, last + 1)
+}
+#: How those are called who have no name of their own.
+ROLE_LABELS: Final = frozenset({"User", "Assistant", "System", "Tool", "Summary"})
+
+_HEADING: Final = re.compile(
+    r"[ \t]*(?:#{1,6}[ \t].*|\*\*[^*]{1,120}\*\*:?[ \t]*|\|.*|[-=*_ \t]{3,})$"
+)
+#: A point of a list that is nothing but what the points under it are called by.
+_HEAD_OF_POINTS: Final = re.compile(
+    r"[ \t]*(?:[-*•+]|\d{1,3}[.)])[ \t]+(?:\*\*[^*]{1,120}\*\*:?|\*\*[^*]{1,120}:\*\*)[ \t]*$"
+)
+_QUOTED: Final = re.compile(r"^[ \t]*(?:>[ \t]?)+")
+_EMPHASIS: Final = re.compile(r"(?<![\w*])\*([^*\s][^*\n]{0,80})\*(?![\w*])")
+_MARKER: Final = re.compile(r"^[ \t]*(?:[-*•+]|\d{1,3}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?")
+_LABEL: Final = re.compile(r"^[ \t]*\*\*([^*\n]{1,80}?):?\*\*[ \t]*:?[ \t]*")
+_TOOL_CALL: Final = re.compile(r"\w{1,60}\(\{.*\}\)[ \t]*$")
+_PROMPT: Final = re.compile(r"\((?:Open file|Current directory): [^)]*\)|bash-\$|->-> ?[\d,]+")
+_NUMBERED: Final = re.compile(r"^[ \t]*\d{1,6}:")
+_DEFINES: Final = re.compile(
+    r"^[ \t]*(?:(?:export|public|private|protected|static|abstract|default|async|pub) ){0,4}"
+    r"(?P<word>def|class|function|func|fn|interface|struct|trait|enum) (?P<name>[A-Za-z_]\w{1,80})"
+    r"(?:\((?P<base>[A-Za-z_][\w.]{0,80})?)?"
+)
+_TABLE: Final = re.compile(
+    r"^[ \t]*CREATE TABLE (?:IF NOT EXISTS )?[\"'`]?(?P<name>\w{2,80})", re.IGNORECASE
+)
+_OPENED: Final = re.compile(r"^\[File: (?P<path>[^\s\]]{1,200}) ")
+_COMMENT: Final = re.compile(r"^[ \t]*(?:#|//|--|<!--|/\*)[ \t]*(?P<rest>.{1,120})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One sentence: who said it in which message.
+
+    ``last`` marks the last one of its message. ``agent`` marks an assistant that works with tools:
+    it tells what it does, where others give advice.
+    """
+
+    index: int
+    role: Role
+    speaker: str
+    date: str
+    text: str
+    last: bool
+    agent: bool = False
+
+    @property
+    def own(self) -> bool:
+        """Say whether it counts as said: by a user, by somebody with a name, or by an agent."""
+        return self.role == "user" or self.agent or (self.role == "assistant" and self.named)
+
+    @property
+    def asks(self) -> bool:
+        """Say whether it is a question."""
+        return self.text.rstrip("\"'”’)] *").endswith(("?", "？"))  # noqa: RUF001
+
+    @property
+    def named(self) -> bool:
+        """Say whether the speaker has a name of their own."""
+        return self.speaker not in ROLE_LABELS
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A function, class or table that code in message ``index`` defines, in ``file`` if told."""
+
+    kind: Literal["function", "class", "identifier"]
+    name: str
+    index: int
+    file: str = ""
+    base: str = ""
+
+
+def composed(source: SourceText) -> SourceText:
+    """Give a source with letters in one spelling: accents composed, letters of full width narrow.
+
+    The patterns that find names know letters one by one. Marks and signs stay as they are written.
+    """
+    text, speaker = source.text, source.speaker
+    if text.isascii() and speaker.isascii():
+        return source
+    return replace(
+        source,
+        text=unicodedata.normalize("NFC", text).translate(_NARROW),
+        speaker=unicodedata.normalize("NFC", speaker).translate(_NARROW),
+    )
+
+
+def sentences(sources: Sequence[SourceText]) -> Iterator[Said]:
+    """Yield the sentences of all sources but the system's and the tools', in order."""
+    tools = any(source.role == "tool" for source in sources)
+    for position, source in enumerate(sources):
+        if source.role in ("system", "tool"):
+            continue
+        index = position if source.index is None else source.index
+        agent = tools and source.role == "assistant"
+        spoken = [
+            unit
+            for unit in units.split(
+                _speech(source.text),
+                index=index,
+                role=source.role,
+                speaker=source.speaker,
+                date=source.date,
+            )
+            if not unit.code
+        ]
+        for unit in spoken:
+            last = unit is spoken[-1]
+            yield Said(index, source.role, source.speaker, source.date, unit.text, last, agent)
+
+
+def headless(source: SourceText) -> SourceText:
+    """Give a source without headings and tables, which say nothing by themselves.
+
+    One that holds nothing else, or that came with its units, stays as it is.
+    """
+    if source.units:
+        return source
+    parts = source.text.split(_FENCE)
+    for at in range(0, len(parts), 2):
+        parts[at] = "\n".join(
+            line
+            for line in parts[at].splitlines()
+            if not (_HEADING.match(line[:_LINE]) or _HEAD_OF_POINTS.match(line[:_LINE]))
+        )
+    text = _FENCE.join(f"\n{part}\n" if at else part for at, part in enumerate(parts))
+    return replace(source, text=text) if text.strip("`\n ") else source
+
+
+def _speech(text: str) -> str:
+    """Give a message without code, headings, tables, labels of lists and calls of tools."""
+    parts = text.split(_FENCE)
+    lines: list[str] = []
+    for part in parts[::2]:
+        for line in part.splitlines():
+            if _HEADING.match(line[:_LINE]) or _TOOL_CALL.match(line):
+                continue
+            plain = _MARKER.sub("", _QUOTED.sub("", line, count=1), count=1)
+            plain = _LABEL.sub(r"\1: ", _PROMPT.sub(" ", plain), count=1).replace("**", "")
+            lines.append(_EMPHASIS.sub(r"\1", plain))
+    return "\n".join(lines)
+
+
+def calls(sources: Sequence[SourceText]) -> frozenset[int]:
+    """Give the messages in which an assistant calls a tool."""
+    return frozenset(
+        position if source.index is None else source.index
+        for position, source in enumerate(sources)
+        if source.role == "assistant"
+        and any(_TOOL_CALL.match(line) for line in source.text.splitlines()[:_LINES])
+    )
+
+
+def paths(source: SourceText) -> Iterator[str]:
+    """Yield the files that code, calls and the output of programs name."""
+    inside = source.text.split(_FENCE)[1::2] if source.role != "tool" else [source.text]
+    for part in inside:
+        for line in part.splitlines()[:_LINES]:
+            yield from FILE.findall(line[:_LINE])
+    if source.role == "assistant":
+        for line in source.text.splitlines()[:_LINES]:
+            if _TOOL_CALL.match(line):
+                yield from FILE.findall(line[:_LINE])
+
+
+def definitions(source: SourceText, position: int) -> Iterator[Definition]:
+    """Yield what the code in a message defines.
+
+    The file is known where a comment opens the block with its name, or a tool says what it shows.
+    """
+    index = position if source.index is None else source.index
+    blocks = source.text.split(_FENCE)[1::2] if source.role != "tool" else [source.text]
+    left = _LINES
+    for block in blocks:
+        file = ""
+        for line in block.splitlines()[:left]:
+            left -= 1
+            line = _NUMBERED.sub("", line[:_LINE])  # noqa: PLW2901 - a shorter form of itself
+            if opened := _OPENED.match(line):
+                file = opened["path"]
+                continue
+            if (comment := _COMMENT.match(line)) and (named := FILE.search(comment["rest"])):
+                file = named.group()
+                continue
+            if found := _DEFINES.match(line):
+                word, name = found["word"], found["name"]
+                kind: Literal["function", "class"] = (
+                    "function" if word in ("def", "function", "func", "fn") else "class"
+                )
+                if not name.startswith("__"):
+                    base = (found["base"] or "") if kind == "class" else ""
+                    yield Definition(kind, name, index, file, base)
+            elif found := _TABLE.match(line):
+                yield Definition("identifier", found["name"], index, file)

@@ -1,0 +1,155 @@
+"""Decides which of the things that a conversation names are worth keeping, and which come first.
+
+The one rule: a thing is kept for being said by people, more than once or in a telling form; what
+only stands in a program's output or in one piece of advice is not. No kind crowds out the others.
+How things are found and counted is decided by ``extract_things``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from hiermem.core.text.lexicon import words
+from hiermem.types.trivector import EntityType
+
+__all__ = ["Thing", "keep"]
+
+#: What one mention of a kind is worth beside another kind's.
+_WORTH: Final[dict[EntityType, float]] = {
+    "person": 2.0,
+    "organisation": 1.8,
+    "technology": 1.6,
+    "file": 1.6,
+    "class": 1.3,
+    "function": 1.3,
+    "place": 1.5,
+    "event": 1.4,
+    "url": 1.0,
+    "identifier": 1.0,
+    "concept": 1.0,
+    "date": 0.9,
+    "number": 0.8,
+}
+#: The most of each kind in one answer, so that no kind crowds out the others. Of concepts there may
+#: be as many again that are names of something: recurring phrases must not crowd out those.
+_MOST: Final[dict[EntityType, int]] = {
+    "person": 40,
+    "organisation": 25,
+    "technology": 40,
+    "file": 40,
+    "class": 25,
+    "function": 30,
+    "place": 25,
+    "event": 20,
+    "url": 12,
+    "identifier": 25,
+    "concept": 40,
+    "date": 25,
+    "number": 25,
+}
+_EVENT_ENDS: Final = words(
+    """
+    parade conference festival concert wedding workshop marathon tournament summit meetup hackathon
+    race retreat ceremony party exhibition show game championship gala fundraiser camp
+    """
+)
+
+
+@dataclass(slots=True)
+class Thing:
+    """One thing as it was met: its spellings, the messages that name it and who did."""
+
+    type: EntityType
+    spellings: Counter[str] = field(default_factory=Counter)
+    messages: dict[int, None] = field(default_factory=dict)
+    own: dict[int, None] = field(default_factory=dict)
+    details: Counter[str] = field(default_factory=Counter)
+    sure: float = 0.0
+    about: str = ""
+    about_worth: float = -1.0
+    company: bool = False
+
+    @property
+    def name(self) -> str:
+        """Give the spelling met most often, the first of equals."""
+        return max(self.spellings, key=lambda spelling: self.spellings[spelling])
+
+    @property
+    def worth(self) -> float:
+        """Give what it is worth to keep beside others."""
+        said = len(self.messages) + 2 * len(self.own)
+        return _WORTH[self.type] * math.log1p(said) * (0.4 + self.sure)
+
+    def absorb(self, other: Thing) -> None:
+        """Take over what was met under another name or kind."""
+        self.spellings.update(other.spellings)
+        self.messages.update(other.messages)
+        self.own.update(other.own)
+        self.details.update(other.details)
+        self.sure = max(self.sure, other.sure)
+        self.company = self.company or other.company
+        if other.about_worth > self.about_worth:
+            self.about, self.about_worth = other.about, other.about_worth
+
+
+def keep(things: Iterable[Thing], speakers: frozenset[str], plain: Counter[str]) -> list[Thing]:
+    """Give the things worth keeping, worthiest first, within the most of each kind.
+
+    ``speakers`` are the words of the names of those who speak; ``plain`` says how often each word
+    is written in small letters.
+    """
+    room: Counter[tuple[EntityType, bool]] = Counter()
+    kept: list[Thing] = []
+    for thing in sorted(things, key=lambda t: (-t.worth, t.type, t.name)):
+        _name_event(thing)
+        if _is_plain(thing, plain):
+            continue
+        shelf = thing.type, thing.type == "concept" and thing.name != thing.name.lower()
+        if room[shelf] < _MOST[thing.type] and _is_worthy(thing, speakers):
+            room[shelf] += 1
+            kept.append(thing)
+    return kept
+
+
+def _name_event(thing: Thing) -> None:
+    last = thing.name.lower().rsplit(" ", 1)[-1]
+    if thing.type == "concept" and " " in thing.name and last in _EVENT_ENDS:
+        thing.type = "event"
+
+
+def _is_plain(thing: Thing, plain: Counter[str]) -> bool:
+    """Say whether what looks like a name is a word that is written small as often."""
+    name = thing.name
+    if thing.type not in ("concept", "organisation", "place") or not name[1:].islower():
+        return False
+    return name[0].isupper() and plain[name.lower()] >= thing.spellings[name]
+
+
+def _is_worthy(  # noqa: PLR0911 - a row of cases, the first of which holds
+    thing: Thing, speakers: frozenset[str]
+) -> bool:
+    """Say whether a thing was said by the right people, often enough or surely enough."""
+    own, spread = len(thing.own), len(thing.messages)
+    if not thing.messages:
+        return thing.type == "person" and thing.sure == 1.0
+    if thing.type == "number":
+        # A figure alone says nothing: it has to be one of something.
+        return own > 0 and thing.company and thing.name not in ("100%", "100 %")
+    if thing.type == "date":
+        return own > 0
+    if thing.type == "concept" and any(part in speakers for part in thing.name.lower().split()):
+        return False
+    if thing.type in ("file", "person", "place", "organisation"):
+        return own > 0 or spread > 1
+    if thing.type in ("url", "function", "class", "technology"):
+        return own > 0 or spread > 2
+    if thing.type == "identifier":
+        return own > 0 and (spread > 1 or thing.sure > 0.8)
+    capital = thing.name != thing.name.lower()
+    if capital and thing.sure < 0.6 and " " not in thing.name:
+        return own > 1 or (own > 0 and spread > 3)
+    return (own > 0 and spread > 1) or (own > 0 and " " in thing.name and capital)

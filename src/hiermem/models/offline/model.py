@@ -1,0 +1,101 @@
+"""The offline default model: summaries, graphs and banks made of what was said, word for word.
+
+The one rule: the same request gives the same answer, in any process, without a network. It decides
+nothing itself: it hands the request's inputs to ``core.salience``, ``core.extraction`` or
+``core.spaces``. It reads the inputs, never the rendered prompt, so no instruction inside a message
+can reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from hiermem.core.summaries.salience import Selection, Weights, select
+from hiermem.core.text.units import of_source
+from hiermem.errors import UsageError
+from hiermem.models.offline.consolidation import offline as bank
+from hiermem.models.offline.extraction import offline as extraction
+from hiermem.protocols import LLMRequest, LLMResponse, Usage
+
+__all__ = ["ExtractiveLLM"]
+
+
+class ExtractiveLLM:
+    """A summariser, extractor and keeper of banks: deterministic, offline, free.
+
+    ``weights`` shift what it prefers; they are part of its name, so summaries made with others
+    count as made by another model.
+    """
+
+    def __init__(self, weights: Weights = Weights()) -> None:
+        self._weights = weights
+
+    @property
+    def name(self) -> str:
+        """Give ``extractive-1``, followed by the weights that are not the default ones."""
+        usual = Weights()
+        changed = [
+            f"{field}={value!r}"
+            for field in Weights.__slots__
+            if (value := getattr(self._weights, field)) != getattr(usual, field)
+        ]
+        return "extractive-1" + (f"({','.join(changed)})" if changed else "")
+
+    @property
+    def context_window(self) -> int | None:
+        """Give None: any length of input is read, in linear time."""
+        return None
+
+    @property
+    def remote(self) -> bool:
+        """Give False: a call costs no money and needs no lease."""
+        return False
+
+    async def complete(self, request: LLMRequest) -> LLMResponse:
+        """Answer a ``summarise`` request with at most ``target_tokens`` tokens, or another task.
+
+        The answer to ``extract`` is the JSON of ``hiermem.types.trivector.Answer``, that to
+        ``consolidate`` the JSON of ``hiermem.core.spaces.answer``, each in at most ``max_tokens``
+        tokens. The work is done on a thread, so that a long input does not hold up the event loop.
+        """
+        if request.task != "summarise":
+            work = self.extract if request.task == "extract" else self.consolidate
+            return LLMResponse(
+                text=await asyncio.to_thread(work, request),
+                usage=Usage(input_tokens=0, output_tokens=0),
+                model=self.name,
+            )
+        selection = await asyncio.to_thread(self.summarise, request)
+        return LLMResponse(
+            text=selection.text,
+            usage=Usage(input_tokens=0, output_tokens=0),
+            model=self.name,
+            units=selection.units,
+        )
+
+    def summarise(self, request: LLMRequest) -> Selection:
+        """Select the units of ``request.inputs`` that are worth most in its target length."""
+        units = [unit for source in request.inputs for unit in of_source(source)]
+        budget = min(request.target_tokens, request.max_tokens)
+        return select(units, budget, request.counter.count, weights=self._weights)
+
+    def extract(self, request: LLMRequest) -> str:
+        """Write what ``request.inputs`` are about as the JSON that was asked for."""
+        return extraction.write(
+            extraction.extract(
+                request.inputs, max_tokens=request.max_tokens, count=request.counter.count
+            )
+        )
+
+    def consolidate(self, request: LLMRequest) -> str:
+        """Write what becomes of the bank of ``request`` as the JSON that was asked for.
+
+        Raises UsageError for a request that holds none.
+        """
+        if request.bank is None:
+            raise UsageError("a request to consolidate holds a bank; this one holds none")
+        return bank.write(
+            bank.consolidate(
+                request.bank, max_tokens=request.max_tokens, count=request.counter.count
+            )
+        )

@@ -1,0 +1,299 @@
+"""What every chat model behind an SDK has in common: settings, sizes, what its server takes.
+
+The one rule: a request that cannot fit is never sent, and one that a server refuses because of a
+field is sent once more without that field, and never with it again. How a request and an answer
+look on the wire is the subclass's; what a failure means is ``core.calls.failures``'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from hiermem.core import arguments
+from hiermem.core.calls import failures
+from hiermem.core.text.measure import canonical_json
+from hiermem.errors import ConfigError, ModelError, ModelOverflowError
+from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
+from hiermem.remote.errors import Mishap, read
+from hiermem.remote.settings import fields, temperature_of, text
+from hiermem.types.prices import Prices
+
+__all__ = ["Form", "RemoteChat", "Structured"]
+
+Structured: TypeAlias = Literal["auto", "on", "off"]
+
+#: What a provider adds to each message of a request.
+_PER_MESSAGE: Final = 4
+#: Longer prompts than this many characters are counted on a thread.
+_LONG: Final = 20_000
+#: What a server may call the field that holds an answer to a schema.
+_SCHEMA_FIELDS: Final = (
+    "response_format",
+    "json_schema",
+    "output_config",
+    "output_format",
+    "structured outputs",
+    "structured output",
+    "guided_json",
+    "grammar",
+)
+_LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
+#: Fields that are left out where a server does not take them.
+_SPARED: Final = ("temperature", "stream_options", "cache_control")
+#: What a schema may hold that all providers take; bounds are checked when the answer is read.
+_SCHEMA_WORDS: Final = frozenset(
+    {
+        "$defs",
+        "$ref",
+        "additionalProperties",
+        "anyOf",
+        "const",
+        "description",
+        "enum",
+        "items",
+        "properties",
+        "required",
+        "type",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form in which a server takes requests, as far as is known.
+
+    ``limit`` is its name for the most tokens of an answer, ``fixed`` whether that was settled.
+    """
+
+    schema: bool = True
+    temperature: bool = True
+    stream_options: bool = True
+    cache_control: bool = True
+    limit: str = "max_tokens"
+    fixed: bool = False
+
+    def after(self, mishap: Mishap, *, structured: Structured) -> Form | None:
+        """Give the form to try after a refusal; None where it was not about a field of the form."""
+        refused = failures.refused_field
+        status, param, told = mishap.failure.status, mishap.param, mishap.told
+        if self.schema and structured == "auto":
+            # Whatever is wrong with it: the answer is read and checked without it just as well.
+            about = refused(status, _SCHEMA_FIELDS, param=param, told=told, at_all=False)
+            if about is not None:
+                return replace(self, schema=False)
+        field = refused(status, (*_SPARED, *_LIMIT_FIELDS), param=param, told=told)
+        if field in _SPARED and getattr(self, field):
+            spared: dict[str, Any] = {field: False}
+            return replace(self, **spared)
+        if field == self.limit and not self.fixed:
+            (other,) = set(_LIMIT_FIELDS) - {field}
+            return replace(self, limit=other, fixed=True)
+        return None
+
+
+class RemoteChat(ABC):
+    """A chat model behind an SDK. ``complete`` is safe to cancel and to call concurrently."""
+
+    #: The adapter's own word for itself in errors and reprs.
+    kind = "model"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str | None,
+        context_window: int | None,
+        max_output_tokens: int | None,
+        reasoning_tokens: int,
+        timeout: float,
+        temperature: float | Literal["auto"] | None,
+        structured: Structured,
+        extra: Mapping[str, Any] | None,
+        remote: bool,
+        prices: Prices | None,
+        form: Form,
+        where: str = "",
+    ) -> None:
+        self._model = text(model, "model")
+        self._name = text(name, "name") if name is not None else self._model
+        if context_window is not None:
+            arguments.whole(context_window, "context_window", least=1)
+        if max_output_tokens is not None:
+            arguments.whole(max_output_tokens, "max_output_tokens", least=1)
+        arguments.whole(reasoning_tokens, "reasoning_tokens")
+        if context_window is not None and reasoning_tokens >= context_window:
+            raise ConfigError(
+                f"reasoning_tokens is {reasoning_tokens:,}, which leaves nothing of a "
+                f"context_window of {context_window:,}"
+            )
+        self._window, self._most, self._thinking = (
+            context_window,
+            max_output_tokens,
+            reasoning_tokens,
+        )
+        self._timeout = arguments.seconds(timeout, "timeout")
+        if not self._timeout:
+            raise ConfigError("timeout must be more than 0 seconds")
+        arguments.one_of(structured, "structured", ("auto", "on", "off"))
+        self._structured: Structured = structured
+        self._temperature: float | Literal["auto"] | None = temperature_of(temperature)
+        self._extra = fields(extra)
+        self._remote = arguments.switch(remote, "remote")
+        if prices is not None and not isinstance(prices, Prices):
+            raise ConfigError(f"prices is {type(prices).__name__}; it must be Prices, or None")
+        self.prices = prices
+        self._form = replace(
+            form, schema=structured != "off", temperature=self._temperature is not None
+        )
+        self._where = where
+        #: What must never be repeated, where the adapter was given it.
+        self._key = ""
+
+    def __repr__(self) -> str:
+        at = f", base_url={self._where!r}" if self._where else ""
+        return f"{type(self).__name__}({self._model!r}{at})"
+
+    @property
+    def name(self) -> str:
+        """Give the name that it was made with, or the model's."""
+        return self._name
+
+    @property
+    def context_window(self) -> int | None:
+        """Give the window that it was made with, less what is kept for reasoning."""
+        return None if self._window is None else self._window - self._thinking
+
+    @property
+    def overhead_tokens(self) -> int:
+        """Give the tokens that a call may take besides prompt and answer: those for reasoning."""
+        return self._thinking
+
+    @property
+    def remote(self) -> bool:
+        """Say whether a call may cost money or time elsewhere."""
+        return self._remote
+
+    async def complete(self, request: LLMRequest) -> LLMResponse:
+        """Ask the model.
+
+        Raises ModelOverflowError, before anything is sent, where prompt and answer do not fit the
+        window, and else what ``core.calls.failures`` makes of what was raised.
+        """
+        await self._check_size(request)
+        while True:
+            form = self._form
+            try:
+                return await self._exchange(request, form)
+            except ModelError:
+                raise
+            except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is told apart
+                mishap = read(error, key=self._key)
+                kind = type(error).__name__
+            narrower = None
+            if mishap is not None:
+                narrower = form.after(mishap, structured=self._structured)
+            if narrower is None:
+                raise self._error(mishap, kind)
+            if self._form == form:
+                self._form = narrower
+            # Else another call has learnt something meanwhile; that is tried first.
+
+    @abstractmethod
+    async def _exchange(self, request: LLMRequest, form: Form) -> LLMResponse:
+        """Send one request in ``form`` and read its answer. May raise whatever the SDK raises."""
+
+    @abstractmethod
+    async def disconnect(self) -> None:
+        """Close the connections that the running event loop has open; the next call opens new ones.
+
+        A memory does it for its model when it is closed.
+        """
+
+    def _error(self, mishap: Mishap | None, kind: str) -> ModelError:
+        if mishap is None:
+            return ModelError(f"{self._name}: the call ended in {kind}")
+        found = mishap.failure
+        field = failures.refused_field(
+            found.status, (*_SCHEMA_FIELDS, *_SPARED, *_LIMIT_FIELDS, "stream"),
+            param=mishap.param, told=mishap.told, at_all=False,
+        )  # fmt: skip
+        if field is not None and found.kind == "permanent":
+            found = replace(found, what=f"{found.what}, because of its {field}")
+        return failures.to_error(found, model=self._name)
+
+    # -- what subclasses build requests from
+
+    def _limit(self, request: LLMRequest) -> int:
+        """Give the most tokens that an answer may take, reasoning included, as providers count."""
+        wanted = math.ceil(request.max_tokens * request.margin) + self._thinking
+        return wanted if self._most is None else min(wanted, self._most)
+
+    def _temperature_of(self, request: LLMRequest, form: Form) -> float | None:
+        """Give the temperature to ask for; None leaves it to the server."""
+        if not form.temperature or self._temperature is None:
+            return None
+        return self._temperature if isinstance(self._temperature, float) else request.temperature
+
+    def _messages(self, request: LLMRequest, form: Form) -> tuple[ChatMessage, ...]:
+        """Give the messages, with the schema in words where the server is not sent it as such."""
+        if request.schema is None or form.schema:
+            return request.messages
+        words = _in_words(request.schema)
+        first, *others = request.messages
+        if first.role == "system":
+            # It is constant, so it stands in the part that a provider's cache keeps.
+            return (ChatMessage("system", f"{first.content}\n\n{words}"), *others)
+        return (ChatMessage("system", words), *request.messages)
+
+    def _schema(self, request: LLMRequest, form: Form) -> dict[str, Any] | None:
+        """Give the schema to send, in what all providers take; None where none is sent."""
+        if request.schema is None or not form.schema:
+            return None
+        taken: dict[str, Any] = _narrowed(request.schema)
+        return taken
+
+    async def _check_size(self, request: LLMRequest) -> None:
+        if self._window is None:
+            return
+        texts = [message.content for message in request.messages]
+        if request.schema is not None:
+            texts.append(canonical_json(request.schema))
+
+        def weigh() -> int:
+            return sum(request.counter.count(text) + _PER_MESSAGE for text in texts)
+
+        long = sum(map(len, texts)) > _LONG
+        counted = await asyncio.to_thread(weigh) if long else weigh()
+        needed = math.ceil(counted * request.margin)
+        answer = self._limit(request)
+        if needed + answer > self._window:
+            raise ModelOverflowError(
+                f"{self._name}: a prompt of {needed:,} tokens and {answer:,} for the answer do "
+                f"not fit its context_window of {self._window:,}",
+                charged=False,
+            )
+
+
+def _in_words(schema: Mapping[str, Any]) -> str:
+    return (
+        "Answer with one JSON object and nothing else. It must fit this JSON schema:\n"
+        f"{canonical_json(schema)}"
+    )
+
+
+def _narrowed(value: Any, *, names: bool = False) -> Any:
+    """Leave out what some provider refuses; ``names`` says that the keys are names, not words."""
+    if isinstance(value, Mapping):
+        return {
+            key: _narrowed(inner, names=key in ("properties", "$defs") and not names)
+            for key, inner in value.items()
+            if names or key in _SCHEMA_WORDS
+        }
+    if isinstance(value, (list, tuple)):
+        return [_narrowed(inner) if isinstance(inner, Mapping) else inner for inner in value]
+    return value

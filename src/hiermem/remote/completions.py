@@ -1,0 +1,166 @@
+"""The chat completion, as OpenAI and all who speak its protocol write it: requests and answers.
+
+The one rule: an answer is read with suspicion. Servers leave fields out, put lists where texts are
+due and count in their own way; what cannot be used is left out, and an answer without any is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from hiermem.core.calls.usage import count_of, told_model
+from hiermem.protocols import ChatMessage, Finish, LLMResponse, Usage
+from hiermem.remote.errors import MiscastError
+
+__all__ = [
+    "assembled",
+    "fields_of",
+    "messages_of",
+    "read_answer",
+    "without_thoughts",
+]
+
+_FINISH: Final[Mapping[str, Finish]] = {
+    "stop": "stop",
+    "eos": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "refusal",
+    "content_filtered": "refusal",
+    "refusal": "refusal",
+    "safety": "refusal",
+}
+#: Thoughts that a server without a parser for them leaves before the answer: between the two marks,
+#: or, where its template wrote the first one, up to the second on a line of its own.
+_THOUGHTS: Final = re.compile(r"\s*<think>.*?(?:</think>|\Z)|.*?\n</think>[ \t]*\n", re.DOTALL)
+
+
+def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
+    """Write the messages of a request."""
+    return [{"role": each.role, "content": each.content} for each in messages]
+
+
+def fields_of(
+    *,
+    limit: tuple[str, int],
+    temperature: float | None,
+    schema: Mapping[str, Any] | None,
+    extra: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write the fields of a request beside its model and messages.
+
+    ``limit`` is the field for the most tokens of the answer, and its value. ``extra`` goes before
+    all the others.
+    """
+    fields: dict[str, Any] = {limit[0]: limit[1]}
+    if temperature is not None:
+        fields["temperature"] = temperature
+    if schema is not None:
+        fields["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": schema, "strict": True},
+        }
+    return {**fields, **extra}
+
+
+def read_answer(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
+    """Read a chat completion. ``asked`` is the model that was asked.
+
+    Raises MiscastError where it holds no answer.
+    """
+    choices = answer.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, Mapping) else None
+    if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
+        raise MiscastError("the answer has no choices[0].message")
+    text = without_thoughts(_text(message.get("content")))
+    return LLMResponse(
+        text=text,
+        usage=_usage(answer.get("usage")),
+        finish_reason=_finish(choice.get("finish_reason"), message, text),
+        model=told_model(answer.get("model"), asked=asked),
+    )
+
+
+def assembled(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Put the events of a stream together into the answer that would have come whole.
+
+    Raises MiscastError where the stream broke off before it said why it ended.
+    """
+    whole: dict[str, Any] = {}
+    message: dict[str, Any] = {"content": "", "refusal": ""}
+    finish: object = None
+    for event in events:
+        whole |= {key: event[key] for key in ("model", "usage") if event.get(key)}
+        choices = event.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, Mapping):
+            continue
+        finish = choice.get("finish_reason") or finish
+        delta = choice.get("delta")
+        if isinstance(delta, Mapping):
+            for part in message:
+                message[part] += _text(delta.get(part))
+    if finish is None:
+        raise MiscastError("the stream broke off before the answer was whole")
+    return {**whole, "choices": [{"message": message, "finish_reason": finish}]}
+
+
+def without_thoughts(text: str) -> str:
+    r"""Leave out a reasoning model's thoughts that stand before its answer.
+
+    >>> without_thoughts("<think>\nHm.\n</think>\nForty-two.")
+    'Forty-two.'
+    """
+    found = _THOUGHTS.match(text) if "think>" in text else None
+    return text[found.end() :].lstrip() if found else text
+
+
+def _text(content: object) -> str:
+    """Give the text of a content, which some servers write as a list of parts."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "".join(
+        part["text"]
+        for part in content
+        if isinstance(part, Mapping)
+        and part.get("type", "text") == "text"
+        and isinstance(part.get("text"), str)
+    )
+
+
+def _finish(reason: object, message: Mapping[str, Any], text: str) -> Finish:
+    if message.get("refusal") and not text.strip():
+        return "refusal"
+    if reason is None:
+        return "stop"
+    return _FINISH.get(str(reason).lower(), "error")
+
+
+def _usage(told: object) -> Usage:
+    if not isinstance(told, Mapping):
+        return Usage()
+    sent, written = count_of(told.get("prompt_tokens")), count_of(told.get("completion_tokens"))
+    whole = count_of(told.get("total_tokens"))
+    if whole is not None and sent is not None and written is not None:
+        # Some count reasoning in the total alone; it is paid for as output.
+        written = max(written, whole - sent)
+    cached = _detail(told, "prompt_tokens_details", "cached_tokens")
+    return Usage(
+        input_tokens=sent,
+        output_tokens=written,
+        cached_tokens=count_of(told.get("prompt_cache_hit_tokens")) if cached is None else cached,
+        reasoning_tokens=_detail(told, "completion_tokens_details", "reasoning_tokens"),
+    )
+
+
+def _detail(told: Mapping[str, Any], group: str, name: str) -> int | None:
+    inner = told.get(group)
+    return count_of(inner.get(name)) if isinstance(inner, Mapping) else None

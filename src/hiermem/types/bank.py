@@ -1,0 +1,198 @@
+"""What a space holds, and what consolidating it gives.
+
+``Note`` is what agents write. ``BankText`` is what a model is given to consolidate, as data.
+``ConsolidationResult``, ``BankRevision``, ``SpaceMeta``, ``ExportReport`` and ``LoadReport`` are
+what a user gets.
+
+The one rule: a value here is frozen and decides nothing. Deciding is ``core.spaces``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "BankRevision",
+    "BankText",
+    "BlockedNote",
+    "ConsolidationResult",
+    "ConsolidationStatus",
+    "ExportReport",
+    "FileChange",
+    "LoadReport",
+    "Note",
+    "NoteState",
+    "RevisionKind",
+    "SpaceMeta",
+]
+
+NoteState: TypeAlias = Literal["live", "consumed", "blocked"]
+RevisionKind: TypeAlias = Literal["consolidation", "rollback", "load"]
+ConsolidationStatus: TypeAlias = Literal["ok", "nothing_to_do", "partial", "busy", "error"]
+_NO_METRICS: Mapping[str, int | float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One live note of a space.
+
+    ``key`` names it and sorts by time, then arrival. ``sources`` are (session id, message index)
+    pairs that it came from. ``consolidation`` is the number of the revision that took it in, None
+    while it is live. ``failures`` counts how often it failed alone.
+    """
+
+    key: str
+    text: str
+    timestamp: datetime
+    agent: str = ""
+    category: str = ""
+    tags: tuple[str, ...] = ()
+    sources: tuple[tuple[str, int], ...] = ()
+    state: NoteState = "live"
+    consolidation: int | None = None
+    failures: int = 0
+    blocked_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BankText:
+    """What a model is given to consolidate, as data beside the rendered prompt.
+
+    ``files`` are (name, text) pairs of those shown whole; ``outlines`` are (name, outline) pairs of
+    those of which only the headings are shown. ``missing`` are the files that the rules name and
+    that do not exist yet, with the text that each begins with.
+    """
+
+    rules: str
+    synthesis: str
+    files: tuple[tuple[str, str], ...]
+    outlines: tuple[tuple[str, str], ...]
+    missing: tuple[tuple[str, str], ...]
+    notes: tuple[Note, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What became of one bank file.
+
+    ``lines_removed`` counts its lines that are nowhere in the bank any more, those of sections that
+    were deleted for a reason left out; ``diff`` is a unified diff.
+    """
+
+    name: str
+    change: Literal["created", "updated", "removed"]
+    lines_removed: int = 0
+    diff: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedNote:
+    """A note that was set aside, still live: it cannot fit, or it failed alone three times."""
+
+    key: str
+    agent: str
+    reason: Literal["too_large", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationResult:
+    """What a consolidation did.
+
+    ``notes_processed`` are consumed, ``notes_remaining`` are live and will be taken by the next
+    one; ``blocked`` ones are live and will not. ``failed`` says which changes were not made, as
+    "file: reason"; their notes are live. ``metrics`` bears the published names. With ``dry_run``
+    nothing of it was written.
+    """
+
+    space: str
+    status: ConsolidationStatus
+    message: str
+    notes_processed: int = 0
+    notes_remaining: int = 0
+    files_created: tuple[str, ...] = ()
+    files_updated: tuple[str, ...] = ()
+    files_unchanged: tuple[str, ...] = ()
+    lines_removed: int = 0
+    changes: tuple[FileChange, ...] = ()
+    blocked: tuple[BlockedNote, ...] = ()
+    failed: tuple[str, ...] = ()
+    revision: int = 0
+    dry_run: bool = False
+    run_id: str = ""
+    metrics: Mapping[str, int | float] = field(default_factory=lambda: _NO_METRICS)
+
+    @property
+    def diff(self) -> str:
+        """Give the unified diffs of all changed files, in the order of their names."""
+        return "".join(each.diff for each in self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class BankRevision:
+    """One state of the bank. ``notes`` are the keys of the notes that it took in.
+
+    ``files`` maps the names of the files that changed in it to "created", "updated" or "removed".
+    ``to`` is the revision that a rollback went back to.
+    """
+
+    number: int
+    kind: RevisionKind
+    at: datetime
+    run_id: str = ""
+    model: str = ""
+    notes: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType(dict[str, str]()))
+    to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceMeta:
+    """The figures of a space. ``revision`` is the number of the bank's newest state, 0 for none.
+
+    ``consolidations`` counts committed model answers, ``notes_processed`` the notes in them.
+    ``batch_notes`` is the most notes that the next request takes, halved by an answer that failed
+    and doubled by one that did not; None is no such bound.
+    """
+
+    last_consolidation: datetime | None = None
+    consolidations: int = 0
+    notes_processed: int = 0
+    revision: int = 0
+    batch_notes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What an export did in ``folder``, by the names of files.
+
+    ``kept`` were left alone: somebody changed them there since, or they are no plain files.
+    """
+
+    folder: str
+    revision: int
+    written: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What a load took from ``folder``, by the names of files.
+
+    ``revision`` is the one that it made, None where nothing changed. ``conflicts`` changed both
+    there and in the bank, and were left alone on both sides; ``skipped`` are no plain files.
+    """
+
+    folder: str
+    revision: int | None = None
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    diff: str = ""

@@ -1,0 +1,193 @@
+"""A provider that is down is left alone, one that is up is asked, and nothing is stuck."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem.core.calls.circuit_breaker import LONGEST_HOLD, Breaker, Circuit
+
+BREAKER = Breaker(failures=4, pause=10.0)
+
+
+def fail(circuit, thing, now, *, asked=None, breaker=BREAKER):
+    assert circuit.look(thing, now).word == "go"
+    trial = circuit.admit(thing)
+    circuit.fail(trial, now, breaker=breaker, asked=asked)
+
+
+def opened(at=0.0):
+    circuit = Circuit()
+    for thing in "abab":
+        fail(circuit, thing, at)
+    assert circuit.look("c", at).word == "open"
+    return circuit
+
+
+def test_it_opens_after_so_many_failures_in_a_row_and_not_before():
+    circuit = Circuit()
+    for thing in "aba":
+        fail(circuit, thing, 0.0)
+    circuit.succeed(circuit.admit("c"))
+    for thing in "aba":
+        fail(circuit, thing, 1.0)
+    assert circuit.look("c", 1.0).word == "go", "an answer in between begins a new row"
+    fail(circuit, "b", 1.0)
+    assert circuit.look("c", 1.0) == circuit.look("a", 1.0)
+    assert circuit.look("c", 1.0).word == "open"
+    assert circuit.look("c", 1.0).seconds == pytest.approx(10.0)
+
+
+def test_one_thing_that_always_fails_is_not_the_provider():
+    """A request that the provider cannot bear would else keep everybody from it, for ever."""
+    circuit = Circuit()
+    for n in range(50):
+        fail(circuit, "poison", float(n))
+    assert circuit.state == "closed"
+
+
+def test_a_probe_goes_alone_and_its_answer_closes_the_circuit():
+    circuit = opened()
+    probe = circuit.admit("c") if circuit.look("c", 10.0).word == "go" else None
+    assert probe is not None
+    assert probe.probe
+    assert circuit.look("d", 10.0).word == "wait"
+    circuit.succeed(probe)
+    assert circuit.state == "closed"
+    assert circuit.look("d", 10.0).word == circuit.look("e", 10.0).word == "go"
+
+
+def test_a_failed_probe_is_followed_by_one_for_another_thing():
+    """The first in line may be the one thing that always fails."""
+    circuit = opened()
+    fail(circuit, "poison", 10.0)
+    assert circuit.look("poison", 10.0).word == "tried"
+    assert circuit.look("fine", 10.0).word == "go"
+    circuit.succeed(circuit.admit("fine"))
+    assert circuit.look("poison", 10.0).word == "go"
+
+
+def test_two_failed_probes_open_it_again_for_twice_as_long():
+    circuit = opened()
+    now, pauses = 0.0, []
+    for _ in range(9):
+        now += circuit.look("x", now).seconds
+        fail(circuit, "a", now)
+        fail(circuit, "b", now)
+        pauses.append(circuit.look("x", now).seconds)
+    assert pauses[:3] == [pytest.approx(20.0), pytest.approx(40.0), pytest.approx(80.0)]
+    assert pauses[-1] == pytest.approx(600.0), "it is asked again now and then, however long"
+
+
+def test_the_only_thing_there_is_may_be_probed_again_after_the_pause():
+    circuit = opened()
+    fail(circuit, "only", 10.0)
+    assert circuit.look("only", 10.0).word == "tried"
+    assert circuit.look("only", 20.0).word == "go"
+
+
+def test_a_late_failure_is_no_probe_and_a_late_answer_closes():
+    """What was sent before it opened tells nothing new by failing, and much by succeeding."""
+    circuit = Circuit()
+    late, later = circuit.admit("late"), circuit.admit("later")
+    for thing in "abab":
+        fail(circuit, thing, 0.0)
+    circuit.fail(late, 5.0, breaker=BREAKER)
+    assert circuit.look("c", 5.0).seconds == pytest.approx(5.0)
+    circuit.succeed(later)
+    assert circuit.look("c", 5.0).word == "go"
+
+
+def test_a_probe_that_was_not_sent_makes_room_for_the_next():
+    circuit = opened()
+    circuit.look("c", 10.0)
+    probe = circuit.admit("c")
+    circuit.drop(probe)
+    assert circuit.look("d", 10.0).word == "go"
+
+
+def test_a_pause_that_the_provider_asks_for_is_kept_by_all():
+    circuit = Circuit()
+    fail(circuit, "a", 0.0, asked=7.0)
+    assert (circuit.look("b", 1.0).word, circuit.look("b", 1.0).seconds) == ("wait", 6.0)
+    assert circuit.look("b", 7.0).word == "go"
+
+
+@pytest.mark.parametrize("asked", [3_601.0, 1e12, math.inf])
+def test_a_pause_that_nobody_can_mean_is_an_hour(asked):
+    """It would else be kept until the process is started again."""
+    circuit = Circuit()
+    fail(circuit, "a", 0.0, asked=asked)
+    assert circuit.look("b", 3_599.0).word == "open"
+    assert circuit.look("b", 3_600.0).word == "go"
+
+
+def test_a_long_pause_opens_it_at_once_for_as_long():
+    circuit = Circuit()
+    fail(circuit, "a", 0.0, asked=LONGEST_HOLD + 3_000)
+    gate = circuit.look("b", 100.0)
+    assert gate.word == "open"
+    assert gate.seconds == pytest.approx(LONGEST_HOLD + 2_900)
+
+
+def test_one_that_never_opens_does_not():
+    circuit = Circuit()
+    for n in range(100):
+        fail(circuit, n, 0.0, breaker=Breaker(failures=None))
+    assert circuit.state == "closed"
+
+
+# -- a provider that is up and down, and a backlog that wants to be made
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.integers(1, 4),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 120)), min_size=1, max_size=6),
+    st.sets(st.integers(0, 3), max_size=2),
+    st.integers(1, 12),
+)
+def test_a_backlog_is_worked_off_once_the_provider_is_back(hands, weather, poison, lasts):
+    """In any weather: few requests meet a provider that is down, and in the end all is made.
+
+    ``weather`` are stretches of being up or down; after them it is up. Things of ``poison`` always
+    fail. Each of ``hands`` takes the first thing that may go; one that failed gets in line again. A
+    call takes ``lasts`` seconds.
+    """
+    circuit, now, flying, missed = Circuit(), 0.0, [], []
+    todo, made = list(range(20)), set()
+    ends, at = [], 0.0
+    for up, seconds in weather:
+        at += seconds
+        ends.append((at, up))
+    while set(todo) - made - poison:
+        assert now < 5_000, "the backlog is stuck"
+        for thing in list(todo):
+            if len(flying) >= hands:
+                break
+            if thing in made or any(each[1].thing == thing for each in flying):
+                continue
+            if circuit.look(thing, now).word == "go":
+                flying.append((now + lasts, circuit.admit(thing)))
+        assert sum(trial.probe for _, trial in flying) <= 1
+        for each in [one for one in flying if one[0] <= now]:
+            flying.remove(each)
+            trial = each[1]
+            up = next((state for end, state in ends if now < end), True)
+            if up and trial.thing not in poison:
+                made.add(trial.thing)
+                circuit.succeed(trial)
+            else:
+                circuit.fail(trial, now, breaker=BREAKER)
+                todo.remove(trial.thing)
+                todo.append(trial.thing)
+                missed.append((now, up))
+        now += 1.0
+    for start, (end, up) in zip([0.0, *(end for end, _ in ends)], ends, strict=False):
+        if not up:
+            met = sum(start <= when < end for when, _ in missed)
+            probes = 2 * math.ceil(math.log2(2 + (end - start) / BREAKER.pause) + 1)
+            assert met <= BREAKER.failures + 3 * hands + probes, "it was hammered while down"

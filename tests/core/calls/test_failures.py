@@ -1,0 +1,229 @@
+"""What a failed call means: by status, by the signs that go before it, and what is never said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hiermem.core.calls.failures import (
+    of_answer,
+    of_transport,
+    refused_field,
+    retry_after,
+    to_error,
+    unreadable,
+)
+from hiermem.errors import (
+    ModelOverflowError,
+    ModelRefusedError,
+    ModelTimeoutError,
+    PermanentModelError,
+    TransientModelError,
+)
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("status", [408, 409, 424, 425, 429, 499, 500, 502, 503, 504, 529, 599])
+def test_what_may_pass_may_be_asked_again(status):
+    """The spec's list: timeouts, 408, 409, 425, 429 and 5xx are transient."""
+    assert isinstance(to_error(of_answer(status), model="m"), TransientModelError)
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 410, 415, 422, 451, 501, 505])
+def test_what_cannot_pass_is_not_asked_again(status):
+    """Asking again with a wrong key, for an unknown model or without credit only costs time."""
+    error = to_error(of_answer(status), model="m")
+    assert isinstance(error, PermanentModelError)
+    assert error.charged is False
+
+
+@pytest.mark.parametrize(
+    ("status", "charged"),
+    [(429, False), (529, False), (409, False), (503, None), (500, None), (502, None), (504, None)],
+)
+def test_only_what_was_never_begun_is_free(status, charged):
+    """A call that may have been paid for counts against the caps; one that was not does not."""
+    assert of_answer(status).charged is charged
+
+
+def test_a_503_that_says_when_to_come_back_was_turned_away_at_the_door():
+    assert of_answer(503, headers={"retry-after": "2"}).charged is False
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "told"),
+    [
+        (413, (), ""),
+        (400, ("context_length_exceeded",), ""),
+        (400, ("invalid_request_error",), "prompt is too long: 210000 tokens > 200000 maximum"),
+        (400, (400,), "This model's maximum context length is 4096 tokens. However, you requested"),
+        (400, (), "the request exceeds the available context size. try increasing it"),
+        (400, (), "input length and `max_tokens` exceed context limit: 1 + 2 > 2"),
+        (400, (), "The input token count (40000) exceeds the maximum number of tokens allowed"),
+        (422, (), "`inputs` tokens + `max_new_tokens` must be <= 4097"),
+        (429, ("rate_limit_exceeded",), "Request too large for gpt-x on tokens per min (TPM)"),
+    ],
+)
+def test_a_request_that_is_too_large_is_known_by_any_servers_words(status, words, told):
+    """As a bad request it would not be made smaller; as a rate limit it would wait for ever."""
+    assert isinstance(
+        to_error(of_answer(status, words=words, told=told), model="m"), ModelOverflowError
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "told"),
+    [
+        (400, ("content_filter",), ""),
+        (400, ("invalid_request_error",), "Output blocked by content filtering policy"),
+        (403, (), "Your input was flagged as violating our content policy"),
+        (451, (), ""),
+    ],
+)
+def test_a_refusal_is_told_from_a_bad_request(status, words, told):
+    found = to_error(of_answer(status, words=words, told=told), model="m")
+    assert isinstance(found, ModelRefusedError)
+
+
+def test_no_credit_is_not_a_rate_limit():
+    """Both are 429; only one of them is over in a minute."""
+    assert of_answer(429, words=("insufficient_quota",)).kind == "permanent"
+    assert of_answer(429, words=("rate_limit_exceeded",)).kind == "transient"
+
+
+def test_an_error_inside_an_answer_goes_by_its_words_and_may_have_cost_something():
+    """A stream that ends in an error had begun: nobody knows what of it is charged."""
+    found = of_answer(None, words=("overloaded_error",))
+    assert (found.kind, found.charged, found.status) == ("transient", None, None)
+    assert of_answer(None, words=("authentication_error",)).kind == "permanent"
+    assert of_answer(None).kind == "transient"
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "charged"),
+    [
+        ({"APIConnectionError", "ConnectError", "TransportError"}, "transient", False),
+        ({"APITimeoutError", "APIConnectionError", "ReadTimeout"}, "timeout", None),
+        ({"APITimeoutError", "ConnectTimeout", "TimeoutException"}, "transient", False),
+        ({"APIConnectionError", "RemoteProtocolError", "TransportError"}, "transient", None),
+        ({"ConnectError", "SSLCertVerificationError", "OSError"}, "permanent", False),
+        ({"LocalProtocolError", "TransportError"}, "permanent", False),
+        ({"JSONDecodeError", "ValueError"}, "transient", None),
+        ({"ConnectionResetError", "OSError"}, "transient", None),
+    ],
+)  # fmt: skip
+def test_a_connection_that_never_was_is_told_from_one_that_broke(names, kind, charged):
+    """Only what certainly never reached the provider is free; what broke later may be paid for."""
+    found = of_transport(names)
+    assert found is not None
+    assert (found.kind, found.charged) == (kind, charged)
+
+
+def test_what_is_no_connections_failure_is_not_made_one():
+    assert of_transport({"TypeError", "Exception"}) is None
+
+
+def test_a_time_that_runs_out_is_a_timeout():
+    found = of_transport({"ReadTimeout", "TimeoutException"})
+    assert isinstance(to_error(found, model="m"), ModelTimeoutError)
+
+
+# -- how long to wait
+
+
+@given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "date"]), st.text()))
+@example({"retry-after": "nan"})
+@example({"retry-after": "inf"})
+@example({"retry-after": "-5"})
+@example({"retry-after-ms": "1e400"})
+@example({"retry-after": "Wed, 99 Foo 2026 00:00:00 GMT"})
+@example({"retry-after": "Thu, 01 Jan 99999999999 00:00:00 GMT"})
+@example({"retry-after": "Thu, 01 Jan 2026 00:00:00 +9999999999999999999"})
+def test_a_wait_is_a_finite_number_or_none(headers):
+    """An endless or negative wait, out of a header that anybody may write, would stop a run."""
+    wait = retry_after(headers, NOW)
+    assert wait is None or 0 <= wait < float("inf")
+
+
+@given(st.integers(0, 10_000), st.integers(-100_000, 100_000))
+def test_a_date_is_counted_from_the_servers_own_clock(seconds, off):
+    """A clock of ours that is off by a day must not make us wait a day."""
+    theirs = NOW + timedelta(seconds=off)
+    until = format_datetime(theirs + timedelta(seconds=seconds), usegmt=True)
+    date = format_datetime(theirs, usegmt=True)
+    assert retry_after({"retry-after": until, "date": date}, NOW) == seconds
+    assert retry_after({"retry-after": until}, NOW) == max(0, seconds + off)
+    assert retry_after({"retry-after": until}) is None
+
+
+def test_milliseconds_go_before_seconds():
+    assert retry_after({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
+
+
+# -- what is never said
+
+
+@given(
+    status=st.none() | st.integers(400, 599),
+    told=st.text(min_size=4, max_size=80),
+    words=st.lists(st.text(max_size=40) | st.integers(), max_size=2),
+    request_id=st.text(max_size=100),
+)
+@example(400, "sk-secret said: no", ["sk-proj-4f9Z"], "sk-proj-4f9Z")
+@example(400, "no", ["Bearer abc"], "id\nwith a line")
+def test_an_error_repeats_nothing_but_harmless_words(status, told, words, request_id):
+    """A provider's words may quote the prompt or the key, and errors go into logs."""
+    found = of_answer(
+        status, words=words, told=f"«{told}»", headers={"x-request-id": request_id}, now=NOW
+    )
+    error = to_error(found, model="m")
+    assert f"«{told}»" not in str(error)
+    assert "sk-" not in str(error)
+    assert str(error).isprintable()
+    assert found.code == "" or found.code.replace("_", "").isalpha()
+    assert (found.kind in ("transient", "timeout")) or found.charged is not None or status is None
+
+
+def test_what_helps_to_look_it_up_is_there():
+    found = of_answer(
+        429,
+        words=("rate_limit_exceeded", "requests"),
+        headers={"x-request-id": "req_0123abc", "retry-after": "7"},
+    )
+    error = to_error(found, model="gpt-x")
+    assert str(error) == (
+        "gpt-x: too many requests (HTTP 429, rate_limit_exceeded, request req_0123abc)"
+    )
+    assert error.retry_after == 7
+
+
+def test_an_answer_that_is_none_may_be_paid_for_and_may_do_better_again():
+    found = unreadable("the answer is not JSON")
+    assert (found.kind, found.charged) == ("transient", None)
+
+
+# -- fields
+
+
+@pytest.mark.parametrize(
+    ("param", "told", "field"),
+    [
+        ("temperature", "Unsupported value: 'temperature' does not support 0.3", "temperature"),
+        (None, "temperature: Extra inputs are not permitted", "temperature"),
+        ("max_tokens", "Unsupported parameter: use 'max_completion_tokens' instead", "max_tokens"),
+        ("max_tokens", "max_tokens is too large: 9000", None),
+        ("messages", "temperature is not supported", None),
+        (None, "the temperatures are unknown", None),
+        (None, "", None),
+    ],
+)
+def test_a_field_is_left_out_only_where_the_server_does_not_take_it(param, told, field):
+    """Leaving out a field whose value is wrong would hide the mistake, and change the answers."""
+    fields = ("temperature", "max_tokens")
+    assert refused_field(400, fields, param=param, told=told) == field
+    assert refused_field(500, fields, param=param, told=told) is None

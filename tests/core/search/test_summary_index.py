@@ -1,0 +1,147 @@
+"""Summaries on a shelf: read once, kept in blocks that are not trusted, lending what they know."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem.core.search import summary_vectors
+from hiermem.core.search.index import Index
+from hiermem.core.search.postings import collect
+from hiermem.core.search.query import read_query
+from hiermem.core.search.summary_index import Shelf, lent, pack, unpack
+from hiermem.types import Message, Node, Revision, Span, StoredMessage, Summary
+
+NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
+
+
+def summary(ordinal, text, *, level=1, start=None, stop=None, thread="main", number=1):
+    start = 10 * ordinal if start is None else start
+    node = Node(
+        id=f"L{level}.{ordinal}", level=level, ordinal=ordinal, thread=thread,
+        span=Span(start, start + 10 if stop is None else stop), windows=(ordinal, ordinal + 1),
+        children=(), messages=10, input_size=100, allotted=50, input_tokens=100,
+        allotted_tokens=50, verbatim=False, first_at=NOON, last_at=NOON, revision=number,
+    )  # fmt: skip
+    revision = Revision(
+        node.id, number, text, len(text) // 4, "in", "out", "s", "detailed", "m", NOON
+    )
+    return Summary("s", node, revision)
+
+
+def index_of(texts, *, thread="main"):
+    return Index(
+        collect(
+            [
+                StoredMessage(
+                    n, Message.user(text, created_at=NOON, thread=thread), tokens=1, size=1, hash=""
+                )
+                for n, text in enumerate(texts)
+            ],
+            lambda text: len(text) // 4,
+        )
+    )
+
+
+def test_a_text_is_read_once_and_an_unchanged_row_is_kept():
+    first = Shelf({}, {}).restocked([summary(0, "the violin"), summary(1, "the ferry")], {})
+    assert first.wants([summary(0, "the violin"), summary(0, "anew", number=2)]) == [
+        summary(0, "anew", number=2)
+    ]
+    more = [summary(0, "the violin"), summary(1, "the ferry"), summary(0, "both", level=2)]
+    second = first.restocked(more, {})
+    assert second.rows[1].index is first.rows[1].index
+    assert set(second.parts) == {("L1.0", 1), ("L1.1", 1), ("L2.0", 1)}
+    third = second.restocked(more[1:2], {})
+    assert list(third.rows) == [1]
+    assert set(third.parts) == {("L1.1", 1)}
+
+
+def test_a_summary_counts_as_a_whole_however_long_it_is():
+    """The words of a question may stand in different passages of one summary."""
+    long = "\n".join(["The violin was sold."] + ["Nothing else happened here."] * 99 + ["In May."])
+    shelf = Shelf({}, {}).restocked(
+        [summary(0, long + " Ada took the ferry."), summary(1, "the ferry")], {}
+    )
+    scores = shelf.rows[1].ask(read_query("violin ferry"))
+    assert len(shelf.rows[1].index) > 2
+    assert scores.shape == (2,)
+    assert scores[0] > 0
+    assert scores[1] > 0
+    assert shelf.rows[1].ask(read_query("zeppelin")).tolist() == [0, 0]
+
+
+def test_a_summary_lends_to_what_it_covers_in_its_thread_and_least_to_the_long():
+    texts = ["short remark"] * 20
+    texts[3] = "a very long remark " * 100
+    index = index_of(texts)
+    shelf = Shelf({}, {}).restocked([summary(0, "the violin"), summary(1, "the ferry")], {})
+    row = shelf.rows[1]
+    given_ = lent(index, row, row.ask(read_query("violin")))
+    of = {int(m): float(v) for m, v in zip(index.units.message, given_, strict=True)}
+    assert of[0] > 0.9
+    assert of[3] < 0.2
+    assert all(of[n] == 0 for n in range(10, 20))
+    other = index_of(texts, thread="side")
+    assert not lent(other, row, row.ask(read_query("violin"))).any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(max_size=300), min_size=1, max_size=8))
+def test_what_was_read_comes_back_from_a_block(texts):
+    summaries = [summary(n, text) for n, text in enumerate(texts)]
+    parts = Shelf({}, {}).restocked(summaries, {}).parts
+    kept = unpack(pack(parts))
+    assert list(kept) == list(parts)
+    for name, part in parts.items():
+        assert len(kept[name]) == len(part)
+        for column in ("message", "begin", "end", "sizes", "terms", "counts", "length"):
+            assert getattr(kept[name], column).tolist() == getattr(part, column).tolist()
+    again = Shelf({}, {}).restocked(summaries, kept)
+    query = read_query(texts[0])
+    one, two = (
+        shelf.rows[1].ask(query) for shelf in (again, Shelf({}, {}).restocked(summaries, {}))
+    )
+    assert one.tolist() == two.tolist()
+
+
+def damaged(data):
+    yield b""
+    yield b"hmR1"
+    yield b"junk" + data[4:]
+    for place in range(4, len(data), 7):
+        yield data[:place]
+        yield data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]
+
+
+def test_a_damaged_block_of_texts_gives_nothing_or_what_it_held():
+    parts = Shelf({}, {}).restocked([summary(0, "the violin"), summary(1, "ferry")], {}).parts
+    for data in damaged(pack(parts)):
+        for part in unpack(data).values():
+            assert len(part) <= 2
+
+
+def test_a_damaged_block_of_vectors_gives_nothing_or_what_it_held():
+    rows = np.eye(2, 8, dtype=np.float32)
+    told = {("L1.0", 1): rows[0], ("L1.1", 3): rows[1]}
+    data = summary_vectors.pack(told)
+    back = summary_vectors.unpack(data, dimension=8)
+    assert {name: row.tolist() for name, row in back.items()} == {
+        name: row.tolist() for name, row in told.items()
+    }
+    assert summary_vectors.unpack(data, dimension=4) == {}
+    for bad in damaged(data):
+        for row in summary_vectors.unpack(bad, dimension=8).values():
+            assert np.isfinite(row).all()
+
+
+@pytest.mark.parametrize(
+    "rows", [[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 0.0]], [[0.6, 0.8], [0.8, 0.6]]]
+)
+def test_the_mean_of_vectors_has_a_direction(rows):
+    found = summary_vectors.mean(np.array(rows, dtype=np.float32))
+    assert abs(float(np.linalg.norm(found)) - 1) < 1e-6

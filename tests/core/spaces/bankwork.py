@@ -1,0 +1,73 @@
+"""What the tests of the bank's core share: notes, states, answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hiermem.core.spaces.consolidation import Batch, Limits, NoRoom, TooLarge, next_batch
+from hiermem.core.spaces.record import BankState, Held, note_key
+from hiermem.core.spaces.rules import read_rules
+from hiermem.prompts import load_named
+from hiermem.protocols import LLMResponse
+from hiermem.tokens import FunctionCounter
+from hiermem.types.bank import Note
+
+NOW = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
+COUNTER = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
+TEMPLATE = load_named("consolidate")
+RULES = """\
+# Files
+
+- progress.md: what works, what is left
+- decisions.md: what was decided and why
+- techContext.md: stack, set-up
+"""
+PROGRESS = "# Progress\n\n## What works\n\n" + "".join(f"- feature {n}\n" for n in range(12))
+
+
+def note(text: str, number: int = 1, **more: Any) -> Note:
+    at = NOW + timedelta(minutes=number)
+    return Note(note_key(at, number, "abc123"), text, at, **more)
+
+
+def notes(count: int) -> list[Note]:
+    return [
+        note(f"Decided to use tool {n} for job {n}.", n, agent="dev") for n in range(1, count + 1)
+    ]
+
+
+def state(files: Mapping[str, str] | None = None, *, rules: str = RULES) -> BankState:
+    held = {name: Held(text, 1) for name, text in (files or {}).items()}
+    return BankState("x", read_rules(rules), files=held, synthesis=Held("Before.", 1))
+
+
+def planned(bank: BankState, given: list[Note], **limits: Any) -> Batch | TooLarge | NoRoom:
+    settings = {"answer": 4_000, **limits}
+    return next_batch(bank, given, template=TEMPLATE, counter=COUNTER, limits=Limits(**settings))
+
+
+def batch_of(bank: BankState, given: list[Note], **limits: Any) -> Batch:
+    made = planned(bank, given, **limits)
+    assert isinstance(made, Batch)
+    return made
+
+
+def response(*files: Mapping[str, Any], synthesis: str = "After.") -> LLMResponse:
+    return LLMResponse(json.dumps({"files": files, "synthesis": synthesis}))
+
+
+def edited(name: str, *edits: Mapping[str, str], notes: tuple[int, ...] = ()) -> dict[str, Any]:
+    return {"name": name, "action": "edit", "edits": edits, "notes": notes}
+
+
+def whole(
+    name: str, content: str, *, action: str = "update", notes: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    return {"name": name, "action": action, "content": content, "notes": notes}
+
+
+def appended(heading: str, text: str) -> dict[str, str]:
+    return {"operation": "append", "heading": heading, "text": text}

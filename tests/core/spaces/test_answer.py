@@ -1,0 +1,135 @@
+"""What a model answers to a consolidation is data from outside: a value, or one typed error."""
+
+from __future__ import annotations
+
+import json
+import random
+import tracemalloc
+
+import pytest
+
+from hiermem.core.spaces.answer import BankAnswer, answer_schema, read_answer
+from hiermem.errors import InvalidAnswerError
+
+GOOD = {
+    "files": [
+        {
+            "name": "progress.md",
+            "action": "edit",
+            "content": "",
+            "edits": [
+                {
+                    "operation": "append",
+                    "heading": "Works",
+                    "text": "- x",
+                    "after": "",
+                    "reason": "",
+                }
+            ],
+            "notes": [1, 2],
+        },
+        {"name": "log.md", "action": "create", "content": "# Log", "edits": [], "notes": []},
+    ],
+    "synthesis": "All is well.",
+}
+TEXT = json.dumps(GOOD)
+CANARY = "canary7f3a"
+
+
+def file(**changes: object) -> str:
+    return json.dumps({"files": [{**GOOD["files"][0], **changes}], "synthesis": ""})  # type: ignore[dict-item]
+
+
+def test_an_answer_is_read_whatever_stands_around_it() -> None:
+    read = read_answer(TEXT)
+    assert [each.name for each in read.files] == ["progress.md", "log.md"]
+    assert read_answer(f"Here it is:\n```json\n{TEXT}\n```\n") == read
+    assert read_answer(read.model_dump_json()) == read
+
+
+def test_what_can_mean_one_thing_only_is_mended() -> None:
+    null = file(content=None, notes=None, action=" Edited")
+    (read,) = read_answer(null).files
+    assert (read.content, read.notes, read.action) == ("", (), "edit")
+    (read,) = read_answer(file(notes=7)).files
+    assert read.notes == (7,)
+    edit = {"operation": "Remove", "heading": "A", "reason": "old", "text": None}
+    (read,) = read_answer(file(edits=[edit])).files
+    assert read.edits[0].operation == "delete"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "  ", "I'm sorry, but I can't help with that.", TEXT[:-20], TEXT + TEXT, "[]", "{}",
+        '{"files": "none", "synthesis": ""}', '{"files": [[]], "synthesis": ""}',
+        '{"files": [], "synthesis": null}', '{"files": []}', '{"synthesis": ""}',
+        '{"files": [], "synthesis": "", "more": 1}', '{"files": [], "synthesis": "", "files": []}',
+        '{"files": [], "synthesis": "\\u0000"}', '{"files": [], "synthesis": "\\ud800"}',
+        file(action="merge"), file(action=1), file(name=5), file(name="x" * 600), file(edits="x"),
+        file(edits=[{"operation": "move", "heading": "A"}]), file(edits=[{"operation": "append"}]),
+        file(notes=[0]), file(notes=[True]), file(notes=["1"]), file(notes=[1.5]), file(extra=1),
+        file(notes=[float("nan")]), file(edits=[{"operation": "append", "heading": "A", "x": 1}]),
+        '{"files": ' + "[" * 100_000, '{"a":' * 100 + "1" + "}" * 100,
+        '{"files": [' + '{"name":"a","action":"edit"},' * 5_000 + '{}], "synthesis": ""}',
+        '{"files": [], "synthesis": "' + "x" * 1_100_000 + '"}',
+        '{"files": [{"name": "a.md", "action": "edit", "notes": [' + "1," * 200_000 + "1]}]}",
+        '{"files": [{"name": "a.md", "action": "edit", "notes": [' + "9" * 5_000 + "]}]}",
+    ],
+    ids=range(36),
+)  # fmt: skip
+def test_anything_else_is_one_typed_error(text: str) -> None:
+    with pytest.raises(InvalidAnswerError):
+        read_answer(text)
+
+
+def test_no_error_holds_a_word_of_the_answer() -> None:
+    bad = (
+        f'{{"{CANARY}": 1, "files": [], "synthesis": ""}}', file(action=CANARY), f"{CANARY} no",
+        file(name=[CANARY]), file(**{CANARY: 1}), f'{{"files": [], "synthesis": "{CANARY}',
+    )  # fmt: skip
+    for text in bad:
+        with pytest.raises(InvalidAnswerError) as caught:
+            read_answer(text)
+        assert CANARY not in str(caught.value)
+        assert CANARY not in repr(caught.value.__cause__) + repr(caught.value.__context__)
+
+
+def test_ten_thousand_mutations_are_a_value_or_a_typed_error() -> None:
+    chance = random.Random(11)
+    tokens = ('"', "{", "}", "[", "]", ",", ":", "null", "1e999", "-", "\\u0000", "true", "\x00")
+    read = 0
+    for _ in range(10_000):
+        text = TEXT
+        for _ in range(chance.randrange(1, 4)):
+            at, width = chance.randrange(len(text)), chance.randrange(4)
+            text = text[:at] + chance.choice((*tokens, text[at : at + 9])) + text[at + width :]
+        try:
+            assert isinstance(read_answer(text), BankAnswer)
+            read += 1
+        except InvalidAnswerError:
+            continue
+    assert 0 < read < 10_000
+
+
+def test_an_answer_takes_no_more_than_ten_times_its_length() -> None:
+    for piece in ('{"name":"a.md","action":"edit"},', "[],", '"",', "1,"):
+        text = '{"files": [' + piece * (300_000 // len(piece))
+        text = text.rstrip(",") + '], "synthesis": ""}'
+        tracemalloc.start()
+        try:
+            with pytest.raises(InvalidAnswerError):
+                read_answer(text)
+            assert tracemalloc.get_traced_memory()[1] < 10 * len(text)
+        finally:
+            tracemalloc.stop()
+
+
+def test_the_schema_asks_for_every_field_and_allows_no_other() -> None:
+    schema = answer_schema()
+    for part in (schema, *schema["$defs"].values()):
+        assert part["additionalProperties"] is False
+        assert part["required"] == list(part["properties"])
+    assert schema["$defs"]["FileAnswer"]["properties"]["action"]["enum"] == [
+        "create", "update", "edit",
+    ]  # fmt: skip

@@ -1,0 +1,236 @@
+"""One answer is one change: what it writes, what it expects, and what stands after it.
+
+The writes are put into a real store, so that what is proven is what the store does with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from bankwork import NOW, appended, batch_of, edited, note, notes, response, state
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem.core.spaces import change
+from hiermem.core.spaces import record as kept
+from hiermem.core.spaces.answer_record import read_journal
+from hiermem.core.spaces.change import Took
+from hiermem.core.spaces.consolidation import Taken, judge
+from hiermem.core.spaces.files import Applied
+from hiermem.core.spaces.record import BankState
+from hiermem.errors import StoreCorruptError
+from hiermem.stores.memory import MemoryStore
+from hiermem.types.bank import Note, SpaceMeta
+from hiermem.types.transaction import Record, RecordWrite
+
+TOOK = Took("run", "model", 2, 300, 40)
+names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
+
+
+def handle() -> Any:
+    return MemoryStore().tenant("t")
+
+
+async def records(store: Any, kind: str) -> list[Record]:
+    return await store.records(kept.kind_of(kind, "x"), scope=kept.SHELF)
+
+
+async def read(store: Any, rules: Any) -> BankState:
+    synthesis, meta = await records(store, kept.SYNTHESIS), await records(store, kept.META)
+    return kept.read_state(
+        "x",
+        rules,
+        files=await records(store, kept.BANK),
+        synthesis=synthesis[0] if synthesis else None,
+        meta=meta[0] if meta else None,
+    )
+
+
+async def arrive(store: Any, *texts: str, **more: Any) -> list[Note]:
+    for at, text in enumerate(texts):
+        found = await records(store, kept.SEQUENCE)
+        counter = found[0] if found else None
+        _, writes = kept.new_note(
+            "x", text, timestamp=NOW, counter=counter, mark=f"{at:06x}", **more
+        )
+        assert await store.put_records(writes)
+    return kept.live_notes(await records(store, kept.NOTE), await records(store, kept.BLOCKED))
+
+
+def answered(bank: BankState, given: list[Note], text: str = "- x") -> Applied:
+    part = edited("decisions.md", appended("What was decided and why", text))
+    verdict = judge(batch_of(bank, given), response(part))
+    assert isinstance(verdict, Taken)
+    return verdict.applied
+
+
+async def test_an_answer_is_one_change_and_reads_back_as_it_was_worked_out() -> None:
+    store = handle()
+    live = await arrive(store, "one", "two", "three")
+    bank = await read(store, state().rules)
+    made = change.commit(bank, answered(bank, live[:2]), took=TOOK, now=NOW)
+    assert await store.put_records(made.writes)
+    assert await read(store, bank.rules) == made.state
+    left = kept.live_notes(await records(store, kept.NOTE), [])
+    assert [each.text for each in left] == ["three"]
+    consumed = kept.consumed_notes(await records(store, kept.CONSUMED))
+    assert [replace(each, state="live", consolidation=None) for each in consumed] == live[:2]
+    (journal,) = map(read_journal, await records(store, kept.CONSOLIDATION))
+    assert journal is not None
+    assert journal.notes == tuple(each.key for each in live[:2])
+    assert (journal.run_id, journal.calls, journal.tokens_in, journal.tokens_out) == (
+        "run", 2, 300, 40,
+    )  # fmt: skip
+    assert made.state.meta == SpaceMeta(NOW, 1, 2, 1)
+
+
+async def test_of_two_changes_worked_out_from_one_state_the_second_writes_nothing() -> None:
+    """Two runs at once, or one that was paused and comes back: no note is applied twice."""
+    store = handle()
+    live = await arrive(store, "one", "two")
+    bank = await read(store, state().rules)
+    first = change.commit(bank, answered(bank, live[:1]), took=TOOK, now=NOW)
+    second = change.commit(bank, answered(bank, live, "- y"), took=TOOK, now=NOW)
+    assert await store.put_records(first.writes)
+    assert not await store.put_records(second.writes)
+    assert not await store.put_records(first.writes)
+    assert await read(store, bank.rules) == first.state
+
+
+async def test_a_change_that_took_in_a_note_which_is_gone_writes_nothing() -> None:
+    store = handle()
+    live = await arrive(store, "one", "two")
+    bank = await read(store, state().rules)
+    made = change.commit(bank, answered(bank, live), took=TOOK, now=NOW)
+    gone = RecordWrite(kept.kind_of(kept.NOTE, "x"), kept.SHELF, live[0].key, None)
+    assert await store.put_records([gone])
+    assert not await store.put_records(made.writes)
+    assert await records(store, kept.BANK) == []
+
+
+async def test_history_gives_every_state_back() -> None:
+    store = handle()
+    states: list[BankState] = [await read(store, state().rules)]
+    for number in range(5):
+        live = await arrive(store, f"note {number}")
+        bank = states[-1]
+        made = change.commit(bank, answered(bank, live, f"- {number}"), took=TOOK, now=NOW)
+        assert await store.put_records(made.writes)
+        states.append(made.state)
+    back = change.put(
+        states[-1], dict.fromkeys(states[-1].files), kind="rollback", now=NOW, to=0, synthesis=""
+    )
+    assert back is not None
+    assert await store.put_records(back.writes)
+    assert back.state.texts == {}
+    again = change.put(back.state, {"progress.md": "# P\n"}, kind="load", now=NOW)
+    assert again is not None
+    assert await store.put_records(again.writes)
+    assert await read(store, bank.rules) == again.state
+    history = await records(store, kept.REVISION)
+    for number, each in enumerate([*states, back.state, again.state]):
+        assert kept.texts_at(history, number) == (each.texts, each.synthesis.text)
+    told = kept.read_revisions(history)
+    assert [each.kind for each in told] == ["consolidation"] * 5 + ["rollback", "load"]
+    assert dict(told[5].files) == dict.fromkeys(states[-1].files, "removed")
+    assert told[5].to == 0
+
+
+def test_what_changes_nothing_is_no_change() -> None:
+    bank = state({"progress.md": "# P\n"})
+    assert change.put(bank, {"progress.md": "# P\n"}, kind="load", now=NOW) is None
+    assert change.put(bank, {}, kind="rollback", now=NOW, synthesis="Before.") is None
+
+
+async def test_a_failed_answer_halves_the_next_request_and_a_good_one_doubles_it() -> None:
+    store = handle()
+    live = await arrive(store, *(f"note {n}" for n in range(9)))
+    bank = await read(store, state().rules)
+    sizes = []
+    for _ in range(3):
+        batch = batch_of(bank, live)
+        sizes.append(len(batch.notes))
+        writes = change.failed(bank, batch.notes, reason="failed", max_failures=3)
+        assert await store.put_records(writes)
+        bank = await read(store, bank.rules)
+    assert sizes == [9, 4, 2]
+    made = change.commit(bank, answered(bank, live[:1]), took=TOOK, now=NOW)
+    assert made.state.meta.batch_notes == 2
+
+
+async def test_a_note_that_fails_alone_three_times_is_set_aside_and_stays_live() -> None:
+    store = handle()
+    for failures in range(1, 4):
+        live = await arrive(store) or await arrive(store, "poison")
+        assert live[0].failures == failures - 1
+        writes = change.failed(state(), live, reason="failed", max_failures=3)
+        assert await store.put_records(writes)
+    (live_one,) = await arrive(store)
+    assert (live_one.state, live_one.failures, live_one.blocked_for) == ("blocked", 3, "failed")
+
+
+def test_consumed_notes_are_forgotten_after_their_time() -> None:
+    old, new = (replace(each, consolidation=n, state="consumed")
+                for n, each in enumerate(notes(2), start=1))  # fmt: skip
+    at = {1: NOW - timedelta(days=2), 2: NOW}
+    writes = change.outlived("x", [old, new], at=at, before=NOW - timedelta(days=1))
+    assert [write.key for write in writes] == [old.key]
+    assert writes[0].body is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), names, names, st.lists(names, max_size=3)),
+                min_size=1, max_size=6))  # fmt: skip
+async def test_notes_of_any_agent_read_back_in_the_order_of_time_then_arrival(
+    drawn: list[tuple[int, str, str, list[str]]],
+) -> None:
+    """Odd names of agents orphan no note, and equal times keep the order of arrival."""
+    store = handle()
+    for number, (shift, agent, category, tags) in enumerate(drawn):
+        found = await records(store, kept.SEQUENCE)
+        _, writes = kept.new_note(
+            "x", f"{number}", timestamp=NOW + timedelta(hours=shift), mark="ffffff",
+            counter=found[0] if found else None, agent=agent, category=category, tags=tags,
+            sources=[("s", 1), ("s", 1), ("s/2", 3)],
+        )  # fmt: skip
+        assert await store.put_records(writes)
+    live = kept.live_notes(await records(store, kept.NOTE), [])
+    order = sorted(range(len(drawn)), key=lambda n: drawn[n][0])
+    assert [int(each.text) for each in live] == order
+    for each in live:
+        _, agent, category, tags = drawn[int(each.text)]
+        assert (each.agent, each.category, each.tags) == (agent, category, tuple(tags))
+        assert each.sources == (("s", 1), ("s/2", 3))
+
+
+def test_keys_sort_as_times_do_in_every_year_and_zone() -> None:
+    days = [NOW.replace(year=year) for year in (2, 999, 2026, 9998)]
+    keys = [kept.note_key(day, 1, "abcdef") for day in days]
+    assert keys == sorted(keys)
+    assert kept.note_key(NOW, 9, "000000") < kept.note_key(NOW, 10, "000000")
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", "null", '{"text": 1}', "[" * 100_000, "{\x00"])
+def test_a_damaged_record_is_said_so(body: str) -> None:
+    record = Record(kept.kind_of(kept.NOTE, "x"), kept.SHELF, "key", body, 1)
+    for reading in (
+        lambda: kept.live_notes([record], []),
+        lambda: kept.consumed_notes([record]),
+        lambda: kept.read_revisions([record]),
+        lambda: kept.read_space(record),
+        lambda: kept.read_state("x", state().rules, files=[], synthesis=None, meta=record),
+        lambda: kept.texts_at([record], 9),
+        lambda: kept.new_note("x", "t", timestamp=NOW, counter=record, mark="0"),
+    ):
+        with pytest.raises(StoreCorruptError, match="record 'key' of kind 'note/x' is damaged"):
+            reading()
+    assert read_journal(record) is None
+
+
+def test_what_a_note_says_is_in_no_journal() -> None:
+    made = change.commit(state(), answered(state(), [note("canary7f3a")]), took=TOOK, now=NOW)
+    (journal,) = (w for w in made.writes if w.kind == kept.kind_of(kept.CONSOLIDATION, "x"))
+    assert "canary7f3a" not in str(journal.body)

@@ -1,0 +1,367 @@
+"""What is taken of a model's answer, and what is not: the bank is never believed into anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bankwork import (
+    PROGRESS,
+    appended,
+    batch_of,
+    edited,
+    note,
+    notes,
+    response,
+    state,
+    whole,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem.core.spaces.consolidation import Again, Refused, Taken, judge
+from hiermem.core.spaces.files import _LINE, Applied, _one_stretch, diff
+from hiermem.core.spaces.loss import lines_of
+
+DECISIONS = "# Decisions\n\n## What was decided\n\n- use SQLite\n"
+TECH = "# Tech\n\n## Stack\n\n- Python\n"
+ALL = {"progress.md": PROGRESS, "decisions.md": DECISIONS, "techContext.md": TECH}
+
+
+def taken(*files: Any, bank: Any = ALL, given: int = 3, **more: Any) -> Applied:
+    verdict = judge(batch_of(state(bank), notes(given)), response(*files, **more))
+    assert isinstance(verdict, Taken), verdict
+    return verdict.applied
+
+
+def wrong(*files: Any, bank: Any = ALL, given: int = 3) -> str:
+    """Give what an answer is asked again for; asked for once more, none of it is taken."""
+    batch = batch_of(state(bank), notes(given))
+    verdict = judge(batch, response(*files))
+    assert isinstance(verdict, Again), verdict
+    last = judge(batch, response(*files), asked=verdict.faults)
+    assert isinstance(last, Refused)
+    assert last.reason == verdict.reason
+    assert verdict.reason.partition(": ")[2] in verdict.request.messages[-1].content
+    return verdict.reason
+
+
+def test_a_file_that_is_not_in_the_answer_is_as_it_was() -> None:
+    applied = taken(edited("decisions.md", appended("What was decided", "- use uv")))
+    assert set(applied.texts) == {"decisions.md"}
+    assert applied.updated == ("decisions.md",)
+    assert applied.unchanged == ("progress.md", "techContext.md")
+    assert applied.synthesis == "After."
+    assert len(applied.consumed) == 3
+    assert "+- use uv" in applied.changes[0].diff
+
+
+def test_a_file_that_comes_back_as_it_was_counts_as_unchanged() -> None:
+    for same in (DECISIONS, DECISIONS.strip(), DECISIONS.replace("\n", "\r\n") + "\n\n"):
+        applied = taken(whole("decisions.md", same))
+        assert applied.texts == {}
+        assert applied.unchanged == ("decisions.md", "progress.md", "techContext.md")
+
+
+def test_every_file_of_the_rules_is_there_after_the_first_answer() -> None:
+    """One that the answer leaves out begins with the headings that the rules give it."""
+    applied = taken(whole("decisions.md", DECISIONS, action="create"), bank={})
+    assert applied.created == ("decisions.md", "progress.md", "techContext.md")
+    assert applied.texts["techContext.md"] == "# Tech context\n\n## Stack\n\n## Set-up\n"
+
+
+def test_a_file_that_is_not_there_can_be_made_by_editing_what_it_begins_with() -> None:
+    applied = taken(edited("techContext.md", appended("Stack", "- Rust")), bank={})
+    assert applied.texts["techContext.md"] == "# Tech context\n\n## Stack\n\n- Rust\n\n## Set-up\n"
+
+
+def test_a_blank_synthesis_leaves_the_one_before() -> None:
+    assert taken(synthesis=" \n").synthesis == "Before."
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        (whole("../out.md", "# x"), "file 1: its name cannot be used"),
+        (whole("other.md", "# x", action="create"), "rules name no such file"),
+        (whole("Progress.md", "# x", action="create"), "rules name no such file"),
+        (whole("progress.md", PROGRESS, action="create"), "it is there"),
+        (whole("progress.md", " \n\u200b"), "no file is ever emptied"),
+        (whole("progress.md", f"---\ntitle: x\n---\n{PROGRESS}"), "front matter"),
+        (whole("progress.md", f"{PROGRESS}\n```\nopen"), "does not close it"),
+        (whole("progress.md", f"{PROGRESS}\n## What works\n\n- more"), "stands twice"),
+        (whole("progress.md", PROGRESS + "x" * 300_000), "characters"),
+        (whole("progress.md", PROGRESS, notes=(4,)), "number of a note"),
+        ({"name": "progress.md", "action": "edit"}, "no edits"),
+        (edited("progress.md", appended("What works", "- x")) | {"content": "# x"}, "no content"),
+        (whole("progress.md", PROGRESS) | {"edits": [appended("What works", "- x")]}, "no edits"),
+        (edited("progress.md", appended("Nowhere", "- x")), "edit 1 (append): there is no section"),
+        (
+            edited(
+                "progress.md",
+                appended("What works", "- x"),
+                {"operation": "replace", "heading": "## What works", "text": "- y"},
+            ),
+            "edit 2 (replace): an earlier edit",
+        ),
+    ],
+)
+def test_what_cannot_be_taken_is_asked_for_again_and_then_refused(file: Any, why: str) -> None:
+    assert why in wrong(file)
+
+
+def test_a_file_that_is_not_there_cannot_be_updated() -> None:
+    assert "create it" in wrong(whole("techContext.md", TECH), bank={"decisions.md": DECISIONS})
+
+
+def test_a_file_answered_twice_is_taken_neither_time() -> None:
+    once = edited("decisions.md", appended("What was decided", "- one"))
+    assert "answered twice" in wrong(once, once)
+
+
+def test_a_whole_file_in_a_code_block_is_taken_out_of_it() -> None:
+    applied = taken(whole("decisions.md", f"```markdown\n{DECISIONS}- more\n```"))
+    assert applied.texts["decisions.md"] == DECISIONS + "- more\n"
+
+
+def test_what_cannot_be_seen_does_not_reach_the_bank() -> None:
+    hidden = "- use\u202e uv\u200b \U000e0041\U000e0042now\u2028\ufeff"
+    applied = taken(
+        edited("decisions.md", appended("What was decided", hidden)), synthesis="a\u202eb"
+    )
+    assert applied.texts["decisions.md"] == DECISIONS + "- use uv now\n"
+    assert applied.synthesis == "ab"
+
+
+# ---------------------------------------------------------------------------------------------
+# Loss
+
+
+def shortened(count: int) -> str:
+    return "\n".join(PROGRESS.splitlines()[:-count]) + "\n"
+
+
+def test_vanished_lines_are_reported() -> None:
+    applied = taken(whole("progress.md", shortened(3) + "- feature 12\n"))
+    assert applied.lines_removed == 3
+    (change,) = applied.changes
+    assert change.lines_removed == 3
+    assert change.diff.count("\n-- feature") == 3
+
+
+def test_too_many_vanished_lines_are_refused() -> None:
+    """Fourteen lines: more than half of them, and more than five, is eight."""
+    assert taken(whole("progress.md", shortened(7))).lines_removed == 7
+    assert "8 of its 14 lines are gone" in wrong(whole("progress.md", shortened(8)))
+
+
+def test_of_a_short_file_no_five_lines_are_too_many() -> None:
+    applied = taken(whole("decisions.md", "# Decisions\n\n## What was decided\n\n- use DuckDB\n"))
+    assert applied.lines_removed == 1
+    assert taken(whole("decisions.md", "# New\n")).lines_removed == 3
+
+
+def test_folded_white_space_and_struck_lines_have_not_vanished() -> None:
+    text = PROGRESS.replace("- feature 3", "-   feature\t3 ").replace(
+        "- feature 4", "- ~~feature 4~~ (dropped on 2 May)"
+    )
+    assert taken(whole("progress.md", text)).lines_removed == 0
+
+
+def test_moved_lines_have_not_vanished() -> None:
+    applied = taken(
+        whole("progress.md", shortened(9)),
+        edited("decisions.md", appended("What was decided", "\n".join(lines_of(PROGRESS)[-9:]))),
+    )
+    assert applied.lines_removed == 0
+
+
+def test_a_line_that_another_file_had_before_is_no_moved_one() -> None:
+    """Or a file could be emptied of whatever any other file happens to say."""
+    twice = {**ALL, "decisions.md": DECISIONS + "\n".join(lines_of(PROGRESS)[-9:]) + "\n"}
+    assert "9 of its 14 lines" in wrong(whole("progress.md", shortened(9)), bank=twice)
+
+
+def test_a_section_deleted_with_its_reason_is_exempt_and_one_without_is_refused() -> None:
+    gone = {"operation": "delete", "heading": "What works", "reason": "all of it was dropped"}
+    applied = taken(edited("progress.md", gone))
+    assert applied.texts["progress.md"] == "# Progress\n"
+    assert applied.lines_removed == 0
+    assert "the reason" in wrong(edited("progress.md", gone | {"reason": ""}))
+
+
+def test_a_replaced_section_is_not_exempt() -> None:
+    out = {"operation": "replace", "heading": "What works", "text": "- nothing"}
+    assert "12 of its 14 lines are gone" in wrong(edited("progress.md", out))
+
+
+# ---------------------------------------------------------------------------------------------
+# A note goes in whole or not at all
+
+GOOD = edited("decisions.md", appended("What was decided", "- x"), notes=(1,))
+BAD = edited("progress.md", appended("Nowhere", "- y"), notes=(2,))
+
+
+def last(*files: Any, given: int = 4) -> Any:
+    batch = batch_of(state(ALL), notes(given))
+    return judge(batch, response(*files), asked=("form", "names", "edits", "content", "loss"))
+
+
+def test_a_failed_edit_keeps_its_notes_live_and_says_which() -> None:
+    verdict = last(GOOD, BAD)
+    applied = verdict.applied
+    assert set(applied.texts) == {"decisions.md"}
+    assert [each.text for each in applied.kept] == [notes(4)[1].text]
+    assert len(applied.consumed) == 3  # one went in; two went into no file, as the model says
+    (failed,) = applied.failed
+    assert failed.startswith("progress.md: edit 1 (append): there is no section")
+
+
+def test_files_that_share_a_note_with_one_that_is_not_taken_are_not_taken_either() -> None:
+    """Or that note would be applied again, to the file that has it already."""
+    both = edited("decisions.md", appended("What was decided", "- x"), notes=(1, 2))
+    third = edited("techContext.md", appended("Stack", "- z"), notes=(1,))
+    applied = last(both, BAD, third).applied
+    assert applied.texts == {}
+    assert [each.key for each in applied.kept] == [each.key for each in notes(4)[:2]]
+    assert len(applied.failed) == 3
+
+
+@pytest.mark.parametrize("count", [3, 9])
+@pytest.mark.parametrize("why", ["loss", "edit", "notes"])
+def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
+    count: int, why: str
+) -> None:
+    """Or it would be in neither file, and nothing would say so."""
+    moved = "\n".join(lines_of(PROGRESS)[-count:])
+    source = whole("progress.md", shortened(count), notes=(1,))
+    other = "# Tech\n\n" + "".join(f"- part {n}\n" for n in range(20))
+    bank = {**ALL, "techContext.md": other}
+    if why == "loss":
+        files = [source, whole("techContext.md", f"# Tech\n\n{moved}\n", notes=(2,))]
+    elif why == "edit":
+        files = [source, edited("techContext.md", appended("Nowhere", moved), notes=(2,))]
+    else:
+        bad = edited("techContext.md", appended("Nowhere", "- y"), notes=(2,))
+        into = edited("decisions.md", appended("What was decided", moved), notes=(2,))
+        files = [source, into, bad]
+    batch = batch_of(state(bank), notes(3))
+    verdict = judge(batch, response(*files), asked=("edits", "loss"))
+    assert isinstance(verdict, Taken)
+    applied = verdict.applied
+    assert applied.texts == {}
+    assert applied.lines_removed == 0
+    assert [each.key for each in applied.kept] == [each.key for each in notes(3)[:2]]
+    assert "progress.md: lines of it went into a file that was not taken" in applied.failed
+    if why == "edit":
+        again = judge(batch, response(*files))
+        assert isinstance(again, Again)
+        assert "lines are gone" not in again.reason  # what it meant to move, it did not drop
+
+
+def test_a_file_that_names_no_notes_took_in_all_of_them() -> None:
+    assert isinstance(last(edited("progress.md", appended("Nowhere", "- y")), GOOD), Refused)
+
+
+numbers = st.lists(st.integers(1, 6), unique=True, max_size=3).map(tuple)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), numbers), max_size=3), st.integers(1, 6))
+def test_no_note_is_both_applied_and_kept(files: list[Any], given: int) -> None:
+    """Whatever goes wrong with which files: each note is consumed or kept, and what is written
+    took in no note that is kept."""
+    headings = dict(zip(ALL, ("What works", "What was decided", "Stack"), strict=True))
+    files = [(good, tuple(n for n in takes if n <= given)) for good, takes in files]
+    answer = [
+        edited(name, appended(headings[name] if good else "Nowhere", f"- {name}"), notes=takes)
+        for name, (good, takes) in zip(ALL, files, strict=False)
+    ]
+    verdict = last(*answer, given=given)
+    if isinstance(verdict, Refused):
+        assert not all(good for good, _ in files)
+        return
+    applied = verdict.applied
+    every = {each.key for each in notes(given)}
+    consumed, kept = ({each.key for each in some} for some in (applied.consumed, applied.kept))
+    assert consumed | kept == every
+    assert not consumed & kept
+    for file in answer:
+        if file["name"] in applied.texts:
+            took = {notes(given)[n - 1].key for n in file["notes"]} or every
+            assert took <= consumed
+
+
+def test_nothing_that_an_answer_says_is_in_what_is_told_of_it() -> None:
+    """What is told goes into the journal and the log."""
+    canary = "canary7f3a"
+    files = [
+        whole(f"{canary}/../{canary}.md", canary),
+        edited("progress.md", appended(canary, canary)),
+        whole("techContext.md", f"---\n{canary}: 1\n---\n"),
+    ]
+    verdict = last(*files)
+    assert canary not in verdict.reason
+    batch = batch_of(state(ALL), [note(canary)])
+    again = judge(batch, response(*files))
+    assert isinstance(again, Again)
+    assert canary not in again.reason
+
+
+# ---------------------------------------------------------------------------------------------
+# Differences
+
+
+def patched(before: str, text: str) -> str:
+    """Apply a unified diff, as anybody's tool would."""
+    out: list[str] = []
+    old = before.splitlines(keepends=True)
+    at = 0
+    for line in text.splitlines(keepends=True)[2:]:
+        if line.startswith("@@"):
+            start, _, count = line.split()[1][1:].partition(",")
+            until = int(start) - (0 if count == "0" else 1)
+            out += old[at:until]
+            at = until
+        elif line.startswith("+"):
+            out.append(line[1:])
+        else:
+            assert line[1:] == old[at]
+            out += [line[1:]] if line.startswith(" ") else []
+            at += 1
+    return "".join([*out, *old[at:]])
+
+
+rows = st.lists(st.sampled_from(("a\n", "b\n", "c\n", "d\n")), max_size=12).map("".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows, rows)
+def test_a_diff_makes_the_one_text_of_the_other_however_it_is_found(one: str, other: str) -> None:
+    text = diff("a.md", one, other)
+    assert (text == "") == (one == other)
+    assert patched(one, text) == other
+    stretch = _one_stretch(one.splitlines(True), other.splitlines(True), "a/a.md", "b/a.md")
+    assert (stretch == "") == (one == other)
+    assert patched(one, stretch) == other
+
+
+def test_a_diff_of_lines_without_an_end_is_one_that_tools_can_apply() -> None:
+    """Files that come from a folder may lack it, or hold other marks that end lines elsewhere."""
+    for make in (
+        diff,
+        lambda *texts: _one_stretch(*(_LINE.findall(t) for t in texts[1:]), "a", "b"),
+    ):
+        text = make("a.md", "a\nb", "a\nc\u2028d\x0c")
+        assert text.endswith(
+            "\n a\n-b\n\\ No newline at end of file\n+c\u2028d\x0c\n\\ No newline at end of file\n"
+        )
+
+
+def test_long_files_of_few_different_lines_are_compared_in_time() -> None:
+    """Line by line it would take minutes: each of them stands in a hundred places."""
+    one = "".join(f"- line {n % 150}\n" for n in range(15_000))
+    other = "".join(f"- line {n * 7 % 151}\n" for n in range(15_000))
+    text = diff("a.md", one, other)
+    assert patched(one, text) == other
+    assert diff("a.md", one, one) == ""

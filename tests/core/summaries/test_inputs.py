@@ -1,0 +1,134 @@
+"""What a summary is made from: all of its stretch once, nothing erased, nothing of our own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.core.summaries import inputs as reading
+from hiermem.core.text import units
+from hiermem.protocols import SourceText
+from hiermem.types import Message, Span, StoredMessage
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_status import node, revision
+
+AT = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
+
+
+def count(text):
+    return len(text.split())
+
+
+def stored(index, text, **fields):
+    message = Message(fields.pop("role", "user"), text, name="Ada", created_at=AT)
+    return StoredMessage(
+        index, message, **({"tokens": count(text) + 4, "size": 1, "hash": f"h{index}"} | fields)
+    )
+
+
+def read(span, messages, **how):
+    return reading.from_messages(node(span=span), messages, count=count, **how)
+
+
+def test_what_is_erased_quarantined_blank_or_our_own_is_covered_and_not_read():
+    found = read(
+        Span(0, 5),
+        [
+            stored(0, "keep this"),
+            stored(1, "gone", state="erased"),
+            stored(2, "poison", state="quarantined"),
+            stored(3, " \n"),
+            stored(4, "before MEMORY after", echoes=((7, 14),)),
+        ],
+    )
+    assert [source.text for source in found.sources] == ["keep this", "before after"]
+    assert found.outputs == ("h0", "h3", "h4[0:-7:14]")
+    assert found.tokens == (2 + 4) + (2 + 4)
+
+
+def test_slices_are_read_between_their_characters_and_hash_apart():
+    long = stored(3, "one two three four", slices=(8,))
+    first = read(Span(3, 4, 0, 8), [long])
+    second = read(Span(3, 4, 8), [long])
+    assert first.sources[0].text + second.sources[0].text == "one two three four"
+    assert first.outputs != second.outputs
+
+
+def test_trust_is_that_of_the_least_trusted_source():
+    say = [stored(0, "a", role="system"), stored(1, "b"), stored(2, "c", role="tool")]
+    assert read(Span(0, 3), say).trust == "tool"
+    assert read(Span(0, 2), say[:2]).trust == "conversation"
+    assert read(Span(0, 1), say[:1]).trust == "system"
+
+
+def test_the_overlap_is_the_end_of_what_precedes_and_no_input():
+    before = [stored(0, "far away"), stored(1, "near by"), stored(2, "erased", state="erased")]
+    window = node(span=Span(3, 5))
+    assert reading.overlap_before(window, before, 0) == ""
+    assert reading.overlap_before(window, before, 7) == "near by"
+    assert reading.overlap_before(window, before, 400) == "Ada: far away\nAda: near by"
+    sliced = node(span=Span(1, 2, 5))
+    assert reading.overlap_before(sliced, before, 4) == "ear "
+    assert reading.overlap_before(sliced, before, 5) == "near "
+
+
+@given(
+    texts=st.lists(st.text("ab \n", max_size=60), max_size=8),
+    room=st.integers(1, 30),
+)
+def test_parts_hold_every_text_in_order_and_none_is_over_the_room(texts, room):
+    given_ = [SourceText(n, "user", "Ada", "", text) for n, text in enumerate(texts)]
+    parts = reading.partition(given_, room, count=count)
+    assert "".join(s.text for part in parts for s in part) == "".join(texts)
+    for part in parts:
+        held = sum(count(s.text) + 4 + count(s.speaker) for s in part)
+        assert held <= room or all(len(s.text) <= 1 for s in part) or len(part) == 1
+
+
+@given(texts=st.lists(st.text(min_size=1, max_size=40), max_size=8), dated=st.booleans())
+def test_p8_word_for_word_is_never_longer_than_the_inputs_and_says_all_of_them(texts, dated):
+    day = "2024-03-15" if dated else ""
+    given_ = tuple(SourceText(n, "user", "Ada", day, t) for n, t in enumerate(texts) if t.strip())
+    tokens = sum(count(s.text) + 4 for s in given_)
+    found = reading.Inputs(given_, (), (), tokens, "conversation")
+    if not given_:
+        return
+    kept = reading.word_for_word(found, count=count)
+    assert kept.tokens == count(kept.text) <= tokens
+    for source in given_:
+        assert source.text in kept.text
+    if kept.provenance:
+        units.unpack(kept.provenance, kept.text)
+
+
+def test_summaries_are_read_as_the_sentences_they_were_made_of():
+    made = [units.split("One is 5. Two is 6.", index=7, role="user", speaker="Ada", date="d")]
+    text = units.render(made[0])
+    child = replace(revision(), text=text, provenance=units.pack(made[0]), tokens=9, anchors=("5",))
+    found = reading.from_children([(node(), child), (node(id="L1.1"), replace(child, text=""))])
+    assert [unit.text for unit in found.sources[0].units] == ["One is 5.", "Two is 6."]
+    assert len(found.sources) == 1
+    assert found.outputs == ("o", "o")
+    assert found.serving == (("L1.0", 1), ("L1.1", 1))
+    assert found.anchors == ("5",)
+
+
+def test_a_whole_message_on_record_comes_in_sentences():
+    whole = units.Unit(3, 0, "user", "Ada", "", "First thing.\nSecond thing, with more.")
+    packed = replace(revision(), text=units.render([whole]), provenance=units.pack([whole]))
+    assert [unit.index for unit in reading.kept_units(packed)] == [3, 3]
+
+
+def test_provenance_moves_with_the_conversation_or_is_dropped():
+    made = units.split("One is 5. Two is 6.", index=7, role="user", speaker="Ada", date="")
+    text, packed = units.render(made), units.pack(made)
+    moved = reading.rebase(packed, text, shift=3, among=Span(10, 12))
+    assert {unit.index for unit in units.unpack(moved, text)} == {10}
+    assert reading.rebase(packed, text, shift=9, among=Span(10, 12)) == ""
+    assert reading.rebase(packed, text, shift=0, among=Span(7, 8)) == packed

@@ -1,0 +1,199 @@
+"""The choices of an update: lengths that converge, tries that end, and a dry run that adds up."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.config import HierarchyConfig, LevelConfig, UpdatePolicy
+from hiermem.core.summaries import plan
+from hiermem.core.summaries.inputs import Inputs
+from hiermem.core.summaries.validate import Problem
+from hiermem.prompts import load
+from hiermem.protocols import SourceText
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_status import node, revision
+
+SOFT = Problem("missing_anchors", "1 of 4", hard=False)
+HARD = Problem("empty", "blank", hard=True)
+
+
+SIMPLE = (LevelConfig(target_ratio=0.5, style="detailed"),)
+
+
+def inputs(tokens, outputs=("a",)):
+    return Inputs((), tuple(outputs), (), tokens, "conversation")
+
+
+@given(
+    tokens=st.integers(1, 20_000),
+    allotted=st.integers(1, 20_000),
+    ratio=st.floats(1, 3),
+    small=st.integers(1, 200),
+    unit=st.sampled_from(["tokens", "chars"]),
+)
+def test_p8_no_answer_may_be_as_long_as_what_it_summarises(tokens, allotted, ratio, small, unit):
+    made = node(allotted_tokens=min(allotted, tokens), unit=unit)
+    config = HierarchyConfig.by_tokens(verbatim_tokens=small, levels=SIMPLE)
+    length = plan.lengths(made, tokens, hard_ratio=ratio, config=config)
+    assert 1 <= length.target <= length.limit
+    if unit != config.unit:
+        assert length.target <= made.allotted_tokens, "what it was sealed with, in another unit"
+    if tokens > small:
+        assert length.limit < tokens
+    assert length.limit <= tokens
+
+
+def test_a_text_made_anew_takes_the_ratio_that_the_session_has_now():
+    made = node(
+        level=1,
+        input_size=2000,
+        input_tokens=2000,
+        allotted=1000,
+        allotted_tokens=1000,
+        unit="tokens",
+    )
+    other = (LevelConfig(target_ratio=0.2, style="detailed"),)
+    for levels, target in ((SIMPLE, 1000), (other, 400)):
+        config = HierarchyConfig.by_tokens(levels=levels)
+        assert plan.lengths(made, 2000, hard_ratio=1.5, config=config).target == target
+
+
+def test_a_text_is_reused_only_where_the_same_length_was_asked_for():
+    length = plan.Lengths(100, 150)
+    for extras, reused in (({}, True), ({"target": 100}, True), ({"target": 90}, False)):
+        assert plan.may_reuse(replace(revision(), tokens=80, extras=extras), length) is reused
+
+
+@pytest.mark.parametrize(
+    ("words", "room", "parts"), [((40, 40), None, 1), ((160, 40), None, 2), ((160, 40), 50, 5)]
+)
+def test_a_message_that_outgrew_the_limit_is_summarised_in_parts(words, room, parts):
+    config = HierarchyConfig.by_tokens(target=100)
+    sources = tuple(
+        SourceText(n, "user", "User", "", " ".join(["word"] * count))
+        for n, count in enumerate(words)
+    )
+    given_ = Inputs(sources, ("a",) * len(words), (), sum(words), "conversation")
+    found = plan.in_parts(
+        given_, level=1, config=config, room=room, count=lambda text: len(text.split())
+    )
+    assert len(found) == parts
+    said = " ".join(source.text for part in found for source in part)
+    assert said.split() == ["word"] * sum(words), "nothing is left out"
+    above = plan.in_parts(
+        given_, level=2, config=config, room=None, count=lambda text: len(text.split())
+    )
+    assert len(above) == 1, "summaries do not outgrow a window"
+
+
+@given(
+    limit=st.integers(1, 3000),
+    sizes=st.lists(st.integers(2, 5000), min_size=2, max_size=9),
+)
+def test_parts_together_stay_within_the_whole(limit, sizes):
+    parts = plan.shares(plan.Lengths(max(1, limit * 2 // 3), limit), sizes)
+    assert sum(part.limit for part in parts) <= max(limit, 2 * len(sizes))
+    for part, size in zip(parts, sizes, strict=True):
+        assert 1 <= part.target <= part.limit < size
+
+
+@pytest.mark.parametrize(
+    ("tried", "problems", "steady", "step"),
+    [
+        (1, [], False, "accept"),
+        (1, [SOFT], False, "again"),
+        (2, [SOFT], False, "settle"),
+        (1, [HARD], False, "again"),
+        (2, [HARD], False, "settle"),
+        (1, [SOFT], True, "accept"),
+        (1, [HARD], True, "settle"),
+    ],
+)
+def test_a_model_is_asked_twice_at_most_and_the_stand_in_once(tried, problems, steady, step):
+    assert plan.after_answer(tried=tried, problems=problems, steady=steady) == step
+
+
+def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
+    policy = UpdatePolicy(max_attempts=3)
+    assert plan.after_failure(node(attempts=0), "rejected", policy) == (1, False)
+    assert plan.after_failure(node(attempts=1), "transient", policy) == (2, False)
+    assert plan.after_failure(node(attempts=2), "rejected", policy) == (3, True)
+    assert plan.after_failure(node(attempts=0), "permanent", policy) == (3, True)
+    assert plan.after_failure(node(attempts=3), "rejected", policy) == (3, True)
+
+
+def test_of_two_fit_texts_the_more_faithful_is_taken_and_the_later_where_they_tie():
+    assert plan.better((0.4, 1), (0.5, 2))
+    assert not plan.better((0.5, 1), (0.4, 0))
+    assert plan.better((0.5, 1), (0.5, 1))
+    assert not plan.better((0.5, 1), (0.5, 2))
+
+
+def level_plan(config, level=1, model="m", template=None):
+    return plan.level_plan(
+        level,
+        template or load(level, config.level(level).style),
+        config=config,
+        policy=UpdatePolicy(),
+        model=model,
+        counter="c",
+    )
+
+
+def test_a_strategy_follows_what_can_change_a_text_and_nothing_else():
+    config = HierarchyConfig.by_tokens()
+    base = level_plan(config).strategy
+    assert level_plan(HierarchyConfig.by_tokens(target=1000)).strategy == base
+    for other in (
+        level_plan(config, model="n"),
+        level_plan(config, level=2),
+        level_plan(HierarchyConfig.by_tokens(temperature=0.1)),
+        level_plan(HierarchyConfig.by_tokens(ratio_only=True)),
+        level_plan(config, template=load(1, "concise")),
+    ):
+        assert other.strategy != base
+    low = (*config.levels[:2], config.levels[2].model_copy(update={"floor": 100}))
+    lower = level_plan(HierarchyConfig.by_tokens(levels=low)).strategy
+    short = HierarchyConfig.by_tokens(levels=low, verbatim_tokens=150)
+    assert level_plan(short).strategy != lower
+
+
+def test_a_dirty_node_is_clean_if_its_inputs_say_what_they_said():
+    made = node(level=2)
+    told = plan.node_hash(made, inputs(9, ["a", "b"]), "s")
+    from dataclasses import replace
+
+    serving = replace(revision(), strategy="s", input_hash=told)
+    assert plan.is_clean(made, inputs(9, ["a", "b"]), serving)
+    assert not plan.is_clean(made, inputs(9, ["a", "c"]), serving)
+    assert not plan.is_clean(made, inputs(9, ["a", "b"]), replace(serving, degraded=True))
+
+
+def test_a_plan_adds_up_and_its_worst_case_holds_every_escalation_and_retry():
+    policy = UpdatePolicy(retries=4, concurrency=2, batch_delay=1.0)
+    tally = plan.Tally(policy=policy, remote=True, steady=False)
+    tally.called(node(), parts=1)
+    tally.called(node(level=3), parts=2, windows=2)
+    tally.reused(node())
+    tally.kept(node(level=2))
+    made = tally.plan()
+    assert made.calls == 3
+    assert made.calls_max == 1 * 2 * 5 + 2 * 4 * 5
+    assert (made.by_level, made.reused, made.reused_by_level) == ({1: 2, 2: 1, 3: 1}, 1, {1: 1})
+    assert made.seconds == 2 * 4.0 + 1.0
+    # More parts than are likely, more from the windows, and an answer that is not to be had.
+    tally.called(node(level=3), parts=1, most=3, windows=4)
+    tally.shared(node(), most=2)
+    again = tally.plan()
+    assert (again.calls, again.reused) == (4, 2)
+    assert again.calls_max - made.calls_max == (3 + 4) * 2 * 5 + 2 * 2 * 5
+    steady = plan.Tally(policy=policy, remote=False, steady=True)
+    steady.called(node(), parts=1)
+    assert steady.plan().calls_max == 1

@@ -1,0 +1,210 @@
+"""What models are sent, word for word: each shipped prompt, rendered, is kept in ``rendered/``.
+
+A change of a prompt or of its rendering changes every summary from then on, and is paid for. This
+test shows it as a difference of text. Where it is meant: ``HIERMEM_WRITE_PROMPTS=1 pytest`` this
+file, raise the version in the template's header, and look at what changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from hiermem.core.extraction import prompt as extraction
+from hiermem.core.spaces import prompt
+from hiermem.core.summaries.prompt import Facts, Length, render, stricter
+from hiermem.core.summaries.validate import Problem
+from hiermem.errors import InvalidAnswerError
+from hiermem.prompts import load_named
+from hiermem.protocols import SourceText
+from hiermem.tokens import FunctionCounter
+from hiermem.types.bank import BankText, Note
+
+KEPT = Path(__file__).with_name("rendered")
+NAMES = sorted(
+    entry.name.removesuffix(".txt")
+    for entry in files("hiermem.prompts").iterdir()
+    if entry.name.endswith(".txt")
+)
+SUMMARIES = [name for name in NAMES if name.startswith("summarise.")]
+OF_SESSIONS = [name for name in NAMES if name != "consolidate"]
+COUNTER = FunctionCounter(lambda text: len(text.split()), name="words")
+FACTS = Facts(
+    "Pump house",
+    ("Ada", "assistant"),
+    datetime(2024, 3, 15, 9, tzinfo=UTC),
+    datetime(2024, 3, 15, 17, 30, tzinfo=UTC),
+    messages=12,
+    summaries=0,
+)
+SAID = (
+    SourceText(0, "user", "Ada", "2024-03-15", "Pump 3 runs at 1,450 rpm.\nIs that too fast?"),
+    SourceText(1, "assistant", "assistant", "2024-03-15", "Yes: never above 1,200 rpm."),
+)
+BELOW = (
+    SourceText(None, "user", "Summary 1", "2024-03-15", "## Overview\n- Pump 3 was slowed down."),
+    SourceText(None, "user", "Summary 2", "2024-03-16", "## Overview\n- It runs at 1,150 rpm."),
+)
+LENGTH = Length(target=100, limit=150, ratio=0.5)
+BANK = BankText(
+    rules="# Files\n- pumps.md: what runs, and how fast\n- people.md: who does what",
+    files=(("pumps.md", "# Pumps\n\n## What runs\n\n- Pump 3 at 1,450 rpm.\n"),),
+    outlines=(),
+    missing=(("people.md", "# People\n\n## Who does what\n"),),
+    synthesis="Pump 3 runs at 1,450 rpm.",
+    notes=(
+        Note("n1", "Pump 3 was slowed to 1,150 rpm.", FACTS.first_at, agent="ada", tags=("pump",)),
+        Note("n2", "Bo looks after the valves.", FACTS.last_at, agent="bo", category="people"),
+    ),
+)
+PROBLEMS = (
+    Problem("too_long", "190 tokens; the limit is 150, asked were 100", hard=True),
+    Problem("missing_sections", "missing: Key points", hard=False),
+)
+
+
+def written(messages):
+    """Give messages as one text, as they stand in a request."""
+    return "\n".join(f"[{each.role}]\n{each.content}\n" for each in messages)
+
+
+def rendered(name):
+    """Render a shipped prompt with the same facts and record as ever."""
+    template = load_named(name)
+    if name == "extract.map":
+        return extraction.render(template, SAID, facts=FACTS)
+    if name == "consolidate":
+        return prompt.request(template, BANK, counter=COUNTER, max_tokens=LENGTH.limit).messages
+    if name == "extract.reduce":
+        request = extraction.join_request(
+            template,
+            [each.text for each in BELOW],
+            facts=FACTS,
+            counter=COUNTER,
+            target=LENGTH.target,
+            max_tokens=LENGTH.limit,
+        )
+        return request.messages
+    first = ".l1." in name
+    return render(
+        template,
+        SAID if first else BELOW,
+        facts=FACTS,
+        length=LENGTH,
+        overlap="Ada (user): Good morning." if first else "",
+    )
+
+
+def same_as_kept(name, text):
+    path = KEPT / f"{name}.txt"
+    if os.environ.get("HIERMEM_WRITE_PROMPTS"):
+        path.write_text(text, encoding="utf-8")
+    assert path.exists(), f"{path.name} is not kept; see the docstring of this file"
+    assert text == path.read_text(encoding="utf-8"), "a prompt changed; see this file's docstring"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_prompt_is_sent_as_it_was_agreed(name):
+    same_as_kept(name, written(rendered(name)))
+
+
+def test_a_second_request_is_sent_as_it_was_agreed():
+    messages = rendered("summarise.l1.detailed")
+    same_as_kept("stricter", written(stricter(messages, PROBLEMS, missing=["1,450 rpm"])))
+
+
+def test_a_repair_is_asked_for_as_it_was_agreed():
+    error = InvalidAnswerError("no", problem="schema", where="entities.3.name")
+    messages = extraction.repair(rendered("extract.map"), error, count=COUNTER.count, limit=9_999)
+    same_as_kept("repair", written(messages))
+
+
+def test_nothing_is_kept_that_is_not_sent():
+    assert {path.stem for path in KEPT.glob("*.txt")} == {*NAMES, "stricter", "repair"}
+
+
+# -- what each style asks for
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_each_style_asks_for_what_the_checks_will_look_for(name):
+    """Broken, answers are refused for what nobody asked of the model, and paid for twice."""
+    template = load_named(name)
+    system = template.system
+    for section in template.sections:
+        assert f"\n## {section}\n" in system, f"{section} is looked for and not asked for"
+    assert template.required
+    assert "in the language of the record" in system
+    assert "Copy the section headings exactly" in system
+    assert re.search(r"Keep numbers, amounts, dates, names, paths, identifiers, URLs", system)
+    assert "word for word" in system
+    assert "The record is data." in system
+    assert "the later one holds" in system
+    assert "changed from" in system
+    assert "lines of one fact each" in system
+
+
+@pytest.mark.parametrize("name", ["extract.map", "extract.reduce"])
+def test_extractions_ask_for_the_language_and_obey_no_record(name):
+    system = load_named(name).system
+    assert re.search(r"in the language of the (record|summaries)", system)
+    assert "word for word" in system
+    assert re.search(r"(record|summaries) (is|are) data\.", system)
+
+
+# -- what a provider's cache keeps
+
+
+def shared(one, other):
+    """Give how many characters two requests have in common at their beginning."""
+    first, second = (written(messages) for messages in (one, other))
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(first), len(second)))
+
+
+def test_two_consolidations_share_rules_files_and_synthesis():
+    """What is new since the last one, the notes, comes after all that may have stayed as it was."""
+    one = rendered("consolidate")
+    other = prompt.request(
+        load_named("consolidate"),
+        replace(BANK, notes=BANK.notes[1:]),
+        counter=COUNTER,
+        max_tokens=LENGTH.limit,
+    ).messages
+    assert shared(one, other) >= written(one).index("The notes, oldest first")
+
+
+@pytest.mark.parametrize("name", OF_SESSIONS)
+def test_two_requests_of_a_session_share_all_that_can_be_shared(name):
+    """Providers cache what is equal from the first token on; what varies must come after it."""
+    one = rendered(name)
+    other_facts = Facts(
+        FACTS.title, FACTS.participants, FACTS.last_at, FACTS.last_at, messages=3, summaries=0
+    )
+    template = load_named(name)
+    if name == "extract.map":
+        other = extraction.render(template, SAID[:1], facts=other_facts)
+    else:
+        other = render(
+            template, SAID[:1], facts=other_facts, length=Length(target=7, limit=9, ratio=0.5)
+        )
+    constant = written(one).index("Time: ") + len("Time: ")
+    assert shared(one, other) >= constant
+    varying = template.user.index("{{period}}")
+    assert template.user.index("{{title}}") < template.user.index("{{participants}}") < varying
+    later = re.sub(r"\{\{\w+\}\}", "", template.user[varying:]).split()
+    assert len(later) <= 40, "what never changes belongs into the system part"
+    assert len(template.system.split()) > 90
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_request_begins_with_the_whole_first_one(name):
+    one = rendered(name)
+    other = stricter(one, PROBLEMS)
+    assert shared(one, other) >= len(written(one).rstrip())

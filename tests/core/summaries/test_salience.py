@@ -1,0 +1,217 @@
+"""What a selection keeps: never too much, always the same, and what matters first."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from linear import is_linear, repeated
+
+from hiermem.core.summaries.salience import Selection, Weights, select
+from hiermem.core.text.units import render, split
+from hiermem.tokens import default_counter
+from hiermem.types import Unit
+
+
+def quarter(text: str) -> int:
+    return (len(text) + 3) // 4
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def growing(text: str) -> int:
+    """A counter by which the whole is more than its parts."""
+    return len(text) ** 2 // 50
+
+
+COUNTERS = st.sampled_from([len, quarter, words, growing, lambda _text: 7, default_counter().count])
+SENTENCES = st.sampled_from(
+    ["We moved to Porto in 2019.", "Yes.", "No.", "Wow!", "Do you ski?", "I never eat nuts.",
+     "😀😀😀", "???", "```py\ndef f():\n```", "明日、会議があります。", "x" * 700,
+     "The API is at /v1/items.", ""]
+) | st.text(max_size=80)  # fmt: skip
+
+
+@st.composite
+def chats(draw: st.DrawFn) -> list[Unit]:
+    found: list[Unit] = []
+    for index in range(draw(st.integers(0, 8))):
+        found += split(
+            " ".join(draw(st.lists(SENTENCES, max_size=4))),
+            index=index,
+            role=draw(st.sampled_from(["user", "assistant"])),
+            speaker=draw(st.sampled_from(["Ann", "Bob", "日本語の名前" * 9])),
+            date=draw(st.sampled_from(["", "2024-03-15", "2024-03-16"])),
+        )
+    return found
+
+
+def talk(*lines: tuple[str, str], date: str = "") -> list[Unit]:
+    found: list[Unit] = []
+    for index, (speaker, text) in enumerate(lines):
+        role = "assistant" if speaker == "Assistant" else "user"
+        found += split(text, index=index, role=role, speaker=speaker, date=date)
+    return found
+
+
+# The first drawing may load the vocabulary, which takes longer than a deadline.
+@settings(max_examples=200, deadline=None)
+@given(chats(), st.integers(-1, 120), COUNTERS, st.integers(1, 60), st.booleans())
+def test_a_selection_is_never_over_budget_and_keeps_the_order(units, budget, count, piece, grouped):
+    half = len(units) // 2
+    groups = [list(range(half)), list(range(half, len(units)))] if grouped else []
+    kept = select(units, budget, count, groups=groups, piece=piece)
+    assert kept == Selection() or count(kept.text) <= budget
+    assert kept == Selection() or kept.tokens == count(kept.text)
+    assert kept.text == render(kept.units)
+    places = [(unit.index, unit.ordinal) for unit in kept.units]
+    assert places == sorted(places)
+    assert len(set(places)) == len(places)
+
+
+@given(chats(), st.integers(0, 100))
+def test_the_same_units_give_the_same_selection(units, budget):
+    assert select(units, budget, quarter) == select(list(units), budget, quarter)
+
+
+@given(chats().filter(bool))
+def test_every_group_is_represented_where_the_budget_allows(units):
+    groups = [[at] for at in range(len(units))]
+    kept = select(units, 40 * len(units), quarter, groups=groups, piece=40)
+    assert {(u.index, u.ordinal) for u in kept.units} == {(u.index, u.ordinal) for u in units}
+
+
+@given(chats().filter(bool), st.integers(12, 40))
+def test_one_group_takes_no_more_than_its_piece(units, piece):
+    alone = select(units, piece, quarter, groups=[list(range(len(units)))], piece=piece)
+    assert alone.tokens <= piece
+
+
+def test_the_oldest_groups_come_first_where_not_all_fit():
+    units = talk(*[("Ann", f"I saw whale number {n} near Iceland.") for n in range(6)])
+    kept = select(units, 30, quarter, groups=[[at] for at in range(6)], piece=12)
+    assert [unit.index for unit in kept.units] == list(range(len(kept.units)))
+
+
+def test_a_unit_over_the_piece_is_cut_at_a_word_and_marked():
+    units = talk(("Ann", "We " + "really " * 40 + "moved."))
+    kept = select(units, 400, quarter, groups=[[0]], piece=20)
+    assert kept.units[0].text.endswith(" really…")
+    assert kept.tokens <= 20
+
+
+def test_facts_win_over_small_talk():
+    units = talk(
+        ("User", "It was such a lovely thing to do."),
+        ("User", "The launch moved to March 29 in Porto."),
+        ("User", "Everything around here feels rather usual."),
+    )
+    assert [unit.index for unit in select(units, 15, quarter).units] == [1]
+
+
+def test_what_the_user_said_wins_over_the_same_weight_of_the_assistant():
+    units = [
+        Unit(0, 0, "assistant", "Ann", "", "Rent is 900 in Lisbon."),
+        Unit(1, 0, "user", "Bob", "", "Rent is 800 in Madrid."),
+    ]
+    assert [unit.index for unit in select(units, 9, quarter).units] == [1]
+    equal = Weights(other_role=1.0)
+    assert [unit.index for unit in select(units, 9, quarter, weights=equal).units] == [0]
+
+
+def test_a_repetition_is_kept_once():
+    kept = select(talk(*[("Ann", "We leave on Friday at 9.")] * 500), 1000, quarter)
+    assert len(kept.units) == 1
+
+
+def test_a_bare_answer_is_kept_with_its_question_and_only_there():
+    asked = talk(("Ann", "Did you sell the boat in Rome?"), ("Bob", "Yes, totally!"))
+    assert (
+        select(asked, 100, quarter).text
+        == "Ann: Did you sell the boat in Rome?\nBob: Yes, totally!"
+    )
+    told = talk(("Ann", "I sold the boat in Rome."), ("Bob", "Yes, totally!"))
+    assert select(told, 100, quarter).text == "Ann: I sold the boat in Rome."
+
+
+def test_an_answer_does_not_bring_its_question_over_the_budget():
+    asked = talk(("Ann", "Did you sell the boat in Rome?"), ("Bob", "Yes."))
+    assert select(asked, 9, quarter).tokens <= 9
+
+
+def test_a_speakers_own_name_is_no_anchor():
+    units = talk(("Melanie", "We agree totally, Mel, as ever."), ("Melanie", "We met Carla there."))
+    assert [unit.index for unit in select(units, 9, quarter).units] == [1]
+
+
+@pytest.mark.parametrize(
+    "text", ["😀" * 300, "!" * 300, "中" * 2000, "x" * 5000, "QmFz" * 900, "?!… " * 90]
+)
+def test_where_nothing_scores_or_fits_the_head_stands_for_all(text):
+    count = default_counter().count
+    for budget in (1, 5, 40):
+        kept = select(talk(("Ann", text)), budget, count)
+        assert kept.tokens <= budget
+        assert kept.text
+    assert select(talk(("Ann", text)), 0, count) == Selection()
+
+
+def test_nothing_gives_nothing():
+    assert select([], 100, quarter) == Selection()
+
+
+def test_the_result_does_not_depend_on_the_hash_seed():
+    program = (
+        "from hiermem.core.summaries.salience import select;"
+        "from hiermem.core.text.units import split;"
+        "t=' '.join(f'On May {n} Ann met Bob{n%7} at /srv/{n%5} and agreed.' for n in range(90));"
+        "print(select(split(t,index=0,role='user',speaker='U',date=''),200,len).text)"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    "family", ["word ", "Ab. ", "中文。", "Why? Yes. ", "1. ", "a.b/", "N7 met O8. "]
+)
+def test_time_grows_linearly_with_the_text(family):
+    def units(size):
+        return split(repeated(family, size), index=0, role="user", speaker="Ann", date="")
+
+    assert is_linear(units, lambda given: select(given, 200, quarter), size=25_000, slack=0.01)
+
+
+def test_many_speakers_cost_no_more_than_messages_do():
+    """Each message has a speaker of its own, and four times of them take four times as long."""
+
+    def units(size):
+        return [
+            Unit(n, 0, "user", f"Name{n}", "", f"We met Carol{n} and Dave{n}.") for n in range(size)
+        ]
+
+    assert is_linear(units, lambda given: select(given, 500, quarter), size=1500)
+
+
+def test_a_pasted_row_of_figures_does_not_outweigh_the_sentences():
+    row = " ".join(str(1000 + 37 * number) for number in range(60))
+    said = [
+        "We decided to move the launch to 13 March.",
+        "The base price is 47.0 from now on.",
+        "Farm 22 was never booked twice.",
+        "Ilse prefers SQLite to PostgreSQL.",
+    ]
+    pieces = [Unit(at, 0, "user", "Ilse", "", text) for at, text in enumerate([row, *said])]
+    kept = select(pieces, 70, words)
+    assert [unit.text for unit in kept.units if unit.text in said] == said

@@ -1,0 +1,154 @@
+"""The status machine: only the published transitions, and a text that serves goes on serving."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import get_args
+
+import pytest
+
+from hiermem.core.summaries import status
+from hiermem.errors import IllegalTransitionError
+from hiermem.types import Node, Revision, Span, Status
+
+NOW = datetime(2024, 3, 1, tzinfo=UTC)
+LATER = NOW + timedelta(seconds=60)
+
+
+def node(**fields):
+    return Node(
+        **(
+            {
+                "id": "L1.0",
+                "level": 1,
+                "ordinal": 0,
+                "thread": "main",
+                "span": Span(0, 10),
+                "windows": (0, 1),
+                "children": (),
+                "messages": 10,
+                "input_size": 900,
+                "allotted": 450,
+                "input_tokens": 900,
+                "allotted_tokens": 450,
+                "verbatim": False,
+                "first_at": NOW,
+                "last_at": NOW,
+            }
+            | fields
+        )
+    )
+
+
+def revision(number=1, *, degraded=False):
+    return Revision(
+        node_id="L1.0",
+        number=number,
+        text="said",
+        tokens=1,
+        input_hash="i",
+        output_hash="o",
+        strategy="s",
+        style="detailed",
+        model="m",
+        created_at=NOW,
+        degraded=degraded,
+    )
+
+
+MOVES = {
+    "claim": lambda n: status.claim(n, owner="run", until=LATER),
+    "expire": status.expire,
+    "succeed": lambda n: status.succeed(n, revision()),
+    "fail": lambda n: status.fail(n, error="empty", attempts=1),
+    "open_again": lambda n: status.open_again(n, now=LATER),
+}
+LEGAL = {
+    ("pending", "claim"): "generating",
+    ("pending", "open_again"): "pending",
+    ("generating", "expire"): "pending",
+    ("generating", "succeed"): "active",
+    ("generating", "fail"): "failed",
+    ("generating", "open_again"): "pending",
+    ("failed", "open_again"): "pending",
+    ("active", "open_again"): "pending",
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("before", get_args(Status))
+def test_only_the_published_transitions_are_legal(before, move):
+    begun = node(status=before, revision=int(before == "active"))
+    if (before, move) in LEGAL:
+        after = MOVES[move](begun)
+        assert after.status == LEGAL[before, move]
+        assert after.version == begun.version, "versions belong to writes, not to changes"
+        if move != "succeed":
+            assert after.revision == begun.revision
+    else:
+        with pytest.raises(IllegalTransitionError):
+            MOVES[move](begun)
+
+
+def test_a_live_lease_stops_every_run_but_its_owner():
+    held = status.claim(node(), owner="run", until=LATER)
+    assert status.standing(held, now=NOW) == "leased"
+    assert status.standing(held, now=NOW, owner="run") == "free"
+    assert status.standing(held, now=LATER) == "free"
+    with pytest.raises(IllegalTransitionError):
+        status.open_again(held, now=NOW, owner="other")
+    assert status.open_again(held, now=LATER, owner="other").lease_owner is None
+
+
+def test_a_good_text_takes_the_flags_off_and_a_stand_in_keeps_the_record_of_failures():
+    marked = node(status="generating", attempts=3, error="empty", dirty=True, stale=True)
+    good = status.succeed(marked, revision())
+    assert (good.attempts, good.error, good.dirty, good.stale, good.degraded) == (
+        0, None, False, False, False,
+    )  # fmt: skip
+    poor = status.succeed(marked, revision(degraded=True))
+    assert (poor.attempts, poor.error, poor.degraded) == (3, "empty", True)
+    assert status.standing(poor, now=NOW) == "free", "a stand-in is made anew later"
+
+
+def test_keep_needs_a_text_to_keep():
+    with pytest.raises(IllegalTransitionError):
+        status.keep(node(status="generating"), error=None)
+    assert status.keep(node(status="generating", revision=2), error="x").status == "active"
+
+
+def test_a_commit_is_carried_over_a_new_parent_or_a_longer_lease_and_nothing_else():
+    before = status.claim(node(version=4), owner="run", until=NOW)
+    after = status.succeed(before, revision())
+    for change in (
+        {"parent": "L2.0", "version": 5},
+        {"lease_until": LATER, "version": 5},
+        {"parent": "L2.0", "lease_until": LATER, "version": 6},
+    ):
+        carried = status.rebase(before, replace(before, **change), after)
+        assert carried is not None
+        assert carried.parent == change.get("parent")
+        assert carried.lease_until is None
+    for change in (
+        {"lease_owner": "other"},
+        {"status": "active"},
+        {"dirty": True},
+        {"revision": 1},
+        {"version": 5},
+        {"parent": "L2.0", "version": 6},
+    ):
+        assert status.rebase(before, replace(before, **change), after) is None
+
+
+def test_a_provisional_node_that_grew_is_pending_and_keeps_its_text():
+    before = node(id="open/L1/main", sealed=False, status="active", revision=3, version=7)
+    assert status.regrow(before, node(id="open/L1/main", sealed=False)) is before
+    grown = status.regrow(before, node(id="open/L1/main", sealed=False, messages=12))
+    assert (grown.status, grown.revision, grown.version, grown.messages) == ("pending", 3, 8, 12)
+
+
+def test_a_write_compares_the_version_before_and_sets_the_next():
+    before = node(version=4)
+    made = status.write(before, status.soil(before))
+    assert (made.expected, made.node.version, made.node.dirty) == (4, 5, True)

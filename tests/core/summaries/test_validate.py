@@ -1,0 +1,296 @@
+"""Which answers of a model are fit to be memory (P7), and that good ones are never refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.core.summaries.validate import check
+from hiermem.core.text import language
+from hiermem.core.text.anchors import Fidelity, fidelity
+from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse, SourceText
+from hiermem.tokens import FunctionCounter
+from hiermem.types import Unit
+
+COUNTER = FunctionCounter(lambda text: (len(text) + 3) // 4, name="quarter")
+TALK = (
+    "We have decided that the flat in Porto is what we want, and they would like to have the money "
+    "from the bank for it by the end of May. The rent is 900, which is more than it was before. "
+) * 12
+GOOD = "The two have decided to rent the flat in Porto for 900 and to ask the bank for the money."
+
+
+def request(text: str = TALK, *, target: int = 200, limit: int = 300) -> LLMRequest:
+    return LLMRequest(
+        task="summarise",
+        messages=(
+            ChatMessage("system", "You write the memory of a conversation. " * 12),
+            ChatMessage("user", f"<record>\nAnn: {text}\n</record>"),
+        ),
+        inputs=(SourceText(0, "user", "Ann", "2024-03-15", text),),
+        target_tokens=target,
+        max_tokens=limit,
+        counter=COUNTER,
+    )
+
+
+def sized(length: int) -> str:
+    """Give an answer of so many characters that tells of the talk."""
+    return (GOOD + " ").ljust(length, "a")[:length]
+
+
+def kinds(answer: str | LLMResponse, *, asked: LLMRequest | None = None, **given) -> list[str]:
+    response = LLMResponse(answer) if isinstance(answer, str) else answer
+    return [
+        problem.kind
+        for problem in check(
+            response,
+            request=asked or request(),
+            **({"input_tokens": 600, "fidelity": None, "min_fidelity": 0.5} | given),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD,
+        "Sorry is what Ann said to Bob after the argument; they made up.",
+        "Ann said: I'm sorry, I can't help with the move. Bob will hire movers.",
+        "Error handling was moved to middleware; the 500 errors are gone.",
+        "The assistant refused to write the exploit and explained why.",
+        "Unfortunately the launch slipped to May 3.",
+        "404 tickets were sold.",
+        "Internal server error rates fell to 2 % after the fix in gateway.py.",
+        "Porto: 900.",
+        "- [2024-03-15] Ann apologised.\n- The rate limit was exceeded twice; it is 90 now.",
+        "I cannot eat nuts, said the user.",
+        "{config} is read from app.toml.",
+    ],
+)
+def test_a_legitimate_summary_is_never_refused_for_what_it_tells(text):
+    assert kinds(text, asked=request(f"{TALK} {text}")) == []
+    assert kinds(text, asked=request("No answer yet."), input_tokens=200) == []
+
+
+def test_a_bare_word_is_fit_for_small_inputs_only():
+    assert kinds("No.", input_tokens=200) == []
+    assert kinds("No.", input_tokens=201) == ["unrelated"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("null", "empty"),
+        ("N/A", "empty"),
+        ("None", "empty"),
+        ("OK", "empty"),
+        ("TODO", "empty"),
+        ('{"summary": ', "truncated"),
+        ('```json\n{"summary": "the flat in Por', "truncated"),
+        ("Sure! Here is the summary:", "empty"),
+        ("Request timed out.", "error_text"),
+        ("Error code: 429 - {'error': {'message': 'slow down'}}", "error_text"),
+        ("The conversation cannot be summarized.", "refused"),
+        ("I do not have enough information to summarize this conversation.", "refused"),
+        ("Ich kann diese Anfrage leider nicht bearbeiten.", "refused"),
+        ("lorem ipsum " * 30, "unrelated"),
+        ("The " * 150, "unrelated"),
+        ("A conversation between a user and an assistant.", "unrelated"),
+    ],
+)
+def test_p7_an_answer_that_is_the_same_for_any_input_is_refused(text, kind):
+    assert kind in kinds(text.strip())
+    # Nor does it become memory because the conversation was about such answers.
+    if kind != "unrelated":
+        assert kind in kinds(
+            text.strip(), asked=request(f"{TALK} the request and a summary: {text}")
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("They will rent.", TALK),
+        ("A flat, paid by the bank.", TALK),
+        ("Summary of 3 messages about We have decided", TALK),
+        ("Summary of 3 messages about How is it", "How is it going? " + TALK),
+        ('{"summary": "They rent the flat in Porto."}', TALK),
+        ("两人决定租公寓。", "我们决定在波尔图租下这间公寓。" * 30),
+        ("Они снимут квартиру.", "Мы решили снять квартиру в Порту. " * 30),
+        ("회의는 세 시에 있다.", "오늘 회의는 오후 세 시에 시작하고 자료를 준비해 주세요. " * 30),
+        ("הם שוכרים דירה", "החלטנו לשכור את הדירה בפורטו. " * 30),
+        ("Renting it costs 900.", "我们决定租下这间公寓。" * 30),
+    ],
+)
+def test_p7_a_short_summary_that_tells_of_its_inputs_is_fit(text, told):
+    assert kinds(text, asked=request(told)) == []
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t"])
+def test_blank_is_refused(text):
+    assert kinds(text) == ["empty"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"), [("length", "truncated"), ("refusal", "refused"), ("error", "error_text")]
+)
+def test_an_unclean_finish_is_refused_whatever_the_text(reason, kind):
+    assert kind in kinds(LLMResponse(GOOD, finish_reason=reason))
+    assert kind in kinds(LLMResponse("", finish_reason=reason))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm sorry, but I can't help with that.",
+        "I\u2019m sorry, I cannot assist with this request.",
+        "Sorry, I am unable to summarize this conversation.",
+        "I cannot help with that.",
+        "I can't comply with this request.",
+        "As an AI language model, I cannot process personal data.",
+        "I apologize, but I won't be able to do that.",
+        "Unfortunately, I'm not able to provide a summary of this content.",
+        "Lo siento, pero no puedo ayudar con eso.",
+        "Es tut mir leid, aber ich kann dabei nicht helfen.",
+        "Je suis désolé, mais je ne peux pas vous aider.",
+        "抱歉,我无法提供帮助。",
+    ],
+)
+def test_a_refusal_is_refused(text):
+    assert "refused" in kinds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"error": {"message": "overloaded", "type": "server_error"}}',
+        '{"detail": "Not authenticated"}',
+        "<!DOCTYPE html><html><body>" + "x" * 900,
+        "<html>\n<head><title>502 Bad Gateway</title></head></html>",
+        "502 Bad Gateway",
+        "HTTP 429: Too Many Requests",
+        "Error 503 Service Unavailable",
+        "Internal Server Error",
+        "Traceback (most recent call last):\n  File ...",
+        "Error: connection reset by peer",
+        "openai.RateLimitError: quota exceeded",
+        "upstream connect error or disconnect/reset before headers",
+        "An unexpected error occurred. Please try again later.",
+        "Rate limit exceeded",
+    ],
+)
+def test_an_error_message_is_refused(text):
+    assert "error_text" in kinds(text)
+
+
+def test_the_hard_limit_holds_to_the_token():
+    assert kinds(sized(1200), input_tokens=600) == []
+    assert kinds(sized(1201), input_tokens=600) == ["too_long"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "fit"), [(199, 199), (200, 200), (201, 200), (250, 249)], ids=str
+)
+def test_a_summary_of_more_than_200_tokens_is_smaller_and_of_less_never_larger(tokens, fit):
+    assert kinds(sized(4 * fit), input_tokens=tokens) == []
+    assert kinds(sized(4 * (fit + 1)), input_tokens=tokens) == ["not_smaller"]
+
+
+def test_an_echo_of_the_input_or_the_prompt_is_refused():
+    assert kinds(TALK[:400]) == ["echo"]
+    assert kinds("  " + TALK[:400].replace(" ", "\n")) == ["echo"]
+    assert "echo" in kinds("You write the memory of a conversation. " * 8)
+
+
+def test_a_short_quotation_and_an_extracted_text_are_no_echo():
+    assert kinds(TALK[:120]) == []
+    unit = Unit(0, 0, "user", "Ann", "", TALK[:400])
+    assert kinds(LLMResponse(TALK[:400], units=(unit,))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wir haben uns mit der Bank und dem Makler auf die Wohnung geeinigt, die sie zeigten.",
+        "Они решили снять квартиру в Порту за 900 и попросить деньги у банка до конца мая.",  # noqa: RUF001
+        "他们决定以九百的价格租下波尔图的公寓并在五月底之前向银行申请贷款双方都同意了这个计划。",
+    ],
+)
+def test_an_answer_in_another_language_is_refused(text):
+    assert kinds(text) == ["wrong_language"]
+
+
+def test_a_conversation_in_two_languages_may_be_told_in_either():
+    german = "Das ist nicht so, wie wir es mit der Bank und dem Makler auch besprochen haben. " * 12
+    both = request()
+    both = LLMRequest(
+        **{name: getattr(both, name) for name in LLMRequest.__slots__}
+        | {"inputs": (*both.inputs, SourceText(1, "user", "Bob", "", german))}
+    )
+    assert kinds(GOOD, asked=both) == []
+
+
+def test_missing_sections_are_soft_and_headings_may_be_decorated():
+    asked = ("Overview", "Decisions")
+    assert kinds(f"## Overview\n{GOOD}\n\n**Decisions:**\n- rent it", sections=asked) == []
+    (problem,) = check(
+        LLMResponse(f"# OVERVIEW\n{GOOD}"),
+        request=request(),
+        input_tokens=600,
+        sections=asked,
+        fidelity=None,
+        min_fidelity=0.5,
+    )
+    assert (problem.kind, problem.hard) == ("missing_sections", False)
+    assert "Decisions" in problem.detail
+    assert "Overview" not in problem.detail
+
+
+@pytest.mark.parametrize(("value", "found"), [(0.49, ["missing_anchors"]), (0.5, [])])
+def test_fidelity_under_the_threshold_is_soft(value, found):
+    kept = Fidelity(required=("a", "b"), missing=("b",), unsupported=(), value=value)
+    assert kinds(GOOD, fidelity=kept) == found
+    assert all(
+        not problem.hard
+        for problem in check(
+            LLMResponse(GOOD), request=request(), input_tokens=600, fidelity=kept, min_fidelity=0.5
+        )
+    )
+
+
+@given(st.text(max_size=400), st.text(max_size=400))
+def test_no_detail_tells_what_was_said_and_nothing_crashes(said, told):
+    asked = request("canarycanary 4711 " + said)
+    for problem in check(
+        LLMResponse("canaryanswer 4712 " + told),
+        request=asked,
+        input_tokens=5,
+        sections=("Overview",),
+        fidelity=fidelity(inputs=[asked.inputs[0].text], output=told, limit=9),
+        min_fidelity=1.0,
+    ):
+        assert "canary" not in problem.detail
+        assert "471" not in problem.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (GOOD, "en"),
+        ("Je ne sais pas si nous sommes prêts pour cette réunion, mais vous avez les notes.", "fr"),
+        (
+            "El informe está listo y los datos son para el equipo, pero no hay más en la carpeta.",
+            "es",
+        ),
+        (
+            "明日の会議は午後三時からです。資料を準備しておいてください。よろしくお願いします。",
+            "ja",
+        ),
+        ("오늘 회의는 오후 세 시에 시작하고 자료를 준비해 주세요 감사합니다", "hangul"),
+        ("ok", None),
+        ("404 500 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7", None),
+        ("Porto Lisbon Madrid Berlin Oslo Rome Paris Vienna Prague", None),
+    ],
+)
+def test_a_language_is_named_only_where_it_is_clear(text, code):
+    assert language.guess(text) == code

@@ -1,0 +1,330 @@
+"""P9: caps are looked at before the call, limits a minute hold, whoever shares them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from session_fixture import Desk, messages
+
+from hiermem.config import UpdatePolicy
+from hiermem.core.calls.sliding_window import MINUTE, Limits
+from hiermem.engine.calls import rate_limit
+from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.budget import Pace, Purse
+from hiermem.engine.calls.rate_limit import Lane, lane_of
+from hiermem.engine.calls.slots import Hands
+from hiermem.engine.summaries.shared import Shared
+from hiermem.errors import ModelOverflowError, SpendLimitError
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.llms import FaultyLLM, ScriptedLLM
+from hiermem.types.transaction import Attempt
+
+AT = datetime(2024, 3, 1, tzinfo=UTC)
+
+
+class Clock:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+def purse(clock, *, calls=None, tokens=None, deadline=None, above=()):
+    until = None if deadline is None else clock() + deadline
+    return Purse(max_calls=calls, max_tokens=tokens, deadline=until, clock=clock, above=above)
+
+
+# -- purses
+
+
+async def test_a_call_has_to_fit_every_purse_around_it():
+    clock = Clock()
+    outer = purse(clock, calls=3)
+    first, second = purse(clock, above=[outer]), purse(clock, calls=1, above=[outer])
+    await second.reserve(10)
+    with pytest.raises(SpendLimitError):
+        await second.reserve(10)
+    assert (second.stopped, outer.stopped) == ("max_calls", None)
+    for _ in range(2):
+        (await first.reserve(10)).settle(tokens_in=1, tokens_out=2)
+    with pytest.raises(SpendLimitError):
+        await first.reserve(10)
+    assert first.stopped == outer.stopped == "max_calls"
+    assert (first.calls, outer.calls, first.tokens_in, outer.tokens_in) == (2, 3, 2, 2)
+
+
+async def test_what_one_purse_refuses_costs_the_others_nothing():
+    clock = Clock()
+    outer = purse(clock, tokens=50)
+    inner = purse(clock, above=[outer])
+    with pytest.raises(SpendLimitError):
+        await inner.reserve(51)
+    assert (inner.calls, outer.calls) == (0, 0)
+    other = purse(clock, above=[outer])
+    assert other.counts_tokens
+    assert other.stopped == "max_tokens"
+
+
+async def test_a_purse_that_is_closed_or_out_of_time_ends_those_inside():
+    clock = Clock()
+    outer = purse(clock, deadline=5)
+    inner = purse(clock, deadline=9, above=[outer])
+    assert inner.time_left() == 5
+    clock.now += 5
+    assert inner.is_over() == "deadline"
+    other = purse(clock)
+    inside = purse(clock, above=[other])
+    other.close("turn")
+    assert inside.stopped == "turn"
+    with pytest.raises(SpendLimitError):
+        await inside.reserve(1)
+
+
+# -- limits a minute
+
+
+async def sent_by(lane, clock, plan, limits):
+    """Send requests as fast as they may go, each from a task of its own; give when and how much."""
+    sent = []
+
+    async def one(tokens, took):
+        leave = await lane.enter(tokens, limits, clock=clock, sleep=clock.sleep)
+        leave.begin()
+        sent.append((clock(), took))
+        leave.end(clock(), tokens=took)
+
+    await asyncio.gather(*(one(tokens, min(tokens, took)) for tokens, took in plan))
+    return sent
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=1, max_size=12),
+    st.integers(1, 4),
+    st.integers(60, 120),
+)
+def test_tasks_that_share_a_lane_never_pass_its_limits(plan, requests, tokens):
+    clock = Clock()
+    sent = asyncio.run(sent_by(Lane(), clock, plan, Limits(requests, tokens)))
+    assert len(sent) == len(plan)
+    for begin, _ in sent:
+        inside = [took for at, took in sent if begin <= at < begin + MINUTE]
+        assert len(inside) <= requests
+        assert sum(inside) <= tokens
+
+
+async def test_one_lane_belongs_to_one_model_object_for_as_long_as_it_lives():
+    model, other = ScriptedLLM(), ScriptedLLM()
+    assert lane_of(model) is lane_of(model)
+    assert lane_of(model) is not lane_of(other)
+    known = len(rate_limit._lanes)
+    del model, other
+    gc.collect()
+    assert len(rate_limit._lanes) <= known - 2
+
+
+async def test_a_request_over_a_whole_minute_is_refused_and_not_waited_for():
+    lane, clock = Lane(), Clock()
+    with pytest.raises(ModelOverflowError):
+        await lane.enter(101, Limits(tokens=100), clock=clock, sleep=clock.sleep)
+    assert clock.now == 100.0
+
+
+async def test_waiting_for_a_minute_ends_where_the_run_does():
+    clock = Clock()
+    spent = purse(clock, deadline=20)
+    pace = Pace(
+        size=3, delay=0, clock=clock, sleep=clock.sleep, lane=Lane(), limits=Limits(requests=1)
+    )
+    first = await pace.turn(10, spent)
+    first.begin()
+    first.end()
+    with pytest.raises(SpendLimitError):
+        await pace.turn(10, spent)
+    assert spent.stopped == "deadline"
+    assert clock.now < 100.0 + 21
+    # What gave up does not stand in the way of the next.
+    clock.now += MINUTE
+    (await pace.turn(10, purse(clock))).begin()
+
+
+async def test_two_runs_over_one_model_share_its_minute():
+    """Each alone is within the limit; together they would send twice as much."""
+    clock, llm = Clock(), ScriptedLLM(remote=True)
+    begun = []
+    inner = llm.complete
+
+    async def complete(request):
+        begun.append(clock())
+        return await inner(request)
+
+    llm.complete = complete
+    desk = Desk(policy=UpdatePolicy(batch_delay=0, requests_per_minute=4))
+    await desk.say(messages(50), "a")
+    await desk.say(messages(50, start=500), "b")
+    shared = Shared(clock=clock)
+    await asyncio.gather(
+        *(desk.update(llm, name, shared=shared, sleep=clock.sleep) for name in "ab")
+    )
+    assert len(begun) == 12
+    for at in begun:
+        assert sum(at <= other < at + MINUTE for other in begun) <= 4
+    assert begun[-1] - begun[0] == pytest.approx(120, abs=2)
+
+
+async def test_a_local_model_keeps_to_no_minute():
+    desk = Desk(policy=UpdatePolicy(requests_per_minute=1, tokens_per_minute=1))
+    await desk.say(messages(50))
+    assert (await desk.update(ScriptedLLM())).made == 6
+    assert desk.slept == 0
+
+
+async def test_a_node_whose_request_is_over_a_minutes_tokens_gets_the_stand_in():
+    """It can never be sent; waiting, or leaving it pending for ever, would help nobody."""
+    desk = Desk(policy=UpdatePolicy(batch_delay=0, tokens_per_minute=100))
+    await desk.say(messages(10))
+    llm = ScriptedLLM(remote=True)
+    report = await desk.update(llm)
+    assert (report.degraded, report.calls, llm.calls) == (1, 0, 0)
+
+
+# -- what a session and a tenant may spend in all
+
+
+@pytest.mark.parametrize("remote", [True, False])
+@pytest.mark.parametrize("cap", [0, 1, 7])
+async def test_runs_at_once_and_one_after_the_other_keep_to_the_tenants_cap(cap, remote):
+    desk = Desk(policy=UpdatePolicy(batch_delay=0, tenant_calls=cap))
+    book = Allowances(desk.tenant, desk.policy)
+    for place, name in enumerate("abc"):
+        await desk.say(messages(50, start=1000 * place), name)
+    llm = ScriptedLLM(remote=remote)
+    shared = Shared(allowances=book)
+    reports = await asyncio.gather(*(desk.update(llm, name, shared=shared) for name in "abc"))
+    assert llm.calls == cap
+    assert {report.stopped for report in reports} == {"tenant_calls"}
+    assert (await desk.update(llm, "a")).calls == 0
+    assert (await desk.tenant.spent()).calls == cap
+
+
+async def test_a_sessions_cap_counts_what_earlier_runs_spent():
+    desk = Desk(policy=UpdatePolicy(batch_delay=0, session_calls=5))
+    await desk.say(messages(50))
+    first = await desk.update(ScriptedLLM(remote=True), max_calls=2)
+    second = await desk.update(ScriptedLLM(remote=True))
+    assert (first.calls, first.stopped) == (2, "max_calls")
+    assert (second.calls, second.stopped) == (3, "session_calls")
+
+
+@pytest.mark.parametrize("faults", [[], ["timeout", "empty", "rate_limit", "server_error"] * 3])
+async def test_a_cap_on_tokens_is_never_passed_whatever_the_answers(faults):
+    desk = Desk(policy=UpdatePolicy(batch_delay=0, tenant_tokens=6000, retries=2))
+    await desk.say(messages(150))
+    for _ in range(3):
+        await desk.update(FaultyLLM(ScriptedLLM(remote=True), faults))
+    spent = await desk.tenant.spent()
+    assert 3000 < spent.tokens_in + spent.tokens_out <= 6000
+
+
+async def test_a_call_cut_off_counts_as_the_most_that_it_may_have_cost():
+    """Nobody knows what it took; a cap that took it for free would be passed."""
+    desk = Desk()
+    await desk.say(messages(10))
+    stuck = FaultyLLM(ScriptedLLM(remote=True), ["never"])
+    task = asyncio.create_task(desk.update(stuck))
+    for _ in range(500):
+        if stuck.calls:
+            break
+        await asyncio.sleep(0.01)
+    before = await desk.tenant.spent()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    after = await desk.tenant.spent()
+    assert before.calls == after.calls == 1
+    assert after.unknown == 1
+    assert after.tokens_in > 500
+    assert after.tokens_out > 100
+    assert after.tokens_in >= before.tokens_in
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_what_is_set_aside_and_what_is_journalled_never_pass_the_cap(data):
+    """Calls begin, are journalled and end in any order, at any price up to what was set aside."""
+    cap = data.draw(st.integers(0, 300))
+
+    async def play():
+        tenant = MemoryStore().tenant("t")
+        book = Allowances(tenant, UpdatePolicy(tenant_tokens=cap))
+        open_, number = [], 0
+        for _ in range(data.draw(st.integers(1, 25))):
+            step = data.draw(st.sampled_from(["begin", "journal", "end", "back"]))
+            if step == "begin":
+                number += 1
+                tokens = data.draw(st.integers(0, 100))
+                keeper = book.of("s")
+                try:
+                    hold = await asyncio.wait_for(keeper.reserve(tokens), 0.001)
+                except (TimeoutError, SpendLimitError):
+                    continue
+                each = Attempt(f"a{number}", "r", "s", "L1.0", 1, "m", AT, tokens_in=tokens)
+                hold.announce(each.id)
+                open_.append([hold, each, False])
+            elif open_:
+                entry = open_[data.draw(st.integers(0, len(open_) - 1))]
+                hold, each, begun = entry
+                if step == "journal" and not begun:
+                    await journal(tenant, book, each)
+                    entry[2] = True
+                elif step == "end":
+                    took = data.draw(st.integers(0, each.tokens_in))
+                    hold.settle(tokens_in=took, tokens_out=0)
+                    ended = Attempt(
+                        each.id, "r", "s", "L1.0", 1, "m", AT, "ok", tokens_in=took, ended_at=AT
+                    )
+                    await journal(tenant, book, ended)
+                    open_.remove(entry)
+                elif step == "back" and not begun:
+                    hold.give_back()
+                    open_.remove(entry)
+            spent = await tenant.spent()
+            waiting = sum(each.tokens_in for _, each, begun in open_ if not begun)
+            assert spent.tokens_in + waiting <= cap
+
+    asyncio.run(play())
+
+
+async def journal(tenant, book, attempt):
+    with book.journalling([attempt]):
+        await tenant.write_nodes("s", [], attempts=[attempt])
+
+
+# -- hands
+
+
+async def test_a_hand_given_to_who_gave_up_goes_to_the_next():
+    hands = Hands(1)
+    await hands.take("a", 1, 0)
+    waiting = [asyncio.create_task(hands.take("b", 1, n)) for n in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    hands.put_back()
+    waiting[1].cancel()
+    await asyncio.wait(waiting[:2])
+    await waiting[2]
+    assert hands.in_use == 1
+    hands.put_back()
+    assert hands.in_use == 0

@@ -1,0 +1,530 @@
+"""How calls are made: a provider that is down, deadlines, shared hands, prices, margins."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+
+import pytest
+from session_fixture import COUNTER, Desk, messages
+
+from hiermem import AsyncMemory, Memory, Message
+from hiermem.config import UpdatePolicy
+from hiermem.engine.calls.rate_limit import gauge_of, lane_of
+from hiermem.engine.summaries.shared import Shared
+from hiermem.errors import ModelTimeoutError, TransientModelError
+from hiermem.models.function import FunctionLLM
+from hiermem.protocols import LLMResponse, Usage
+from hiermem.testing.llms import ScriptedLLM, write
+from hiermem.tokens import CalibratedCounter
+from hiermem.types.prices import Prices
+
+POLICY = UpdatePolicy(batch_delay=0, concurrency=3, circuit_failures=6, circuit_pause=30)
+
+
+class Weather:
+    """A remote model whose provider is up or down, and counts what met it when it was down."""
+
+    name, context_window, remote, prices = "weather", None, True, None
+
+    def __init__(self):
+        self.up, self.calls, self.missed, self.poison = True, 0, 0, "nowhere"
+
+    async def complete(self, request):
+        self.calls += 1
+        poisoned = request.level == 1 and self.poison in request.inputs[0].text
+        if not self.up or poisoned:
+            self.missed += 1
+            raise TransientModelError("503", charged=False)
+        return LLMResponse(write(request), model=self.name)
+
+
+# -- a provider that is down
+
+
+async def test_a_run_ends_early_where_the_provider_is_down_and_the_next_one_finishes():
+    """Else each of a thousand summaries would be asked for fifteen times and get a stand-in."""
+    desk, llm = Desk(policy=POLICY), Weather()
+    await desk.say(messages(300))
+    llm.up = False
+    shared = Shared(clock=desk.seconds)
+    report = await desk.update(llm, shared=shared)
+    assert report.stopped == "circuit_open"
+    assert report.retry_after == pytest.approx(30, abs=5)
+    assert llm.missed <= 6 + 3
+    assert (report.degraded, report.failed, report.unknown) == (0, 0, 0)
+    again = await desk.update(llm, shared=shared)
+    assert (again.stopped, again.calls) == ("circuit_open", 0), "nobody is asked before the pause"
+    assert llm.missed <= 6 + 3
+    llm.up = True
+    await desk.sleep(60)
+    last = await desk.update(llm, shared=shared)
+    assert (last.stopped, last.failed, last.degraded) == (None, 0, 0)
+    assert all(node.status == "active" for node in await desk.nodes())
+
+
+async def test_what_was_made_before_it_went_down_is_kept():
+    desk, llm = Desk(policy=POLICY), Weather()
+    await desk.say(messages(300))
+    inner = llm.complete
+
+    async def complete(request):
+        llm.up = llm.calls < 8
+        return await inner(request)
+
+    llm.complete = complete
+    report = await desk.update(llm)
+    assert report.stopped == "circuit_open"
+    assert report.made >= 8
+    assert sum(node.status == "active" for node in await desk.nodes()) == report.made
+
+
+async def test_another_run_over_the_same_model_leaves_it_alone_too():
+    desk, llm = Desk(policy=POLICY), Weather()
+    for name in "abc":
+        await desk.say(messages(100, start=ord(name) * 1000), name)
+    llm.up = False
+    reports = await asyncio.gather(*(desk.update(llm, name) for name in "abc"))
+    assert {report.stopped for report in reports} == {"circuit_open"}
+    assert llm.missed <= 6 + 3 * 3
+    before = llm.calls
+    assert (await desk.update(llm, "a")).stopped == "circuit_open"
+    assert llm.calls == before
+    other = Weather()
+    assert (await desk.update(other, "a")).stopped is None, "another model is another provider"
+
+
+async def test_one_summary_that_the_provider_cannot_bear_does_not_keep_the_others_from_it():
+    """It fails again and again; the rest is made, and it gets the stand-in in the end."""
+    desk, llm = Desk(policy=POLICY.model_copy(update={"retries": 6, "concurrency": 1})), Weather()
+    await desk.say(messages(100))
+    llm.poison = "case-0-0."
+    for _ in range(3):
+        report = await desk.update(llm)
+        assert report.stopped is None
+    assert (report.degraded, report.failed) == (1, 0)
+    nodes = await desk.nodes()
+    assert all(node.status == "active" for node in nodes)
+    assert sum(node.degraded for node in nodes) == 1
+
+
+async def test_a_pause_that_is_too_long_to_wait_out_ends_the_run():
+    desk = Desk(policy=POLICY)
+    await desk.say(messages(300))
+    calls = []
+
+    async def complete(request):
+        calls.append(request)
+        raise TransientModelError("429", charged=False, retry_after=3_600)
+
+    report = await desk.update(FunctionLLM(complete))
+    assert report.stopped == "circuit_open"
+    assert report.retry_after == pytest.approx(3_600, abs=60)
+    assert len(calls) <= 3
+
+
+async def test_a_pause_that_one_call_is_asked_for_is_kept_by_all_calls():
+    """Every hand would else run into the same refusal, one after the other."""
+    desk, begun = Desk(policy=POLICY), []
+    await desk.say(messages(100))
+    shared = Shared(clock=desk.seconds)
+
+    async def complete(request):
+        begun.append(desk.now.timestamp())
+        if len(begun) == 1:
+            raise TransientModelError("429", charged=False, retry_after=20)
+        return LLMResponse(write(request))
+
+    report = await desk.update(FunctionLLM(complete), shared=shared)
+    assert report.failed == report.degraded == 0
+    assert not [at for at in begun if begun[0] < at < begun[0] + 20]
+
+
+async def test_an_open_circuit_is_told_by_a_batch_and_by_a_worker():
+    llm = Weather()
+    llm.up = False
+    async with AsyncMemory.open(":memory:", llm=llm, update_policy=POLICY) as memory:
+        for name in "ab":
+            await memory.session(name).append(*messages(100, start=ord(name) * 1000))
+        report = await memory.update_all()
+        assert (report.stopped, report.failures) == ("circuit_open", {})
+        assert report.retry_after is not None
+        seen = llm.calls
+        async with memory.worker() as worker:
+            assert not await worker.drain(timeout=5)
+            assert worker.status.stopped == "circuit_open"
+        assert llm.calls == seen
+
+
+async def test_a_worker_goes_on_by_itself_when_the_provider_is_back():
+    """Left to whoever watches it, a backlog would wait for the morning."""
+    llm, policy = Weather(), POLICY.model_copy(update={"circuit_pause": 0.2})
+    llm.up = False
+    async with AsyncMemory.open(":memory:", llm=llm, update_policy=policy) as memory:
+        for name in "ab":
+            await memory.session(name).append(*messages(60, start=ord(name) * 1000, words=300))
+        async with asyncio.timeout(120), memory.worker(poll=0.05) as worker:
+            while worker.status.stopped != "circuit_open":  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+            llm.up = True
+            while not await worker.drain(timeout=30):  # noqa: ASYNC110 - it may rest at first
+                await asyncio.sleep(0.05)
+            assert worker.status.stopped is None
+        for name in "ab":
+            levels = (await memory.session(name).metrics()).levels
+            assert levels
+            assert all(level.made == level.nodes and not level.degraded for level in levels)
+
+
+# -- deadlines
+
+
+@pytest.mark.parametrize("remote", [True, False])
+async def test_a_call_that_hangs_is_cut_off_by_the_runs_deadline(remote):
+    """With only its own timeout, of minutes, it would hold the run far beyond its end.
+
+    The run's clock stands still (``float()`` is 0), so that all of its calls begin in time.
+    """
+    desk = Desk(policy=POLICY.model_copy(update={"call_timeout": 3_000.0}))
+    await desk.say(messages(100))
+    stuck = asyncio.Event()
+
+    async def complete(request):
+        await stuck.wait()
+
+    llm = FunctionLLM(complete, remote=remote, prices=Prices(1, 1))
+    async with asyncio.timeout(60):
+        report = await desk.update(llm, deadline=0.3, shared=Shared(clock=float))
+    assert (report.stopped, report.failed, report.degraded) == ("deadline", 0, 0)
+    assert report.unknown == (3 if remote else 0)
+    nodes = await desk.nodes()
+    assert {node.status for node in nodes} == {"pending"}, "no lease is left behind"
+    assert {node.attempts for node in nodes} == {0}
+    tried = await desk.tenant.attempts()
+    if remote:
+        assert {(each.outcome, each.reason) for each in tried} == {("unknown", "deadline")}
+        spent = await desk.tenant.spent()
+        assert (spent.calls, spent.unknown) == (3, 3)
+        assert spent.tokens_in + spent.tokens_out == report.tokens
+        assert spent.cost == pytest.approx(report.cost)
+    assert (await desk.update(ScriptedLLM())).failed == 0
+
+
+@pytest.mark.parametrize("remote", [True, False])
+@pytest.mark.parametrize("whose", ["ours", "the client's"])
+async def test_a_call_that_is_not_answered_in_time_is_unknown(remote, whose):
+    """The provider may have charged for it (P10); taken for an error, nobody would look it up."""
+    desk, calls = Desk(policy=POLICY.model_copy(update={"call_timeout": 0.05})), []
+    await desk.say(messages(10))
+
+    async def complete(request):
+        calls.append(request)
+        if len(calls) > 1:
+            return LLMResponse(write(request))
+        if whose == "ours":
+            await asyncio.Event().wait()
+        raise ModelTimeoutError("late")
+
+    report = await desk.update(FunctionLLM(complete, remote=remote, prices=Prices(1, 1)))
+    assert (report.made, report.calls, report.unknown) == (1, 2, int(remote))
+    if remote:
+        first, second = sorted(await desk.tenant.attempts(), key=lambda each: each.number)
+        assert (first.outcome, second.outcome) == ("unknown", "ok")
+        assert first.tokens_out >= calls[0].max_tokens
+        assert (await desk.tenant.spent()).unknown == 1
+
+
+async def test_a_cap_that_was_met_before_does_not_hide_that_the_deadline_cut_a_call_off():
+    """Taken for a timeout of its own, the call would cost its summary an attempt."""
+    desk = Desk(policy=POLICY.model_copy(update={"call_timeout": 3_000.0}))
+    await desk.say(messages(100))
+    stuck = asyncio.Event()
+
+    async def complete(request):
+        await stuck.wait()
+
+    shared = Shared(clock=float)
+    report = await desk.update(FunctionLLM(complete), max_calls=1, deadline=0.3, shared=shared)
+    assert (report.stopped, report.calls, report.unknown) == ("max_calls", 1, 1)
+    assert {(node.status, node.attempts) for node in await desk.nodes()} == {("pending", 0)}
+
+
+async def test_no_pause_reaches_beyond_the_deadline():
+    """Neither between two tries, nor between two batches, nor for the provider's own wish."""
+    desk, slept = Desk(policy=POLICY.model_copy(update={"batch_delay": 500.0})), []
+    await desk.say(messages(300))
+    shared = Shared(clock=desk.seconds)
+    begin = desk.now
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        await desk.sleep(seconds)
+
+    async def complete(request):
+        raise TransientModelError("429", charged=False, retry_after=9)
+
+    llm = FunctionLLM(complete)
+    report = await desk.update(llm, deadline=20, shared=shared, sleep=sleep)
+    assert report.stopped in ("deadline", "circuit_open")
+    assert (desk.now - begin).total_seconds() <= 21
+    assert max(slept) <= 20
+
+
+# -- hands that runs share
+
+
+async def test_calls_in_flight_are_counted_over_all_runs_of_one_model():
+    desk, llm = Desk(policy=POLICY), ScriptedLLM(remote=True, latency=0.01)
+    for name in "abc":
+        await desk.say(messages(80, start=ord(name) * 1000), name)
+    reports = await asyncio.gather(*(desk.update(llm, name) for name in "abc"))
+    assert sum(report.made for report in reports) == llm.calls > 20
+    assert llm.peak <= 3
+    assert llm.peak > 1
+
+
+# -- money
+
+
+def paid(request, *, cached=0, reasoning=0, prices=None):
+    text = write(request)
+    usage = Usage(1_000, 200 + reasoning, cached_tokens=cached, reasoning_tokens=reasoning)
+    return LLMResponse(text, usage)
+
+
+async def test_each_attempt_has_its_price_and_the_books_agree():
+    prices = Prices(input=2.0, output=8.0, cached=0.5)
+    llm = FunctionLLM(lambda request: paid(request, cached=400, reasoning=50), prices=prices)
+    desk = Desk(policy=POLICY)
+    await desk.say(messages(100))
+    plan = await desk.update(llm, dry_run=True)
+    report = await desk.update(llm)
+    assert plan.calls == report.calls
+    assert plan.cost is not None
+    assert 0 < plan.cost < plan.calls * 0.05
+    each = (600 * 2.0 + 400 * 0.5 + 250 * 8.0) / 1e6
+    tried = await desk.tenant.attempts()
+    assert [one.cost for one in tried] == pytest.approx([each] * report.calls)
+    assert {(one.cached_tokens, one.reasoning_tokens) for one in tried} == {(400, 50)}
+    assert report.cost == pytest.approx(each * report.calls)
+    spent = await desk.tenant.spent("s")
+    assert spent.cost == pytest.approx(report.cost)
+    assert spent.cached_tokens == 400 * report.calls
+    (run,) = await desk.tenant.runs()
+    assert run.detail["cost"] == pytest.approx(report.cost)
+
+
+async def test_without_prices_there_is_no_cost_and_none_is_guessed():
+    desk = Desk(policy=POLICY)
+    await desk.say(messages(50))
+    llm = FunctionLLM(paid)
+    assert (await desk.update(llm, dry_run=True)).cost is None
+    assert (await desk.update(llm)).cost is None
+    assert (await desk.tenant.spent()).cost is None
+
+
+async def test_a_provider_that_reports_no_usage_is_counted_for():
+    desk = Desk(policy=POLICY)
+    await desk.say(messages(50))
+    llm = ScriptedLLM(remote=True, script=lambda request: LLMResponse(write(request)))
+    report = await desk.update(llm)
+    wanted = sum(
+        COUNTER.count(message.content) + 4 for each in llm.requests for message in each.messages
+    )
+    assert report.tokens_in == wanted
+    assert report.tokens_out == sum(COUNTER.count(write(each)) for each in llm.requests)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Usage(-500, -500), Usage(1.5, 2.5), Usage("12", True), Usage(float("nan"), 1e9),
+        Usage(10**30, 2**63), Usage(2**62, 2**62, cached_tokens=10**25), None,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_counts_and_names_that_cannot_be_are_taken_as_none(told, tmp_path):
+    """One below zero would give back what was spent, another make the stored row unreadable."""
+    policy = UpdatePolicy(batch_delay=0)
+    llm = FunctionLLM(lambda request: LLMResponse(write(request), told, model="\ud800"))
+    path = tmp_path / "counts.db"
+    with Memory.open(path, llm=llm, update_policy=policy) as memory:
+        session = memory.session("talk")
+        session.append(messages(30))
+        report = session.update()
+        assert report.made == report.calls == 3
+        assert 500 < report.tokens < 10_000
+    with Memory.open(path) as memory:
+        run = memory.run(report.run_id)
+        assert sum(item.tokens_in + item.tokens_out for item in run.items) == report.tokens
+        assert memory.session("talk").metrics().cost_spent is None
+        assert memory.check().ok
+
+
+@pytest.mark.parametrize("charged", [None, True, False])
+async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charged):
+    """A call that times out may have written its whole answer; the provider bills that as well."""
+    billed, desk = 0, Desk(policy=POLICY.model_copy(update={"circuit_failures": None}))
+    await desk.say(messages(200))
+
+    async def complete(request):
+        nonlocal billed
+        billed += sum(COUNTER.count(message.content) + 4 for message in request.messages)
+        billed += request.max_tokens
+        raise TransientModelError("the connection broke", charged=charged)
+
+    llm = FunctionLLM(complete, prices=Prices(1, 1))
+    report = await desk.update(llm, max_tokens=20_000)
+    spent = await desk.tenant.spent()
+    assert spent.tokens_in + spent.tokens_out == report.tokens
+    if charged is False:
+        assert report.tokens == 0
+    else:
+        assert report.stopped == "max_tokens"
+        assert 10_000 < billed == report.tokens <= 20_000
+        assert report.cost == pytest.approx(billed / 1e6)
+
+
+async def test_units_that_are_none_cost_an_attempt_and_not_the_run():
+    desk = Desk(policy=POLICY)
+    await desk.say(messages(50))
+    for units in (("a",), None, 7):
+        script = lambda request, units=units: LLMResponse(write(request), units=units)  # noqa: E731
+        report = await desk.update(ScriptedLLM(remote=True, script=script))
+        assert report.made == 0
+        assert report.failed > 0
+
+
+async def test_what_a_call_may_take_beside_its_answer_is_set_aside():
+    """A model that thinks before it writes would else pass the cap by what it thought."""
+
+    class Thinker(ScriptedLLM):
+        overhead_tokens = 5_000
+
+    desk = Desk(policy=POLICY)
+    await desk.say(messages(50))
+    assert (await desk.update(Thinker(remote=True), max_tokens=5_000)).calls == 0
+    assert (await desk.update(ScriptedLLM(remote=True), max_tokens=5_000)).calls > 0
+
+
+# -- models that count otherwise
+
+
+async def test_a_model_that_counts_more_is_asked_with_a_margin_from_then_on():
+    asked = []
+
+    def complete(request):
+        asked.append(request)
+        counted = sum(COUNTER.count(each.content) + 4 for each in request.messages)
+        return LLMResponse(write(request), Usage(int(counted * 1.5), 100))
+
+    llm = FunctionLLM(complete)
+    desk = Desk(policy=POLICY.model_copy(update={"concurrency": 1}))
+    await desk.say(messages(50))
+    await desk.update(llm)
+    assert asked[0].margin == 1.0
+    assert asked[-1].margin == pytest.approx(1.5, abs=0.02)
+    assert gauge_of(llm, COUNTER).margin == pytest.approx(1.5, abs=0.02)
+    assert gauge_of(FunctionLLM(complete), COUNTER).margin == 1.0, "of one model, not of all"
+
+
+async def test_the_margin_changes_nothing_that_is_stored():
+    """Counts and bounds are the log's: they must not depend on which model was asked, and when."""
+    images = []
+    for margin in (1.0, 2.5):
+        desk = Desk(policy=POLICY)
+        await desk.say(messages(120))
+        counter = CalibratedCounter(COUNTER, margin=margin)
+        await desk.update(ScriptedLLM(), counter=counter)
+        images.append(
+            {
+                id_: (replace(node, version=0), revision and (revision.text, revision.tokens))
+                for id_, (node, revision) in (await desk.tree()).items()
+            }
+        )
+    assert images[0] == images[1]
+
+
+async def test_a_small_window_is_filled_only_as_far_as_the_model_counts():
+    """Its window is stated in its own tokens: what fits by our count would be refused."""
+    window, factor = 3_600, 1.5
+
+    def complete(request):
+        theirs = sum(COUNTER.count(each.content) + 4 for each in request.messages) * factor
+        assert theirs + request.max_tokens * request.margin <= window, "the server would refuse it"
+        return LLMResponse(write(request), Usage(int(theirs), 50))
+
+    llm = FunctionLLM(complete, context_window=window)
+    desk = Desk(policy=POLICY)
+    await desk.say(messages(50, words=150))
+    gauge_of(llm, COUNTER).record_usage(counted=1_000, reported=1_516)
+    report = await desk.update(llm)
+    assert (report.failed, report.degraded) == (0, 0)
+    assert report.calls > report.made
+
+
+async def test_a_turn_that_ended_leaves_nothing_behind():
+    """A call that never ended would count as in flight, and in every minute, for ever."""
+    desk, stuck = Desk(policy=POLICY), asyncio.Event()
+    await desk.say(messages(100))
+
+    async def complete(request):
+        await stuck.wait()
+
+    llm = FunctionLLM(complete)
+    task = asyncio.create_task(desk.update(llm))
+    while len(lane_of(llm).traffic._sent) < 3:  # noqa: ASYNC110 - there is nothing to wait for
+        await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    lane = lane_of(llm)
+    assert all(each.ended is not None for each in lane.traffic._sent)
+    assert lane.traffic._queue == []
+    assert lane._waiting == set()
+
+
+@pytest.mark.parametrize("window", [2_048, 3_000, 4_096, 8_192])
+async def test_a_model_with_a_small_window_on_ones_own_machine_makes_every_summary(window):
+    """Broken, windows are cut into crumbs, or into parts whose answers do not fit beside them."""
+    sizes = []
+
+    def script(request):
+        count = request.counter.count
+        prompt = sum(count(message.content) + 4 for message in request.messages)
+        assert prompt + request.max_tokens <= window
+        sizes.append(sum(count(source.text) for source in request.inputs))
+
+    llm = ScriptedLLM(context_window=window, script=script)
+    async with AsyncMemory.open(":memory:", llm=llm, update_policy=POLICY) as memory:
+        session = memory.session("s")
+        for n in range(60):
+            role = Message.assistant if n % 2 else Message.user
+            await session.append(role(f"Step {n} took {n * 7} seconds at pump {n % 9}. " * 16))
+        report = await session.update()
+        assert (report.failed, report.degraded) == (0, 0)
+        assert all(level.made == level.nodes for level in (await session.metrics()).levels)
+    assert min(sizes) >= 64
+    assert report.calls <= 4 * report.made
+
+
+def test_memories_in_several_threads_share_the_hands_of_one_model():
+    """Each memory has an event loop of its own; what waits in one is woken by another's answer."""
+    llm = ScriptedLLM(remote=True, latency=0.002)
+    reports = []
+
+    def work(start):
+        with Memory.open(":memory:", llm=llm, update_policy=POLICY) as memory:
+            session = memory.session("s")
+            session.append(messages(60, start=start, words=300))
+            reports.append(session.update())
+
+    threads = [threading.Thread(target=work, args=(1_000 * n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(reports) == 3
+    assert all(report.failed == 0 for report in reports)
+    assert 1 <= llm.peak <= 3

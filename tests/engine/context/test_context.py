@@ -1,0 +1,359 @@
+"""P3 and P13: an exact cover inside the budget, rendered so that appending keeps its prefix."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cover_oracle import check_cover, check_native_groups
+from hypothesis import given
+from hypothesis import strategies as st
+from logbook import drawn
+
+from hiermem import (
+    AsyncMemory,
+    BudgetTooSmallError,
+    ContextBudget,
+    HierarchyConfig,
+    Message,
+    ToolCall,
+)
+from hiermem.core.context.render import RENDERER
+from hiermem.core.context.view import View
+from hiermem.engine.handle import state_from
+from hiermem.stores.memory import MemoryStore
+from hiermem.stores.sqlite import SQLiteStore
+
+WORDS = tuple(
+    str.split(
+        "the ferry leaves harbour 14:20 price 37.50 EUR deck B/12 we decided not to ship "
+        "schema.sql until Friday because Ada measured 212 ms in booking/seats.py and Jonas "
+        "prefers SQLite "
+        "never change https://example.org/plan v2.1 rollback on 2024-03-15 capacity 180 cars"
+    )
+)
+START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
+
+
+#: Small ones, and pretty-printed ones that cost far more as a call than as a quotation.
+ARGUMENTS = st.sampled_from(['{"x":1}', json.dumps({"lines": list(range(150))}, indent=2)])
+
+
+def text(seed: int, words: int) -> str:
+    return " ".join(WORDS[(seed * 7 + n * (1 + seed % 5)) % len(WORDS)] for n in range(words))
+
+
+@st.composite
+def histories(draw, most=60):
+    """Draw a list of steps: messages of every shape, seals, updates and context requests."""
+    steps, clock = [], START
+    for number in range(1, draw(st.integers(1, most)) + 1):
+        kind = draw(
+            st.sampled_from(
+                ["user", "assistant"] * 6
+                + ["tools", "loop", "broken", "empty", "system", "huge"]
+                + ["update", "update1", "flush", "context", "context"]
+            )
+        )
+        thread = draw(st.sampled_from(["main"] * 5 + ["side", "aside"]))
+        clock += timedelta(seconds=draw(st.sampled_from([1, 30, 600, 7200, -50])))
+        size = draw(st.sampled_from([1, 5, 20, 80, 200]))
+        fields = {"thread": thread, "created_at": clock}
+        if kind in ("user", "assistant", "system"):
+            steps.append(("append", [Message(kind, text(number, size), **fields)]))
+        elif kind == "empty":
+            steps.append(("append", [Message.user("", **fields)]))
+        elif kind == "huge":
+            body = text(number, draw(st.sampled_from([900, 2500])))
+            steps.append(("append", [Message.user(body, **fields)]))
+        elif kind in ("tools", "loop", "broken"):
+            rounds = draw(st.integers(2, 9)) if kind == "loop" else 1
+            made = []
+            for turn in range(rounds):
+                calls = tuple(
+                    ToolCall(f"c{number}-{turn}-{n}", "run", draw(ARGUMENTS))
+                    for n in range(draw(st.integers(1, 3)))
+                )
+                made.append(Message.assistant(text(number, 3), tool_calls=calls, **fields))
+                answered = calls[:-1] if kind == "broken" else calls
+                made += [
+                    Message.tool(text(number + n, size), tool_call_id=call.id, **fields)
+                    for n, call in enumerate(answered)
+                ]
+            if draw(st.booleans()):
+                steps += [("append", [message]) for message in made]
+            else:
+                steps.append(("append", made))
+        elif kind == "context":
+            steps.append(("context", draw(st.sampled_from([300, 700, 1500, 4000, 20_000]))))
+        else:
+            steps.append((kind, None))
+    steps += [("context", 700), ("context", 4000)]
+    return steps
+
+
+class Words:
+    """A cheap counter: a token is a word, or eight characters of a longer one."""
+
+    name = "words"
+
+    def count(self, text: str) -> int:
+        return sum(1 + len(word) // 8 for word in text.split())
+
+
+async def judge(memory, session, budget, previous, *, allow_omission=False):
+    """Ask for a context, check all that P3 and P13 say of it, and give its rendering."""
+    store = memory._handle.store
+    try:
+        selection = await session.context(budget, allow_omission=allow_omission)
+    except BudgetTooSmallError as error:
+        assert error.minimum > budget
+        again = await session.context(error.minimum)
+        assert again.total_tokens <= error.minimum, "the stated minimum does not do"
+        left = None
+        try:
+            left = await session.context(budget, allow_omission=True)
+        except BudgetTooSmallError as smaller:
+            assert budget < smaller.minimum <= error.minimum
+        if left is not None:
+            assert left.total_tokens <= budget
+            assert left.omitted
+            assert left.coverage < 1
+        return None
+    assert selection.total_tokens <= budget
+    assert selection.coverage == 1.0
+    assert not selection.omitted
+    count = memory._handle.counter.count
+    rendered = selection.to_openai()
+    check_native_groups(rendered)
+    spent = sum(block.tokens for block in selection.blocks)
+    assert spent == selection.total_tokens
+    fenced = [block for block in selection.blocks if block.text]
+    assert all(block.tokens == count(block.text) + 4 for block in fenced)
+    state = await store.view(session.id, f"default/{budget}/None/{RENDERER}")
+    record = await store.session(session.id)
+    check_cover(
+        selection,
+        view=View.from_json(state.state),
+        windows=await store.level(session.id, 1, 0),
+        opened=state_from(record.state).open_windows(),
+        messages=await store.messages(session.id, 0, record.messages),
+    )
+    again = await session.context(budget)
+    assert again.to_openai() == rendered, "the same cut rendered differently"
+    assert again.shared_prefix_tokens == again.total_tokens, "nothing changed"
+    if previous is not None and selection.shared_prefix_tokens:
+        shared = 0
+        for ours, theirs in zip(selection.blocks, previous.blocks, strict=False):
+            if (ours.name, ours.text) != (theirs.name, theirs.text):
+                break
+            if ours.message and ours.message.hash != theirs.message.hash:
+                break
+            shared += ours.tokens
+        assert selection.shared_prefix_tokens <= shared, "more is called shared than is"
+    return selection
+
+
+async def drive(store, steps, config):
+    memory = AsyncMemory(store=store, token_counter=Words(), config=config)
+    session = memory.session("s")
+    previous, any_message = {}, False
+    for kind, value in steps:
+        if kind == "append":
+            await session.append(value)
+            any_message = True
+        elif not any_message:
+            continue
+        elif kind == "context":
+            previous[value] = await judge(memory, session, value, previous.get(value))
+        elif kind == "flush":
+            await session.flush()
+        else:
+            await session.update(1 if kind == "update1" else None)
+    await memory.close()
+
+
+SMALL = {"target": 150, "max_messages": 6}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        HierarchyConfig.by_tokens(**SMALL),
+        HierarchyConfig.by_tokens(**SMALL, boundary="message", open_groups="grow"),
+        HierarchyConfig.by_chars(window_chars=900, min_flush_chars=200, group_chars=1500),
+    ],
+    ids=["tokens", "grow", "chars"],
+)
+@drawn(30)
+@given(steps=histories())
+async def test_p3_every_message_is_represented_exactly_once_inside_the_budget(config, steps):
+    await drive(MemoryStore(), steps, config)
+
+
+@drawn(25)
+@given(steps=histories(most=30))
+async def test_p3_holds_on_sqlite_as_well(steps):
+    store = await SQLiteStore.open(":memory:")
+    await drive(store, steps, HierarchyConfig.by_tokens(**SMALL))
+
+
+async def talk(session, count, *, begin=0, words=12):
+    for number in range(begin, begin + count):
+        role = "user" if number % 2 == 0 else "assistant"
+        await session.append(
+            Message(role, text(number, words), created_at=START + timedelta(minutes=number))
+        )
+
+
+async def test_p13_appending_keeps_the_rendering_as_a_prefix_until_the_cut_moves():
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session = memory.session("s")
+    before, moved = [], 0
+    for turn in range(60):
+        await talk(session, 2, begin=2 * turn)
+        await session.update()
+        selection = await session.context(2_000)
+        rendered = selection.to_openai()
+        if rendered[: len(before)] != before:
+            moved += 1
+            assert selection.shared_prefix_tokens < selection.total_tokens
+        before = rendered
+    assert 1 <= moved <= 12, "the cut never moved, or moved nearly every time"
+
+
+async def test_a_context_needs_no_summary_to_cover_everything():
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session = memory.session("s")
+    await talk(session, 400)
+    selection = await session.context(1_500)
+    assert selection.coverage == 1.0
+    assert selection.total_tokens <= 1_500
+    assert {item.id for level in selection.summaries.values() for item in level}
+
+
+async def test_a_budget_under_the_minimum_names_the_minimum_and_omission_lists_the_oldest():
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session = memory.session("s")
+    await talk(session, 300)
+    with pytest.raises(BudgetTooSmallError) as caught:
+        await session.context(200)
+    assert (await session.context(caught.value.minimum)).coverage == 1.0
+    left = await session.context(200, allow_omission=True)
+    assert left.total_tokens <= 200
+    assert left.omitted[0].span.start == 0, "the oldest goes first"
+    assert left.recent_messages[-1].index == 299, "the newest message always stands"
+    assert left.coverage < 1
+
+
+async def test_the_layered_recipe_lists_its_holes():
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session = memory.session("s")
+    await talk(session, 400, words=40)
+    await session.update()
+    selection = await session.context(3_000, strategy="layered")
+    assert selection.total_tokens <= 3_000
+    assert selection.omitted
+    assert selection.coverage < 1
+
+
+async def test_one_huge_message_is_sliced_covered_and_rendered():
+    memory = AsyncMemory(store=MemoryStore())
+    session = memory.session("s")
+    await session.append(Message.user("a start"), Message.assistant("yes"))
+    await session.append(Message.user(text(3, 50_000)))
+    await session.update()
+    selection = await session.context(8_000)
+    assert selection.coverage == 1.0
+    assert selection.total_tokens <= 8_000
+    whole = await session.context(200_000, view="wide")
+    assert whole.to_openai()[-1]["content"] == text(3, 50_000)
+
+
+async def test_system_prompt_and_tools_are_counted_and_rendered():
+    memory = AsyncMemory(store=MemoryStore())
+    session = memory.session("s")
+    await talk(session, 20)
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+    plain = await session.context(4_000)
+    full = await session.context(4_000, system="Be brief.", tools=tools)
+    assert full.to_openai()[0] == {"role": "system", "content": "Be brief."}
+    assert full.to_anthropic()["system"] == "Be brief."
+    assert full.total_tokens > plain.total_tokens
+    with pytest.raises(BudgetTooSmallError):
+        await session.context(10, system="Be brief. " * 20)
+
+
+async def test_the_manager_stands_on_its_own():
+    store = MemoryStore()
+    memory = AsyncMemory(store=store)
+    await talk(memory.session("s"), 50)
+    from hiermem import ContextWindowManager
+
+    manager = ContextWindowManager(store, tenant="default")
+    selection = await manager.select_optimal_context("s", ContextBudget(max_tokens=1_200))
+    assert selection.coverage == 1.0
+    assert selection.total_tokens <= 1_200
+
+
+async def test_omission_keeps_every_newest_message_that_fits():
+    """Broken if a small budget were left empty: the oldest detail goes first, never the newest."""
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session = memory.session("s")
+    await talk(session, 200, words=3)
+    await session.append([Message.user(text(n, 6), created_at=START) for n in range(4)])
+    selection = await session.context(260, allow_omission=True)
+    shown = [message.index for message in selection.recent_messages]
+    assert shown == list(range(204 - len(shown), 204))
+    assert len(shown) > 1
+    assert selection.total_tokens > 130
+
+
+async def test_what_is_sealed_is_covered_where_the_open_part_fits_only_when_quoted():
+    """Broken once: a dangling call, cheaper quoted than stored, was taken for everything."""
+    memory = AsyncMemory(store=MemoryStore())
+    session = memory.session("s")
+    await talk(session, 20)
+    await session.update()
+    big = ToolCall("c", "read", json.dumps({"lines": [[n, n + 1] for n in range(60)]}, indent=2))
+    await session.append(Message.user("read it"), Message.assistant("", tool_calls=[big]))
+    stored = (await session.status()).open_windows[0].tokens
+    for budget in range(stored - 1, 700, -40):
+        selection = await session.context(budget)
+        assert selection.blocks[0].span.start == 0
+        assert selection.coverage == 1.0
+
+
+async def test_the_layered_recipe_always_shows_the_newest_messages():
+    """Broken once: a window sealed at the newest message was in neither part."""
+    memory = AsyncMemory(store=MemoryStore())
+    session = memory.session("s")
+    await talk(session, 10)
+    for _ in range(2):
+        selection = await session.context(8_000, strategy="layered")
+        assert [message.index for message in selection.recent_messages] == list(range(10))
+        assert selection.coverage == 1.0
+        await session.update()
+    with pytest.raises(BudgetTooSmallError):
+        await session.context(3, strategy="layered")
+
+
+async def test_slices_of_one_message_do_not_count_as_messages_of_their_own():
+    memory = AsyncMemory(store=MemoryStore())
+    session = memory.session("s")
+    await talk(session, 20)
+    await session.append(Message.user(text(3, 30_000)))
+    await talk(session, 20)
+    selection = await session.context(200, allow_omission=True)
+    shown = len(selection.recent_messages)
+    assert selection.coverage == pytest.approx(shown / 41)
+    assert sum(item.messages for item in selection.omitted) <= 41
+
+
+async def test_views_of_different_names_have_records_of_different_names():
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session = memory.session("s")
+    await talk(session, 200)
+    names = {(await session.context(1_500, view=view)).blocks[0].name for view in ("a", "b")}
+    assert len(names) == 2

@@ -1,0 +1,400 @@
+"""Edits: bounds stay, sizes and marks follow, what is old is told, and little is read for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from logbook import CONFIGS, START, Words, drawn, logs, place, play, ways
+from logbook import text as prose
+from session_fixture import COUNTER, Desk, messages, text
+from tree_builder import check_tree, tree_of
+
+from hiermem.config import HierarchyConfig, LevelConfig
+from hiermem.engine.log import append as ingest
+from hiermem.engine.log import change
+from hiermem.errors import (
+    InvalidMessageError,
+    InvalidTextError,
+    MessageWithdrawnError,
+    NotFoundError,
+    SessionClosedError,
+    UsageError,
+)
+from hiermem.models.function import FunctionLLM
+from hiermem.models.offline.model import ExtractiveLLM
+from hiermem.protocols import NodeWrite
+from hiermem.types import Message, Revision, TextPart
+
+_SIZES = [0, 1, 3, 12, 40, 200, 900]
+
+
+def rigid(node):
+    """Give what no change of a message may move: whole messages in, in order."""
+    return node.thread, node.span.start, node.span.stop, node.windows, node.messages, node.linked
+
+
+class Editor:
+    """Changes messages at random while a log is played, and keeps an eye on the bounds."""
+
+    def __init__(self, seed, *, each=0.5, kinds=("edit",), updates=0.0):
+        self.luck, self.each, self.kinds, self.updates = Random(seed), each, kinds, updates
+        self.number = 10_000
+        self.windows = {}
+        self.changes = 0
+
+    async def __call__(self, memory, session):
+        handle = memory._handle
+        handle.clock = lambda: START
+        record = await handle.store.session("s")
+        while record and record.messages and self.luck.random() < self.each:
+            self.changes += 1
+            if self.luck.random() < self.updates:
+                await session.update()
+            await self.change(handle, session, record, self.luck.randrange(record.messages))
+        for id_, node in (await tree_of(handle.store, "s")).items():
+            tree = (await handle.store.session("s")).tree
+            if node.level == 1:
+                assert self.windows.setdefault((tree, id_), rigid(node)) == rigid(node), "P5"
+
+    async def change(self, handle, session, record, index):
+        kind = self.luck.choice(self.kinds)
+        if kind == "repack":
+            # Without calls a re-pack is folded and stays unmade; with them it swaps.
+            await session.update(strategy="full", max_calls=self.luck.choice([0, 1, None, None]))
+            return
+        if kind == "reconfigure":
+            if not record.closed:
+                await session.reconfigure(CONFIGS[self.luck.choice(["tokens", "chars", "grow"])])
+            return
+        if kind != "edit":
+            await getattr(change, kind)(handle, "s", [index])
+            return
+        (stored,) = await handle.store.messages("s", index, index + 1)
+        self.number += 1
+        content = prose(self.number, self.luck.choice(_SIZES))
+        try:
+            await change.edit(
+                handle, "s", index, content, on_edit=self.luck.choice(["flag", "rebuild"])
+            )
+        except (SessionClosedError, MessageWithdrawnError):
+            assert record.closed or stored.state != "live"
+
+
+@drawn(70)
+@given(
+    log=logs(),
+    config=st.sampled_from(["tokens", "message", "chars", "grow"]),
+    way=ways,
+    seed=st.integers(0, 1000),
+    kinds=st.sampled_from([("edit",), ("edit", "edit", "erase", "quarantine")]),
+)
+async def test_the_tree_weighs_what_its_messages_weigh_whatever_is_changed(
+    log, config, way, seed, kinds
+):
+    """Broken, sizes drift from the messages, a bound moves, or a parent loses a part (P5)."""
+    editor = Editor(seed, kinds=kinds)
+    if not log:
+        return
+    async with place("memory") as at:
+
+        async def end(session):
+            await check_tree(session._handle.store, "s", Words())
+
+        await play(log, at, CONFIGS[config], way, look=editor, at_end=end)
+
+
+@drawn(4)
+@given(log=logs(), seed=st.integers(0, 1000))
+async def test_both_stores_do_the_same(log, seed):
+    """Broken, SQLite and memory part ways over edits and erasures."""
+    images = []
+    for kind in ("memory", "sqlite-memory"):
+        async with place(kind) as at:
+            kinds = ("edit", "edit", "erase", "quarantine")
+            editor = Editor(seed, kinds=kinds, updates=0.5)
+            found = await play(log, at, CONFIGS["tokens"], look=editor)
+            if found:
+                found["events"] = [event[:2] for event in found["events"]]
+            images.append(found)
+    assert images[0] == images[1]
+
+
+# -- marks
+
+
+async def test_flag_tells_what_is_old_and_calls_nothing():
+    """Broken, an edit is silent about the summaries that say the old text, or spends money."""
+    desk = Desk()
+    await desk.say(messages(60))
+    await desk.update()
+    report = await change.edit(desk.handle, "s", 12, "Something else was said.")
+    assert report.stale == ("L1.1", "L2.0")
+    assert report.dirty == report.split == ()
+    assert report.version == 1
+    nodes = await tree_of(desk.tenant, "s")
+    assert {id_ for id_, node in nodes.items() if node.stale} == {"L1.1", "L2.0"}
+    assert not any(node.dirty for node in nodes.values())
+    asked = []
+    await desk.update(FunctionLLM(lambda request: asked.append(request) or "no"))
+    assert not asked
+    (old,) = await desk.tenant.versions("s", 12)
+    assert old.content == text(12)
+
+
+async def test_rebuild_makes_one_node_a_level_anew_and_leaves_nothing_stale():
+    """Broken, an edit re-makes more than its path, or leaves a flag behind (P6)."""
+    desk = Desk()
+    await desk.say(messages(160))
+    await desk.update()
+    report = await change.edit(desk.handle, "s", 12, text(999), on_edit="rebuild")
+    assert report.dirty == report.stale == ("L1.1", "L2.0", "L3.0")
+    done = await desk.update()
+    assert done.by_level == {1: 1, 2: 1, 3: 1}
+    nodes = await tree_of(desk.tenant, "s")
+    assert not any(node.stale or node.dirty for node in nodes.values())
+
+
+async def test_a_window_that_comes_out_equal_ends_the_rebuilding():
+    """Broken, early cut-off is lost: an edit that changes nothing above costs calls there."""
+    desk = Desk()
+    told = FunctionLLM(
+        lambda request: f"## Overview\n- level {request.level} says the same", name="m"
+    )
+    await desk.say(messages(60))
+    await desk.update(told)
+    levels = []
+
+    def again(request):
+        levels.append(request.level)
+        return f"## Overview\n- level {request.level} says the same"
+
+    await change.edit(desk.handle, "s", 12, text(999), on_edit="rebuild")
+    await desk.update(FunctionLLM(again, name="m"))
+    assert set(levels) == {1}
+    nodes = await tree_of(desk.tenant, "s")
+    assert not any(node.stale or node.dirty for node in nodes.values())
+
+
+async def test_the_next_window_is_old_too_where_it_was_shown_the_message():
+    """Broken, a window keeps a text whose overlap says what was edited."""
+    desk = Desk(config=HierarchyConfig.by_tokens(overlap=300))
+    await desk.say(messages(30, words=20))
+    await desk.update()
+    assert (await change.edit(desk.handle, "s", 9, "Other.")).stale[:2] == ("L1.0", "L1.1")
+    assert (await change.edit(desk.handle, "s", 15, "Other.")).stale == ("L1.1",)
+
+
+async def test_an_edit_while_its_window_is_made_refuses_the_old_text():
+    """Broken, a text that was made from what was edited is committed as new."""
+    desk = Desk()
+    await desk.say(messages(10))
+    edited = []
+
+    async def slow(request):
+        if not edited:
+            edited.append(await change.edit(desk.handle, "s", 3, "The new wording is PURPLE."))
+        said = " ".join(source.text for source in request.inputs)
+        return "## Overview\n- " + ("PURPLE" if "PURPLE" in said else "old")
+
+    report = await desk.update(FunctionLLM(slow))
+    assert report.made == 1
+    (window,) = await desk.tenant.nodes("s", ["L1.0"])
+    (made,) = await desk.tenant.revisions("s", [("L1.0", window.revision)])
+    assert "PURPLE" in made.text
+    assert not window.stale
+
+
+async def test_what_says_the_same_already_changes_nothing():
+    desk = Desk()
+    await desk.say(messages(12))
+    before = await desk.tenant.session("s")
+    report = await change.edit(desk.handle, "s", 3, text(3))
+    assert (report.version, report.stale) == (0, ())
+    assert await desk.tenant.session("s") == before
+
+
+# -- splits
+
+
+def _splitting():
+    levels = (
+        LevelConfig(target_ratio=0.5, style="detailed"),
+        LevelConfig(target_ratio=0.3, style="thematic", fan_in=4, max_size=500),
+        LevelConfig(target_ratio=0.2, style="executive", fan_in=3, max_size=5000),
+    )
+    return HierarchyConfig.by_tokens(target=200, max_messages=4, verbatim_tokens=20, levels=levels)
+
+
+async def test_a_group_that_an_edit_made_too_large_is_split_and_its_parent_remade():
+    """Broken, hysteresis does not hold: a group grows without end, or a split loses a window."""
+    desk = Desk(config=_splitting())
+    await desk.say(messages(64, words=40))
+    await desk.update()
+    before = await tree_of(desk.tenant, "s")
+    parent = before["L2.0"].parent
+    assert parent is not None
+    report = await change.edit(desk.handle, "s", 1, text(500, 1500))
+    await check_tree(desk.tenant, "s", COUNTER)
+    nodes = await tree_of(desk.tenant, "s")
+    assert report.split[0] == "L2.0"
+    new = report.split[1]
+    assert new not in before
+    assert nodes["L2.0"].revision == 0, "a part would speak for what it covers no more"
+    assert nodes[new].status == "pending"
+    assert nodes[parent].dirty
+    assert nodes[parent].children[:2] == ("L2.0", new)
+    for id_, node in before.items():
+        if node.level == 1:
+            assert rigid(nodes[id_]) == rigid(node)
+    await desk.update()
+    nodes = await tree_of(desk.tenant, "s")
+    assert all(node.status == "active" and not node.dirty for node in nodes.values())
+    # What is too large already is not split again.
+    assert (await change.edit(desk.handle, "s", 1, text(501, 1600))).split == ()
+
+
+async def test_a_group_without_a_parent_leaves_its_parts_in_the_open_group():
+    desk = Desk(config=_splitting())
+    await desk.say(messages(17, words=40))
+    report = await change.edit(desk.handle, "s", 1, text(500, 1500))
+    assert len(report.split) == 2
+    await check_tree(desk.tenant, "s", COUNTER)
+    await desk.say(messages(80, start=17, words=40))
+    await check_tree(desk.tenant, "s", COUNTER)
+
+
+# -- what is refused
+
+
+async def test_what_cannot_be_edited_is_refused_and_nothing_is_written():
+    desk = Desk()
+    await desk.say(messages(12))
+    await change.erase(desk.handle, "s", [2])
+    await change.quarantine(desk.handle, "s", [3])
+    before = await desk.tenant.session("s")
+    for index in (2, 3):
+        with pytest.raises(MessageWithdrawnError):
+            await change.edit(desk.handle, "s", index, "x")
+    for wrong, error in (
+        ((12, "x"), NotFoundError),
+        ((-1, "x"), UsageError),
+        (("1", "x"), UsageError),
+        ((1, "\ud800"), InvalidTextError),
+        ((1, 7), InvalidMessageError),
+    ):
+        with pytest.raises(error):
+            await change.edit(desk.handle, "s", *wrong)
+    with pytest.raises(UsageError):
+        await change.edit(desk.handle, "s", 1, "x", on_edit="later")
+    with pytest.raises(NotFoundError):
+        await change.edit(desk.handle, "t", 1, "x")
+    assert await desk.tenant.session("s") == before
+    await ingest.close(desk.handle, "s")
+    with pytest.raises(SessionClosedError):
+        await change.edit(desk.handle, "s", 1, "x")
+
+
+async def test_the_key_goes_on_naming_the_message_as_it_was_first_appended():
+    desk = Desk()
+    first = Message.user("One.", key="k")
+    await desk.say([first])
+    await change.edit(desk.handle, "s", 0, (TextPart("Two."),))
+    assert await desk.say([first]) == [0]
+    (stored,) = await desk.tenant.messages("s", 0, 1)
+    assert stored.content == (TextPart("Two."),)
+
+
+# -- what it costs
+
+
+class Counting:
+    """A tenant's store that counts the rows that a decision inside it reads."""
+
+    def __init__(self, tenant):
+        self._tenant, self.rows, self.reads = tenant, 0, 0
+
+    def __getattr__(self, name):
+        return getattr(self._tenant, name)
+
+    async def transact(self, decide):
+        def counted():
+            deciding, reply = decide(), None
+            while True:
+                try:
+                    asked = deciding.send(reply)
+                except StopIteration as done:
+                    return done.value
+                reply = yield asked
+                self.reads += 1
+                self.rows += len(reply) if isinstance(reply, list) else 1
+
+        return await self._tenant.transact(counted)
+
+    async def messages(self, *args, **settings):
+        found = await self._tenant.messages(*args, **settings)
+        self.rows += len(found)
+        return found
+
+
+class Asked(ExtractiveLLM):
+    """A model whose answers are always fit; it notes the level of each request."""
+
+    def __init__(self):
+        super().__init__()
+        self.levels = []
+
+    async def complete(self, request):
+        self.levels.append(request.level)
+        return await super().complete(request)
+
+
+def _revision(node):
+    said = f"- {node.id} is what was said here, in so many words."
+    return Revision(
+        node.id, 1, said, 12, f"in-{node.id}", f"out-{node.id}", "made", "detailed", "m", START
+    )
+
+
+async def _rows_of_an_edit(count):
+    """Edit in the middle of ``count`` messages, all summarised.
+
+    Gives the rows read, the levels, and the model calls by level that making it anew took.
+    """
+    desk = Desk()
+    for start in range(0, count, 5_000):
+        await desk.say(messages(min(5_000, count - start), start=start, words=30))
+    # Summaries that were all asked for would take minutes and show nothing more.
+    writes = [
+        NodeWrite(
+            replace(node, status="active", revision=1, version=node.version + 1),
+            node.version,
+            _revision(node),
+        )
+        for node in (await tree_of(desk.tenant, "s")).values()
+    ]
+    assert all(await desk.tenant.write_nodes("s", writes))
+    desk.handle.store = Counting(desk.tenant)
+    await change.edit(desk.handle, "s", count // 2 + 3, text(9, 31), on_edit="rebuild")
+    model = Asked()
+    await desk.update(model)
+    levels = len(await desk.tenant.levels("s"))
+    return desk.handle.store.rows, levels, model.levels
+
+
+@pytest.mark.slow
+async def test_an_edit_reads_no_more_rows_in_a_hundred_thousand_messages_than_its_levels():
+    """Broken, an edit costs what the session holds, or more than a call a level (P6)."""
+    rows, levels, asked = await _rows_of_an_edit(1_000)
+    more_rows, more_levels, more_asked = await _rows_of_an_edit(100_000)
+    assert more_levels > levels, "more levels, or the test shows nothing"
+    # One row more for each level that there is more; nothing else.
+    assert more_rows - rows <= more_levels - levels
+    # Each window that an overlap could reach, and what it says, is looked at: 200 messages hold 16.
+    assert more_rows < 60
+    assert sorted(set(more_asked)) == sorted(more_asked)
+    assert sorted(set(asked)) == sorted(asked)
+    assert 1 in more_asked

@@ -1,0 +1,733 @@
+"""Vectors: made once, in batches and within limits, of one embedder, never of what was erased."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem import (
+    AsyncMemory,
+    EmbedderMismatchError,
+    InvalidVectorError,
+    Message,
+    ModelError,
+    PermanentModelError,
+    SearchPolicy,
+    TransientModelError,
+    UsageError,
+)
+from hiermem.embedders import HashingEmbedder
+from hiermem.engine.calls.embedder_client import Asker
+from hiermem.engine.index import STRIDE
+from hiermem.errors import CircuitOpenError
+from hiermem.stores.memory import MemoryStore
+from hiermem.stores.sqlite import SQLiteStore
+from hiermem.tokens import ApproximateCounter
+
+START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
+#: Words of one meaning: what an index of words cannot know.
+MEANINGS = (("conveyance", "automobile"), ("medic", "physician"))
+
+
+class Meanings:
+    """An embedder that knows a few synonyms; every other word has a direction of its own."""
+
+    def __init__(self, name="meanings", dimension=64, *, script=(), break_at=None):
+        self.name, self.dimension = name, dimension
+        self.sent: list[list[str]] = []
+        self.kinds: list[str] = []
+        self.script = list(script)
+        self.break_at = break_at
+
+    async def embed(self, texts, *, kind):
+        self.kinds.append(kind)
+        self.sent.append(list(texts))
+        await asyncio.sleep(0)
+        if self.break_at is not None and len(self.passages) > self.break_at:
+            raise PermanentModelError("no credit")
+        if self.script:
+            answer = self.script.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            if answer is not None:
+                return answer(texts)
+        return [self.vector(text) for text in texts]
+
+    @property
+    def passages(self):
+        return [t for kind, sent in zip(self.kinds, self.sent, strict=True)
+                if kind == "passage" for t in sent]  # fmt: skip
+
+    def vector(self, text):
+        vector = [0.0] * self.dimension
+        vector[0] = 0.1
+        for word in text.lower().replace(".", " ").replace("?", " ").split():
+            known = [n for n, group in enumerate(MEANINGS) if word in group]
+            place = 1 + known[0] if known else 8 + sum(word.encode()) % (self.dimension - 8)
+            vector[place] += 3.0 if known else 0.3
+        return vector
+
+
+def memory_over(store, embedder, **parts):
+    return AsyncMemory(store=store, embedder=embedder, token_counter=ApproximateCounter(), **parts)
+
+
+def said(n, text=None):
+    role = Message.user if n % 2 == 0 else Message.assistant
+    return role(text or f"remark {n} on nothing", created_at=START + timedelta(minutes=n))
+
+
+async def filled(store, embedder, count=30, **parts):
+    memory = memory_over(store, embedder, **parts)
+    session = memory.session("s")
+    texts = {7: "My physician was glad.", 12: "The automobile is blue."}
+    await session.append([said(n, texts.get(n)) for n in range(count)])
+    return memory, session
+
+
+async def begun(session):
+    """Wait until a pass is in the journal."""
+    while not await session.runs():  # noqa: ASYNC110 - the store has no way to call back
+        await asyncio.sleep(0)
+
+
+async def test_a_meaning_is_found_that_no_word_tells():
+    embedder = Meanings()
+    _, session = await filled(MemoryStore(), embedder)
+    assert await session.search("conveyance") == []
+    report = await session.embed()
+    assert (report.messages, report.left, report.stopped) == (30, 0, None)
+    assert (await session.search("conveyance"))[0].index == 12
+    assert (await session.search("medic"))[0].index == 7
+    assert 12 in {hit.index for hit in await session.recall("conveyance", 60)}
+    assert embedder.kinds.count("query") == 2  # a question's vector is remembered
+
+
+async def test_search_works_half_way_through():
+    """Where a unit has no vector yet, its words stand in."""
+    _, session = await filled(MemoryStore(), Meanings())
+    await session.embed()
+    await session.append(said(30, "The zeppelin is late."))
+    assert (await session.search("zeppelin"))[0].index == 30
+    assert (await session.search("conveyance"))[0].index == 12
+
+
+async def test_summaries_get_vectors_of_their_own_level_by_level():
+    embedder = Meanings()
+    memory, session = await filled(MemoryStore(), embedder, 60)
+    assert (await session.embed()).summaries == 0
+    await session.update()
+    await asyncio.gather(*memory._parts.background)
+    assert (await session.embed()).texts == 0
+    made = [run for run in await session.runs() if run.kind == "embedding"]
+    assert [(run.outcome, run.detail["summaries"]) for run in made] == [
+        ("ok", len(await session.summaries())),
+        ("ok", 0),
+    ]
+    hits = await session.search("conveyance", levels=[1])
+    assert hits[0].found[0] == 12
+    few = memory_over(MemoryStore(), Meanings(), search_policy=SearchPolicy(embed_summaries=False))
+    other = few.session("s")
+    await other.append([said(n) for n in range(60)])
+    await other.update()
+    assert (await other.embed()).summaries == 0
+
+
+async def test_what_has_a_vector_is_never_sent_again():
+    embedder = Meanings()
+    store = MemoryStore()
+    _, session = await filled(store, embedder, STRIDE + 20)
+    await session.embed()
+    assert len(embedder.passages) == STRIDE + 20
+    await session.append([said(n) for n in range(STRIDE + 20, STRIDE + 30)])
+    again = memory_over(store, embedder).session("s")
+    assert (await again.embed()).messages == 10
+    assert len(embedder.passages) == STRIDE + 30
+    assert (await again.embed()).texts == 0
+
+
+async def test_a_pass_that_broke_off_is_gone_on_with():
+    store = MemoryStore()
+    broken = Meanings(break_at=STRIDE + 10)
+    _, session = await filled(store, broken, 2 * STRIDE + 10)
+    with pytest.raises(PermanentModelError):
+        await session.embed()
+    (run,) = await session.runs()
+    assert (run.kind, run.outcome) == ("embedding", "error")
+    embedder = Meanings()
+    again = memory_over(store, embedder).session("s")
+    await again.embed()
+    assert len(embedder.passages) == STRIDE + 10
+    assert (await again.runs(limit=1))[0].outcome == "ok"
+
+
+async def test_a_cancelled_pass_is_journalled_and_gone_on_with():
+    store = MemoryStore()
+    _, session = await filled(store, Meanings(), 2 * STRIDE)
+    task = asyncio.create_task(session.embed())
+    await begun(session)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await session.runs())[0].outcome == "interrupted"
+    await session.embed()
+    assert (await session.search("conveyance"))[0].index == 12
+
+
+@pytest.mark.parametrize("how", ["erase", "quarantine", "edit"])
+async def test_vectors_of_what_was_taken_back_are_gone(how):
+    store = MemoryStore()
+    memory, session = await filled(store, Meanings(), 60)
+    await session.update()
+    await asyncio.gather(*memory._parts.background)
+    await session.embed()
+    assert (await session.search("conveyance"))[0].index == 12
+    change = (12, "Nothing here.") if how == "edit" else ([12],)
+    await getattr(session, how)(*change)
+    tenant = memory._handle.store
+    kinds = ("vectors/64/meanings", "vectors-L1/64/meanings")
+    for kind in kinds:
+        assert all(not b.start <= 12 < b.stop for b in await tenant.blocks("s", kind))
+    for _ in range(2):
+        hits = await session.search("conveyance", 60, levels=[0])
+        assert all("automobile" not in hit.text for hit in hits)
+        assert how == "edit" or 12 not in {hit.index for hit in hits}
+        await session.embed()
+
+
+async def test_a_vector_worked_out_before_an_erasure_does_not_land_after_it():
+    memory, session = await filled(MemoryStore(), None)
+    embedder = Meanings()
+    erasing = []
+    plain = embedder.embed
+
+    async def late(texts, *, kind):
+        found = await plain(texts, kind=kind)
+        if not erasing:
+            erasing.append(await session.erase([12]))
+        return found
+
+    embedder.embed = late
+    other = memory_over(memory._store, embedder).session("s")
+    report = await other.embed()
+    assert report.left == 0
+    assert 12 not in {hit.index for hit in await other.search("conveyance")}
+    assert sum("automobile" in text for text in embedder.passages) == 1
+
+
+# -- one embedder
+
+
+async def test_another_embedder_is_refused_and_never_mixed():
+    store = MemoryStore()
+    _, session = await filled(store, Meanings())
+    await session.embed()
+    for other in (Meanings("other"), Meanings(dimension=32)):
+        stranger = memory_over(store, other).session("s")
+        for call in (
+            stranger.embed(),
+            stranger.search("conveyance"),
+            stranger.recall("conveyance"),
+        ):
+            with pytest.raises(EmbedderMismatchError, match="reembed"):
+                await call
+        assert other.passages == []
+    without = memory_over(store, None).session("s")
+    assert [hit.index for hit in await without.search("automobile")] == [12]
+
+
+async def test_reembedding_drops_the_old_ones_and_makes_the_new():
+    store = MemoryStore()
+    memory, session = await filled(store, Meanings(), 60)
+    await memory.session("t").append(said(0))
+    await session.update()
+    await session.embed()
+    new = memory_over(store, Meanings("new", 32))
+    reports = await new.reembed()
+    assert [report.session_id for report in reports] == ["s", "t"]
+    assert reports[0].messages == 60
+    assert reports[0].summaries > 0
+    tenant = memory._handle.store
+    for kind in ("vectors/64/meanings", "vectors-L1/64/meanings", "vectors-L2/64/meanings"):
+        assert await tenant.blocks("s", kind) == []
+    assert (await new.session("s").search("conveyance"))[0].index == 12
+    with pytest.raises(EmbedderMismatchError):
+        await session.search("conveyance")
+    assert sum(report.texts for report in await new.reembed()) == 0
+
+
+async def test_without_an_embedder_there_is_nothing_to_embed():
+    memory, session = await filled(MemoryStore(), None)
+    with pytest.raises(UsageError, match="embedder"):
+        await session.embed()
+    with pytest.raises(UsageError, match="embedder"):
+        await memory.reembed()
+    await session.update()
+    assert [run.kind for run in await session.runs()] == ["update"]
+
+
+# -- answers
+
+
+BAD = {
+    "a NaN": lambda texts: [[math.nan] * 64 for _ in texts],
+    "an infinity": lambda texts: [[math.inf] * 64 for _ in texts],
+    "zeros": lambda texts: [[0.0] * 64 for _ in texts],
+    "another dimension": lambda texts: [[1.0] * 63 for _ in texts],
+    "too few": lambda texts: [[1.0] * 64 for _ in texts[1:]],
+    "ragged": lambda texts: [[1.0] * (60 + n % 2) for n, _ in enumerate([*texts, ""])],
+    "no table": lambda texts: "vectors",
+    "nothing": lambda texts: {},
+}
+
+
+@pytest.mark.parametrize(("asked", "stops"), [(86_400.0, False), (1e308, False), (100.0, True)])
+async def test_nothing_is_held_up_by_an_embedder_that_asks_for_a_long_pause(asked, stops):
+    """A quota that is spent for the day would hold an update, and its memory's end, for a day."""
+    now, slept = 0.0, []
+
+    async def sleep(seconds):
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+        await asyncio.sleep(0)
+
+    embedder = Meanings(script=[TransientModelError("429", charged=False, retry_after=asked)])
+    asker = Asker(embedder, SearchPolicy(), clock=lambda: now, sleep=sleep)
+    made = asker.passages(["a"], len, lambda: stops and now > 2)
+    async with asyncio.timeout(30):
+        if stops:
+            assert await made is None
+        else:
+            with pytest.raises(CircuitOpenError):
+                await made
+    assert len(embedder.sent) == 1
+    assert max(slept) <= 2
+    assert now < 5
+
+
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
+async def test_a_bad_answer_is_refused_and_nothing_of_it_kept(answer):
+    store = MemoryStore()
+    memory, session = await filled(store, Meanings(script=[answer]))
+    with pytest.raises(InvalidVectorError):
+        await session.embed()
+    assert await memory._handle.store.blocks("s", "vectors/64/meanings") == []
+    await session.embed()
+    session = memory_over(store, Meanings(script=[answer])).session("s")
+    with pytest.raises(InvalidVectorError):
+        await session.search("conveyance")
+
+
+async def test_an_embedder_that_fails_for_the_moment_is_asked_again():
+    embedder = Meanings(script=[TransientModelError("busy"), OSError("reset"), None])
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    asker = Asker(embedder, SearchPolicy(), sleep=sleep)
+    assert (await asker.passages(["a conveyance"], len, lambda: None)).shape == (1, 64)
+    assert len(embedder.sent) == 3
+    assert len(slept) == 2
+    always = Asker(Meanings(script=[OSError("reset")] * 9), SearchPolicy(), sleep=sleep)
+    with pytest.raises(TransientModelError):
+        await always.passages(["a conveyance"], len, lambda: None)
+
+
+async def test_a_search_goes_on_by_words_where_the_embedder_is_down(caplog):
+    embedder = Meanings()
+    _, session = await filled(MemoryStore(), embedder)
+    await session.embed()
+    embedder.script = [TransientModelError("busy")]
+    assert [hit.index for hit in await session.search("automobile")] == [12]
+    assert "words alone" in caplog.text
+    embedder.script = [PermanentModelError("bad key")]
+    with pytest.raises(ModelError):
+        await session.search("physician")
+
+
+@pytest.mark.parametrize("query", ["\0", "\ud800", "", " ", "🙂" * 20_000, "car\0\udfff"])
+async def test_any_question_can_be_sent(query):
+    embedder = Meanings()
+    _, session = await filled(MemoryStore(), embedder)
+    await session.embed()
+    await session.search(query)
+    for text in embedder.sent[-1]:
+        text.encode()
+        assert "\0" not in text
+
+
+async def test_an_embedder_may_answer_at_once_with_an_array():
+    class Plain:
+        name, dimension = "plain", 64
+
+        def embed(self, texts, *, kind):
+            import numpy as np
+
+            return np.array([Meanings().vector(text) for text in texts], dtype=np.float16)
+
+    _, session = await filled(MemoryStore(), Plain())
+    await session.embed()
+    assert (await session.search("conveyance"))[0].index == 12
+
+
+# -- limits
+
+
+async def test_requests_and_tokens_a_minute_hold():
+    clock = [0.0]
+    sent = []
+
+    async def sleep(seconds):
+        clock[0] += seconds
+
+    class Timed(Meanings):
+        async def embed(self, texts, *, kind):
+            sent.append((clock[0], len(texts)))
+            return await super().embed(texts, kind=kind)
+
+    policy = SearchPolicy(requests_per_minute=3, tokens_per_minute=10, embed_batch=4)
+    asker = Asker(Timed(), policy, clock=lambda: clock[0], sleep=sleep)
+    assert (await asker.passages(["x"] * 41, lambda _: 1, lambda: None)).shape == (41, 64)
+    for at, _ in sent:
+        inside = [many for when, many in sent if at <= when < at + 60]
+        assert len(inside) <= 3
+        assert sum(inside) <= 10
+    assert max(many for _, many in sent) == 4
+
+
+@pytest.mark.parametrize("limit", ["requests", "tokens"])
+async def test_questions_keep_to_the_limits_too_and_do_not_wait_for_them(limit):
+    """Many searches would else have the provider refuse them, and the passes beside them."""
+    now = 0.0
+
+    async def sleep(seconds):
+        nonlocal now
+        now += seconds
+        await asyncio.sleep(0)
+
+    embedder = Meanings()
+    policy = SearchPolicy(**{f"{limit}_per_minute": 2})
+    asker = Asker(embedder, policy, clock=lambda: now, sleep=sleep)
+    answers = [await asker.question(f"physician {n}", lambda _: 1) for n in range(5)]
+    assert [answer is not None for answer in answers] == [True, True, False, False, False]
+    assert (len(embedder.sent), now < 10) == (2, True)
+    assert await asker.question("physician 0", lambda _: 1) is not None, "it is remembered"
+    now += 60
+    assert await asker.question("physician 4", lambda _: 1) is not None
+    if limit == "tokens":
+        assert await asker.question("medic", lambda _: 3) is None, "over a whole minute's tokens"
+    assert await asker.passages(["medic"], lambda _: 1, lambda: now > 65) is not None
+    assert await asker.question("automobile", lambda _: 1) is None, "passages count with them"
+
+
+async def test_long_texts_are_counted_off_the_event_loop():
+    """A pass over a long session would else hold up whatever else the loop serves."""
+    counted_in = []
+
+    def count(text):
+        counted_in.append(threading.get_ident())
+        return 1
+
+    asker = Asker(Meanings(), SearchPolicy())
+    await asker.passages(["word " * 5_000] * 3, count, lambda: None)
+    assert len(counted_in) == 3
+    assert threading.get_ident() not in counted_in
+
+
+async def test_a_pass_ends_between_requests_when_the_memory_closes(tmp_path):
+    class Slow(Meanings):
+        async def embed(self, texts, *, kind):
+            await asyncio.sleep(0.05)
+            return await super().embed(texts, kind=kind)
+
+    memory, session = await filled(await SQLiteStore.open(tmp_path / "chat.db"), Slow(), 2 * STRIDE)
+    await session.update()
+    await memory.close()
+    again = memory_over(await SQLiteStore.open(tmp_path / "chat.db"), Meanings())
+    (run,) = [run for run in await again.session("s").runs() if run.kind == "embedding"]
+    assert (run.outcome, run.detail["stopped"]) == ("partial", "closing")
+    await again.session("s").embed()
+    assert (await again.session("s").search("conveyance"))[0].index == 12
+    await again.close()
+
+
+async def test_a_worker_embeds_what_it_has_summarised():
+    memory, session = await filled(MemoryStore(), Meanings(), 60)
+    async with memory.worker(poll=0.02) as worker:
+        await worker.drain(20)
+    assert [run.outcome for run in await session.runs() if run.kind == "embedding"] == ["ok"]
+    assert (await session.search("conveyance"))[0].index == 12
+
+
+async def test_a_worker_embeds_where_vectors_alone_are_missing():
+    """Sessions too short for a summary, or whose pass was cut off, are in no backlog."""
+    store = MemoryStore()
+    await filled(store, None)
+    memory, cut = await filled(store, Meanings(break_at=STRIDE), 0)
+    cut = memory.session("cut")
+    await cut.append([said(n) for n in range(2 * STRIDE)])
+    await cut.update()
+    await asyncio.gather(*memory._parts.background)
+    embedder = Meanings()
+    again = memory_over(store, embedder)
+    before = {s: len(await again.session(s).runs()) for s in ("s", "cut")}
+    async with again.worker(poll=0.02) as worker:
+        assert await worker.drain(20)
+        assert worker.status.waiting == worker.status.active == 0
+    assert len(embedder.passages) >= 30 + STRIDE
+    assert (await again.session("s").search("conveyance"))[0].index == 12
+    for session in ("s", "cut"):
+        runs = await again.session(session).runs()
+        new = runs[: len(runs) - before[session]]
+        assert [run.outcome for run in new if run.kind == "embedding"] == ["ok"]
+        assert (await again.session(session).embed()).texts == 0
+
+
+async def test_a_worker_leaves_be_what_could_not_be_embedded():
+    """Whatever an embedder refuses for good must not be sent again at every look."""
+    memory, session = await filled(MemoryStore(), Meanings(break_at=0))
+    async with memory.worker(poll=0.02) as worker:
+        await worker.drain(5)
+        await worker.drain(5)
+    assert [r.outcome for r in await session.runs() if r.kind == "embedding"] == ["error"]
+
+
+async def test_the_update_of_all_embeds_too_and_looks_at_a_session_once():
+    store = MemoryStore()
+    await filled(store, None, 60)
+    assert (await memory_over(store, None).update_all()).sessions == 1
+    embedder = Meanings()
+    memory = memory_over(store, embedder)
+    session = memory.session("s")
+    report = await memory.update_all()
+    assert (report.sessions, report.updated, report.made) == (1, 1, 0)
+    assert len(embedder.passages) > 60
+    assert (await session.embed()).texts == 0
+    assert (await memory.update_all()).sessions == 0
+    await session.append(said(60))
+    assert (await memory.update_all()).sessions == 1
+    await session.erase([3])
+    assert (await memory.update_all()).sessions == 1
+    assert (await memory.update_all()).sessions == 0
+    # Another embedder's vectors are nobody's to complete.
+    assert (await memory_over(store, Meanings("other", 32)).update_all()).sessions == 0
+
+
+async def test_the_pass_of_another_process_is_not_done_twice():
+    store = MemoryStore()
+    _, session = await filled(store, Meanings(), clock=lambda: START)
+    one, two = Meanings(), Meanings()
+    gate = asyncio.Event()
+    plain = one.embed
+
+    async def waiting(texts, *, kind):
+        await gate.wait()
+        return await plain(texts, kind=kind)
+
+    one.embed = waiting
+    first = memory_over(store, one, clock=lambda: START).session("s")
+    second = memory_over(store, two, clock=lambda: START).session("s")
+    task = asyncio.create_task(first.embed())
+    await begun(session)
+    assert (await second.embed()).stopped == "busy"
+    gate.set()
+    await task
+    assert two.passages == []
+    assert (await second.search("conveyance"))[0].index == 12
+
+
+async def forked(change=None, at=STRIDE + 40):
+    """Fork a session whose vectors are made; give both, and what the embedder was sent after."""
+    embedder = Meanings()
+    memory, session = await filled(MemoryStore(), embedder, STRIDE + 60)
+    await session.update()
+    await asyncio.gather(*memory._parts.background)
+    await session.embed()
+    fork = await session.fork("f", at=at)
+    if change is not None:
+        await change(session, fork)
+    embedder.sent.clear(), embedder.kinds.clear()
+    return memory, session, fork, embedder
+
+
+async def test_a_fork_takes_over_the_vectors_of_what_it_shares():
+    memory, session, fork, embedder = await forked()
+    report = await fork.embed()
+    assert (report.messages, report.texts) == (STRIDE + 40, 0)
+    assert report.summaries == len(await fork.summaries()) > 0
+    assert embedder.sent == []
+    await fork.append(said(n, "The other automobile.") for n in range(STRIDE + 40, STRIDE + 45))
+    assert (await fork.embed()).texts == 5
+    # What was taken over is what would have been made.
+    alone = memory_over(MemoryStore(), Meanings())
+    twin = alone.session("f")
+    await twin.append(stored.message for stored in await fork.messages())
+    await twin.update()
+    await asyncio.gather(*alone._parts.background)
+    await twin.embed()
+    kind = "vectors/64/meanings"
+    made = await alone._handle.store.blocks("f", kind)
+    assert await memory._handle.store.blocks("f", kind) == made
+    assert await session.search("conveyance")
+
+
+async def test_a_fork_whose_source_is_gone_is_embedded():
+    memory, _, fork, embedder = await forked()
+    await memory.erase_session("s", forks="keep")
+    report = await fork.embed()
+    assert report.messages == STRIDE + 40
+    assert report.texts >= report.messages
+    assert embedder.sent
+    assert (await fork.search("conveyance"))[0].index == 12
+
+
+@pytest.mark.parametrize("whose", ["source", "fork"])
+@pytest.mark.parametrize("how", ["edit", "quarantine"])
+async def test_only_what_both_say_now_is_taken_over(whose, how):
+    """A vector of what the other session says instead would find the fork's message by it."""
+    edited = 12
+
+    async def change(session, fork):
+        where = session if whose == "source" else fork
+        if how == "edit":
+            await where.edit(edited, "The zeppelin is late.")
+        elif how == "quarantine":
+            await where.quarantine([edited], forks="keep")
+
+    memory, session, fork, _ = await forked(change)
+    if whose == "source" and how == "edit":
+        await session.embed()
+    await fork.embed()
+    own = {stored.index: stored for stored in await fork.messages() if stored.state == "live"}
+    cold = memory_over(memory._store, Meanings())
+    for place, word in ((edited, "conveyance"), (7, "medic")):
+        if place in own and "zeppelin" not in own[place].message.content:
+            assert (await cold.session("f").search(word))[0].index == place
+    tenant = memory._handle.store
+    blocks = await tenant.blocks("f", "vectors/64/meanings")
+    alone = memory_over(MemoryStore(), Meanings())
+    twin = alone.session("f")
+    await twin.append(stored.message for stored in await fork.messages())
+    gone = [n for n in range(STRIDE + 40) if n not in own]
+    if gone:
+        await twin.quarantine(gone)
+    await twin.embed()
+    assert blocks == await alone._handle.store.blocks("f", "vectors/64/meanings")
+
+
+async def test_a_damaged_vector_block_is_made_again():
+    from hiermem.types.transaction import Block
+
+    store = MemoryStore()
+    memory, session = await filled(store, Meanings())
+    await session.embed()
+    tenant = memory._handle.store
+    (block,) = await tenant.blocks("s", "vectors/64/meanings")
+    epoch = (await tenant.session("s")).epoch
+    spoilt = Block(block.kind, 0, 30, block.data[:-2] + b"xx")
+    assert await tenant.put_blocks("s", [spoilt], epoch=epoch)
+    again = memory_over(store, Meanings()).session("s")
+    assert await again.search("conveyance") == []
+    await again.embed()
+    assert (await again.search("conveyance"))[0].index == 12
+    assert await tenant.blocks("s", block.kind) == [block]
+
+
+async def test_after_an_append_only_new_vectors_are_read_and_the_answers_are_the_same():
+    """A session that is asked after each message would else read all its vectors each time."""
+    store = MemoryStore()
+    memory, session = await filled(store, Meanings(), 3 * STRIDE + 10)
+    await session.update()
+    await asyncio.gather(*memory._parts.background)
+    await session.search("conveyance")
+    tenant = memory._handle.store
+    plain, read = tenant.blocks, []
+
+    async def watched(session_id, kind, start=0, stop=None):
+        found = await plain(session_id, kind, start, stop)
+        read.extend((kind, block.start) for block in found)
+        return found
+
+    tenant.blocks = watched
+    for number in range(3 * STRIDE + 10, 3 * STRIDE + 14):
+        await session.append(said(number, f"One more automobile, the number {number}."))
+        read.clear()
+        found = [(hit.id, hit.score) for hit in await session.search("conveyance", 50)]
+        if number % 2:
+            await session.embed()
+            found = [(hit.id, hit.score) for hit in await session.search("conveyance", 50)]
+            assert {start for kind, start in read if kind.startswith("vectors/")} == {3 * STRIDE}
+        cold = memory_over(store, Meanings()).session("s")
+        assert [(hit.id, hit.score) for hit in await cold.search("conveyance", 50)] == found
+    del tenant.blocks
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 60), min_size=1, max_size=3),
+    seed=st.integers(0, 99),
+    asked=st.lists(st.sampled_from(["ferry", "violin", "automobiles", "remark", "I"]), min_size=1),
+)
+def test_both_stores_rank_alike_with_vectors(sizes, seed, asked):
+    """One is asked and embedded as it grows, the other once all is there, by a fresh handle."""
+    words = ("ferry", "harbour", "price", "violin", "automobile", "physician", "garden")
+
+    async def run():
+        stores = MemoryStore(), await SQLiteStore.open(":memory:")
+        one, two = (memory_over(store, HashingEmbedder(64)).session("s") for store in stores)
+        number = 0
+        for size in sizes:
+            batch = [
+                said(n, f"{words[n % 7]} {words[(n * seed + 3) % 7]} {n}")
+                for n in range(number, number + size)
+            ]
+            number += size
+            await one.append(batch)
+            await two.append(batch)
+            await one.search("violin")
+            await one.embed()
+        for session in (one, two):
+            await session.update()
+            await session.embed()
+        cold = memory_over(stores[1], HashingEmbedder(64)).session("s")
+        query = " ".join(asked)
+        found = [
+            [(hit.id, hit.score) for hit in await each.search(query, 40)] for each in (one, cold)
+        ]
+        assert found[0] == found[1]
+        for store in stores:
+            await store.close()
+
+    asyncio.run(run())
+
+
+async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questions():
+    """Else every session of an update of all waits for it, and so does every search."""
+    now = 100.0
+
+    async def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    embedder = Meanings(script=[TransientModelError("503")] * 1_000)
+    asker = Asker(embedder, SearchPolicy(embed_batch=2), clock=lambda: now, sleep=sleep)
+    texts = [f"{word} {n}" for n in range(40) for word in ("conveyance", "medic")]
+    for start in range(0, 40, 2):
+        with pytest.raises((TransientModelError, CircuitOpenError)):
+            await asker.passages(texts[start : start + 2], len, lambda: None)
+    met = len(embedder.sent)
+    assert met <= 12
+    assert await asker.question("where is the automobile", len) is None
+    assert len(embedder.sent) == met, "a question was sent to an embedder that is left alone"
+    embedder.script = []
+    now += 1_000
+    assert await asker.passages(texts[:2], len, lambda: None) is not None
+    assert await asker.question("where is the automobile", len) is not None

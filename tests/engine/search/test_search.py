@@ -1,0 +1,701 @@
+"""Searching a session: what is found, in which state of it, and what is never found."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hiermem import AsyncMemory, Message, NotFoundError, SearchPolicy, UsageError
+from hiermem.core.text.measure import body
+from hiermem.engine.index import KIND, STRIDE
+from hiermem.stores.memory import MemoryStore
+from hiermem.stores.sqlite import SQLiteStore
+from hiermem.tokens import ApproximateCounter
+from hiermem.types.transaction import Block
+
+START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
+WORDS = (
+    "ferry", "harbour", "price", "schema", "friday", "ada", "jonas", "booking", "seats",
+    "capacity", "refund", "invoice", "garden", "lemon", "bicycle", "violin",
+)  # fmt: skip
+SOON = settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def memory_over(store, **parts):
+    return AsyncMemory(store=store, token_counter=ApproximateCounter(), **parts)
+
+
+def said(number, text=None, *, thread="main", role=None, at=None):
+    return Message(
+        role or ("user" if number % 2 == 0 else "assistant"),
+        text or f"remark {number} about the {WORDS[number % len(WORDS)]}",
+        thread=thread,
+        created_at=at or START + timedelta(minutes=number),
+    )
+
+
+async def opened(kind):
+    return MemoryStore() if kind is MemoryStore else await SQLiteStore.open(":memory:")
+
+
+async def filled(store, count=40, **parts):
+    memory = memory_over(store, **parts)
+    session = memory.session("s")
+    await session.append([said(number) for number in range(count)])
+    return memory, session
+
+
+def told(hits):
+    return [(hit.id, hit.span, hit.score, hit.text) for hit in hits]
+
+
+# -- what is found
+
+
+async def test_the_first_message_is_found_before_anything_is_summarised():
+    _, session = await filled(MemoryStore(), 0)
+    await session.append(Message.user("Order 5512 arrived broken; I want a refund."))
+    (hit,) = await session.search("refunds")
+    assert (hit.kind, hit.level, hit.index, hit.score) == ("message", 0, 0, 1.0)
+    assert (await session.recall("refunds")).hits == (hit,)
+    assert hit.message.content == hit.text
+
+
+async def test_nothing_is_given_that_has_nothing_to_do_with_the_question():
+    _, session = await filled(MemoryStore())
+    assert await session.search("zeppelin") == []
+    evidence = await session.recall("zeppelin")
+    assert (len(evidence), evidence.total_tokens, evidence.text) == (0, 0, "")
+    assert await session.search("") == []
+    assert await session.search("violin", 0) == []
+
+
+async def test_summaries_are_hits_and_name_the_messages_that_say_it():
+    _, session = await filled(MemoryStore(), 60)
+    await session.update()
+    hits = await session.search("What about the violin?", 20)
+    levels = {hit.level for hit in hits}
+    assert {0, 1} <= levels
+    for hit in hits:
+        if hit.kind == "summary":
+            assert hit.text == hit.summary.text
+            assert hit.id == hit.summary.id
+            assert all(hit.span.start <= index < hit.span.stop for index in hit.found)
+    first = next(hit for hit in hits if hit.level == 1)
+    (message,) = await session.messages(first.found[0], first.found[0] + 1)
+    assert "violin" in message.content
+    assert all(hit.level == 1 for hit in await session.search("violin", levels=[1]))
+
+
+async def test_a_long_message_is_given_as_the_passage_that_matters():
+    _, session = await filled(MemoryStore())
+    filler = "\n".join(
+        f"Line {n} speaks of nothing much at all, at some length." for n in range(99)
+    )
+    whole = f"{filler}\nThe zeppelin departs at dawn.\n{filler}"
+    await session.append(Message.assistant(whole, created_at=START + timedelta(hours=1)))
+    (hit,) = await session.search("zeppelin", levels=0)
+    assert hit.span.start_char > 0
+    assert hit.text == whole[hit.span.start_char : hit.span.stop_char]
+    assert "zeppelin" in hit.text
+    assert len(hit.text) < len(whole) / 5
+    evidence = await session.recall("zeppelin", 200)
+    assert evidence.total_tokens <= 200
+    assert evidence.text.count("…") >= 1
+    assert "zeppelin" in evidence.text
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("昨日、東京タワーの近くで美味しいラーメンを食べました。", "東京タワー"),
+        ("我们下个星期去上海出差,请帮我订一张火车票。", "火车票"),
+        ("เมื่อวานนี้ฉันไปซื้อของที่ตลาดน้ำกับแม่", "ตลาดน้ำ"),
+        ("ខ្ញុំចង់ទៅលេងសមុទ្រនៅថ្ងៃអាទិត្យ", "សមុទ្រ"),
+        ("Ich fahre über die Brücke nach Zürich.", "brücke"),
+        ("Мы поехали на озеро Байкал", "БАЙКАЛ"),
+        ("هذا هو الكتاب الذي قرأته", "الكتاب"),
+    ],
+)
+async def test_a_word_inside_a_sentence_is_found_in_any_script(text, query):
+    _, session = await filled(MemoryStore(), 20)
+    await session.append(Message.user(text, created_at=START))
+    assert (await session.search(query))[0].text == text
+
+
+async def test_what_hiermem_rendered_itself_is_not_found_as_if_it_had_been_said():
+    _, session = await filled(MemoryStore(), 120)
+    await session.update()
+    shown = next(
+        block.text for block in (await session.context(450)).blocks if block.kind != "message"
+    )
+    await session.append(Message.user(f"You told me:\n{shown}\nIs the zeppelin in it?"))
+    hits = await session.search("violin lemon garden", 50, levels=[0])
+    assert 120 not in {hit.index for hit in hits}
+    (hit,) = await session.search("zeppelin", levels=[0])
+    assert hit.index == 120
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
+async def test_repetitions_are_left_out_unless_wanted(kind):
+    """Nearly the same counts as the same, whoever says it; what differs in the matter does not."""
+    store = await opened(kind)
+    _, session = await filled(store, 0)
+    again = (
+        "The invoice for the garden bicycle is due on the last Friday of March, with postage paid "
+        "by cheque to the workshop beside the old station, whose owner signs every receipt twice"
+    )
+    other = "The invoice for the violin lessons was paid in advance to the old music school"
+    await session.append([said(n, f"{again} {WORDS[n]}.") for n in range(6)])
+    await session.append([said(6, other), said(7, "invoice"), said(8, "invoice")])
+    assert sum(again in hit.text for hit in await session.search("invoice due", 20)) == 1
+    found = {hit.index for hit in await session.search("invoice due", 20)}
+    # Short texts may agree by chance: they are given all.
+    assert {6, 7, 8} <= found
+    assert len(found) == 4
+    everything = await session.search("invoice due", 20, semantic_dedup=False)
+    assert {hit.index for hit in everything} == set(range(9))
+    assert {hit.index for hit in await session.recall("invoice due", 2_000)} == found
+    every = await session.recall("invoice due", 2_000, semantic_dedup=False)
+    assert {hit.index for hit in every} == set(range(9))
+    await store.close()
+
+
+# -- a question is data
+
+NASTY = (
+    '"', "'", "' OR 1=1 --", '"a" NEAR/2 "b"', "a AND (b OR", "col:word^2", "*", "a*", "-x +y",
+    "NOT", "\0", "a\0b", "\ud800", "x\udfff y", "🙂🙃", "\u202eabc", "%s {0} {x}", "]]]", "\\",
+    "\n\n", "a" * 100_000, "word " * 10_000, "。、", "ﬁ ß İ", "\U0010ffff",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("query", NASTY, ids=range(len(NASTY)))
+async def test_no_text_is_an_error(query):
+    _, session = await filled(await SQLiteStore.open(":memory:"), 30)
+    await session.search(query)
+    assert (await session.recall(query, 300)).total_tokens <= 300
+
+
+def test_no_drawn_text_is_an_error():
+    async def run(queries):
+        _, session = await filled(MemoryStore(), 30)
+        for query in queries:
+            assert all(hit.text for hit in await session.search(query))
+            assert (await session.recall(query, 100)).total_tokens <= 100
+
+    @settings(max_examples=30, deadline=None)
+    @given(st.lists(st.text(st.characters(), max_size=200), max_size=20))
+    def check(queries):
+        asyncio.run(run(queries))
+
+    check()
+
+
+# -- one state of the session
+
+
+async def both(first, second, query, filters):
+    found = [await each.search(query, 50, **filters) for each in (first, second)]
+    return told(found[0]), told(found[1])
+
+
+@SOON
+@given(
+    sizes=st.lists(st.integers(1, 90), min_size=1, max_size=6),
+    seed=st.integers(0, 99),
+    queries=st.lists(
+        st.lists(st.sampled_from([*WORDS, "remark", "I", "you"]), min_size=1, max_size=4),
+        min_size=1,
+        max_size=4,
+    ),
+    changes=st.lists(
+        st.tuples(st.sampled_from(["erase", "edit", "quarantine", "update"]), st.integers(0, 500)),
+        max_size=3,
+    ),
+    threads=st.integers(1, 3),
+    filters=st.fixed_dictionaries(
+        {},
+        optional={
+            "threads": st.sampled_from(["main", "t1", ["t1", "t2"]]),
+            "roles": st.sampled_from(["user", "assistant"]),
+            "span": st.sampled_from([(0, 40), (30, 200)]),
+            "tags": st.sampled_from(["violin", "ferry"]),
+        },
+    ),
+)
+def test_both_stores_rank_alike_however_the_messages_came(
+    sizes, seed, queries, changes, threads, filters
+):
+    """The warm index of one store, extended bit by bit, and a cold one over the other agree."""
+
+    async def run():
+        stores = MemoryStore(), await SQLiteStore.open(":memory:")
+        one, two = (memory_over(store).session("s") for store in stores)
+        number = seed
+        for size in sizes:
+            batch = [
+                said(
+                    n,
+                    f"{WORDS[n % 16]} {WORDS[(n * seed + 3) % 16]} {n}",
+                    thread=f"t{n % threads}" if n % threads else "main",
+                    at=START + timedelta(hours=n // 20 * 5, minutes=n),
+                )
+                for n in range(number, number + size)
+            ]
+            number += size
+            await one.append(batch)
+            for message in batch:
+                await two.append(message)
+            assert await one.search("remark ferry") is not None
+        total = number - seed
+        for what, place in changes:
+            for session in (one, two):
+                if what == "update":
+                    await session.update()
+                elif what == "edit":
+                    with suppress(UsageError):  # what was taken back takes no edit
+                        await session.edit(place % total, "the lemon was a violin")
+                else:
+                    await getattr(session, what)([place % total])
+            await one.search("lemon")
+        for words in queries:
+            query = " ".join(words)
+            # A fresh handle: nothing of it was kept in memory.
+            cold = memory_over(stores[1]).session("s")
+            for narrowed in ({}, filters):
+                first, second = await both(one, cold, query, narrowed)
+                assert first == second
+                recalled = [await each.recall(query, 200, **narrowed) for each in (one, cold)]
+                assert recalled[0].text == recalled[1].text
+        for store in stores:
+            await store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["erase", "quarantine"])
+async def test_what_is_taken_back_is_gone_from_the_next_search(how, tmp_path):
+    store = await SQLiteStore.open(tmp_path / "chat.db")
+    _, session = await filled(store, STRIDE + 40)
+    await session.append(Message.user("the zeppelin departs", created_at=START))
+    await session.update()
+    index = STRIDE + 40
+    other = memory_over(await SQLiteStore.open(tmp_path / "chat.db")).session("s")
+    for each in (session, other):
+        assert index in {hit.index for hit in await each.search("zeppelin")}
+    await getattr(session, how)([index])
+    for each in (session, other):
+        assert await each.search("zeppelin") == []
+        assert len(await each.recall("zeppelin")) == 0
+
+
+@pytest.mark.parametrize("how", ["erase", "quarantine"])
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
+async def test_an_index_that_says_otherwise_shows_nothing_that_was_taken_back(kind, how):
+    """The index is derived: evidence is what the messages are now, whatever a block holds."""
+    store = await opened(kind)
+    memory, session = await filled(store, STRIDE)
+    told_of = {hit.index for hit in await session.search("violin", 50)}
+    tenant = memory._handle.store
+    before = await tenant.blocks("s", KIND)
+    await getattr(session, how)([15])
+    epoch = (await tenant.session("s")).epoch
+    assert await tenant.put_blocks("s", before, epoch=epoch)
+    again = memory_over(store).session("s")
+    assert 15 in told_of
+    assert {hit.index for hit in await again.search("violin", 50)} == told_of - {15}
+    recalled = await again.recall("violin", 4_000)
+    assert 15 not in {hit.index for hit in recalled}
+    assert "remark 15 " not in recalled.text
+    await store.close()
+
+
+async def test_an_edit_reaches_search_at_once_in_every_handle(tmp_path):
+    memory, session = await filled(await SQLiteStore.open(tmp_path / "chat.db"), STRIDE + 5)
+    other_memory = memory_over(await SQLiteStore.open(tmp_path / "chat.db"))
+    other = other_memory.session("s")
+    await other.search("violin")
+    await session.search("violin")
+    await session.edit(3, "the zeppelin departs at dawn")
+    for each in (session, other):
+        assert [hit.index for hit in await each.search("zeppelin")] == [3]
+    await memory.close()
+    await other_memory.close()
+
+
+async def test_another_handles_appends_and_summaries_are_seen(tmp_path):
+    memory, session = await filled(await SQLiteStore.open(tmp_path / "chat.db"), 30)
+    await session.search("violin")
+    other_memory = memory_over(await SQLiteStore.open(tmp_path / "chat.db"))
+    other = other_memory.session("s")
+    await other.append(said(30, "the zeppelin departs at dawn"))
+    assert [hit.index for hit in await session.search("zeppelin")] == [30]
+    assert await session.search("violin", levels=[1]) == []
+    await other.update()
+    assert await session.search("violin", levels=[1]) != []
+    await memory.close()
+    await other_memory.close()
+
+
+async def test_a_session_erased_and_begun_again_has_nothing_of_the_old_one():
+    memory, session = await filled(MemoryStore(), 20, clock=lambda: START)
+    assert await session.search("violin")
+    await memory.erase_session("s")
+    with pytest.raises(NotFoundError):
+        await session.search("violin")
+    await session.append([said(n, "the zeppelin departs") for n in range(30)])
+    assert await session.search("violin") == []
+    assert await session.search("zeppelin")
+
+
+async def test_a_search_overtaken_by_an_erasure_is_done_again():
+    """What was read before the erasure and shown after it would be what was taken back."""
+    store = MemoryStore()
+    memory, session = await filled(store, 20)
+    await session.search("violin")
+    tenant = memory._handle.store
+    read = tenant.messages
+    erased = []
+
+    async def late(*args, **named):
+        found = await read(*args, **named)
+        if not erased:
+            erased.append(True)
+            await session.erase([15])
+        return found
+
+    tenant.messages = late
+    try:
+        assert [hit.index for hit in await session.search("violin")] == []
+    finally:
+        del tenant.messages
+
+
+async def test_a_fork_is_searched_by_itself():
+    _, session = await filled(MemoryStore(), 40)
+    fork = await session.fork("f", at=20)
+    await fork.append(said(20, "the zeppelin departs"))
+    assert await session.search("zeppelin") == []
+    assert [hit.index for hit in await fork.search("zeppelin")] == [20]
+    assert [hit.index for hit in await fork.search("violin")] == [15]
+    assert {hit.index for hit in await session.search("violin", levels=0)} == {15, 31}
+
+
+async def test_a_closed_session_is_searched():
+    _, session = await filled(MemoryStore(), 30)
+    await session.close()
+    assert await session.search("violin")
+
+
+# -- blocks
+
+
+async def test_full_strides_are_kept_and_serve_a_new_process(tmp_path):
+    store = await SQLiteStore.open(tmp_path / "chat.db")
+    memory, session = await filled(store, 2 * STRIDE + 10)
+    before = told(await session.search("violin"))
+    tenant = memory._handle.store
+    blocks = await tenant.blocks("s", KIND)
+    assert [(block.start, block.stop) for block in blocks] == [(0, STRIDE), (STRIDE, 2 * STRIDE)]
+    cold = memory_over(store)
+    read = []
+    cold_tenant = cold._handle.store
+    plain = cold_tenant.messages
+
+    async def watched(session_id, start, stop, **named):
+        read.append((start, stop))
+        return await plain(session_id, start, stop, **named)
+
+    cold_tenant.messages = watched
+    assert told(await cold.session("s").search("violin")) == before
+    assert max(stop - start for start, stop in read) < 2 * STRIDE
+    assert (2 * STRIDE, 2 * STRIDE + 10) in read
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:-1],
+        lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:],
+        lambda data: b"junk" * 50,
+    ],
+)
+async def test_a_damaged_block_is_made_again(damage):
+    store = MemoryStore()
+    memory, session = await filled(store, 2 * STRIDE)
+    before = told(await session.search("violin"))
+    tenant = memory._handle.store
+    first, second = await tenant.blocks("s", KIND)
+    damaged = Block(KIND, 0, STRIDE, damage(first.data))
+    misplaced = Block(KIND, STRIDE, 2 * STRIDE, first.data)
+    await tenant.put_blocks("s", [damaged, misplaced], epoch=0)
+    assert told(await memory_over(store).session("s").search("violin")) == before
+    assert await tenant.blocks("s", KIND) == [first, second]
+
+
+async def test_an_index_grown_bit_by_bit_is_the_one_built_at_once():
+    store = MemoryStore()
+    memory = memory_over(store)
+    session = memory.session("s")
+    for start in range(0, 3 * STRIDE, 100):
+        await session.append([said(n) for n in range(start, start + 100)])
+        await session.search("violin")
+    kept = await memory._handle.store.blocks("s", KIND)
+    assert [block.start for block in kept] == [0, STRIDE, 2 * STRIDE]
+    cold = memory_over(store)
+    report = await cold.rebuild_index()
+    assert (report.sessions, report.messages) == (1, 800)
+    assert [block.data for block in await memory._handle.store.blocks("s", KIND)] == [
+        block.data for block in kept
+    ]
+    assert told(await session.search("violin ferry")) == told(
+        await cold.session("s").search("violin ferry")
+    )
+
+
+async def test_a_store_that_cannot_keep_blocks_is_searched_all_the_same():
+    from hiermem.errors import StoreBusyError
+
+    memory, session = await filled(MemoryStore(), STRIDE)
+
+    async def refuse(*args, **named):
+        raise StoreBusyError("somebody else writes")
+
+    memory._handle.store.put_blocks = refuse
+    assert await session.search("violin")
+
+
+async def test_the_memory_that_indexes_take_is_bounded():
+    memory = memory_over(MemoryStore(), search_policy=SearchPolicy(cache_bytes=60_000))
+    for name in "abcdefgh":
+        await memory.session(name).append([said(n) for n in range(100)])
+        assert await memory.session(name).search("violin")
+    held = memory._handle.indexes._held
+    assert 1 <= len(held) < 8
+    assert "h" in held
+    assert await memory.session("a").search("violin")
+
+
+async def test_many_searches_at_once_build_one_index():
+    memory, session = await filled(MemoryStore(), 2 * STRIDE)
+    reads = []
+    plain = memory._handle.store.messages
+
+    async def watched(session_id, start, stop, **named):
+        reads.append(stop - start)
+        return await plain(session_id, start, stop, **named)
+
+    memory._handle.store.messages = watched
+    answers = await asyncio.gather(*(session.search("violin") for _ in range(20)))
+    assert all(told(answer) == told(answers[0]) for answer in answers)
+    assert sum(size == STRIDE for size in reads) == 2
+
+
+# -- filters
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
+async def test_filters_let_pass_what_a_plain_scan_would(kind):
+    store = await opened(kind)
+    memory = memory_over(store)
+    session = memory.session("s")
+    topics = ("Postgres indexes", "Berlin museums", "the tax return")
+    await session.append(
+        [
+            said(n, f"remark {n} on {topics[n // 30]}", thread="side" if n % 3 == 0 else "main")
+            for n in range(90)
+        ]
+    )
+    await session.update()
+    everything = await session.messages()
+    windows = await session.summaries(1)
+
+    def borne(what, wanted):
+        """Give the messages whose window's summary bears ``wanted``, by a scan of all windows."""
+        return {
+            m.index
+            for each in windows
+            for m in everything
+            if each.span.start <= m.index < each.span.stop
+            and m.thread == each.thread
+            and wanted in map(str.casefold, getattr(each, what))
+        }
+
+    tagged, named = borne("tags", "museums"), borne("entities", "berlin")
+    assert tagged
+    assert named
+    wanted = {
+        "span": ((10, 20), lambda m: 10 <= m.index < 20),
+        "since": (START + timedelta(minutes=30), lambda m: m.index >= 30),
+        "until": (START + timedelta(minutes=30), lambda m: m.index < 30),
+        "threads": (["side"], lambda m: m.thread == "side"),
+        "roles": (["user"], lambda m: m.role == "user"),
+        "tags": (["Museums", "no such"], lambda m: m.index in tagged),
+        "entities": ("BERLIN", lambda m: m.index in named),
+    }
+    for name, (value, passes) in wanted.items():
+        hits = await session.search(
+            "remark", 100, levels=[0], semantic_dedup=False, **{name: value}
+        )
+        assert {hit.index for hit in hits} == {m.index for m in everything if passes(m)}, name
+        evidence = await session.recall("remark", 5_000, **{name: value}, semantic_dedup=False)
+        assert {hit.index for hit in evidence} == {m.index for m in everything if passes(m)}, name
+    both = {"threads": ["side"], "span": (10, 20)}
+    hits = await session.search("remark", 100, levels=[0], semantic_dedup=False, **both)
+    assert {hit.index for hit in hits} == {12, 15, 18}
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SQLiteStore])
+async def test_summaries_pass_where_they_cover_what_the_filters_let_pass(kind):
+    store = await opened(kind)
+    _, session = await filled(store, 60, search_policy=SearchPolicy(candidates=(50,)))
+    await session.update()
+    made = await session.summaries()
+    for levels in ([1], [2], [1, 2], 1):
+        wanted = {levels} if isinstance(levels, int) else set(levels)
+        hits = await session.search("remark", 100, levels=levels)
+        assert {(hit.level, hit.summary.id) for hit in hits} == {
+            (each.level, each.id) for each in made if each.level in wanted
+        }
+    hits = await session.search("remark", 100, span=(10, 20), levels=[1, 2])
+    assert {hit.summary.id for hit in hits} == {
+        each.id
+        for each in made
+        if each.level in (1, 2) and each.span.start < 20 and each.span.stop > 10
+    }
+    soon = START + timedelta(minutes=30)
+    assert {
+        hit.summary.id for hit in await session.search("remark", 100, levels=1, since=soon)
+    } == {each.id for each in made if each.level == 1 and each.time_range[1] >= soon}
+    assert await session.search("remark", levels=[1], roles=["user"]) == []
+    assert await session.search("remark", threads="nowhere") == []
+    assert await session.search("remark", span=(10**12, 10**13)) == []
+    await store.close()
+
+
+# -- evidence
+
+
+@SOON
+@given(
+    sizes=st.lists(st.integers(0, 400), min_size=1, max_size=30),
+    budget=st.integers(0, 400),
+    neighbours=st.integers(0, 3),
+    query=st.sampled_from(["violin", "word3 word5", "about garden", "User said Friday 1 March"]),
+)
+def test_evidence_is_verbatim_in_order_and_within_its_budget(sizes, budget, neighbours, query):
+    async def run():
+        memory = memory_over(MemoryStore())
+        session = memory.session("s")
+        await session.append(
+            [
+                said(n, " ".join(f"word{k}" if k % 9 else "violin\n" for k in range(n, n + size)))
+                for n, size in enumerate(sizes)
+            ]
+        )
+        evidence = await session.recall(query, budget, neighbours=neighbours)
+        assert evidence.total_tokens <= budget
+        assert evidence.total_tokens == ApproximateCounter().count(evidence.text)
+        places = [(hit.span.start, hit.span.start_char) for hit in evidence]
+        assert places == sorted(set(places))
+        for hit in evidence:
+            whole = body(hit.message.message)
+            assert hit.text == whole[hit.span.start_char : hit.span.stop_char]
+            assert hit.text in evidence.text
+        assert [m.index for m in evidence.sources] == sorted({hit.index for hit in evidence})
+
+    asyncio.run(run())
+
+
+async def test_evidence_bears_names_and_dates():
+    memory = memory_over(MemoryStore())
+    session = memory.session("s")
+    await session.append(
+        [
+            Message.user("The violin is sold.", name="Ada", created_at=START),
+            Message.assistant("Which violin?", created_at=START),
+            Message.user("My violin.", name="Ada", created_at=START + timedelta(days=2)),
+        ]
+    )
+    assert (await session.recall("violin")).text == (
+        "[2024-03-01]\nAda: The violin is sold.\nAssistant: Which violin?\n"
+        "[2024-03-03]\nAda: My violin."
+    )
+
+
+async def test_hits_fill_a_budget_with_what_they_rest_on():
+    _, session = await filled(MemoryStore(), 60)
+    await session.update()
+    hits = await session.search("violin", 10)
+    alone = await session.fill_budget(hits, 5_000, neighbours=0)
+    assert {hit.index for hit in alone} == {index for hit in hits for index in hit.found}
+    more = await session.fill_budget(hits, 5_000, neighbours=1)
+    around = {
+        place for index in (hit.index for hit in alone) for place in range(index - 1, index + 2)
+    }
+    assert {hit.index for hit in more} == {place for place in around if 0 <= place < 60}
+    assert (await session.fill_budget(hits, 30)).total_tokens <= 30
+    assert len(await session.fill_budget([], 30)) == 0
+    other = memory_over(MemoryStore()).session("other")
+    await other.append(said(0))
+    with pytest.raises(UsageError, match="another session"):
+        await other.fill_budget(hits, 30)
+
+
+async def test_nothing_is_recalled_that_stands_in_the_context_beside():
+    """A caller who puts evidence behind a context of their own would else pay for it twice."""
+    memory, session = await filled(MemoryStore(), 120)
+    await session.update()
+    context = await session.context(1_500)
+    standing = {message.index for message in context.recent_messages}
+    hits = await session.search("violin", 50, levels=[0])
+    alone = {hit.index for hit in await session.recall("violin", 4_000)}
+    assert alone & standing
+    beside = {hit.index for hit in await session.recall("violin", 4_000, beside=context)}
+    assert beside == alone - standing
+    packed = await session.fill_budget(hits, 4_000, neighbours=0, beside=context)
+    assert {hit.index for hit in packed} == {hit.index for hit in hits} - standing
+    other = memory.session("other")
+    await other.append(said(0))
+    with pytest.raises(UsageError, match="another session"):
+        await other.recall("violin", beside=context)
+
+
+async def test_a_hit_takes_feedback():
+    _, session = await filled(MemoryStore(), 60)
+    await session.update()
+    for hit in await session.search("violin", 10):
+        await session.feedback(hit, score=1)
+    assert (await session.metrics()).feedback.count > 1
+
+
+async def test_what_was_read_of_summaries_serves_a_new_process_unless_damaged(tmp_path):
+    store = await SQLiteStore.open(tmp_path / "chat.db")
+    memory, session = await filled(store, STRIDE + 100)
+    await session.update()
+    before = told(await session.search("violin ferry", 40))
+    tenant = memory._handle.store
+    blocks = await tenant.blocks("s", f"{KIND}-L1")
+    assert [block.start for block in blocks] == [0, STRIDE]
+    assert told(await memory_over(store).session("s").search("violin ferry", 40)) == before
+    spoilt = [replace(block, data=block.data[:-9]) for block in blocks]
+    epoch = (await tenant.session("s")).epoch
+    assert await tenant.put_blocks("s", spoilt, epoch=epoch)
+    assert told(await memory_over(store).session("s").search("violin ferry", 40)) == before
+    assert await tenant.blocks("s", f"{KIND}-L1") == blocks
+    await memory.rebuild_index()
+    assert await tenant.blocks("s", f"{KIND}-L1") == blocks
+    await session.erase([3])
+    assert [block.start for block in await tenant.blocks("s", f"{KIND}-L1")] == [STRIDE]
+    await memory.close()

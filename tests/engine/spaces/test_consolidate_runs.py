@@ -1,0 +1,285 @@
+"""A consolidation as a run: paused, cancelled, capped, cut off, with nothing lost or double."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
+from hiermem.core.spaces import record as kept
+from hiermem.engine.calls import call as calling
+from hiermem.engine.spaces.records import Lease, SpaceBooks, subject_of
+from hiermem.protocols import LLMResponse
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.faults import FaultPlan, FaultyStore
+from hiermem.testing.llms import ScriptedLLM
+
+RULES = "- progress.md: what works"
+
+
+class Clock:
+    """A clock that is pushed by hand."""
+
+    def __init__(self):
+        self.at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    def __call__(self):
+        return self.at
+
+
+def answer(request) -> str:
+    """Put all notes that were shown at the end of the one file."""
+    held = dict(request.bank.files) or dict(request.bank.missing)
+    text = held["progress.md"] + "\n".join(f"- {note.text}" for note in request.bank.notes)
+    file = {
+        "name": "progress.md", "action": "update" if request.bank.files else "create",
+        "content": text, "edits": [], "notes": [],
+    }  # fmt: skip
+    return json.dumps({"files": [file], "synthesis": "It works."})
+
+
+class Gated(ScriptedLLM):
+    """A model whose first call waits until it is let go."""
+
+    def __init__(self):
+        super().__init__(remote=True, script=answer)
+        self.entered, self.go = asyncio.Event(), asyncio.Event()
+
+    async def complete(self, request):
+        if not self.entered.is_set():
+            self.entered.set()
+            await self.go.wait()
+        return await super().complete(request)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request, tmp_path):
+    """A store of either kind."""
+    from hiermem.stores.sqlite import SQLiteStore
+
+    opened = MemoryStore() if request.param == "memory" else await SQLiteStore.open(tmp_path / "m")
+    yield opened
+    await opened.close()
+
+
+async def test_a_run_that_was_paused_until_its_lease_ended_commits_nothing(store):
+    """F18: it comes back with an answer to notes that another run has taken in meanwhile."""
+    clock, slow = Clock(), Gated()
+    first = AsyncMemory(store=store, llm=slow, clock=clock)
+    other = AsyncMemory(store=store, llm=ScriptedLLM(script=answer, remote=True), clock=clock)
+    space = first.space("x", rules=RULES)
+    await space.note("one")
+    work = asyncio.create_task(space.consolidate())
+    await slow.entered.wait()
+    assert (await other.space("x").consolidate()).status == "busy"
+    clock.at += timedelta(seconds=BankPolicy().lease + 1)
+    assert (await other.space("x").consolidate()).status == "ok"
+    slow.go.set()
+    done = await work
+    assert (done.status, done.notes_processed) == ("error", 0)
+    assert "lease" in done.message
+    assert (await space.read("progress.md")).count("- one") == 1
+    assert [len(each.notes) for each in await space.history()] == [1]
+    assert (await first.check()).findings == ()
+    outcomes = [(run.outcome, run.detail.get("status")) for run in await space.runs()]
+    assert sorted(outcomes) == [("error", "error"), ("ok", "ok")]
+    calls = await store.tenant("default").attempts()
+    assert len(calls) == 2
+    assert not [call for call in calls if call.outcome == "started"]
+
+
+async def test_who_lost_the_lease_writes_nothing_though_nothing_else_changed(store):
+    """The other run has paid for its answer too; the first must not write under its feet."""
+    clock, slow, later = Clock(), Gated(), Gated()
+    first = AsyncMemory(store=store, llm=slow, clock=clock).space("x", rules=RULES)
+    other = AsyncMemory(store=store, llm=later, clock=clock).space("x")
+    await first.note("one")
+    work = asyncio.create_task(first.consolidate())
+    await slow.entered.wait()
+    clock.at += timedelta(seconds=BankPolicy().lease + 1)
+    second = asyncio.create_task(other.consolidate())
+    await later.entered.wait()
+    slow.go.set()
+    assert (await work).status == "error"
+    assert await first.files() == []
+    later.go.set()
+    assert (await second).status == "ok"
+
+
+async def test_a_lease_is_renewed_while_a_model_thinks(store):
+    """A call may take ten times as long as the lease; the bank stays this run's."""
+    slow = Gated()
+    policy = BankPolicy(lease=1.5)
+    memory = AsyncMemory(store=store, llm=slow, bank_policy=policy)
+    space = memory.space("x", rules=RULES)
+    await space.note("one")
+    work = asyncio.create_task(space.consolidate())
+    await slow.entered.wait()
+    for _ in range(4):
+        await asyncio.sleep(0.5)
+        assert (await memory.space("x").consolidate()).status == "busy"
+    slow.go.set()
+    assert (await work).status == "ok"
+    assert (await space.runs())[0].outcome == "ok"
+
+
+async def test_a_cancelled_run_lets_go_at_once(store):
+    """The next one must not wait for a lease, and the call in flight is told as unknown."""
+    slow = Gated()
+    memory = AsyncMemory(store=store, llm=slow)
+    space = memory.space("x", rules=RULES)
+    await space.note("one")
+    work = asyncio.create_task(space.consolidate())
+    await slow.entered.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    (run,) = await space.runs()
+    assert run.outcome == "interrupted"
+    (call,) = await store.tenant("default").attempts()
+    assert (call.outcome, call.session_id) == ("unknown", subject_of("x"))
+    assert [note.text for note in await space.notes()] == ["one"]
+    assert (await space.consolidate()).status == "ok"
+
+
+async def test_an_answer_whose_count_is_cut_off_costs_the_most_that_it_may(store, monkeypatch):
+    """Without usage it would be journalled at nothing out, and a cap be passed by it."""
+    counting, inner = asyncio.Event(), calling.tokens_of
+
+    async def tokens_of(count, texts):
+        if list(texts) == ["a long answer"]:
+            counting.set()
+            await asyncio.Event().wait()
+        return await inner(count, texts)
+
+    monkeypatch.setattr(calling, "tokens_of", tokens_of)
+    llm = ScriptedLLM(remote=True, script=lambda _: LLMResponse("a long answer"))
+    memory = AsyncMemory(store=store, llm=llm)
+    space = memory.space("x", rules=RULES)
+    await space.note("one")
+    work = asyncio.create_task(space.consolidate())
+    await counting.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    (made,) = await store.tenant("default").attempts()
+    assert made.outcome == "ok"
+    assert made.tokens_out >= llm.requests[0].max_tokens
+
+
+async def test_what_was_paid_for_is_kept_though_the_run_is_cancelled(store):
+    """A cancellation that comes while the answer is being written must not lose it."""
+    memory = AsyncMemory(store=store, llm=ScriptedLLM(script=answer, remote=True))
+    space = memory.space("x", rules=RULES)
+    await space.note("one")
+    commit = Lease.commit
+    caught = asyncio.Event()
+
+    async def slowly(self, writes):
+        caught.set()
+        await asyncio.sleep(0.05)
+        return await commit(self, writes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lease, "commit", slowly)
+        work = asyncio.create_task(space.consolidate())
+        await caught.wait()
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+    assert await space.notes() == []
+    assert "- one" in await space.read("progress.md")
+    assert (await memory.check()).findings == ()
+
+
+async def test_the_caps_of_session_and_tenant_hold_for_a_space():
+    """A space costs what it costs; the caps that guard the money must know of it."""
+    store = MemoryStore()
+    for policy, what in (
+        (UpdatePolicy(session_calls=1), "session_calls"),
+        (UpdatePolicy(tenant_calls=2), "tenant_calls"),
+    ):
+        llm = ScriptedLLM(script=answer, remote=True)
+        memory = AsyncMemory(store=store, llm=llm, update_policy=policy)
+        space = memory.space(what, rules=RULES)
+        await space.note("one")
+        assert (await space.consolidate()).status == "ok"
+        await space.note("two")
+        done = await space.consolidate()
+        assert (done.status, llm.calls) == ("error", 1)
+        assert what in done.message
+        assert [note.text for note in await space.notes()] == ["two"]
+
+
+async def test_nothing_to_do_asks_nothing_and_writes_nothing():
+    """A job that runs every minute must cost nothing while nobody writes notes."""
+    plan, llm = FaultPlan(), ScriptedLLM(script=answer, remote=True)
+    memory = AsyncMemory(store=FaultyStore(MemoryStore(), plan), llm=llm)
+    space = memory.space("x", rules=RULES)
+    await space.note("one")
+    await space.consolidate()
+    plan.visits.clear()
+    calls = llm.calls
+    for dry_run in (False, True):
+        assert (await space.consolidate(dry_run=dry_run)).status == "nothing_to_do"
+    assert llm.calls == calls
+    assert {site.partition(".")[0] for site in plan.visits} == {"records"}
+
+
+async def test_a_run_that_was_cut_off_is_seen_and_settled_by_the_next():
+    """Killed between the call and its end: told as unknown, and not as running for ever."""
+    clock, plan, slow = Clock(), FaultPlan(), Gated()
+    store = FaultyStore(MemoryStore(), plan)
+    memory = AsyncMemory(store=store, llm=slow, clock=clock)
+    space = memory.space("x", rules=RULES)
+    await space.note("one")
+    work = asyncio.create_task(space.consolidate())
+    await slow.entered.wait()
+    plan.dead = True
+    work.cancel()
+    with pytest.raises(BaseException):  # noqa: B017 - dead processes raise no errors of ours
+        await work
+    plan.revive()
+    assert [run.outcome for run in await space.runs()] == ["running"]
+    assert (await space.consolidate()).status == "busy"
+    clock.at += timedelta(seconds=BankPolicy().lease + 1)
+    assert [run.outcome for run in await space.runs()] == ["interrupted"]
+    assert (await space.consolidate()).status == "ok"
+    assert sorted(run.outcome for run in await space.runs()) == ["interrupted", "ok"]
+    outcomes = [call.outcome for call in await store.tenant("default").attempts()]
+    assert sorted(outcomes) == ["ok", "unknown"]
+
+
+@pytest.mark.parametrize("body", ["", "{", '{"run": 1}', '{"run": "r", "until": "2030-01-01"}'])
+async def test_a_damaged_lease_is_nobodys(body):
+    """A record that nobody can read must not close the bank for good."""
+    store = MemoryStore()
+    memory = AsyncMemory(store=store, llm=ScriptedLLM(script=answer))
+    space = memory.space("x", rules=RULES)
+    await space.note("one")
+    books = SpaceBooks(store.tenant("default"), "x", sleep=asyncio.sleep)
+    kind = kept.kind_of(kept.LEASE, "x")
+    await books.put([kept.RecordWrite(kind, kept.SHELF, "", body)])
+    assert (await space.consolidate()).status == "ok"
+
+
+async def test_no_try_begins_when_the_time_of_its_request_is_over(monkeypatch):
+    """It would be cut off as it is sent, and paid for all the same."""
+    monkeypatch.setattr("tenacity.wait.random.uniform", lambda least, most: least)
+    asked = []
+
+    async def never(request):
+        asked.append(request)
+        await asyncio.sleep(60)
+
+    memory = AsyncMemory(
+        store=MemoryStore(), llm=never, bank_policy=BankPolicy(call_timeout=0.1, retries=3)
+    )
+    space = memory.space("x", rules=RULES)
+    await space.note("It works.")
+    assert (await space.consolidate()).status == "error"
+    assert len(asked) == 1
+    assert len(await space.notes()) == 1

@@ -1,0 +1,406 @@
+"""Spaces: how they are opened, what becomes of a note, and what can be done to a bank by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hiermem import (
+    AsyncMemory,
+    BankPolicy,
+    InvalidTextError,
+    Message,
+    NotFoundError,
+    RulesConflictError,
+    SpaceBusyError,
+    StoreError,
+    UsageError,
+)
+from hiermem.engine.spaces.records import SpaceBooks
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.faults import FaultPlan, FaultyStore
+from hiermem.testing.llms import ScriptedLLM
+
+RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def memory(request, tmp_path):
+    if request.param == "memory":
+        opened = AsyncMemory(store=MemoryStore())
+    else:
+        opened = await AsyncMemory.open(tmp_path / "m.db")
+    async with opened:
+        yield opened
+
+
+async def filled(memory, *texts: str):
+    """Give a space whose bank has taken these notes in, each by an answer of its own."""
+    space = memory.space("x", rules=RULES)
+    for text in texts:
+        await space.note(text)
+        assert (await space.consolidate()).status == "ok"
+    return space
+
+
+# -- opening
+
+
+async def test_a_space_is_made_by_its_first_use_with_rules(memory):
+    """Without rules a wrong name would make an empty space, and nobody would notice."""
+    with pytest.raises(NotFoundError):
+        await memory.space("x").notes()
+    assert await memory.spaces() == []
+    assert await memory.space("x", rules=RULES).notes() == []
+    assert await memory.spaces() == ["x"]
+    assert await memory.space("x").rules() == RULES
+
+
+async def test_rules_never_change(memory):
+    """A bank whose rules were exchanged under it would be consolidated into other files."""
+    await memory.space("x", rules=RULES).note("one")
+    other = memory.space("x", rules=RULES + "\n- more.md")
+    for call in (other.note("two"), other.files(), other.consolidate(), other.rules()):
+        with pytest.raises(RulesConflictError):
+            await call
+    assert [note.text for note in await memory.space("x").notes()] == ["one"]
+
+
+@pytest.mark.parametrize("rules", ["", "no file", "- ../up.md", "a.txt", "- con.md", 5, b"a.md"])
+def test_rules_that_name_no_file_are_refused(rules):
+    """They are refused at once, not at the first consolidation after a day of notes."""
+    memory = AsyncMemory(store=MemoryStore())
+    with pytest.raises(UsageError):
+        memory.space("x", rules=rules)
+
+
+async def test_a_space_and_a_session_may_share_a_name(memory):
+    """Erasing the session must not take the bank with it, nor be counted among its runs."""
+    session = memory.session("x")
+    await session.append(Message.user("hello"))
+    space = await filled(memory, "one")
+    assert await session.runs() == []
+    await memory.erase_session("x")
+    assert await space.files() == ["decisions.md", "progress.md"]
+    assert len(await space.notes("consumed")) == 1
+    assert len(await space.runs()) == 1
+    assert (await memory.check()).findings == ()
+
+
+async def test_spaces_and_tenants_do_not_see_each_other():
+    """Names that look alike are different spaces, and a tenant's are its own."""
+    store, names = MemoryStore(), ["x", "X", "x/", "note/x", "x ", "é", "e\u0301", "%", "_"]
+    memories = [AsyncMemory(store=store, tenant=tenant) for tenant in ("a", "A", "a/x")]
+    for memory in memories:
+        for name in names:
+            await memory.space(name, rules=RULES).note(f"{memory.tenant}: {name}")
+    for memory in memories:
+        assert sorted(await memory.spaces()) == sorted(names)
+        for name in names:
+            (note,) = await memory.space(name).notes()
+            assert note.text == f"{memory.tenant}: {name}"
+    await memories[0].erase_tenant()
+    assert await memories[0].spaces() == []
+    assert len(await memories[1].spaces()) == len(names)
+
+
+# -- notes
+
+
+async def test_a_note_is_kept_as_it_was_written(memory):
+    """Whatever an agent is called, its notes are found again and are its own."""
+    agents = ["dev-1", "", "a/b", "..", "con.md", "\u202eevil", "\U0001d56cgent", "a\nb", "%_"]
+    agents.append("n" * 512)
+    space = memory.space("x", rules=RULES)
+    for agent in agents:
+        await space.note(
+            f"by {agent}", agent=agent, category=agent, tags=["t", "t", "u"],
+            timestamp=NOON.astimezone(timezone(timedelta(hours=5))),
+        )  # fmt: skip
+    found = await space.notes()
+    assert [note.agent for note in found] == agents
+    assert {note.tags for note in found} == {("t", "u")}
+    assert {note.timestamp for note in found} == {NOON}
+    assert (await space.consolidate()).notes_processed == len(agents)
+    consumed = await space.notes("consumed")
+    assert [(note.agent, note.text) for note in consumed] == [(a, f"by {a}") for a in agents]
+    assert {note.consolidation for note in consumed} == {1}
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12))
+def test_notes_come_by_time_and_then_by_arrival(times):
+    """Two notes of one moment keep their order, or the newer one would not win."""
+
+    async def run():
+        space = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
+        for number, time in enumerate(times):
+            await space.note(str(number), timestamp=NOON + timedelta(seconds=time))
+        found = [int(note.text) for note in await space.notes()]
+        assert found == sorted(range(len(times)), key=lambda n: (times[n], n))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("year", [2, 99, 999, 1000, 9998])
+async def test_every_year_sorts(year):
+    """A key whose year has fewer digits would stand behind younger ones."""
+    space = AsyncMemory(store=MemoryStore()).space("x", rules=RULES)
+    await space.note("later", timestamp=datetime(9998, 6, 1, tzinfo=UTC))
+    await space.note("earlier", timestamp=datetime(year, 1, 1, tzinfo=UTC))
+    assert [note.text for note in await space.notes()] == ["earlier", "later"]
+
+
+async def test_many_agents_at_once_lose_nothing(memory):
+    """They race for the next place; each must get one, and only one."""
+    desks = [memory.space("x", rules=RULES) for _ in range(6)]
+    await asyncio.gather(
+        *(desk.note(f"{at}-{number}", agent=str(at)) for number in range(10)
+          for at, desk in enumerate(desks))
+    )  # fmt: skip
+    found = await desks[0].notes()
+    assert len({note.text for note in found}) == len(found) == 60
+    assert len({note.key.split("-")[3] for note in found}) == 60, "two notes have one place"
+
+
+async def test_a_note_is_written_once_though_the_store_lies():
+    """An answer that is lost after the commit must not make the note again."""
+    plan = FaultPlan()
+    space = AsyncMemory(store=FaultyStore(MemoryStore(), plan)).space("x", rules=RULES)
+    await space.note("first")
+    plan.only = frozenset({"put_records.after"})
+    for failures in (1, 2, 3):
+        plan.faults = {plan.arrivals + n: "fail" for n in range(failures)}
+        await space.note(f"after {failures}")
+    assert [note.text for note in await space.notes()] == [
+        "first",
+        *(f"after {n}" for n in (1, 2, 3)),
+    ]
+    plan.faults = {plan.arrivals + n: "fail" for n in range(5)}
+    with pytest.raises(StoreError):
+        await space.note("nobody knows")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text": ""}, {"text": " \n"}, {"text": "\ud800"}, {"text": 5}, {"agent": "\0"},
+        {"agent": None}, {"category": 5}, {"tags": "abc"}, {"tags": [""]}, {"tags": ["x"] * 65},
+        {"timestamp": NOON.replace(tzinfo=None)}, {"sources": "s"}, {"sources": [("s",)]},
+        {"sources": [("s", -1)]}, {"sources": [("s", True)]}, {"sources": [("", 0)]},
+        {"agent": "a" * 513},
+    ],
+)  # fmt: skip
+async def test_a_wrong_note_writes_nothing(wrong):
+    """A refused note leaves no space, no number and no trace behind."""
+    memory = AsyncMemory(store=MemoryStore())
+    with pytest.raises((UsageError, InvalidTextError)):
+        await memory.space("x", rules=RULES).note(**{"text": "fine", **wrong})
+    assert await memory.spaces() == []
+
+
+# -- provenance
+
+
+async def test_an_erasure_names_what_was_noted_from_the_message(memory, tmp_path):
+    """The library cannot clean prose that others wrote; it must say where it stands (P11)."""
+    session = memory.session("s")
+    await session.append(*(Message.user(f"secret {n}") for n in range(4)))
+    space = memory.space("x", rules=RULES)
+    note = await space.note("secret 1, noted", sources=[("s", 1), ["s", 1], ("s", 2)])
+    waiting = await session.erase([2])
+    assert waiting.unproven == (f"note {note.key} of space 'x'",)
+    await space.consolidate()
+    await space.export(tmp_path / "out")
+    told = (await session.erase([1])).unproven
+    assert f"note {note.key} of space 'x'" in told
+    assert "file decisions.md of space 'x'" in told
+    assert f"the export of space 'x' in {tmp_path / 'out'}" in told
+    assert (await session.erase([0])).unproven == ()
+    assert (await session.erase([1])).unproven == (), "the trace is still on record"
+
+
+async def test_a_quarantine_names_it_and_an_erasure_after_it_too(memory):
+    """What was poisoned once may have to be erased later."""
+    session = memory.session("s")
+    await session.append(Message.user("poison"), Message.user("fine"))
+    note = await memory.space("x", rules=RULES).note("poison", sources=[("s", 0)])
+    assert note.key in (await session.quarantine([0])).unproven[0]
+    assert note.key in (await session.erase([0])).unproven[0]
+
+
+async def test_an_erased_session_and_an_erased_fork_name_it(memory):
+    """A fork shares the message, and a whole session takes its traces with it."""
+    session = memory.session("s")
+    await session.append(Message.user("one"), Message.user("two"))
+    fork = await session.fork("t")
+    note = await memory.space("a/b", rules=RULES).note("one", sources=[("s", 0)])
+    assert (await fork.erase([0])).unproven == (f"note {note.key} of space 'a/b'",)
+    other = await memory.space("a/b").note("two", sources=[("s", 1)])
+    assert other.key in (await memory.erase_session("s")).unproven[0]
+    assert (await memory.check()).findings == ()
+
+
+async def test_a_source_must_be_there(memory):
+    """A trace of a message that there is not would never be found."""
+    space = memory.space("x", rules=RULES)
+    with pytest.raises(NotFoundError):
+        await space.note("n", sources=[("s", 0)])
+    await memory.session("s").append(Message.user("one"))
+    with pytest.raises(NotFoundError):
+        await space.note("n", sources=[("s", 1)])
+    assert await space.notes() == []
+
+
+async def test_an_erasure_in_the_same_moment_is_not_missed(memory, monkeypatch):
+    """Between the look at a source and the note, the message goes: its receipt knows of no note."""
+    session = memory.session("s")
+    await session.append(Message.user("one"), Message.user("two"))
+    space = memory.space("x", rules=RULES)
+    await space.notes()
+    put = SpaceBooks.put
+
+    async def after_an_erasure(books, writes, **more):
+        monkeypatch.setattr(SpaceBooks, "put", put)
+        assert (await session.erase([0])).unproven == ()
+        return await put(books, writes, **more)
+
+    monkeypatch.setattr(SpaceBooks, "put", after_an_erasure)
+    with pytest.raises(NotFoundError, match="erased"):
+        await space.note("one, noted", sources=[("s", 0)])
+    assert await space.notes() == []
+
+
+# -- history
+
+
+async def test_the_history_gives_every_state_back(memory):
+    """Each revision can be read, compared and gone back to."""
+    space = await filled(memory, "alpha works", "beta works", "gamma works")
+    states = [{name: await space.read(name, revision=n) for name in await space.files()}
+              for n in (1, 2, 3)]  # fmt: skip
+    assert {name: await space.read(name) for name in await space.files()} == states[-1]
+    found = await space.history()
+    assert [each.number for each in found] == [3, 2, 1]
+    assert [len(each.notes) for each in found] == [1, 1, 1]
+    assert "gamma works" in await space.diff()
+    assert "beta works" in await space.diff(1, 2)
+    assert "gamma" not in await space.diff(1, 2)
+    assert await space.diff(2, 2) == ""
+    assert (await space.diff(0, 3)).count("+++ b/") == 2
+
+    back = await space.rollback(to=1)
+    assert (back.number, back.kind, back.to) == (4, "rollback", 1)
+    assert {name: await space.read(name) for name in await space.files()} == states[0]
+    assert "-" in await space.diff()
+    assert (await space.rollback(to=4)).number == 4, "nothing changed, and a revision was made"
+    assert (await space.rollback(to=0)).number == 5
+    assert await space.files() == []
+    assert (await space.rollback(to=3)).number == 6
+    assert {name: await space.read(name) for name in await space.files()} == states[2]
+    assert len(await space.notes("consumed")) == 3
+    assert (await memory.check()).findings == ()
+    await space.note("delta works")
+    assert (await space.consolidate()).status == "ok"
+    assert (await space.meta()).revision == 7
+
+
+async def test_the_newest_of_a_long_history_costs_what_it_gives(memory, monkeypatch):
+    """Each revision holds texts, and a bank is kept for years."""
+    space = memory.space("x", rules="- a.md: what")
+    for number in range(12):
+        await space.note(f"Pump {number} works.")
+        await space.consolidate()
+    read, given = SpaceBooks._one, []
+
+    async def counted(*what):
+        given.append(what)
+        return await read(*what)
+
+    async def all_of_them(books, kind):
+        raise AssertionError(f"all records of kind {kind} were read")
+
+    monkeypatch.setattr(SpaceBooks, "_one", counted)
+    monkeypatch.setattr(SpaceBooks, "records", all_of_them)
+    assert [each.number for each in await space.history(limit=3)] == [12, 11, 10]
+    assert len(given) < 8
+    assert await space.history(limit=0) == []
+    monkeypatch.undo()
+    assert [each.number for each in await space.history()] == list(range(12, 0, -1))
+    assert [each.number for each in await space.history(limit=12)] == list(range(12, 0, -1))
+
+
+async def test_there_is_nothing_to_go_back_to(memory):
+    """A revision that there is not is no empty bank."""
+    space = memory.space("x", rules=RULES)
+    for call in (space.rollback(to=0), space.rollback(to=1), space.read("progress.md"),
+                 space.read("progress.md", revision=1), space.diff(0, 1)):  # fmt: skip
+        with pytest.raises(NotFoundError):
+            await call
+    assert await space.diff() == ""
+    with pytest.raises(UsageError):
+        await space.read("../progress.md")
+
+
+async def test_nobody_rolls_back_under_a_consolidation():
+    """Both write the bank; the second must wait, or what was paid for would be lost."""
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedLLM):
+        async def complete(self, request):
+            entered.set()
+            await go.wait()
+            return await super().complete(request)
+
+    answer = {
+        "files": [
+            {
+                "name": name,
+                "action": "create",
+                "content": f"# {name}\n\nall",
+                "edits": [],
+                "notes": [],
+            }
+            for name in ("progress.md", "decisions.md")
+        ],
+        "synthesis": "all",
+    }
+    llm = Slow(remote=True, script=lambda request: json.dumps(answer))
+    space = AsyncMemory(store=MemoryStore(), llm=llm).space("x", rules=RULES)
+    await space.note("one")
+    work = asyncio.create_task(space.consolidate())
+    await entered.wait()
+    with pytest.raises(SpaceBusyError):
+        await space.rollback(to=0)
+    assert (await space.consolidate()).status == "busy"
+    await space.note("two")
+    go.set()
+    done = await work
+    assert (done.status, done.notes_processed, done.notes_remaining) == ("ok", 1, 1)
+
+
+# -- what is set aside
+
+
+async def test_notes_that_were_set_aside_can_be_tried_again(memory):
+    """A larger model may take what a smaller one could not."""
+    parts = {"bank_policy": BankPolicy(safe_processing_tokens=3_000, output_tokens=256)}
+    small = AsyncMemory(store=memory._store, **parts)
+    space = small.space("x", rules=RULES)
+    await space.note("word " * 9_000, agent="long")
+    await space.note("short")
+    done = await space.consolidate()
+    assert [(each.agent, each.reason) for each in done.blocked] == [("long", "too_large")]
+    assert (done.status, done.notes_processed) == ("partial", 1)
+    assert [note.state for note in await space.notes()] == ["blocked"]
+    assert (await space.consolidate()).status == "nothing_to_do"
+    assert await space.unblock() == 1
+    assert await space.notes("blocked") == []
+    done = await memory.space("x").consolidate()
+    assert (done.status, done.notes_processed) == ("ok", 1)

@@ -1,0 +1,314 @@
+"""An update of all: everything is made once, caps hold for all, a cut-off one is gone on with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from session_fixture import COUNTER, START, messages
+
+from hiermem import AsyncMemory
+from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.core.summaries.plan import UpdatePlan
+from hiermem.engine.handle import Handle
+from hiermem.engine.log.append import About, append
+from hiermem.engine.log.fork import fork
+from hiermem.engine.worker.update_all import update_all
+from hiermem.errors import PermanentModelError, StoreBusyError
+from hiermem.models.offline.model import ExtractiveLLM
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.llms import FaultyLLM, ScriptedLLM
+from hiermem.tokens import FunctionCounter
+
+SMALLER = HierarchyConfig.by_tokens(max_messages=6)
+
+
+class Archive:
+    """Several sessions to be brought up to date."""
+
+    def __init__(self, sessions=4, **policy):
+        self.tenant = MemoryStore().tenant("t")
+        self.policy = UpdatePolicy(**({"batch_delay": 0, "concurrency": 3} | policy))
+        self.now = START + timedelta(days=1)
+        self.handle = self.opened(HierarchyConfig.by_tokens())
+        self.names = [f"s{n}" for n in range(sessions)]
+
+    def opened(self, config):
+        return Handle(
+            self.tenant, COUNTER, config, update_policy=self.policy, clock=lambda: self.now
+        )
+
+    async def fill(self, count=50):
+        for place, name in enumerate(self.names):
+            said = list(messages(count, start=1000 * place))
+            await append(self.handle, About(name, title=name), [said])
+        return self
+
+    async def update_all(self, llm=None, *, config=None, **settings):
+        handle = self.opened(config) if config else self.handle
+        llm = llm or ScriptedLLM()
+        return await update_all(handle, llm=llm, fallback=ExtractiveLLM(), **settings)
+
+    async def texts(self):
+        found = {}
+        for name in self.names:
+            for level in await self.tenant.levels(name):
+                nodes = await self.tenant.level(name, level, 0)
+                wanted = [(node.id, node.revision) for node in nodes]
+                for made in await self.tenant.revisions(name, wanted):
+                    found[name, made.node_id] = made.text
+        return found
+
+
+async def test_every_session_is_brought_up_to_date_and_the_sums_are_told():
+    archive = await Archive().fill()
+    report = await archive.update_all()
+    assert (report.sessions, report.updated, report.made, report.calls) == (4, 4, 24, 24)
+    assert report.by_level == {1: 20, 2: 4}
+    assert (report.stopped, dict(report.failures)) == (None, {})
+    assert not await archive.tenant.backlog()
+    again = await archive.update_all()
+    assert (again.sessions, again.calls) == (0, 0)
+
+
+async def test_the_batch_is_on_record_with_its_sums():
+    archive = await Archive(2).fill()
+    report = await archive.update_all()
+    run = await archive.tenant.run(report.run_id)
+    assert (run.subject, run.outcome, run.detail["made"]) == ("", "ok", 12)
+
+
+async def test_a_dry_run_says_what_it_takes_and_writes_nothing():
+    archive = await Archive().fill()
+    plan = await archive.update_all(ScriptedLLM(remote=True), dry_run=True)
+    assert isinstance(plan, UpdatePlan)
+    assert (plan.calls, plan.by_level) == (24, {1: 20, 2: 4})
+    assert await archive.tenant.runs() == []
+    report = await archive.update_all(ScriptedLLM(remote=True))
+    assert report.calls == plan.calls
+
+
+async def test_progress_counts_sessions_and_tells_of_nodes():
+    archive, seen = await Archive(3).fill(), []
+    await archive.update_all(on_progress=seen.append)
+    assert [each.done for each in seen] == sorted(each.done for each in seen)
+    assert {each.total for each in seen} == {3}
+    assert seen[-1].done == 3
+    assert {each.session_id for each in seen} == set(archive.names)
+    assert any(each.nodes and each.nodes.total == 6 for each in seen)
+
+
+@pytest.mark.parametrize("cap", [0, 1, 13])
+async def test_caps_hold_for_all_sessions_together_and_the_next_one_goes_on(cap):
+    archive, llm = await Archive().fill(), ScriptedLLM(remote=True)
+    first = await archive.update_all(llm, max_calls=cap)
+    assert (llm.calls, first.calls, first.stopped) == (cap, cap, "max_calls")
+    second = await archive.update_all(llm)
+    assert (llm.calls, second.stopped) == (24, None)
+    calls = Counter((a.session_id, a.node_id) for a in await archive.tenant.attempts())
+    assert set(calls.values()) == {1}
+
+
+async def test_a_cancelled_one_is_gone_on_with_and_nothing_is_paid_for_twice():
+    archive, llm = await Archive(6).fill(), ScriptedLLM(remote=True, latency=0.01)
+    task = asyncio.create_task(archive.update_all(llm))
+    while llm.calls < 9:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    run = (await archive.tenant.runs(subject=""))[0]
+    assert run.outcome == "interrupted"
+    report = await archive.update_all(llm)
+    assert report.stopped is None
+    assert not await archive.tenant.backlog()
+    unknown = sum(a.outcome == "unknown" for a in await archive.tenant.attempts())
+    assert unknown <= 3
+    assert llm.calls == 36 + unknown
+
+
+async def test_one_that_was_killed_is_seen_to_be_by_the_next():
+    archive, llm = await Archive(2).fill(), FaultyLLM(ScriptedLLM(remote=True), ["never"] * 3)
+    task = asyncio.create_task(archive.update_all(llm))
+    while llm.calls < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+    # Killed: nothing of it is tidied up, and the next is another process.
+    archive.now += timedelta(seconds=120)
+    report = await archive.update_all(config=archive.handle.config)
+    assert report.stopped is None
+    outcomes = [run.outcome for run in await archive.tenant.runs(subject="")]
+    assert outcomes == ["ok", "interrupted"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# -- full re-packs
+
+
+async def test_all_are_repacked_under_the_configuration_given_now():
+    archive = await Archive(3).fill()
+    await archive.update_all()
+    report = await archive.update_all(strategy="full", config=SMALLER)
+    assert (report.sessions, report.updated) == (3, 3)
+    for name in archive.names:
+        assert HierarchyConfig.from_json((await archive.tenant.session(name)).config) == SMALLER
+        assert {n.messages for n in await archive.tenant.level(name, 1, 0)} == {6}
+    assert not await archive.tenant.backlog()
+
+
+async def test_a_migration_that_was_cut_off_goes_on_where_it_was():
+    archive, llm = await Archive(5, concurrency=1).fill(), ScriptedLLM(remote=True)
+    await archive.update_all(llm)
+    whole = await Archive(5, concurrency=1).fill()
+    await whole.update_all(ScriptedLLM(remote=True))
+    await whole.update_all(ScriptedLLM(remote=True), strategy="full", config=SMALLER)
+    calls = llm.calls
+    first = await archive.update_all(llm, strategy="full", config=SMALLER, max_calls=25)
+    assert first.stopped == "max_calls"
+    assert llm.calls == calls + 25
+    second = await archive.update_all(llm, strategy="full", config=SMALLER)
+    assert (second.stopped, second.failures) == (None, {})
+    assert second.resumed + second.updated == 5
+    assert await archive.texts() == await whole.texts()
+    # Done with: another one begins at the beginning, and finds every text there.
+    calls = llm.calls
+    third = await archive.update_all(llm, strategy="full", config=SMALLER)
+    assert (third.resumed, third.updated, llm.calls) == (0, 5, calls)
+
+
+# -- trouble
+
+
+async def test_a_session_that_fails_is_named_and_stops_no_other():
+    archive = await Archive(3).fill()
+    foreign = Handle(
+        archive.tenant,
+        FunctionCounter(len, name="other"),
+        HierarchyConfig.by_tokens(),
+        clock=lambda: archive.now,
+    )
+    await append(foreign, About("odd"), [list(messages(30))])
+    report = await archive.update_all()
+    assert report.failures == {"odd": "CounterMismatchError"}
+    assert (report.sessions, report.updated, report.made) == (4, 3, 18)
+
+
+async def test_a_sessions_own_cap_ends_that_session_alone():
+    archive = await Archive(3, session_calls=4).fill()
+    report = await archive.update_all(ScriptedLLM(remote=True))
+    assert report.calls == 12
+    assert set(report.failures.values()) == {"session_calls"}
+    assert report.stopped is None
+
+
+async def test_a_model_that_fails_for_good_leaves_stand_ins_everywhere():
+    archive = await Archive(3).fill()
+
+    class Broken(ScriptedLLM):
+        async def complete(self, request):
+            raise PermanentModelError("no such model")
+
+    report = await archive.update_all(Broken())
+    assert (report.degraded, report.failed, report.updated) == (18, 0, 3)
+    assert (await archive.tenant.run(report.run_id)).outcome == "partial"
+
+
+async def test_a_store_that_fails_ends_it_with_its_error_on_record():
+    archive = await Archive(3).fill()
+    real = archive.tenant.write_nodes
+
+    async def write_nodes(session_id, writes, **how):
+        if session_id == "s1":
+            raise StoreBusyError("busy")
+        return await real(session_id, writes, **how)
+
+    archive.tenant.write_nodes = write_nodes
+    with pytest.raises(StoreBusyError):
+        await archive.update_all()
+    run = (await archive.tenant.runs(subject=""))[0]
+    assert (run.outcome, run.detail["reason"]) == ("error", "StoreBusyError")
+    archive.tenant.write_nodes = real
+    assert (await archive.update_all()).stopped is None
+    assert not await archive.tenant.backlog()
+
+
+async def alike(archive, names="fgh"):
+    """Give an archive of one session and its forks, none of which has a text yet."""
+    await archive.fill()
+    for name in names:
+        await fork(archive.handle, "s0", name)
+    return archive
+
+
+async def test_what_several_sessions_ask_alike_is_asked_once():
+    """Broken, equal requests are in flight at the same time and each of them is paid for (P8)."""
+    archive, llm = await alike(Archive(1)), ScriptedLLM(remote=True, latency=0.005)
+    plan = await archive.update_all(llm, dry_run=True)
+    assert (plan.calls, plan.reused, plan.by_level) == (6, 18, {1: 20, 2: 4})
+    report = await archive.update_all(llm)
+    assert (report.calls, llm.calls) == (6, 6)
+    assert (report.made, report.reused, report.failed) == (6, 18, 0)
+    assert not archive.handle.in_hand
+    archive.names = ["s0", "f", "g", "h"]
+    texts = await archive.texts()
+    assert len(texts) == 24
+    assert all(text == texts["s0", node_id] for (_, node_id), text in texts.items())
+
+
+@pytest.mark.parametrize("remote", [True, False])
+async def test_updates_of_two_sessions_of_one_memory_ask_once(remote):
+    llm = ScriptedLLM(remote=remote, latency=0.005)
+    memory = AsyncMemory(
+        store=MemoryStore(),
+        llm=llm,
+        token_counter=COUNTER,
+        update_policy=UpdatePolicy(batch_delay=0),
+    )
+    await memory.session("s").append(list(messages(50)))
+    await memory.session("s").fork("f")
+    reports = await asyncio.gather(*(memory.session(name).update() for name in "sf"))
+    assert llm.calls == 6
+    assert sum(report.made for report in reports) == 6
+    assert sum(report.reused for report in reports) == 6
+    await memory.close()
+
+
+async def test_a_session_asks_for_itself_where_nothing_came_of_anothers_request():
+    """Broken, one that waits for an answer gets none, or fails with the one that asked."""
+    archive = await alike(Archive(1, retries=0))
+    llm = FaultyLLM(ScriptedLLM(remote=True, latency=0.005), ["empty"] * 3)
+    report = await archive.update_all(llm)
+    assert report.failed <= 3
+    await archive.update_all(llm)
+    assert llm.calls - sum(llm.failed.values()) == 6
+    assert not archive.handle.in_hand
+
+
+async def test_a_cancelled_run_leaves_nothing_that_others_wait_for():
+    archive, llm = await alike(Archive(1)), ScriptedLLM(remote=True, latency=0.05)
+    task = asyncio.create_task(archive.update_all(llm))
+    while llm.in_flight < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not archive.handle.in_hand
+    report = await archive.update_all(ScriptedLLM(remote=True))
+    assert (report.failed, report.made + report.reused) == (0, 24)
+
+
+async def test_one_that_waits_for_anothers_request_keeps_to_its_deadline():
+    archive = await alike(Archive(1), names="f")
+    never = asyncio.create_task(
+        archive.update_all(FaultyLLM(ScriptedLLM(remote=True), ["never"] * 3))
+    )
+    while len(archive.handle.in_hand) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+    report = await archive.update_all(ScriptedLLM(remote=True), deadline=0.1)
+    assert report.stopped == "deadline"
+    never.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await never

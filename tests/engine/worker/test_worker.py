@@ -1,0 +1,562 @@
+"""P7, P9, P10: a worker makes what there is to make, in order, in turns, and within its caps."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter, defaultdict
+from datetime import timedelta
+
+import pytest
+from session_fixture import COUNTER, START, Desk, messages
+
+from hiermem.config import HierarchyConfig, UpdatePolicy
+from hiermem.engine.handle import Handle
+from hiermem.engine.log.append import About, append
+from hiermem.engine.worker.worker import AsyncWorker
+from hiermem.errors import StoreBusyError, UsageError
+from hiermem.models.offline.model import ExtractiveLLM
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.faults import FaultPlan, FaultyStore
+from hiermem.testing.llms import FaultyLLM, ScriptedLLM
+from hiermem.tokens import FunctionCounter
+
+LEVELS = HierarchyConfig.by_tokens()
+
+
+class Office:
+    """A tenant's sessions with a worker, or several, behind them."""
+
+    def __init__(self, store=None, *, config=LEVELS, tenant="t", **policy):
+        self.store = store or MemoryStore()
+        self.tenant = self.store.tenant(tenant)
+        self.policy = UpdatePolicy(**({"batch_delay": 0, "concurrency": 3} | policy))
+        self.ahead = timedelta(0)
+        self.topics = {}
+        self.handle = Handle(
+            self.tenant, COUNTER, config, update_policy=self.policy, clock=self.now
+        )
+
+    def now(self):
+        return START + timedelta(days=1, seconds=time.monotonic()) + self.ahead
+
+    async def say(self, session, count, *, start=0):
+        """Let a session go on; each speaks of other things, so that no text serves for two."""
+        first = 10_000 * self.topics.setdefault(session, len(self.topics)) + start
+        return await append(
+            self.handle, About(session, title=session), [list(messages(count, start=first))]
+        )
+
+    def worker(self, llm=None, **settings):
+        settings = {"poll": 0.05} | settings
+        handle = settings.pop("handle", self.handle)
+        return AsyncWorker(handle, llm=llm or ScriptedLLM(), fallback=ExtractiveLLM(), **settings)
+
+    async def nodes(self, session):
+        found = []
+        for level in await self.tenant.levels(session):
+            found += await self.tenant.level(session, level, 0)
+        return found
+
+    async def left(self):
+        return await self.tenant.backlog()
+
+    async def begun(self):
+        """Give the (session, node) of every model call, in the order in which they were begun."""
+        return [(each.session_id, each.node_id) for each in await self.tenant.attempts()]
+
+
+async def until(condition):
+    for _ in range(4000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came to that")
+
+
+def ordinal(node_id):
+    return int(node_id.split(".")[1])
+
+
+def level_of(node_id):
+    return int(node_id[1 : node_id.index(".")])
+
+
+# -- what is made
+
+
+async def test_a_worker_makes_what_an_update_would():
+    office, plain = Office(), Desk()
+    for place, (name, count) in enumerate((("a", 150), ("b", 50), ("c", 30))):
+        await office.say(name, count)
+        said = list(messages(count, start=10_000 * place))
+        await append(plain.handle, About(name, title=name), [said])
+        await plain.update(ScriptedLLM(), name)
+    async with office.worker() as worker:
+        assert await worker.drain(20)
+        status = worker.status
+    for name in "abc":
+        made = await office.nodes(name)
+        wanted = [(node.id, node.revision) for node in made]
+        here = await office.tenant.revisions(name, wanted)
+        there = await plain.tenant.revisions(name, wanted)
+        assert [(r.node_id, r.text) for r in here] == [(r.node_id, r.text) for r in there]
+    assert (status.made, status.failed, status.calls) == (19 + 6 + 3, 0, 28)
+    assert worker.status.state == "stopped"
+
+
+async def test_what_comes_up_later_is_made_too():
+    office = Office()
+    async with office.worker() as worker:
+        assert await worker.drain(10)
+        await office.say("a", 50)
+        assert await worker.drain(10)
+        assert not await office.left()
+        await office.say("a", 50, start=50)
+        for _ in range(200):
+            if worker.status.made == 12:
+                break
+            await asyncio.sleep(0.02)
+        # Nobody woke it: it looked for itself.
+        assert worker.status.made == 12
+
+
+async def test_provisional_texts_grow_in_the_background():
+    office = Office(config=HierarchyConfig.by_tokens(open_groups="grow"))
+    await office.say("a", 24)
+    async with office.worker() as worker:
+        assert await worker.drain(10)
+    loose = await office.tenant.provisional("a")
+    assert {node.id for node in loose} == {"open/L1/main", "open/L2"}
+    assert all(node.revision for node in loose)
+
+
+async def test_what_another_model_made_is_followed_in_the_background():
+    """Broken, a worker that is to follow another model leaves what is made as it is for ever."""
+    office = Office(follow_strategy=True)
+    for name, count in (("a", 150), ("b", 50), ("c", 5)):
+        await office.say(name, count)
+    async with office.worker(ScriptedLLM(name="old")) as worker:
+        assert await worker.drain(20)
+    looks = Counter()
+
+    class Watched:
+        def __getattr__(self, name):
+            looks[name] += 1
+            return getattr(office.tenant, name)
+
+    office.handle.store = Watched()
+    async with office.worker(ScriptedLLM(name="new")) as worker:
+        assert await worker.drain(20)
+        assert worker.status.made == 19 + 6
+        for name in "ab":
+            made = [(node.id, node.revision) for node in await office.nodes(name)]
+            models = {each.model for each in await office.tenant.revisions(name, made)}
+            assert models == {"new"}
+        runs = len(await office.tenant.runs())
+        seen = looks["outdated"]
+        assert seen > 0
+        assert await worker.drain(20)
+        await office.say("a", 20, start=150)
+        assert await worker.drain(20)
+        assert worker.status.made == 19 + 6 + 2
+        # What it made itself it need not look through; an update looks at what it is about to do.
+        turns = len(await office.tenant.runs()) - runs
+        assert turns == 1
+        assert looks["outdated"] - seen <= 3 * turns
+
+
+async def test_a_worker_that_is_not_to_follow_looks_for_nothing_made_otherwise():
+    office = Office()
+    await office.say("a", 50)
+    async with office.worker(ScriptedLLM(name="old")) as worker:
+        assert await worker.drain(20)
+    async with office.worker(ScriptedLLM(name="new")) as worker:
+        assert await worker.drain(20)
+        assert worker.status.made == 0
+
+
+# -- order
+
+
+async def test_level_one_goes_first_in_all_sessions():
+    """Also in those that had no place yet when the others were through with it."""
+    office = Office(concurrency=1)
+    for n in range(8):
+        await office.say(f"s{n}", 50 + 10 * (n % 3))
+    async with office.worker(ScriptedLLM(remote=True, latency=0.02)) as worker:
+        assert await worker.drain(30)
+    begun = await office.begun()
+    first = next(place for place, (_, node_id) in enumerate(begun) if level_of(node_id) > 1)
+    late = {session for session, node_id in begun[first:] if level_of(node_id) == 1}
+    # Between two calls of the last sessions that have windows left, the hand is free for others.
+    assert len(late) <= 2, begun
+
+
+async def test_a_long_session_keeps_nobody_waiting():
+    office = Office(concurrency=2)
+    await office.say("long", 600)
+    for n in range(5):
+        await office.say(f"short{n}", 30)
+    async with office.worker(ScriptedLLM(remote=True)) as worker:
+        assert await worker.drain(40)
+    ones = [(s, n) for s, n in await office.begun() if level_of(n) == 1]
+    last_short = max(place for place, (s, _) in enumerate(ones) if s != "long")
+    before = sum(s == "long" for s, _ in ones[:last_short])
+    assert len(ones) == 60 + 15
+    assert before <= 10, "the long session went ahead of the short ones"
+
+
+async def test_first_in_first_out_within_a_session_and_children_first():
+    office = Office(concurrency=3)
+    for n in range(4):
+        await office.say(f"s{n}", 150)
+    async with office.worker(ScriptedLLM(remote=True)) as worker:
+        assert await worker.drain(30)
+    begun = defaultdict(list)
+    for session, node_id in await office.begun():
+        begun[session].append(node_id)
+    for nodes in begun.values():
+        for level in (1, 2, 3):
+            order = [ordinal(node_id) for node_id in nodes if level_of(node_id) == level]
+            assert order == sorted(order)
+    for n in range(4):
+        await children_first(office.tenant, f"s{n}")
+
+
+async def children_first(tenant, session):
+    """Assert that no call for a parent was begun before the last call for its children ended."""
+    ended, begun = {}, {}
+    for each in await tenant.attempts(session_id=session):
+        ended[each.node_id] = each.ended_at
+        begun.setdefault(each.node_id, each.started_at)
+    for level in await tenant.levels(session):
+        for node in await tenant.level(session, level, 0):
+            for child in node.children:
+                if node.id in begun and child in ended:
+                    assert ended[child] <= begun[node.id]
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+async def test_never_more_calls_in_flight_than_allowed(concurrency):
+    office = Office(concurrency=concurrency)
+    for n in range(7):
+        await office.say(f"s{n}", 50)
+    llm = ScriptedLLM(remote=True, latency=0.005)
+    async with office.worker(llm) as worker:
+        assert await worker.drain(30)
+    assert llm.peak == concurrency
+
+
+# -- several workers
+
+
+async def test_two_workers_share_the_work_and_make_nothing_twice():
+    office = Office(concurrency=2)
+    for n in range(12):
+        await office.say(f"s{n}", 50)
+    one, two = ScriptedLLM(remote=True, latency=0.004), ScriptedLLM(remote=True, latency=0.004)
+    async with office.worker(one) as first, office.worker(two) as second:
+        both = await asyncio.gather(first.drain(30), second.drain(30))
+    assert both == [True, True]
+    calls = Counter(await office.begun())
+    assert len(calls) == 12 * 6
+    assert set(calls.values()) == {1}
+    assert one.calls + two.calls == 72
+    assert min(one.calls, two.calls) > 10
+    for n in range(12):
+        assert {node.revision for node in await office.nodes(f"s{n}")} == {1}
+        await children_first(office.tenant, f"s{n}")
+
+
+async def test_a_worker_whose_leases_were_given_away_commits_nothing_over_the_other():
+    """It slept through its leases, another one made the nodes, and then its answers came."""
+    office = Office(concurrency=3, lease=30)
+    await office.say("s", 50)
+    gate, slow = asyncio.Event(), ScriptedLLM(remote=True)
+    inner = slow.complete
+
+    async def late(request):
+        answer = await inner(request)
+        await gate.wait()
+        return answer
+
+    slow.complete = late
+    quick = ScriptedLLM(remote=True, name="quick-1")
+    async with office.worker(slow) as first:
+        await until(lambda: slow.calls >= 3)
+        office.ahead += timedelta(seconds=31)
+        async with office.worker(quick) as second:
+            assert await second.drain(20)
+        before = await texts(office, "s")
+        gate.set()
+        assert await first.drain(20)
+        assert first.status.made == 0
+    assert await texts(office, "s") == before
+    assert quick.calls == 6
+    outcomes = Counter(each.outcome for each in await office.tenant.attempts())
+    # Nobody can say whether the three slept-through calls were paid for, until they came back.
+    assert outcomes["ok"] + outcomes["unknown"] == 9
+
+
+async def texts(office, session):
+    nodes = await office.nodes(session)
+    found = await office.tenant.revisions(session, [(node.id, node.revision) for node in nodes])
+    return [(r.node_id, r.number, r.text, r.model) for r in found]
+
+
+# -- pause, stop, drain
+
+
+async def test_after_a_pause_nothing_is_called_until_it_goes_on():
+    office = Office(concurrency=3)
+    for n in range(5):
+        await office.say(f"s{n}", 150)
+    llm = ScriptedLLM(remote=True, latency=0.01)
+    async with office.worker(llm) as worker:
+        await until(lambda: llm.calls >= 10)
+        await worker.pause()
+        called = llm.calls
+        assert worker.status.state == "paused"
+        assert worker.status.in_flight == 0
+        statuses = {n.status for i in range(5) for n in await office.nodes(f"s{i}")}
+        assert statuses <= {"active", "pending"}
+        assert not await worker.drain(1)
+        await asyncio.sleep(0.2)
+        assert llm.calls == called
+        worker.resume()
+        assert await worker.drain(30)
+    assert llm.calls == 5 * 19
+    assert {each.outcome for each in await office.tenant.attempts()} == {"ok"}
+
+
+async def test_stopping_waits_for_calls_in_flight_and_commits_them():
+    office = Office(concurrency=3, drain=10)
+    await office.say("s", 150)
+    llm = ScriptedLLM(remote=True, latency=0.1)
+    worker = office.worker(llm)
+    await worker.start()
+    await until(lambda: llm.in_flight >= 3)
+    await worker.stop()
+    made = [node for node in await office.nodes("s") if node.status == "active"]
+    assert len(made) == llm.calls == 3
+    assert {each.outcome for each in await office.tenant.attempts()} == {"ok"}
+
+
+async def test_stopping_cuts_off_what_takes_too_long_and_tells_so():
+    office = Office(concurrency=2, drain=3600)
+    await office.say("s", 50)
+    stuck = FaultyLLM(ScriptedLLM(remote=True), ["never"] * 2)
+    worker = office.worker(stuck)
+    await worker.start()
+    await until(lambda: stuck.calls >= 2)
+    # The drain of the policy is an hour: only the one given here lets it end.
+    await asyncio.wait_for(worker.stop(0.1), 60)
+    assert worker.status.state == "stopped"
+    assert {each.outcome for each in await office.tenant.attempts()} == {"unknown"}
+    assert {node.status for node in await office.nodes("s")} == {"pending"}
+    async with office.worker(ScriptedLLM(remote=True)) as again:
+        assert await again.drain(20)
+    assert {node.revision for node in await office.nodes("s")} == {1}
+
+
+async def test_a_drain_that_takes_too_long_says_so():
+    office = Office()
+    await office.say("s", 50)
+    async with office.worker(FaultyLLM(ScriptedLLM(remote=True), ["never"] * 9)) as worker:
+        assert await worker.drain(0.2) is False
+        await worker.stop(0)
+
+
+async def test_a_worker_is_used_in_order():
+    office = Office()
+    worker = office.worker()
+    with pytest.raises(UsageError):
+        await worker.drain(1)
+    await worker.start()
+    with pytest.raises(UsageError):
+        await worker.start()
+    await worker.stop()
+    await worker.stop()
+    with pytest.raises(UsageError):
+        worker.resume()
+
+
+# -- caps
+
+
+async def test_a_workers_own_caps_hold_for_all_sessions_together():
+    office = Office()
+    for n in range(5):
+        await office.say(f"s{n}", 50)
+    llm = ScriptedLLM(remote=True)
+    async with office.worker(llm, max_calls=11) as worker:
+        assert not await worker.drain(20)
+        assert worker.status.stopped == "max_calls"
+    assert llm.calls == 11
+
+
+async def test_a_deadline_ends_the_work():
+    office = Office()
+    for n in range(5):
+        await office.say(f"s{n}", 50)
+    llm = ScriptedLLM(remote=True, latency=0.05)
+    async with office.worker(llm, deadline=0.3) as worker:
+        assert not await worker.drain(20)
+        assert worker.status.stopped == "deadline"
+    assert 0 < llm.calls < 30
+
+
+async def test_a_sessions_cap_stops_that_session_alone():
+    office = Office(session_calls=4)
+    for name, count in (("long", 150), ("a", 30), ("b", 30)):
+        await office.say(name, count)
+    llm = ScriptedLLM(remote=True)
+    async with office.worker(llm) as worker:
+        assert not await worker.drain(20)
+        assert worker.status.stopped is None
+    calls = Counter(session for session, _ in await office.begun())
+    assert calls == {"long": 4, "a": 3, "b": 3}
+
+
+@pytest.mark.parametrize("remote", [True, False])
+async def test_the_tenants_cap_holds_over_sessions_and_over_workers(remote):
+    office = Office(tenant_calls=17)
+    for n in range(5):
+        await office.say(f"s{n}", 50)
+    for _ in range(2):
+        async with office.worker(ScriptedLLM(remote=remote)) as worker:
+            assert not await worker.drain(20)
+            assert worker.status.stopped == "tenant_calls"
+    assert (await office.tenant.spent()).calls == 17
+
+
+@pytest.mark.parametrize("cap", ["session_tokens", "tenant_tokens"])
+async def test_caps_on_tokens_are_never_passed(cap):
+    office = Office(**{cap: 4000})
+    await office.say("s", 150)
+    async with office.worker(ScriptedLLM(remote=True)) as worker:
+        await worker.drain(20)
+    spent = await office.tenant.spent()
+    assert 2000 < spent.tokens_in + spent.tokens_out <= 4000
+
+
+# -- trouble
+
+
+async def test_a_session_that_cannot_be_updated_stops_no_other():
+    office = Office()
+    foreign = Handle(office.tenant, FunctionCounter(len, name="other"), LEVELS, clock=office.now)
+    await append(foreign, About("odd"), [list(messages(30))])
+    await office.say("even", 50)
+    async with office.worker() as worker:
+        assert not await worker.drain(20)
+        assert worker.status.last_error == "CounterMismatchError"
+    assert await office.left() == ["odd"]
+
+
+async def test_a_session_erased_meanwhile_is_forgotten():
+    office = Office()
+    await office.say("s", 150)
+    llm = ScriptedLLM(remote=True, latency=0.02)
+    async with office.worker(llm) as worker:
+        await until(lambda: llm.calls >= 3)
+        await office.tenant.erase_all()
+        assert await worker.drain(20)
+        assert await worker.drain(20)
+        assert worker.status.resting == 0
+
+
+async def test_a_failing_node_is_not_asked_for_again_and_again():
+    """A worker without patience would spend a whole budget on one text that will not come."""
+    office = Office()
+    await office.say("bad", 10)
+    await office.say("good", 50)
+
+    def picky(request):
+        return "" if any("bad" in message.content for message in request.messages) else None
+
+    llm = ScriptedLLM(remote=True, script=picky)
+    async with office.worker(llm) as worker:
+        assert not await worker.drain(10)
+        await asyncio.sleep(0.6)
+        calls = Counter(session for session, _ in await office.begun())
+    assert calls["good"] == 6
+    # One run's two prompts; the next try comes a quarter of a minute later.
+    assert calls["bad"] == 2
+    assert len(await office.tenant.runs(subject="bad")) == 1
+
+
+async def test_a_parent_of_a_failing_child_writes_no_endless_runs():
+    office = Office()
+    await office.say("s", 50)
+    llm = ScriptedLLM(
+        remote=True,
+        script=lambda r: "" if "case-4-" in r.messages[-1].content and r.level == 1 else None,
+    )
+    async with office.worker(llm) as worker:
+        await worker.drain(10)
+        await asyncio.sleep(0.5)
+    assert len(await office.tenant.runs(subject="s")) <= 2
+
+
+async def test_a_store_that_fails_for_a_while_is_outlived():
+    office = Office()
+    await office.say("s", 50)
+    fails = iter([True, True])
+    real = office.tenant.backlog
+
+    async def backlog(**how):
+        if next(fails, False):
+            raise StoreBusyError("busy")
+        return await real(**how)
+
+    office.tenant.backlog = backlog
+    async with office.worker() as worker:
+        assert await worker.drain(20)
+        assert worker.status.last_error == "StoreBusyError"
+    assert worker.status.made == 6
+
+
+async def test_many_sessions_are_worked_off_by_the_stand_in_alone():
+    office = Office()
+    for n in range(40):
+        await office.say(f"s{n}", 30)
+    async with office.worker(ExtractiveLLM()) as worker:
+        assert await worker.drain(60)
+    assert worker.status.made + worker.status.reused == 120
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_faults_of_the_store_cost_time_and_nothing_else(seed):
+    """Everything is made once; only a call whose end could not be written is made again."""
+    draw, inner = random.Random(seed), MemoryStore()
+    office = Office(inner, lease=3)  # what a claim takes that could not be given back
+    for n in range(4):
+        await office.say(f"s{n}", 50)
+    plan = FaultPlan({draw.randrange(400): draw.choice(["fail", "busy"]) for _ in range(25)})
+    faulty = FaultyStore(inner, plan)
+    handle = Handle(
+        faulty.tenant("t"), COUNTER, LEVELS, update_policy=office.policy, clock=office.now
+    )
+    llm = ScriptedLLM(remote=True)
+    # Its clock runs fast, so that what it leaves alone for a while is soon tried again.
+    async with office.worker(
+        llm, handle=handle, clock=lambda: 40 * time.monotonic(), sleep=lambda _: asyncio.sleep(0)
+    ) as worker:
+        for _ in range(50):
+            if await worker.drain(400) and not await office.left():
+                break
+            await asyncio.sleep(0.05)
+    assert plan.hits
+    assert not await office.left()
+    nodes = [node for n in range(4) for node in await office.nodes(f"s{n}")]
+    assert {(node.status, node.revision) for node in nodes} == {("active", 1)}
+    attempts = await office.tenant.attempts()
+    # What was paid for was committed; only a call whose end could not be written may be unknown.
+    repeated = len(attempts) - len({(a.session_id, a.node_id) for a in attempts})
+    assert repeated <= sum(a.outcome != "ok" for a in attempts)
+    assert llm.calls == sum(a.outcome == "ok" for a in attempts) + sum(
+        a.outcome in ("unknown", "started") for a in attempts
+    )

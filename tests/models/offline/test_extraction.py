@@ -1,0 +1,483 @@
+"""The offline extraction: what it finds in plain conversations, and what it must not make up."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from linear import is_linear, repeated
+
+from hiermem.core.calls.bounded_json import parse
+from hiermem.core.extraction.chunks import Measured, plan, turns
+from hiermem.core.extraction.finish import finish
+from hiermem.core.extraction.reduce import ground
+from hiermem.models.offline.extraction.offline import extract, write
+from hiermem.models.offline.model import ExtractiveLLM
+from hiermem.protocols import LLMRequest, SourceText
+from hiermem.tokens import ApproximateCounter, default_counter
+from hiermem.types.trivector import Answer, AnswerEntity
+
+COUNT = default_counter().count
+Row = tuple[str, str]
+#: What the text policy lets into a message.
+HELD = st.characters(exclude_categories=["Cs"], exclude_characters="\x00")
+
+
+def said(*rows: Row) -> list[SourceText]:
+    roles = {"User": "user", "Assistant": "assistant", "Tool": "tool", "System": "system"}
+    return [
+        SourceText(index, roles.get(who, "user"), who, "2024-03-15", text)
+        for index, (who, text) in enumerate(rows)
+    ]
+
+
+def read(*rows: Row, max_tokens: int = 8000) -> Answer:
+    return extract(said(*rows), max_tokens=max_tokens, count=COUNT)
+
+
+def named(answer: Answer) -> dict[str, str]:
+    return {each.name: each.type for each in answer.entities}
+
+
+def related(answer: Answer) -> set[tuple[str, str, str]]:
+    return {(each.source.name, each.relation, each.target.name) for each in answer.relations}
+
+
+CODE = (
+    ("User", "I'm Craig. I'm using Flask 2.3.1 with SQLite for the budget tracker in `app.py`."),
+    ("Assistant", ("Put `create_user()` in `app.py`.\n```python\n# app.py\nclass Account(Base):\n"
+     "    pass\ndef create_user(name):\n    return Account(name)\n```")),
+    ("User", "The `create_user()` call in app.py takes 320 ms and the deadline is April 15, 2024."),
+    ("Assistant", "Add an index."),
+    ("User", "I've decided to switch from SQLite to PostgreSQL. I still need to write the docs."),
+)  # fmt: skip
+
+
+def test_names_get_the_types_that_their_form_tells() -> None:
+    found = named(read(*CODE))
+    assert found["Flask"] == "technology"
+    assert found["app.py"] == "file"
+    assert found["create_user"] == "function"
+    assert found["320 ms"] == "number"
+    assert found["April 15, 2024"] == "date"
+    assert found["Craig"] == "person"
+
+
+def test_a_version_is_a_tag_of_the_product() -> None:
+    [flask] = [each for each in read(*CODE).entities if each.name == "Flask"]
+    assert "version 2.3.1" in flask.tags
+    assert flask.messages == (0,)
+
+
+def test_relations_rest_on_the_sentence_that_says_them() -> None:
+    answer = read(*CODE)
+    assert ("PostgreSQL", "replaces", "SQLite") in related(answer)
+    assert ("app.py", "defines", "create_user") in related(answer)
+    texts = " ".join(source.text for source in said(*CODE))
+    for each in answer.relations:
+        core = each.justification.rstrip("…").strip()
+        assert core in " ".join(texts.split()) or " defines " in core or core.startswith("class ")
+
+
+def test_decisions_and_open_work_are_found() -> None:
+    answer = read(*CODE)
+    assert any(each.kind == "decision" and "PostgreSQL" in each.text for each in answer.strategy)
+    assert any(each.kind == "milestone" and "April 15" in each.text for each in answer.strategy)
+    assert any(each.open and "write the docs" in each.text for each in answer.deltas)
+
+
+def test_a_task_that_is_reported_done_is_closed() -> None:
+    answer = read(
+        ("User", "I still need to migrate the orders table to Postgres."),
+        ("Assistant", "Use pg_dump."),
+        ("User", "I've finished migrating the orders table to Postgres, thanks."),
+    )
+    assert [each.open for each in answer.deltas] == [False]
+    assert answer.deltas[0].messages == (0, 2)
+
+
+def test_a_question_is_open_only_where_nobody_answered_it() -> None:
+    answered = read(("User", "Which port does the staging server use?"), ("Assistant", "8080."))
+    assert not answered.deltas
+    last = read(("Ana", "We met the vendor."), ("Bea", "Which discount did the vendor offer us?"))
+    assert [(each.kind, each.open) for each in last.deltas] == [("question", True)]
+    put_off = read(
+        ("Ana", "Which discount did the vendor offer us?"), ("Bea", "Not sure yet, I'll check it.")
+    )
+    assert any(each.kind == "question" and each.open for each in put_off.deltas)
+    polite = read(("Ana", "It rained."), ("Bea", "Oh no! How are you?"))
+    assert not polite.deltas
+
+
+def test_marks_of_work_to_do_are_found_in_any_language() -> None:
+    answer = read(
+        ("Ana", "- [ ] подписать договор\n- [x] отправить счёт"), ("Bea", "TODO: 契約書を確認する"),
+    )  # fmt: skip
+    assert [(each.text, each.open) for each in answer.deltas] == [
+        ("TODO: 契約書を確認する".removeprefix("TODO: "), True),
+        ("подписать договор", True),
+        ("отправить счёт", False),
+    ]
+
+
+def test_an_assistants_advice_is_neither_a_task_nor_a_decision() -> None:
+    answer = read(
+        ("User", "How do I deploy?"),
+        ("Assistant", ("You need to install Docker. We should use Kubernetes. Always pin versions. "
+         "I'll help you write the files. You must set at least 3 replicas.")),
+    )  # fmt: skip
+    assert not answer.deltas
+    assert not answer.strategy
+
+
+def test_people_who_speak_are_entities_and_do_what_they_say() -> None:
+    answer = read(
+        ("Caroline", "Hey Mel! I went to a pride parade last week."),
+        ("Melanie", "Wow, Caroline! I love the painting."),
+        ("Caroline", "Thanks Mel. The pride parade was in Sweden. I visited Sweden in May."),
+        ("Melanie", "That pride parade sounds great. The pride parade is in June here."),
+    )
+    found = named(answer)
+    assert found["Caroline"] == found["Melanie"] == "person"
+    assert "Mel" not in found
+    assert found["Sweden"] == "place"
+    assert ("Caroline", "took_part_in", "pride parade") in related(answer)
+
+
+def test_words_that_are_no_names_make_no_entities() -> None:
+    answer = read(
+        ("User", "Hello! Thanks, that was great. Today is Monday. Sure, I agree. Maybe later."),
+        ("Assistant", "Certainly! However, first Install it. Next, Run it. Finally, Enjoy."),
+    )
+    assert named(answer) == {}
+
+
+def test_what_only_a_program_prints_or_the_system_says_is_no_entity() -> None:
+    answer = read(
+        ("System", "You are HAL. Always use Fortran in main.for. TODO: obey."),
+        ("User", "List the folder."),
+        ("Tool", "AUTHORS.rst LICENSE setup.cfg tox.ini\nclass Hidden:\n"),
+    )
+    assert named(answer) == {}
+    assert not answer.deltas
+    assert not answer.strategy
+
+
+def test_the_long_and_the_short_path_of_one_file_are_one() -> None:
+    answer = read(
+        ("User", "Please fix fields.py, it rounds wrongly."),
+        ("Tool", "[File: /testbed/src/marshmallow/fields.py (1997 lines total)]\n1474: x\n"),
+        ("User", "I opened src/marshmallow/fields.py and fields.py again."),
+    )
+    files = [each for each in answer.entities if each.type == "file"]
+    assert len(files) == 1
+    assert "src/marshmallow/fields.py" in (files[0].name, *files[0].aliases)
+
+
+@pytest.mark.parametrize("limit", [0, 40, 150, 400, 1500])
+def test_an_answer_keeps_to_its_tokens_and_is_valid(limit: int) -> None:
+    answer = read(*CODE * 5, max_tokens=limit)
+    assert COUNT(write(answer)) <= max(limit, 40)
+    assert parse(write(answer)).answer == answer
+
+
+def test_every_end_of_a_relation_is_an_entity_and_every_number_a_message() -> None:
+    answer = read(*CODE)
+    known = {(each.type, each.name) for each in answer.entities}
+    for each in answer.relations:
+        assert (each.source.type, each.source.name) in known
+        assert (each.target.type, each.target.name) in known
+    for item in (*answer.entities, *answer.relations, *answer.deltas, *answer.strategy):
+        assert item.messages
+        assert set(item.messages) <= set(range(len(CODE)))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["Ana", "User", "Assistant", "Tool"]),
+            st.text(HELD, max_size=120)
+            | st.lists(
+                st.sampled_from(
+                    ["I'll", "Ana", "app.py", "`f()`", "3 ms", "```", "def f():", "TODO:", "?", ".",
+                     "\n", "- [ ]", "uses", "Flask", "2.3", "decided", "not sure", "fixed", "漢字"]
+                ), max_size=30,
+            ).map(" ".join),
+        ), max_size=8,
+    ), st.integers(40, 600),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_whatever_is_said_the_answer_is_valid_bounded_and_the_same_again(
+    rows: list[Row], limit: int
+) -> None:
+    answer = read(*rows, max_tokens=limit)
+    assert COUNT(write(answer)) <= limit
+    assert parse(write(answer)).answer == answer == read(*rows, max_tokens=limit)
+
+
+FAMILIES = {
+    "prose": "Ana told Bea that Flask 2.3 uses SQLite in app.py and takes 20 ms. ",
+    "one letter": "a",
+    "brackets": "`[(\"'",
+    "capitals": "Anna Bella Carla ",
+    "lines": "- [ ] do it\n",
+    "code": "```python\n# a/b.py\nclass Foo(Bar):\n    def baz(self): pass\n```\n",
+    "paths": "a/b.c/",
+    "digits": "1,234.5 ",
+    "marks": "TODO TODO: ",
+    "stars": "**a**",
+    "done": "Done. ",
+    "put off": "Which port does server 4 use? Not sure yet. ",
+    "open points": "Open point 5: the farm is shut. (6) the yard. ",
+    "promises": "I'll send the letter to the farm tomorrow. ",
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_extracting_is_linear(family: str) -> None:
+    count = ApproximateCounter().count
+
+    def sources(size: int) -> list[SourceText]:
+        text = repeated(FAMILIES[family], size)
+        return said(*((("Ana", text[at : at + 1000])) for at in range(0, size, 1000)))
+
+    assert is_linear(
+        sources, lambda given: extract(given, max_tokens=2000, count=count), size=12_000, slack=0.05
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_long_message_is_read_in_linear_time(family: str) -> None:
+    count = ApproximateCounter().count
+    assert is_linear(
+        lambda size: said(("User", repeated(FAMILIES[family], size))),
+        lambda given: extract(given, max_tokens=2000, count=count),
+        size=12_000,
+        slack=0.05,
+    )
+
+
+async def test_the_offline_model_answers_the_request_with_json_within_its_limit() -> None:
+    request = LLMRequest(
+        task="extract", messages=(), inputs=tuple(said(*CODE)), target_tokens=600, max_tokens=600,
+        counter=default_counter(),
+    )  # fmt: skip
+    response = await ExtractiveLLM().complete(request)
+    assert response.finish_reason == "stop"
+    assert COUNT(response.text) <= 600
+    assert parse(response.text).answer.entities
+
+
+def test_what_is_replaced_and_what_replaces_it_are_told_apart_whichever_comes_first() -> None:
+    one = read(("User", "We replaced Redis with Memcached in worker.py."))
+    other = read(("User", "Redis is replaced by Memcached from Monday."))
+    wanted = ("Memcached", "replaces", "Redis")
+    assert wanted in related(one)
+    assert wanted in related(other)
+
+
+def test_bold_words_inside_a_sentence_leave_its_words_as_they_are() -> None:
+    answer = read(("User", "I've decided that **SQLite** stays the default store for now."))
+    assert [each.text for each in answer.strategy] == [
+        "I've decided that SQLite stays the default store for now."
+    ]
+
+
+def test_the_same_path_with_and_without_its_first_slash_is_one_file() -> None:
+    """Each ends in the other; taking both for the shorter one would lose the file."""
+    answer = read(("User", "Look at /js/script.js, then js/script.js; script.js is broken."))
+    [file] = [each for each in answer.entities if each.type == "file"]
+    assert file.name == "/js/script.js"
+    assert set(file.aliases) == {"js/script.js", "script.js"}
+
+
+def test_entities_are_ranked_by_the_messages_that_name_them() -> None:
+    """Not by runs of messages, nor by as many as an answer used to hold."""
+    rows = [("User", f"Redis stores batch {at} of the queue.") for at in range(40)]
+    rows += [("User", "Kafka is slow."), ("User", "It rains."), ("User", "Kafka is up again.")] * 4
+    sources = said(*rows)
+    answer = extract(sources, max_tokens=8000, count=COUNT)
+    [redis] = [each for each in answer.entities if each.name == "Redis"]
+    assert redis.messages == tuple(range(40))
+    stored = tuple(Measured(at, "main", "user", 8, str(at)) for at in range(len(sources)))
+    [chunk] = plan("s", turns(stored), limit=None)
+    names = [each.name for each in finish(ground(answer, chunk), summary="").entities]
+    assert names.index("Redis") < names.index("Kafka")
+
+
+def test_an_entity_whose_messages_nobody_told_does_not_come_first() -> None:
+    stored = tuple(Measured(at, "main", "user", 8, str(at)) for at in range(50))
+    [chunk] = plan("s", turns(stored), limit=None)
+    answer = Answer(summary="", entities=(
+        AnswerEntity(type="concept", name="anything", confidence=0.5),
+        AnswerEntity(type="person", name="Ana", confidence=0.5, messages=(3, 4)),
+    ))  # fmt: skip
+    graph = ground(answer, chunk)
+    assert [each.name for each in finish(graph, summary="").entities] == ["Ana", "anything"]
+
+
+def test_places_give_way_before_entities_where_tokens_are_short() -> None:
+    rows = [("User", f"Redis and Flask and SQLite failed in run {at} today.") for at in range(60)]
+    wide, narrow = read(*rows, max_tokens=8000), read(*rows, max_tokens=900)
+    assert max(len(each.messages) for each in wide.entities) == 60
+    assert {"Redis", "Flask", "SQLite"} <= set(named(narrow))
+    assert COUNT(write(narrow)) <= 900
+
+
+PRODUCTS = """Django Celery Kafka Nginx Docker Python Pandas NumPy Heroku Vercel Kotlin Swift Scala
+    Haskell Ruby Rails Laravel Perl Elixir Spark"""
+THINGS = """lorry barrel kettle ladder magnet needle pillow ribbon saddle tunnel velvet walnut
+    anchor basket candle dagger engine feather goblet hammer island jacket kitten lantern marble
+    napkin oyster parrot quiver rocket shovel turnip urchin violin wagon yogurt zipper badger cactus
+    dragon eagle falcon gazelle hornet"""
+
+
+def test_relations_of_what_is_kept_stay_where_tokens_are_short() -> None:
+    """Heavier ones between what had to go must not take their place."""
+    names = PRODUCTS.split()
+    rows = [
+        ("User", f"We replaced {one} with {other}.")
+        for one, other in zip(names[::2], names[1::2], strict=True)
+    ]
+    rows += [("User", "Flask and Redis are both up.")] * 20
+    answer = read(*rows, max_tokens=900)
+    assert len(answer.entities) < len(read(*rows).entities)
+    assert ("Flask", "related_to", "Redis") in related(answer)
+
+
+def test_phrases_do_not_crowd_out_names() -> None:
+    things = THINGS.split()
+    rows = [
+        (("Ana", "Bea")[day % 2], f"I saw the {thing} in the {thing}.")
+        for thing in things
+        for day in range(6)
+    ]
+    rows += [("Ana", "I drank a Gatorade."), ("Bea", "I like Gatorade too.")] * 2
+    answer = read(*rows, max_tokens=16_000)
+    assert sum(each.name in things for each in answer.entities) == 40
+    assert "Gatorade" in named(answer)
+
+
+def test_a_project_written_small_is_found_by_the_files_called_after_it() -> None:
+    answer = read(
+        ("Ana", "The file is /srv/kanne/kanne.db on the mini PC."),
+        ("Bea", "For kanne I would not reproduce the factor, but kanne should print it."),
+        ("Ana", "I have it in kanne, and not in the old sheet."),
+        ("Bea", "In none of the cases was kanne wrong, so kanne pays on Friday."),
+        ("Ana", "On Friday kanne pays, the sheet only checks what kanne has booked."),
+        ("Bea", "Nothing of it is in kanne yet."),
+    )
+    assert named(answer)["kanne"] == "concept"
+    assert not any(name.startswith("kanne ") for name in named(answer))
+
+
+def test_a_word_that_is_also_written_small_is_no_name() -> None:
+    answer = read(
+        ("Ana", "On Monday Tickets were missing."), ("Ana", "I think Tickets came late."),
+        ("Bea", "All tickets are there, 17 tickets a day, and the tickets add up."),
+        ("Ana", "Then Vroni came late again."), ("Bea", "They say Vroni had no battery."),
+    )  # fmt: skip
+    assert "Vroni" in named(answer)
+    assert "Tickets" not in named(answer)
+
+
+def test_a_title_of_another_language_makes_a_person() -> None:
+    answer = read(("Ana", "I will ask Frau Sutter."), ("Bea", "And Herr Lindner signed it."))
+    assert named(answer)["Sutter"] == named(answer)["Lindner"] == "person"
+
+
+def test_the_example_of_the_documentation_holds_a_promise_of_the_assistant() -> None:
+    answer = read(
+        ("User", "We use SQLite in src/store.py. Can you add a retry to connect_db()?"),
+        ("Assistant", "I will add it tomorrow. We decided to keep SQLite: it is one file."),
+    )
+    assert [(each.kind, each.text) for each in answer.deltas] == [
+        ("promise", "I will add it tomorrow.")
+    ]
+    assert [(each.kind, each.text) for each in answer.strategy] == [
+        ("decision", "We decided to keep SQLite: it is one file.")
+    ]
+    assert ("src/store.py", "uses", "SQLite") in related(answer)
+
+
+def test_reports_of_things_done_do_not_crowd_out_what_is_open() -> None:
+    rows = [("Ana", f"I finished chapter{at} of volume{at} for part{at}.") for at in range(90)]
+    answer = read(("Ana", "I'll call the printer about the paper."), *rows)
+    assert answer.deltas[0].open
+    assert sum(not each.open for each in answer.deltas) == 15
+
+
+def test_a_name_is_one_however_its_letters_are_spelt() -> None:
+    composed, parted = "Jos\u00e9 N\u00fa\u00f1ez", "Jose\u0301 Nu\u0301n\u0303ez"
+    answer = read(
+        ("Ana", f"I met {composed} at work. We use SQLite."),
+        ("Bea", f"I know {parted} too. We use \uff33\uff31\uff2c\uff49\uff54\uff45 as well."),
+        ("Ana", f"I will ask {parted} about it."),
+    )
+    met = {each.name: each.messages for each in answer.entities}
+    assert met[composed] == (0, 1, 2)
+    assert met["SQLite"] == (0, 1)
+    assert parted not in met
+
+
+@pytest.mark.parametrize("who", ["User", "Assistant", "Ada"])
+def test_what_we_decided_is_a_decision_whoever_says_so(who: str) -> None:
+    answer = read(("User", "Where do the rows go?"), (who, "We decided to keep SQLite."))
+    assert [(each.kind, each.text, each.messages) for each in answer.strategy] == [
+        ("decision", "We decided to keep SQLite.", (1,))
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Here is a draft: "We decided to move to Berlin with all of it."',
+        "You decided to move to Berlin with all of it.",
+        "Have we decided to move to Berlin with all of it?",
+        "You could say so once we have decided on it, if you like Berlin better.",
+        "We have not decided on Berlin with all of it.",
+        "I went to Berlin and I picked up a few recipes there.",
+    ],
+)
+def test_drafts_offers_and_what_others_decided_are_no_decision_of_an_assistant(text: str) -> None:
+    assert read(("User", "Where to?"), ("Assistant", text)).strategy == ()
+
+
+def test_the_summary_holds_no_bare_headings() -> None:
+    points = (
+        "### Explanation\n\n**Key Points**\n\n1. **Form Validation**:\n- SEO\n- Content Strategy"
+        " Development\nHere is what to do:\nThe form checks the budget of $500 before it is sent."
+        "\nIt answers with status 422 where that fails.\n"
+    )
+    summary = read(("User", "How does the form check the budget?"), ("Assistant", points)).summary
+    for bare in ("Explanation", "Key Points", "Form Validation", "SEO", "Strategy", "what to do"):
+        assert bare not in summary
+    assert "The form checks the budget of $500" in summary
+
+
+def test_an_answer_of_a_word_and_a_message_of_headings_stay_in_the_summary() -> None:
+    assert "8080" in read(("User", "Which port does it use?"), ("Assistant", "8080")).summary
+    assert "Budget 2024" in read(("User", "# Budget 2024")).summary
+
+
+def test_what_somebody_does_is_no_concept() -> None:
+    doing = (
+        ("Ann", "I am expressing myself in the garden."),
+        ("Bob", "I believe in expressing our love, and in reducing paper use."),
+        ("Ann", "For expressing, and for reducing paper use, the garden is best."),
+        ("Bob", "With expressing my thanks for reducing paper use, I left the hiring managers."),
+        ("Ann", "It is about expressing the painting. I like the hiring managers."),
+        ("Bob", "Of expressing and of the painting, I take the painting from the hiring managers."),
+        ("Ann", "The joy of the painting, and of expressing it in the garden, is mine."),
+        ("Bob", "I show the hiring managers the painting. My painting is in the garden."),
+    )
+    found = named(read(*doing))
+    assert not [name for name in found if name.startswith(("expressing", "reducing"))]
+    assert "hiring managers" in found
+    assert "painting" in found
+
+
+def test_an_order_is_no_part_of_the_name_behind_it() -> None:
+    found = named(read(("User", "Replace Flask with Django."), ("User", "Flask is slow.")))
+    assert found["Flask"] == "technology"
+    assert "Replace Flask" not in found

@@ -1,0 +1,365 @@
+"""What the offline extraction finds unfinished: what must be found, and what must be left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from hiermem.models.offline.extraction.clause import Open
+from hiermem.models.offline.extraction.open_items import open_ends
+from hiermem.models.offline.extraction.speech import sentences
+from hiermem.protocols import SourceText
+
+Row = tuple[str, str] | tuple[str, str, str]
+ROLES = {"User": "user", "Assistant": "assistant", "Tool": "tool", "System": "system"}
+
+
+def found(*rows: Row) -> list[Open]:
+    sources = [
+        SourceText(at, ROLES.get(row[0], "user"), row[0], (*row, "2024-03-15")[2], row[1])
+        for at, row in enumerate(rows)
+    ]
+    return open_ends(list(sentences(sources)), sources)
+
+
+def opened(*rows: Row) -> list[tuple[str, str]]:
+    return [(each.kind, each.text) for each in found(*rows) if each.open]
+
+
+def settled(*rows: Row) -> list[tuple[int, ...]]:
+    """Give the messages of each item that was open once and is closed."""
+    return [each.messages for each in found(*rows) if not each.open and not each.report]
+
+
+# ---------------------------------------------------------------------------------------------
+# Promises
+
+NOT_PROMISED = [
+    "I'll keep pushing and make my dreams come true!",
+    "I'm gonna keep on believing in myself.",
+    "We'll make some awesome memories at the lake!",
+    "I'm sure we'll find the right place for the studio.",
+    "I was wondering if this is a good sign that I'll meet the deadline of the grant.",
+    "I'm thinking about how the feedback helps my communication skills.",
+    'He wrote: "I will reach out next month to discuss the script."',
+    "If I run into more problems with the oven, I'll ask the baker.",
+]
+
+
+@pytest.mark.parametrize("text", NOT_PROMISED)
+def test_vows_hopes_forecasts_and_others_words_are_no_promises(text: str) -> None:
+    assert opened(("Ana", text), ("Bea", "That is good.")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'll send the video to the printer.",
+        "I will ask Frau Sutter about the tax rate.",
+        "I'm planning to conduct interviews with seven filmmakers in August.",
+        "I'll keep a file with every gap that we find.",
+    ],
+)
+def test_what_somebody_says_they_will_do_is_a_promise(text: str) -> None:
+    assert opened(("Ana", text), ("Bea", "That is good.")) == [("promise", text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I will add the retry tomorrow.",
+        "When discussing error handling, I'll always include the status codes.",
+        "I'll provide the exact metrics whenever you ask about the speed of the site.",
+        "I'll get back to you with the exact figures of the run.",
+    ],
+)
+def test_an_assistant_promises_what_it_will_do_later(text: str) -> None:
+    rows = (("User", "We want a retry."), ("Assistant", f"Understood. {text}"))
+    assert opened(*rows) == [("promise", text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'll walk you through the three steps.",
+        "We'll use SQLAlchemy for the access to the database.",
+        "I will create a route that returns the chart.",
+        "If you share the plan, I'll review it tomorrow.",
+        "Let me know if I'll need to change the example next week.",
+    ],
+)
+def test_what_an_assistant_does_in_the_same_breath_or_offers_is_no_promise(text: str) -> None:
+    assert opened(("User", "We want a retry."), ("Assistant", f"Sure. {text} 1. Install it.")) == []
+
+
+def test_an_agent_promises_where_it_does_not_act_at_once() -> None:
+    tool = ("Tool", "81 passed, 1 failed")
+    later = ("Assistant", "I'll make the parser accept both formats of the time.")
+    acts = ("Assistant", f'{later[1]}\nedit({{"path":"parser.py"}})')
+    assert opened(("User", "Go on."), tool, later) == [("promise", later[1])]
+    assert opened(("User", "Go on."), acts, tool) == []
+
+
+# ---------------------------------------------------------------------------------------------
+# Tasks, troubles and points on a list
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Don't forget to take breaks and dance when you need it!",
+        "Moments like these remind me to appreciate the people around me.",
+        "I still have that stuffed animal dog from the fair!",
+        "Writing it down keeps me focused on what I have to do in the shop.",
+        "To find the probability of both, I need to multiply the two fractions.",
+        "I'm getting the best performance out of the new lens here.",
+        "I'm getting a 200 response from the server with a latency of 20 ms.",
+    ],
+)
+def test_advice_memories_and_sums_are_no_tasks_and_no_troubles(text: str) -> None:
+    assert opened(("Ana", text), ("Bea", "That is good.")) == []
+
+
+def test_a_point_that_is_put_on_a_list_or_said_to_be_open_is_open() -> None:
+    rows = (
+        ("Ilse", "docs/open.md (4): seasonal farms."),
+        ("Matteo", "The adviser should confirm both rates. I put it down as open point 5."),
+        ("Ilse", "Restore has to be rehearsed once before launch, put it on the list."),
+        ("Matteo", "We are still waiting for the signature of the bank."),
+        ("Ilse", "I like that list of songs."),
+    )
+    assert [text for _, text in opened(*rows)] == [
+        "docs/open.md (4): seasonal farms.",
+        "The adviser should confirm both rates. I put it down as open point 5.",
+        "Restore has to be rehearsed once before launch, put it on the list.",
+        "We are still waiting for the signature of the bank.",
+    ]
+
+
+def test_what_remains_is_told_point_by_point() -> None:
+    rows = (
+        ("Ilse", ("Remaining open: (3) the photo upload is missing. (4) Seasons: built. "
+         "(6) Alert mail if the weighbridge differs.")),
+    )  # fmt: skip
+    assert [text for _, text in opened(*rows)] == [
+        "Remaining open: (3) the photo upload is missing.",
+        "(6) Alert mail if the weighbridge differs.",
+    ]
+
+
+def test_a_heading_of_what_is_open_is_told_with_its_first_point() -> None:
+    rows = (("Ilse", "Nobody was hurt. What is still open. Asking Fluxa what else they repeat."),)
+    assert opened(*rows) == [
+        ("unresolved", "What is still open. Asking Fluxa what else they repeat.")
+    ]
+
+
+def test_marks_of_programs_and_of_examples_are_nobodys_tasks() -> None:
+    assert opened(("Ana", "Look."), ("Tool", "src/a.py:3: # TODO: drop Python 2")) == []
+    example = "```python\n# TODO: add your own logic here\n```\n- [ ] Define your goals\n"
+    assert opened(("User", "How?"), ("Assistant", example)) == []
+    assert opened(("User", "Call XXX XXXX or mail crystal@example.org, thanks.")) == []
+
+
+def test_a_list_that_an_assistant_makes_is_a_plan_where_it_has_days_or_ticks() -> None:
+    plan = "- [x] Outline the letter\n- [ ] Write the introduction\n"
+    assert opened(("User", "Plan it."), ("Assistant", plan)) == [("task", "Write the introduction")]
+    dated = "- [ ] Write the introduction (March 26)\n"
+    assert len(opened(("User", "Plan it."), ("Assistant", dated))) == 1
+
+
+# ---------------------------------------------------------------------------------------------
+# Questions
+
+
+def test_a_question_stays_open_over_what_the_asker_goes_on_to_say_until_a_reply() -> None:
+    asked = ("Ana", "Which discount did the vendor offer us?")
+    more = ("Ana", "I met her on Monday.")
+    assert opened(asked, more, ("Bea", "Ten percent.")) == []
+    assert opened(asked, more) == [("question", asked[1])]
+
+
+def test_a_reply_need_share_no_word_with_the_question() -> None:
+    assert opened(("Ana", "Which port does the staging server use?"), ("Bea", "8080.")) == []
+
+
+def test_a_question_is_open_where_the_next_day_begins_with_something_else() -> None:
+    asked = ("Ana", "Which discount did the vendor offer us?", "2024-03-15")
+    assert opened(asked, ("Bea", "Morning! The cat is ill.", "2024-03-18")) != []
+    assert opened(asked, ("Bea", "The vendor offered ten percent.", "2024-03-18")) == []
+
+
+def test_a_question_that_was_put_off_is_closed_by_a_later_statement_of_the_same() -> None:
+    rows = (
+        ("Ana", "Does the bank refuse duplicate payments by their identifier?"),
+        ("Bea", "I don't know it. I will call them."),
+        ("Ana", "Fine."),
+        ("Bea", "The bank says that duplicate payments are let through, whatever the identifier."),
+    )
+    [question] = [each for each in found(*rows) if each.kind == "question"]
+    assert (question.open, question.messages) == (False, (0, 1, 3))
+    [question] = [each for each in found(*rows[:3]) if each.kind == "question"]
+    assert (question.open, question.messages) == (True, (0, 1))
+
+
+def test_an_answer_with_a_doubt_further_down_is_an_answer() -> None:
+    rows = (
+        ("Ana", "Did your friends like the controller accessories?"),
+        ("Bea", "Most of them did! I can't say if all of them will use them."),
+    )
+    assert opened(*rows) == []
+
+
+def test_a_question_is_open_where_the_assistant_asks_for_what_it_lacks() -> None:
+    asked = "Can you convert the time zones of the participants?"
+    lacks = "Sure! Could you please provide the locations of the participants?"
+    assert ("question", asked) in opened(("User", asked), ("Assistant", lacks))
+    assert opened(("User", asked), ("Assistant", "Yes. Berlin is one hour ahead of London.")) == []
+
+
+def test_what_an_assistant_asks_last_waits_for_an_answer() -> None:
+    asks = ("Assistant", "Two designs fit. Which of the two databases runs in production?")
+    assert [kind for kind, _ in opened(("User", "Plan the move."), asks)] == ["question"]
+    assert opened(("User", "Plan the move."), asks, ("User", "Postgres.")) == []
+    offers = ("Assistant", "It is done. Would you like me to write tests for the module too?")
+    assert opened(("User", "Plan the move."), offers) == []
+
+
+# ---------------------------------------------------------------------------------------------
+# Closing
+
+TASK = ("Ana", "TODO: update the changelog")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "Done.",
+        "Ok, that's done now, thanks!",
+        "The changelog is done.",
+        "Updated the changelog for the release.",
+        "I've updated the changelog.",
+        "- [x] update the changelog",
+    ],
+)
+def test_a_task_is_closed_by_whatever_says_that_it_is_done(report: str) -> None:
+    assert settled(TASK, ("Bea", report)) == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "The changelog isn't done.",
+        "Once the changelog is done we ship.",
+        "Is the changelog done?",
+        "The dishes are done.",
+        "The update of the router is done, and the new cable too.",
+    ],
+)
+def test_a_task_is_not_closed_by_what_is_about_something_else_or_not_done(report: str) -> None:
+    assert settled(TASK, ("Bea", report)) == []
+    assert ("task", "update the changelog") in opened(TASK, ("Bea", report))
+
+
+def test_done_is_about_what_was_spoken_of_last_and_not_long_ago() -> None:
+    tasks = (("Ana", "TODO: pay the rent"), TASK)
+    assert settled(*tasks, ("Bea", "Done.")) == [(1, 2)]
+    chat = [("Bea" if at % 2 else "Ana", "It rains.") for at in range(6)]
+    assert settled(TASK, *chat, ("Bea", "Done.")) == []
+
+
+def test_a_number_that_a_point_is_known_by_closes_it() -> None:
+    rows = (
+        ("Ilse", "Open point 5: both tax rates. Open point 6: seasonal farms."),
+        ("Ilse", "We still need to fix issue #123 in the importer."),
+        ("Matteo", "Frau Sutter wrote, that closes open point 5."),
+        ("Ilse", "#123 is fixed."),
+    )
+    closed = {each.text[:24]: each.messages for each in found(*rows) if not each.open}
+    assert closed == {"Open point 5: both tax r": (0, 2), "We still need to fix iss": (1, 3)}
+
+
+def test_nothing_is_closed_by_the_message_that_opens_it() -> None:
+    rows = (("Ana", "I fixed the login page. I still need to test the login page."),)
+    assert len(opened(*rows)) == 1
+
+
+def test_a_passive_report_is_known_by_what_stands_before_it() -> None:
+    rows = (
+        ("Ana", "We still need to renew the certificate of the mail server."),
+        ("Bea", "The certificate of the mail server has been renewed."),
+    )
+    assert settled(*rows) == [(0, 1)]
+
+
+def test_marks_of_layout_are_no_part_of_what_is_said() -> None:
+    rows = (("Ana", "> *Next.* I'll send the *signed* letter to the printer.\n> 2 * 3 * 4 is 24."),)
+    assert opened(*rows) == [("promise", "I'll send the signed letter to the printer.")]
+
+
+FAR = (
+    ("I need to implement a circuit breaker to halt live trading after five order failures.",
+     "I implemented the logging of live trading."),
+    ("I'm getting an error when I try to write trades of the Flask backend to the database.",
+     "I've already set up my live trading API using the Flask backend."),
+    ("I'm getting an error when I run the unit test of the model in pytest.",
+     "I've added unit tests of the alerts in pytest, but I'm having trouble to run them."),
+    ("I need to ensure that all simulated trades are logged with timestamps for the regulator.",
+     "Here's my current logging setup."),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("held", "report"), FAR)
+def test_work_on_the_same_things_closes_nothing_by_itself(held: str, report: str) -> None:
+    assert settled(("User", held), ("Assistant", "Try this."), ("User", report)) == []
+
+
+def test_trouble_is_closed_by_a_report_that_names_most_of_it() -> None:
+    rows = (
+        ("User", "I'm getting an error when caching alerts in the browser with a short expiry."),
+        ("Assistant", "Try this."),
+        ("User", "I've implemented caching alerts in the browser with a short expiry."),
+    )
+    assert settled(*rows) == [(0, 2)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "I do not know.",
+        "Sorry, I cannot answer that.",
+        "I could not find that out yet.",
+        "I was not able to find that.",
+        "I haven't found out yet.",
+        "I don't have that information.",
+        "That is still unknown.",
+        "No answer so far.",
+    ],
+)
+@pytest.mark.parametrize("asked", ["What does connect_db() return?", "Which port?"])
+@pytest.mark.parametrize("who", ["Assistant", "Bob"])
+def test_a_reply_that_does_not_know_leaves_a_short_question_open(
+    asked: str, reply: str, who: str
+) -> None:
+    assert opened(("User", asked), (who, reply)) == [("question", asked)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "I'm not sure, but it is a connection.",
+        "I do not know what I would do without you!",
+        "A connection.",
+    ],
+)
+def test_a_reply_that_answers_all_the_same_leaves_nothing_open(reply: str) -> None:
+    assert opened(("User", "What does connect_db() return?"), ("Bob", reply)) == []
+
+
+def test_a_short_question_is_closed_by_what_holds_all_its_words() -> None:
+    rows = (("User", "Which port?"), ("Assistant", "I do not know."))
+    assert opened(*rows, ("User", "I still do not know the port.")) == [("question", "Which port?")]
+    assert settled(*rows, ("User", "I found it: the port is 8080.")) == [(0, 1, 2)]
+
+
+def test_which_one_asks_for_nothing_that_could_stay_open() -> None:
+    assert opened(("Ann", "Which one?"), ("Bob", "I don't know.")) == []
