@@ -24,8 +24,8 @@ from hiermem import HierarchyConfig, Message
 from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import clean_message
 from hiermem.core.tree import fold
-from hiermem.core.tree.fold import Arrival, Slice
 from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.turns import Arrival, Slice
 from hiermem.tokens import default_counter
 
 AIM = 1.3

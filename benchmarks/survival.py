@@ -29,8 +29,9 @@ from hiermem.core.summaries.salience import select
 from hiermem.core.text import measure
 from hiermem.core.text.lexicon import stem, words
 from hiermem.core.text.units import split
-from hiermem.core.tree.fold import Arrival, arrive, close
+from hiermem.core.tree.fold import arrive, close
 from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.turns import Arrival
 from hiermem.tokens import default_counter
 from hiermem.types import Message, Node, Unit
 

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from hiermem.convert import (
     from_anthropic,
     from_openai,
-    message_from_openai,
-    message_to_openai,
     to_anthropic,
     to_openai,
 )
@@ -113,9 +111,9 @@ OPENAI = {
 @pytest.mark.parametrize("data", OPENAI.values(), ids=OPENAI.keys())
 def test_openai_messages_come_back_as_they_were(data):
     """Broken if a round trip through memory changes what the model is shown."""
-    message = message_from_openai(data)
-    assert message_to_openai(message) == data
-    assert message_to_openai(clean_message(message)) == data
+    message = Message.from_openai(data)
+    assert message.to_openai() == data
+    assert clean_message(message).to_openai() == data
 
 
 def test_openai_messages_become_what_they_mean():
@@ -148,8 +146,8 @@ def test_an_edit_stands_over_what_was_kept():
     """Broken if the old null content came back over the new text."""
     from dataclasses import replace
 
-    message = message_from_openai({"role": "assistant", "content": None, "refusal": "No."})
-    assert message_to_openai(replace(message, content="Yes."))["content"] == "Yes."
+    message = Message.from_openai({"role": "assistant", "content": None, "refusal": "No."})
+    assert replace(message, content="Yes.").to_openai()["content"] == "Yes."
 
 
 def test_our_own_messages_are_written_in_the_openai_shape():
@@ -169,7 +167,7 @@ def test_a_library_object_that_dumps_itself_is_read():
         def model_dump(self, **_options):
             return {"role": "assistant", "content": "Done."}
 
-    assert message_from_openai(Reply()).content == "Done."
+    assert Message.from_openai(Reply()).content == "Done."
     assert Message.from_openai({"role": "user", "content": "Hi"}, key="k").key == "k"
     assert Message.user("Hi").to_openai() == {"role": "user", "content": "Hi"}
 
@@ -403,7 +401,7 @@ json_like = st.recursive(
 @given(json_like)
 def test_any_shape_is_read_or_refused_with_a_typed_error(value):
     """Broken if an odd message ends in a KeyError."""
-    for read in (message_from_openai, from_openai, from_anthropic):
+    for read in (Message.from_openai, from_openai, from_anthropic):
         for shape in (
             value,
             [value],
@@ -431,7 +429,7 @@ def test_any_shape_is_read_or_refused_with_a_typed_error(value):
 )  # fmt: skip
 def test_wrong_openai_shapes_are_typed_errors_without_content(wrong):
     with pytest.raises(InvalidMessageError) as caught:
-        message_from_openai(wrong)
+        Message.from_openai(wrong)
     assert "canary" not in str(caught.value)
 
 

@@ -103,9 +103,6 @@ if TYPE_CHECKING:
         Embedder,
         LLMRequest,
         LLMResponse,
-        Record,
-        RecordWrite,
-        RunRecord,
         Store,
         TenantStore,
         TokenCounter,
@@ -138,7 +135,7 @@ if TYPE_CHECKING:
         SpaceMeta,
     )
     from hiermem.types.prices import Prices
-    from hiermem.types.transaction import LogEvent, Scrubbed, Spent
+    from hiermem.types.transaction import LogEvent, Record, RecordWrite, RunRecord, Scrubbed, Spent
     from hiermem.types.trivector import Delta, Entity, Provenance, Relation, Strategy, TriVector
 
 #: Where each public name lives.

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 from hiermem.core.log.size_changes import Scales
 from hiermem.core.tree.levels import allot, hull
+from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.windows import converted
-from hiermem.engine.handle import config_from, state_from
+from hiermem.engine.handle import state_from
 
 
 async def tree_of(store, session_id, *, tree=None):

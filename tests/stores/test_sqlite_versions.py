@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from hiermem.protocols import LogEvent, RecordWrite, ViewRecord
 from hiermem.stores.sqlite import SQLiteStore, files
 from hiermem.stores.sqlite.schema import VERSION, Schema, current
 from hiermem.testing.samples import NOW, attempt, contents, node, remade, run, stored, write
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import Message
+from hiermem.types.transaction import LogEvent, RecordWrite, ViewRecord
 
 OLDER = Path(__file__).with_name("older")
 THIRD = Schema(3, OLDER.joinpath("schema_3.sql").read_text("utf-8"))

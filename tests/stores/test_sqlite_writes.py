@@ -14,11 +14,11 @@ from hiermem.errors import (
     StoreError,
     UsageError,
 )
-from hiermem.protocols import Changes
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.stores.sqlite.failures import translate
 from hiermem.testing.samples import contents, node, remade, write, writing
 from hiermem.types import Message
+from hiermem.types.transaction import Changes
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ async def _everything(store):
     await tenant.put_run(run("r"))
     await tenant.runs()
     await tenant.attempts()
-    from hiermem.protocols import RecordWrite, ViewRecord
+    from hiermem.types.transaction import RecordWrite, ViewRecord
 
     await tenant.put_records([RecordWrite("k", "s", "a", "")])
     await tenant.records("k")

@@ -20,8 +20,6 @@ from hiermem.prompts import load
 from hiermem.protocols import LLM, LLMRequest, Store
 from hiermem.types.prices import Prices
 
-__all__ = ["as_llm", "as_prompts", "embedded_store", "named_prompts"]
-
 #: From this level on, one family of prompts serves every level.
 _LEVELS = 3
 #: What a prompt may be called.

@@ -19,8 +19,6 @@ from hiermem.engine.handle import Handle, utc_now
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, Store, TokenCounter
 from hiermem.tokens import default_counter
 
-__all__ = ["ModelLike", "SemanticGraphExtractor"]
-
 #: A model, or a plain function that answers a request with text.
 ModelLike: TypeAlias = (
     LLM | Callable[[LLMRequest], str | LLMResponse | Awaitable[str | LLMResponse]]

@@ -12,8 +12,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from hiermem.errors import MemoryClosedError, UsageError
 
-__all__ = ["Portal"]
-
 T = TypeVar("T")
 
 #: Seconds that an interrupted call may take to put away what it had in hand.

@@ -44,12 +44,10 @@ from hiermem.engine.log.append import About
 from hiermem.engine.summaries.update import Strategy as UpdateStrategy
 from hiermem.engine.worker.update_all import update_all as run_update_all
 from hiermem.engine.worker.worker import AsyncWorker
-from hiermem.protocols import Embedder, RunRecord, Store, TokenCounter
+from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import default_counter
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import Scrubbed
-
-__all__ = ["AsyncMemory", "AsyncSession", "AsyncSpace", "ModelLike"]
+from hiermem.types.transaction import RunRecord, Scrubbed
 
 
 class AsyncMemory:

@@ -22,8 +22,6 @@ from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.protocols import LLM
 
-__all__ = ["Parts"]
-
 _log = logging.getLogger("hiermem.api.memory")
 
 

@@ -29,7 +29,7 @@ from hiermem.core.search.filters import RecallFilters, SearchFilters, read_filte
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.core.text.policy import MAX_NAME, check, check_name
-from hiermem.engine.context.manager import Strategy
+from hiermem.engine.context.select import Strategy
 from hiermem.engine.extraction.graph import tri_vector
 from hiermem.engine.handle import Handle
 from hiermem.engine.log import fork as forking
@@ -41,8 +41,6 @@ from hiermem.engine.summaries.update import update as run_update
 from hiermem.errors import UsageError
 from hiermem.types import Span, StoredMessage, Summary
 from hiermem.types.trivector import TriVector
-
-__all__ = ["AsyncSession"]
 
 
 def _check_update(

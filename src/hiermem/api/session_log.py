@@ -1,8 +1,7 @@
 """What was said in one conversation, and how it is changed, asynchronous.
 
-The one rule: nothing is decided here. A call checks its arguments, hands them to the engine and
-gives back what it answers. What is made of the messages is asked for in ``hiermem.api.session``, whose
-class adds to this one.
+Nothing is decided here. A call checks its arguments, hands them to the engine and returns what the
+engine answers. Summaries and contexts are asked for in ``hiermem.api.session``.
 """
 
 from __future__ import annotations
@@ -28,11 +27,9 @@ from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.metrics import metrics as measure
 from hiermem.engine.summaries import recompress as remake
 from hiermem.errors import UsageError
-from hiermem.protocols import RunRecord
 from hiermem.types import Content, Span, StoredMessage, Summary
 from hiermem.types.prices import Prices
-
-__all__ = ["AsyncLog"]
+from hiermem.types.transaction import RunRecord
 
 
 class AsyncLog:

@@ -1,8 +1,7 @@
 """One space, asynchronous: what agents and an application do with its notes and its bank.
 
-The one rule: nothing is decided here. A call checks its arguments, hands them to the engine and
-gives back what it answers. Spaces are made by ``hiermem.api.memory``; ``hiermem.api.sync_space`` is the
-same, blocking.
+Nothing is decided here. A call checks its arguments, hands them to the engine and returns what the
+engine answers.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from os import PathLike
 
 from hiermem.api.resources import Parts
 from hiermem.core import arguments
+from hiermem.core.spaces.record import subject_of
 from hiermem.core.spaces.rules import Rules
 from hiermem.engine.log import runs as journal
 from hiermem.engine.spaces import notes as desk_notes
 from hiermem.engine.spaces import space as desks
-from hiermem.engine.spaces.records import subject_of
 from hiermem.engine.spaces.space import Desk
-from hiermem.protocols import RunRecord
 from hiermem.types.bank import (
     BankRevision,
     ConsolidationResult,
@@ -30,8 +28,7 @@ from hiermem.types.bank import (
     NoteState,
     SpaceMeta,
 )
-
-__all__ = ["AsyncSpace"]
+from hiermem.types.transaction import RunRecord
 
 
 class AsyncSpace:

@@ -1,4 +1,4 @@
-"""The blocking public face: the same names and meanings as ``hiermem.api.memory``, without ``await``.
+"""The blocking public face: the names and meanings of ``hiermem.api.memory``, without ``await``.
 
 One background thread runs one event loop for each Memory; a call hands its coroutine over and waits
 for the result. The one rule: nothing but the handing over happens here.
@@ -11,8 +11,9 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
+from hiermem.api.extractor import ModelLike
 from hiermem.api.loop_thread import Portal
-from hiermem.api.memory import AsyncMemory, ModelLike
+from hiermem.api.memory import AsyncMemory
 from hiermem.api.sync_session import Session
 from hiermem.api.sync_space import Space
 from hiermem.config import HierarchyConfig
@@ -29,12 +30,10 @@ from hiermem.engine.extraction.graph import AsyncGraph
 from hiermem.engine.summaries.update import Strategy as UpdateStrategy
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
-from hiermem.protocols import Embedder, RunRecord, Store, TokenCounter
+from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import Scrubbed
+from hiermem.types.transaction import RunRecord, Scrubbed
 from hiermem.types.trivector import EntityType
-
-__all__ = ["Graph", "Memory", "Session", "Space", "Worker"]
 
 
 class Memory:

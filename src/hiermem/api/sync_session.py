@@ -29,17 +29,15 @@ from hiermem.core.search.embedding_state import EmbeddingReport
 from hiermem.core.search.filters import RecallFilters, SearchFilters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
-from hiermem.engine.context.manager import Strategy
+from hiermem.engine.context.select import Strategy
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log.append import Messages
 from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.summaries.update import Strategy as UpdateStrategy
-from hiermem.protocols import RunRecord
 from hiermem.types import Content, Span, StoredMessage, Summary
 from hiermem.types.prices import Prices
+from hiermem.types.transaction import RunRecord
 from hiermem.types.trivector import TriVector
-
-__all__ = ["Session"]
 
 
 class Session:

@@ -11,7 +11,6 @@ from os import PathLike
 
 from hiermem.api.loop_thread import Portal
 from hiermem.api.space import AsyncSpace
-from hiermem.protocols import RunRecord
 from hiermem.types.bank import (
     BankRevision,
     ConsolidationResult,
@@ -21,8 +20,7 @@ from hiermem.types.bank import (
     NoteState,
     SpaceMeta,
 )
-
-__all__ = ["Space"]
+from hiermem.types.transaction import RunRecord
 
 
 class Space:

@@ -30,8 +30,6 @@ from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
 from hiermem.cli.opening import DB, Db, SessionId, Tenant, bars, chosen, existing
 from hiermem.cli.screen import clean, out, plural, readable, trouble
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="hiermem",
     help="Conversation memory without end: messages in, a tree of summaries, a context out.",

@@ -20,8 +20,6 @@ from hiermem.cli.opening import DB, Db, SessionId, Tenant, chosen, existing
 from hiermem.cli.picture import level_style
 from hiermem.cli.screen import clean, date_range, out, trouble
 
-__all__ = ["app", "print_hit"]
-
 app = typer.Typer()
 
 _MATCH = "bold reverse"

@@ -29,8 +29,6 @@ from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
 from hiermem.cli.opening import DB, Db, Tenant, existing
 from hiermem.cli.screen import clean, confirm, one_line, out, plural, trouble
 
-__all__ = ["app"]
-
 app = typer.Typer(
     no_args_is_help=True,
     help="Live notes and the bank of files that they are consolidated into.",

@@ -18,8 +18,6 @@ from typing import Any, cast
 
 from hiermem import InvalidMessageError, Message, UsageError
 
-__all__ = ["bundled", "read"]
-
 #: What a line of a transcript begins with: an optional time in brackets, then a name and a colon.
 _SPOKEN = re.compile(
     r"^(?:\[(?P<at>\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?)\]\s*)?"

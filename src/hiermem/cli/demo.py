@@ -27,8 +27,6 @@ from hiermem.cli.picture import GUTTER, Bar, Strip, bars_of, representation
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
 from hiermem.cli.show import strip_for
 
-__all__ = ["run"]
-
 _SESSION = "demo"
 #: Seconds that the animation spends on all messages and on all summaries.
 _MESSAGES, _SUMMARIES = 12.0, 4.0

@@ -30,8 +30,6 @@ from hiermem import (
 )
 from hiermem.cli.screen import clean, one_line, out, plural
 
-__all__ = ["as_graph", "as_json", "extracted", "named_by_flags", "print_failures", "print_table"]
-
 #: The most failures that are told one by one.
 _FAILURES: Final = 20
 #: What the library calls its options, and what they are called on the command line.

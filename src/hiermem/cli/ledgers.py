@@ -19,11 +19,6 @@ from rich.text import Text
 from hiermem import CheckReport, Metrics, Receipt, RunRecord, RunReport, Scrubbed
 from hiermem.cli.screen import clean, out, plural, share
 
-__all__ = [
-    "all_runs", "as_json", "metrics_data", "metrics_table", "one_run", "print_check",
-    "print_receipt", "print_scrubbed", "short",
-]  # fmt: skip
-
 #: What a receipt counts, one and many.
 _FORMS = {
     "sessions": ("session",),

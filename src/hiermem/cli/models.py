@@ -14,8 +14,6 @@ import typer
 
 from hiermem import LLM, AnthropicChat, LiteLLMChat, OpenAIChat
 
-__all__ = ["KEY", "Model", "ModelUrl", "ModelWindow", "model_of"]
-
 Model = Annotated[
     str | None,
     typer.Option(

@@ -14,8 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from hiermem import LLM, Memory, NotFoundError, Session, UsageError
 from hiermem.cli.screen import clean, out
 
-__all__ = ["DB", "Db", "SessionId", "Tenant", "bars", "chosen", "existing"]
-
 Db = Annotated[Path, typer.Option("--db", envvar="HIERMEM_DB", help="The memory's file.")]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose memory in that file.")]
 SessionId = Annotated[

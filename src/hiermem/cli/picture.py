@@ -17,8 +17,6 @@ from rich.text import Text
 from hiermem import ContextSelection, Summary
 from hiermem.cli.screen import day
 
-__all__ = ["GUTTER", "Bar", "Glyphs", "Strip", "bars_of", "level_style", "representation"]
-
 GUTTER = 9
 _STYLES = {1: "green", 2: "cyan", 3: "blue"}
 _VERBATIM = "bright_white"

@@ -18,19 +18,6 @@ from rich.console import Console
 
 from hiermem import BudgetTooSmallError, HiermemError, UsageError
 
-__all__ = [
-    "clean",
-    "confirm",
-    "date_range",
-    "day",
-    "one_line",
-    "out",
-    "plural",
-    "readable",
-    "share",
-    "trouble",
-]
-
 #: Columns of a line that is never to be wrapped.
 _ENDLESS = 10_000
 _BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}

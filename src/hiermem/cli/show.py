@@ -17,8 +17,6 @@ from hiermem import Memory, NotFoundError, Session, SessionStatus, Summary
 from hiermem.cli.picture import GUTTER, Glyphs, Strip, bars_of, level_style
 from hiermem.cli.screen import clean, date_range, one_line, out, plural
 
-__all__ = ["sessions", "strip_for", "summary", "tree"]
-
 #: An outline of more lines than this stops at a higher level instead.
 _LINES = 60
 #: A level of more summaries than this is not drawn: there is no room to tell them apart.

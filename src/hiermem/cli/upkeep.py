@@ -36,8 +36,6 @@ from hiermem.cli.ledgers import (
 from hiermem.cli.opening import DB, Db, SessionId, Tenant, chosen, existing
 from hiermem.cli.screen import clean, confirm, out, plural, trouble
 
-__all__ = ["app"]
-
 app = typer.Typer()
 
 

@@ -17,8 +17,6 @@ from hiermem import ContextSelection, Message
 from hiermem.cli.picture import representation
 from hiermem.cli.screen import clean, day, one_line, plural, share
 
-__all__ = ["DETAILS", "comparison", "details", "excerpt", "savings", "window_start"]
-
 #: One detail of each sitting, as (words that the conversation uses, what they are).
 DETAILS = (
     ("1.030", "kilograms a litre, by the statutes"),

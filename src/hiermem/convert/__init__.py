@@ -17,14 +17,12 @@ from hiermem.convert.anthropic import (
     from_anthropic,
     to_anthropic,
 )
-from hiermem.convert.openai import from_openai, message_from_openai, message_to_openai, to_openai
+from hiermem.convert.openai import from_openai, to_openai
 
 __all__ = [
     "context_to_anthropic",
     "from_anthropic",
     "from_openai",
-    "message_from_openai",
-    "message_to_openai",
     "to_anthropic",
     "to_openai",
 ]

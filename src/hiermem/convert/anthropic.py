@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from hiermem.convert.reading import as_list, as_mapping, kept_for, kept_of, text_of
 from hiermem.errors import InvalidMessageError
 from hiermem.types import (
     Content,
@@ -24,6 +23,7 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
+from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, text_of
 
 __all__ = ["context_to_anthropic", "from_anthropic", "to_anthropic"]
 
@@ -230,7 +230,7 @@ def to_anthropic(messages: Iterable[Message], system: Content | None = None) -> 
         if message.role == "system":
             prompts.append(message)
             continue
-        kept = kept_of(message, "anthropic")
+        kept = kept_of(message.metadata, "anthropic")
         role = "assistant" if message.role == "assistant" else "user"
         content = _anthropic_content(message, kept)
         if written and written[-1]["role"] == role and not kept.get("apart"):
@@ -242,12 +242,14 @@ def to_anthropic(messages: Iterable[Message], system: Content | None = None) -> 
         written.append({**sent, "role": role, "content": content})
     result: dict[str, Any] = {"messages": written}
     if len(prompts) == 1:
-        result["system"] = _anthropic_content(prompts[0], kept_of(prompts[0], "anthropic"))
+        result["system"] = _anthropic_content(prompts[0], kept_of(prompts[0].metadata, "anthropic"))
     elif prompts:
         result["system"] = [
             block
             for prompt in prompts
-            for block in _as_blocks(_anthropic_content(prompt, kept_of(prompt, "anthropic")))
+            for block in _as_blocks(
+                _anthropic_content(prompt, kept_of(prompt.metadata, "anthropic"))
+            )
         ]
     return result
 
@@ -275,7 +277,7 @@ def context_to_anthropic(messages: Iterable[Message], system: str | None = None)
 
 def _context_blocks(message: Message) -> list[dict[str, Any]]:
     """Give a message's blocks without the blank texts, which the interface refuses."""
-    content = _anthropic_content(message, _needed(kept_of(message, "anthropic")))
+    content = _anthropic_content(message, _needed(kept_of(message.metadata, "anthropic")))
     blocks = [
         block
         for block in _as_blocks(content)

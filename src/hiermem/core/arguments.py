@@ -17,25 +17,6 @@ from hiermem.errors import UsageError
 from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.types import Span
 
-__all__ = [
-    "caps",
-    "counter_of",
-    "embedder_of",
-    "function",
-    "moment",
-    "names",
-    "one_of",
-    "optional",
-    "seconds",
-    "share",
-    "store_of",
-    "stretch",
-    "switch",
-    "system_prompt",
-    "tool_schemas",
-    "whole",
-]
-
 T = TypeVar("T")
 #: What an embedder may be called, and weigh beside the words.
 _LONGEST_NAME = 200

@@ -26,12 +26,6 @@ from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Position, Revision, StoredMessage
 from hiermem.types.transaction import KeyEntry, ViewRecord
 
-__all__ = [
-    "CHECKED", "NOT_SHOWN", "CheckReport", "Finding", "Told", "of_inputs", "of_key", "of_level",
-    "of_log", "of_message", "of_parents", "of_revision", "of_roots", "of_text", "of_threads",
-    "of_versions", "of_view",
-]  # fmt: skip
-
 #: The promises that a check verifies, with what it looks at.
 CHECKED: Final[Mapping[str, str]] = {
     "P1": "messages are without gaps and read as they were hashed and counted",

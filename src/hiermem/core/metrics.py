@@ -15,11 +15,6 @@ from hiermem.types import Status
 from hiermem.types.prices import PER, Prices
 from hiermem.types.transaction import NodeTally, Spent
 
-__all__ = [
-    "Feedback", "LevelMetrics", "Metrics", "Served", "dirty_share", "level_metrics", "measure",
-    "waiting",
-]  # fmt: skip
-
 _NONE: Final = Spent()
 
 

@@ -12,42 +12,11 @@ from typing import Any, TypeAlias, TypeVar
 from hiermem.types import Node, Revision, StoredMessage
 from hiermem.types.transaction import (
     Need,
-    NeedCovering,
-    NeedEchoes,
-    NeedEvents,
-    NeedForks,
     NeedLevel,
     NeedMessages,
     NeedNodes,
-    NeedProvisional,
-    NeedRecords,
     NeedRevisions,
-    NeedSession,
-    NeedViews,
 )
-
-__all__ = [
-    "Need",
-    "NeedCovering",
-    "NeedEchoes",
-    "NeedEvents",
-    "NeedForks",
-    "NeedLevel",
-    "NeedMessages",
-    "NeedNodes",
-    "NeedProvisional",
-    "NeedRecords",
-    "NeedRevisions",
-    "NeedSession",
-    "NeedViews",
-    "Reading",
-    "inside",
-    "level",
-    "messages",
-    "nodes",
-    "revisions",
-    "windows",
-]
 
 T = TypeVar("T")
 

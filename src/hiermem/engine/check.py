@@ -46,8 +46,6 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-__all__ = ["check"]
-
 #: Rows read at once.
 _PAGE: Final = 500
 #: More findings than this in one session say nothing new.

@@ -15,14 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hiermem.config import ContextPolicy, HierarchyConfig, SearchPolicy, UpdatePolicy
-from hiermem.core.needs import (
-    Need,
-    NeedLevel,
-    NeedMessages,
-    NeedNodes,
-    NeedRevisions,
-    Reading,
-)
+from hiermem.core.needs import Reading
 from hiermem.core.text.fence import tenant_key
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
@@ -30,12 +23,11 @@ from hiermem.engine.calls.in_flight import InHand
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import Embedder, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
+from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
 
 if TYPE_CHECKING:
     from hiermem.engine.calls.embedder_client import Asker
     from hiermem.engine.index import Indexes
-
-__all__ = ["Handle", "beginning", "config_from"]
 
 T = TypeVar("T")
 _log = logging.getLogger("hiermem.sessions")

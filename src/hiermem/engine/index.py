@@ -31,8 +31,6 @@ from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import Block
 
-__all__ = ["KIND", "STRIDE", "Held", "Indexes"]
-
 _log = logging.getLogger("hiermem.search")
 #: The kind of the blocks that hold terms.
 KIND: Final = "terms"

@@ -19,8 +19,6 @@ from hiermem.engine.log import feedback
 from hiermem.types.prices import Prices
 from hiermem.types.transaction import Batch, Need, NeedViews, ViewRecord
 
-__all__ = ["metrics"]
-
 
 async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Metrics:
     """Measure the session as it is now. ``prices`` adds what was saved and spent in money."""

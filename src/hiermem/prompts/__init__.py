@@ -14,8 +14,6 @@ from importlib.resources import files
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.errors import ConfigError
 
-__all__ = ["PromptTemplate", "load", "load_named", "name_of"]
-
 #: From this level on, one family of prompts serves every level.
 _TOP = 3
 

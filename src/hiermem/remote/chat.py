@@ -23,8 +23,6 @@ from hiermem.remote.errors import Mishap, read
 from hiermem.remote.settings import fields, temperature_of, text
 from hiermem.types.prices import Prices
 
-__all__ = ["Form", "RemoteChat", "Structured"]
-
 Structured: TypeAlias = Literal["auto", "on", "off"]
 
 #: What a provider adds to each message of a request.

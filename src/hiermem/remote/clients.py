@@ -14,8 +14,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["Clients"]
-
 C = TypeVar("C")
 
 

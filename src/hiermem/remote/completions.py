@@ -14,14 +14,6 @@ from hiermem.core.calls.usage import count_of, told_model
 from hiermem.protocols import ChatMessage, Finish, LLMResponse, Usage
 from hiermem.remote.errors import MiscastError
 
-__all__ = [
-    "assembled",
-    "fields_of",
-    "messages_of",
-    "read_answer",
-    "without_thoughts",
-]
-
 _FINISH: Final[Mapping[str, Finish]] = {
     "stop": "stop",
     "eos": "stop",

@@ -18,8 +18,6 @@ from hiermem.remote.optional import load, require
 from hiermem.remote.responses import IDENTITY, limited
 from hiermem.remote.settings import is_sendable, key_of
 
-__all__ = ["Connection"]
-
 #: What is sent where a server wants no key; the SDKs insist on one.
 _NO_KEY = "none"
 

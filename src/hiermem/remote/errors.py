@@ -15,8 +15,6 @@ from typing import Any, Final
 from hiermem.core.calls import failures
 from hiermem.core.calls.failures import CallFailure
 
-__all__ = ["AnsweredError", "MiscastError", "Mishap", "TooLargeError", "read"]
-
 #: Links of a chain of causes that are followed, and characters of a message that are looked at.
 _MOST_LINKS: Final = 8
 _MOST_TOLD: Final = 4_000

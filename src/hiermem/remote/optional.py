@@ -12,8 +12,6 @@ from typing import Any
 
 from hiermem.errors import ConfigError
 
-__all__ = ["load", "require"]
-
 
 def require(package: str, *, extra: str, what: str) -> None:
     """Refuse to go on where ``package`` is not installed, without loading it.

@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from hiermem.remote.errors import MiscastError, TooLargeError
 
-__all__ = ["IDENTITY", "MOST_BYTES", "json_object", "limited", "read_object"]
-
 #: Asked of servers, so that what arrives is as large as it looks.
 IDENTITY: Final = {"Accept-Encoding": "identity"}
 

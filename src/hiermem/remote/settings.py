@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 
 from hiermem.errors import ConfigError
 
-__all__ = ["fields", "is_sendable", "key_of", "place", "temperature_of", "text"]
-
 
 def text(value: Any, what: str) -> str:
     """Give a text that names something. Raises ConfigError."""

@@ -11,11 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hiermem.errors import UsageError
-from hiermem.protocols import Changes, NodeWrite, RecordWrite
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import Batch, Deciding, Need
-
-__all__ = ["check_changes", "check_record_writes", "check_write", "refuse", "run_decision"]
+from hiermem.types.transaction import Batch, Changes, Deciding, Need, NodeWrite, RecordWrite
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hiermem.errors import UsageError
-from hiermem.protocols import Changes, KeyEntry, LogEvent, TenantStore, ViewRecord
+from hiermem.protocols import TenantStore
 from hiermem.testing.changed import derive, keyed, rewriting, said, to, was
 from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import (
@@ -33,8 +33,11 @@ from hiermem.types import JsonPart, Message, ToolCall
 from hiermem.types.transaction import (
     Batch,
     Block,
+    Changes,
     Copy,
     Deciding,
+    KeyEntry,
+    LogEvent,
     Need,
     NeedCovering,
     NeedEchoes,
@@ -48,6 +51,7 @@ from hiermem.types.transaction import (
     NeedRevisions,
     NeedSession,
     NeedViews,
+    ViewRecord,
 )
 
 __all__ = ["ChangeConditions"]

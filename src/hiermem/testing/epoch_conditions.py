@@ -9,12 +9,12 @@ from __future__ import annotations
 import pytest
 
 from hiermem.errors import UsageError
-from hiermem.protocols import Record, RecordWrite, TenantStore, ViewRecord
+from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import deciding, write
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import Message
-from hiermem.types.transaction import Block
+from hiermem.types.transaction import Block, Record, RecordWrite, ViewRecord
 
 __all__ = ["EpochConditions"]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from hiermem.protocols import TenantStore, ViewRecord
+from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import NOW, attempt, run
+from hiermem.types.transaction import ViewRecord
 
 __all__ = ["JournalConditions"]
 

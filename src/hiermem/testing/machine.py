@@ -13,14 +13,7 @@ from typing import Literal
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from hiermem.protocols import (
-    LogEvent,
-    NodeWrite,
-    Record,
-    RecordWrite,
-    TenantStore,
-    ViewRecord,
-)
+from hiermem.protocols import TenantStore
 from hiermem.testing.samples import (
     NOW,
     attempt,
@@ -35,7 +28,16 @@ from hiermem.testing.samples import (
 from hiermem.testing.strategies import HOSTILE_NAMES, stored_messages, texts
 from hiermem.testing.twins import SESSIONS, SMALL, TENANTS, Twins
 from hiermem.types import Message, Revision, Status, StoredMessage
-from hiermem.types.transaction import Block, Copy, Rewrite
+from hiermem.types.transaction import (
+    Block,
+    Copy,
+    LogEvent,
+    NodeWrite,
+    Record,
+    RecordWrite,
+    Rewrite,
+    ViewRecord,
+)
 
 __all__ = ["StoreMachine"]
 

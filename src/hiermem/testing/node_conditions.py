@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from hiermem.errors import UsageError
-from hiermem.protocols import NodeWrite, TenantStore
+from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import NOW, attempt, contents, node, remade, revision, write
 from hiermem.types import Node, Span
+from hiermem.types.transaction import NodeWrite
 
 __all__ = ["NodeConditions"]
 

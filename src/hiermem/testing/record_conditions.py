@@ -11,9 +11,10 @@ import asyncio
 import pytest
 
 from hiermem.errors import UsageError
-from hiermem.protocols import Record, RecordWrite, TenantStore
+from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.strategies import HOSTILE_NAMES
+from hiermem.types.transaction import Record, RecordWrite
 
 __all__ = ["RecordConditions"]
 

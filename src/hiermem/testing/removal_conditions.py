@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from hiermem.errors import UsageError
-from hiermem.protocols import LogEvent, RecordWrite, TenantStore, ViewRecord
+from hiermem.protocols import TenantStore
 from hiermem.testing.changed import derive, keyed, rewriting, said, was
 from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import (
@@ -28,9 +28,12 @@ from hiermem.types.transaction import (
     Block,
     Copy,
     Deciding,
+    LogEvent,
     NeedRecords,
+    RecordWrite,
     Scrubbed,
     Spent,
+    ViewRecord,
 )
 
 __all__ = ["RemovalConditions"]

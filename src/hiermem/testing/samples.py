@@ -11,25 +11,23 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hiermem.protocols import (
-    Attempt,
-    Changes,
-    KeyEntry,
-    LogEvent,
-    NodeWrite,
-    RunRecord,
-    Snapshot,
-    TenantStore,
-)
+from hiermem.protocols import TenantStore
 from hiermem.types import Message, Node, Revision, SessionRecord, Span, StoredMessage
 from hiermem.types.transaction import (
+    Attempt,
     Batch,
+    Changes,
     Deciding,
+    KeyEntry,
+    LogEvent,
     NeedEchoes,
     NeedRecords,
     NeedSession,
     NeedViews,
     NodeTally,
+    NodeWrite,
+    RunRecord,
+    Snapshot,
 )
 
 __all__ = [

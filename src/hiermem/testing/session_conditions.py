@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from hiermem.errors import UsageError
-from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot, TenantStore
+from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition
 from hiermem.testing.samples import NOW, contents, node, plain, stored, write, writing
 from hiermem.testing.strategies import HOSTILE_NAMES, SIZES
@@ -28,6 +28,7 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
+from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
 __all__ = ["SessionConditions"]
 

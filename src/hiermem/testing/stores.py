@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hiermem.errors import HiermemError, MemoryClosedError, UsageError
-from hiermem.protocols import Record, RecordWrite, Store, TenantStore, ViewRecord
+from hiermem.protocols import Store, TenantStore
 from hiermem.testing.change_conditions import ChangeConditions
 from hiermem.testing.conditions import store_condition
 from hiermem.testing.epoch_conditions import EpochConditions
@@ -30,7 +30,7 @@ from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.testing.tree_conditions import TreeConditions
 from hiermem.types import Message
-from hiermem.types.transaction import Block, Copy, Rewrite, Spent
+from hiermem.types.transaction import Block, Copy, Record, RecordWrite, Rewrite, Spent, ViewRecord
 
 __all__ = ["StoreConformance"]
 

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from hiermem.errors import HiermemError
-from hiermem.protocols import Record, Store, TenantStore
+from hiermem.protocols import Store, TenantStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.samples import contents
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types import Node
+from hiermem.types.transaction import Record
 
 __all__ = ["SESSIONS", "SMALL", "TENANTS", "Twins"]
 

@@ -6,20 +6,14 @@ from datetime import UTC, datetime
 import pytest
 
 from hiermem.config import ExtractionOptions
+from hiermem.core.calls import request_limits
+from hiermem.core.calls.failures import cause_of, finish_cause
+from hiermem.core.calls.lease import Claim, write_claim
 from hiermem.core.extraction import plan
 from hiermem.core.extraction import record as extract_record
 from hiermem.core.extraction.chunks import Measured, turns
 from hiermem.core.extraction.chunks import plan as parted
-from hiermem.core.extraction.kept import (
-    Claim,
-    Kept,
-    made_from,
-    read_kept,
-    settled,
-    way_of,
-    write_claim,
-    write_kept,
-)
+from hiermem.core.extraction.kept import Kept, made_from, read_kept, settled, way_of, write_kept
 from hiermem.core.extraction.plan import Failure
 from hiermem.errors import (
     ConfigError,
@@ -42,31 +36,44 @@ def chunks(*sizes, limit=100):
 
 
 def test_the_limit_is_what_was_asked_for_or_a_share_of_the_window():
-    assert plan.threshold(ExtractionOptions(safe_processing_tokens=7), None).tokens == 7
-    assert plan.threshold(ExtractionOptions(safe_processing_tokens=7), 7).source == "options"
-    assert plan.threshold(ExtractionOptions(), 1001).tokens == 750
-    assert plan.threshold(ExtractionOptions(), None) == plan.Threshold(None, "unknown")
+    assert request_limits.threshold(ExtractionOptions(safe_processing_tokens=7), None).tokens == 7
+    assert (
+        request_limits.threshold(ExtractionOptions(safe_processing_tokens=7), 7).source == "options"
+    )
+    assert request_limits.threshold(ExtractionOptions(), 1001).tokens == 750
+    assert request_limits.threshold(ExtractionOptions(), None) == request_limits.Threshold(
+        None, "unknown"
+    )
 
 
 @pytest.mark.parametrize("window", [0, -1, 1.5, True, "8k", float("nan")])
 def test_a_window_that_is_none_is_refused(window):
     with pytest.raises(ConfigError):
-        plan.threshold(ExtractionOptions(), window)
+        request_limits.threshold(ExtractionOptions(), window)
 
 
 def test_a_limit_over_the_window_is_refused():
     with pytest.raises(ConfigError, match="750"):
-        plan.threshold(ExtractionOptions(safe_processing_tokens=1001), 1000)
+        request_limits.threshold(ExtractionOptions(safe_processing_tokens=1001), 1000)
 
 
 def test_the_answers_reserve_depends_on_the_model_and_never_on_the_limit():
     """Else a request under the threshold would not be the one without chunking."""
     for limit in (None, 5_000, 50_000):
         options = ExtractionOptions(safe_processing_tokens=limit)
-        assert plan.answer_tokens(options, window=None, live=True) == plan.REMOTE_ANSWER
-        assert plan.answer_tokens(options, window=None, live=False) == plan.LOCAL_ANSWER
-        assert plan.answer_tokens(options, window=8_000, live=True) == 2_000
-    assert plan.answer_tokens(ExtractionOptions(output_tokens=900), window=500, live=True) == 900
+        assert (
+            request_limits.answer_tokens(options, window=None, live=True)
+            == request_limits.REMOTE_ANSWER
+        )
+        assert (
+            request_limits.answer_tokens(options, window=None, live=False)
+            == request_limits.LOCAL_ANSWER
+        )
+        assert request_limits.answer_tokens(options, window=8_000, live=True) == 2_000
+    assert (
+        request_limits.answer_tokens(ExtractionOptions(output_tokens=900), window=500, live=True)
+        == 900
+    )
 
 
 def test_all_that_decides_an_answer_is_in_the_strategy():
@@ -175,13 +182,13 @@ def test_every_error_of_a_model_has_its_reason_and_keeps_its_words_to_itself():
         (ModelRefusedError(said), "provider"),
         (InvalidAnswerError(said, problem="too_deep", where="entities.3"), "schema"),
     ):
-        cause, detail = plan.cause_of(error)
+        cause, detail = cause_of(error)
         assert cause == reason
         assert said not in detail
-    assert plan.finish_cause(LLMResponse("")) is None
-    assert plan.finish_cause(LLMResponse("", finish_reason="length"))[0] == "truncated"
+    assert finish_cause(LLMResponse("")) is None
+    assert finish_cause(LLMResponse("", finish_reason="length"))[0] == "truncated"
     for finish in ("refusal", "error"):
-        assert plan.finish_cause(LLMResponse("", finish_reason=finish))[0] == "provider"
+        assert finish_cause(LLMResponse("", finish_reason=finish))[0] == "provider"
 
 
 def test_a_step_of_the_reduction_is_known_by_its_texts():

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction.prompt import (
     REPAIR_ROOM,
     introduced,
@@ -17,7 +18,6 @@ from hiermem.core.extraction.prompt import (
     render,
     repair,
     request,
-    request_tokens,
     room,
     schema_tokens,
 )

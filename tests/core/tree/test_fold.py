@@ -16,18 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig, LevelConfig
-from hiermem.core.tree.fold import (
-    Arrival,
-    Folded,
-    Slice,
-    arrive,
-    close,
-    flush,
-    provisional,
-    reopen,
-    tick,
-)
+from hiermem.core.tree.fold import Folded, arrive, close, flush, provisional, reopen, tick
 from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.turns import Arrival, Slice
 from hiermem.errors import UsageError
 from hiermem.types import Node, Position, Span
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.tree.fold import Arrival, Slice, arrive
+from hiermem.core.tree.fold import arrive
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.trigger import CompressionTrigger
+from hiermem.core.tree.turns import Arrival, Slice
 
 T0 = datetime(2024, 3, 15, 9, 0, tzinfo=UTC)
 TOKENS = HierarchyConfig.by_tokens()

@@ -15,8 +15,8 @@ from hiermem.config import UpdatePolicy
 from hiermem.core.calls.sliding_window import MINUTE, Limits
 from hiermem.engine.calls import rate_limit
 from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Pace, Purse
-from hiermem.engine.calls.rate_limit import Lane, lane_of
+from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.rate_limit import Lane, Pace, lane_of
 from hiermem.engine.calls.slots import Hands
 from hiermem.engine.summaries.shared import Shared
 from hiermem.errors import ModelOverflowError, SpendLimitError

@@ -11,8 +11,8 @@ import pytest
 from hiermem import AsyncMemory, Message, ToolCall
 from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.config import ExtractionOptions, UpdatePolicy
+from hiermem.core.calls.lease import Claim, write_claim
 from hiermem.core.extraction import prompt as extract_prompt
-from hiermem.core.extraction.kept import Claim, write_claim
 from hiermem.engine.extraction.records import ExtractionBooks, Step
 from hiermem.errors import (
     ConfigError,
@@ -27,12 +27,13 @@ from hiermem.errors import (
     UsageError,
 )
 from hiermem.prompts import load_named
-from hiermem.protocols import LLMResponse, RecordWrite, Usage
+from hiermem.protocols import LLMResponse, Usage
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import SITES, DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import FAULTS, FaultyLLM, ScriptedLLM
 from hiermem.tokens import FunctionCounter
+from hiermem.types.transaction import RecordWrite
 
 COUNTER = FunctionCounter(lambda text: len(text.split()) + text.count("\n"), name="words")
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)

@@ -26,8 +26,8 @@ from hiermem.errors import (
 )
 from hiermem.models.function import FunctionLLM
 from hiermem.models.offline.model import ExtractiveLLM
-from hiermem.protocols import NodeWrite
 from hiermem.types import Message, Revision, TextPart
+from hiermem.types.transaction import NodeWrite
 
 _SIZES = [0, 1, 3, 12, 40, 200, 900]
 

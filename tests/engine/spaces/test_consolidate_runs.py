@@ -10,8 +10,9 @@ import pytest
 
 from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.core.spaces import record as kept
+from hiermem.core.spaces.record import subject_of
 from hiermem.engine.calls import call as calling
-from hiermem.engine.spaces.records import Lease, SpaceBooks, subject_of
+from hiermem.engine.spaces.records import Lease, SpaceBooks
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore

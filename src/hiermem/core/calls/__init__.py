@@ -1,1 +1,1 @@
-"""Decides about model calls: pace, failures, circuit, order, counts, journal, how answers are read."""
+"""Decides about model calls: limits, failures, circuit, order, usage, and how answers are read."""

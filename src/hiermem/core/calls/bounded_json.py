@@ -21,8 +21,6 @@ from hiermem.core.calls.lenient import mend
 from hiermem.errors import InvalidAnswerError
 from hiermem.types.trivector import Answer
 
-__all__ = ["MAX_ANSWER", "MAX_DEPTH", "Reading", "parse", "read_object", "shaped"]
-
 M = TypeVar("M", bound=BaseModel)
 
 #: The longest answer that is looked at, in code points: four times what the schema's usual fill is.

@@ -20,8 +20,6 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.core.calls.fairness import back_off
 
-__all__ = ["LONGEST_HOLD", "Breaker", "Circuit", "Gate", "Trial"]
-
 #: A provider that asks for a longer pause than this, in seconds, is taken at its word, as far as it
 #: is believed: no request is made until then. A shorter one is waited out.
 LONGEST_HOLD: Final = 120.0

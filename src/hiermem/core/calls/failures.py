@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
 from hiermem.errors import (
+    InvalidAnswerError,
     ModelError,
     ModelOverflowError,
     ModelRefusedError,
@@ -26,17 +27,7 @@ from hiermem.errors import (
     PermanentModelError,
     TransientModelError,
 )
-
-__all__ = [
-    "CallFailure",
-    "CallFailureKind",
-    "of_answer",
-    "of_transport",
-    "refused_field",
-    "retry_after",
-    "to_error",
-    "unreadable",
-]
+from hiermem.protocols import LLMResponse
 
 CallFailureKind: TypeAlias = Literal["transient", "timeout", "permanent", "overflow", "refused"]
 
@@ -368,3 +359,29 @@ def _harmless_word(word: str) -> str:
 def _harmless_id(told: str) -> str:
     """Give a request's number where it looks like one."""
     return told if re.fullmatch(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9_:.-]{3,79}", told) else ""
+
+
+Cause: TypeAlias = Literal["overflow", "truncated", "schema", "timeout", "provider", "oversized"]
+
+
+def finish_cause(response: LLMResponse) -> tuple[Cause, str] | None:
+    """Say what the way an answer ended means; None where it ended by itself.
+
+    One that hit its length limit is never repaired: what is missing was not written.
+    """
+    reason = response.finish_reason
+    if reason == "stop":
+        return None
+    return ("truncated" if reason == "length" else "provider", f"finish_{reason}")
+
+
+def cause_of(error: ModelError) -> tuple[Cause, str]:
+    """Say what a model's error means. Its words stay out: they may hold the prompt, or a key."""
+    if isinstance(error, InvalidAnswerError):
+        return "schema", f"{error.problem} {error.where}".strip()
+    name = type(error).__name__
+    if isinstance(error, ModelOverflowError):
+        return "overflow", name
+    if isinstance(error, ModelTimeoutError):
+        return "timeout", name
+    return "provider", f"{name} ({error.kind})"

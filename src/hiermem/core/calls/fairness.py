@@ -13,19 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = [
-    "BACK_OFF",
-    "LEASED",
-    "LONGEST",
-    "Parked",
-    "Parking",
-    "Rota",
-    "SessionQueue",
-    "Ticket",
-    "back_off",
-    "spread",
-]
-
 #: The longest that something which failed again and again is left alone, in seconds.
 BACK_OFF: Final = 3600.0
 #: Seconds that a session is left alone for which nothing could be done: at first, and at most.

@@ -36,8 +36,6 @@ from hiermem.types.trivector import (
     StrategyKind,
 )
 
-__all__ = ["blank", "mend"]
-
 #: A message's number as the record shows it.
 _NUMBER: Final = re.compile(r"#?([0-9]{1,15})")
 _TYPES: Final = {name: name for name in ENTITY_TYPES} | {"organization": "organisation"}

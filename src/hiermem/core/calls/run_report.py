@@ -14,8 +14,6 @@ from typing import Any, Literal
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import Attempt, RunRecord
 
-__all__ = ["RunItem", "RunReport", "cut_off", "items", "report", "seen"]
-
 #: What became of one item: made, in the making, not made, or nobody knows.
 ItemState = Literal["ok", "running", "failed", "unknown"]
 

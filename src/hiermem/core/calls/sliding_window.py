@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["MINUTE", "Limits", "Request", "Traffic", "least_seconds"]
-
 #: The length of the window that limits speak of, in seconds.
 MINUTE: Final = 60.0
 

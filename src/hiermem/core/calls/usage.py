@@ -11,8 +11,6 @@ from typing import Final
 
 from hiermem.protocols import Usage
 
-__all__ = ["MOST_TOKENS", "believed", "count_of", "told_model"]
-
 #: More tokens than any call takes; a sum of millions of such counts still fits a store's numbers.
 MOST_TOKENS: Final = 1_000_000_000
 

@@ -16,8 +16,6 @@ from hiermem.core.needs import Reading
 from hiermem.core.tree.state import SessionState
 from hiermem.types import Node, Span
 
-__all__ = ["Covered", "below", "cheapest", "children", "covered", "inside", "refine"]
-
 #: No refinement reads more nodes than this, however small they are.
 MOST_NODES = 2_000
 

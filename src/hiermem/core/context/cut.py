@@ -30,8 +30,6 @@ from hiermem.core.tree.state import SessionState
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span
 
-__all__ = ["Cut", "Omitted", "Planner", "Situation", "newest_sealed", "select"]
-
 #: Windows read at a time while walking back from the newest.
 _STRIDE = 16
 

@@ -21,8 +21,6 @@ from hiermem.core.needs import Reading
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span
 
-__all__ = ["select"]
-
 #: Under this many tokens left, one L3 says more than anything finer.
 _COARSE_BELOW = 2_000
 #: What the newest L2s may take of what the recent messages leave.

@@ -21,8 +21,6 @@ from hiermem.core.text.measure import day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
 
-__all__ = ["PIECE", "Pooled", "of_messages", "pooled"]
-
 #: Tokens that each root's best unit may take, date and speaker included.
 PIECE = 40
 #: How many missing summaries a view follows downward before it quotes first and last messages.

@@ -18,8 +18,6 @@ from hiermem.core.text.policy import check
 from hiermem.errors import ConfigError, UsageError
 from hiermem.types import Summary
 
-__all__ = ["ContextProfile"]
-
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _MAX_TAG: Final = 512
 

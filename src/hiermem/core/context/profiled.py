@@ -23,8 +23,6 @@ from hiermem.core.needs import Reading
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Revision, Summary
 
-__all__ = ["select"]
-
 #: What a frame costs, about; exact once a piece is made.
 _FRAME: Final = 90
 #: Of more summaries than this only the newest are weighed against one another.

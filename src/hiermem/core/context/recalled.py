@@ -16,8 +16,6 @@ from hiermem.core.text.measure import day
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span
 
-__all__ = ["NAME", "frame_tokens", "record", "shown_spans", "spans_of"]
-
 #: The name that the record bears.
 NAME: Final = "recall"
 #: Tokens may join differently where the text meets its frame.

@@ -18,15 +18,6 @@ from hiermem.core.text.measure import MESSAGE_OVERHEAD, body, day, speaker
 from hiermem.core.text.trust import trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
-__all__ = [
-    "RENDERER",
-    "Block",
-    "Frame",
-    "Shown",
-    "memory_block",
-    "message_blocks",
-]
-
 #: Part of every sticky state's key: a change of any rendered byte must change it.
 RENDERER = "r1"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from hiermem.convert import context_to_anthropic, message_to_openai
+from hiermem.convert import context_to_anthropic
 from hiermem.core.arguments import tool_schemas
 from hiermem.core.context.cut import Omitted
 from hiermem.core.context.render import Block
@@ -18,15 +18,6 @@ from hiermem.core.search.hits import Evidence
 from hiermem.core.text.measure import body, speaker
 from hiermem.errors import UsageError
 from hiermem.types import Message, Span, StoredMessage
-
-__all__ = [
-    "AsyncContextSelection",
-    "ByLevel",
-    "ContextBudget",
-    "ContextSelection",
-    "ShownSummary",
-    "blocking",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +128,7 @@ class ContextSelection:
         found += [
             {"role": "user", "content": block.text}
             if block.text or block.message is None
-            else message_to_openai(block.message.message, extras=False)
+            else block.message.message.to_openai(extras=False)
             for block in self.blocks
         ]
         return found

@@ -14,8 +14,6 @@ from hiermem.core.tree.state import OpenWindow
 from hiermem.core.tree.turns import Arrival, Flag, Turns
 from hiermem.types import Node, Position, StoredMessage
 
-__all__ = ["allowed_boundaries", "in_window", "pieces_of", "shown_from", "starts", "window_of_each"]
-
 
 def starts(windows: Iterable[Node], opened: Iterable[OpenWindow]) -> dict[str, Position]:
     """Give the position in each thread from which on it stands raw."""

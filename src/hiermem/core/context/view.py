@@ -16,8 +16,6 @@ from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block
 from hiermem.types import Span
 
-__all__ = ["SEEN", "OpenView", "Piece", "Seen", "View", "block_kind", "outdated"]
-
 #: What the name of a stored view ends with where it holds a ``Seen``.
 SEEN = "/seen"
 

@@ -18,8 +18,6 @@ from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Node, Revision, Span
 
-__all__ = ["VIEW_TOKENS", "ZoneMaker"]
-
 #: Tokens that a minimal selection reserves for the frames of its two views and for what is said of
 #: the older open messages; the roots' pieces come on top (spec section 8.2).
 VIEW_TOKENS = 300

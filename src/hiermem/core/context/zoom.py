@@ -22,8 +22,6 @@ from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
 from hiermem.types import Node, StoredMessage
 
-__all__ = ["Wanted", "Zoomed", "zoom"]
-
 #: At most so many stretches are shown in full: more would be another selection.
 _MOST: Final = 4
 

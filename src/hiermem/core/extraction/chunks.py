@@ -31,21 +31,6 @@ from hiermem.errors import UsageError
 from hiermem.protocols import SourceText, TokenCounter
 from hiermem.types import Role, Span, StoredMessage
 
-__all__ = [
-    "Chunk",
-    "Measured",
-    "OnOversized",
-    "Piece",
-    "Turn",
-    "chunk_id",
-    "chunk_number",
-    "measure",
-    "pieces",
-    "plan",
-    "sources",
-    "turns",
-]
-
 Count: TypeAlias = Callable[[str], int]
 OnOversized: TypeAlias = Literal["fail", "slice"]
 

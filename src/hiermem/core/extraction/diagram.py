@@ -14,8 +14,6 @@ from xml.sax.saxutils import escape, quoteattr
 from hiermem.errors import UsageError
 from hiermem.types.trivector import Entity, EntityType, TriVector
 
-__all__ = ["to_graphml", "to_mermaid"]
-
 #: Characters that stand for themselves in a Mermaid label; every other one is written as a code.
 _PLAIN: Final = re.compile(r"[^\w .,:/()+'=-]", re.UNICODE)
 #: What XML 1.0 cannot hold at all.

@@ -21,8 +21,6 @@ from hiermem.core.text.lexicon import stem, words
 from hiermem.errors import UsageError
 from hiermem.types.trivector import Delta, Entity, EntityKey, Relation, Stats, Strategy, TriVector
 
-__all__ = ["Limits", "finish", "join_groups"]
-
 _Key: TypeAlias = tuple[str, ...]
 _Item = TypeVar("_Item", Relation, Delta, Strategy)
 

@@ -28,22 +28,6 @@ from hiermem.types.trivector import (
     TriVector,
 )
 
-__all__ = [
-    "GraphEntity",
-    "MadeOf",
-    "Mention",
-    "Named",
-    "Neighbour",
-    "entities_named",
-    "graph_records",
-    "mentions_of",
-    "neighbours_of",
-    "read_kept_vector",
-    "read_named",
-    "replaces",
-    "write_kept_vector",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Named:

@@ -14,28 +14,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
+from hiermem.core.calls.lease import Claim, read_claim
 from hiermem.types.trivector import Answer
-
-__all__ = [
-    "Claim", "Kept", "made_from", "read_kept", "settled", "way_of", "write_claim", "write_kept",
-]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a run is asking for; nobody else does before ``until``.
-
-    ``piece`` is the id of the chunk, or of the step of the reduction, in that run.
-    """
-
-    run_id: str
-    until: datetime
-    piece: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +86,6 @@ def made_from(body: str, indices: Collection[int]) -> bool:
     return any(start <= index < stop for start, stop in found.spans for index in indices)
 
 
-def write_claim(claim: Claim) -> str:
-    """Write a claim as a record's body."""
-    value = {"run": claim.run_id, "until": claim.until.isoformat(), "piece": claim.piece}
-    return json.dumps(value)
-
-
 def write_kept(kept: Kept) -> str:
     """Write an answer as a record's body."""
     value = {name: getattr(kept, name) for name in Kept.__slots__}
@@ -120,8 +98,7 @@ def read_kept(body: str) -> Kept | Claim | None:
         found = json.loads(body)
         if "answer" in found:
             return _kept(found)
-        until = datetime.fromisoformat(found["until"])
-        return Claim(str(found["run"]), until, str(found.get("piece", "")))
+        return read_claim(body)
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 

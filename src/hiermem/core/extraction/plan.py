@@ -8,54 +8,19 @@ itself; what of it is journalled is decided in ``core.extract_record``.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from hiermem.config import ExtractionOptions
+from hiermem.core.calls.failures import Cause
 from hiermem.core.extraction.chunks import Chunk
 from hiermem.core.extraction.kept import Kept
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.text import hashes
-from hiermem.errors import (
-    ConfigError,
-    InvalidAnswerError,
-    ModelError,
-    ModelOverflowError,
-    ModelTimeoutError,
-)
-from hiermem.protocols import LLMResponse
 from hiermem.types import Span
 from hiermem.types.trivector import TriVector, answer_schema
 
-__all__ = [
-    "Agenda",
-    "Cause",
-    "ChunkReport",
-    "ChunkStatus",
-    "ExtractionProgress",
-    "ExtractionReport",
-    "Failure",
-    "PhaseReport",
-    "Threshold",
-    "agenda",
-    "answer_tokens",
-    "cause_of",
-    "finish_cause",
-    "join_key",
-    "outcome_of",
-    "strategy_of",
-    "threshold",
-]
-
-#: The share of a model's stated window that one request may take.
-SAFE_SHARE: Final = 0.75
-#: Tokens kept for an answer: what providers allow without asking, and what costs nothing locally.
-REMOTE_ANSWER: Final = 4096
-LOCAL_ANSWER: Final = 16_384
-
-Cause: TypeAlias = Literal["overflow", "truncated", "schema", "timeout", "provider", "oversized"]
 ChunkStatus: TypeAlias = Literal["made", "reused", "failed", "pending"]
 PhaseState: TypeAlias = Literal["ok", "partial", "failed", "skipped"]
 
@@ -208,61 +173,6 @@ class ExtractionReport:
 # How a session is parted
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """The most tokens that one request may take; None where nobody says."""
-
-    tokens: int | None
-    source: Literal["options", "window", "unknown"]
-
-
-class Bounds(Protocol):
-    """What a caller's options say of one request: its tokens in all, and those for its answer."""
-
-    @property
-    def safe_processing_tokens(self) -> int | None: ...
-    @property
-    def output_tokens(self) -> int | None: ...
-
-
-def threshold(options: Bounds, window: object) -> Threshold:
-    """Give the limit of one request: what the options say, or a share of the model's window.
-
-    Raises ConfigError where the window is not a whole number above 0, or the options ask for more
-    than the model can take.
-    """
-    if window is not None and (
-        isinstance(window, bool) or not isinstance(window, int) or window < 1
-    ):
-        raise ConfigError("the model's context_window must be a whole number above 0, or None")
-    asked = options.safe_processing_tokens
-    if asked is not None:
-        if window is not None and asked > window:
-            raise ConfigError(
-                f"safe_processing_tokens is {asked}, but the model's window is {window}; give at "
-                f"most that, or leave it out for {math.floor(SAFE_SHARE * window)}"
-            )
-        return Threshold(asked, "options")
-    if window is None:
-        return Threshold(None, "unknown")
-    return Threshold(max(1, math.floor(SAFE_SHARE * window)), "window")
-
-
-def answer_tokens(
-    options: Bounds, *, window: int | None, live: bool, remote: int = REMOTE_ANSWER
-) -> int:
-    """Give the tokens kept for one answer: what the options say, or what suits the model.
-
-    A ``live`` model gets ``remote`` tokens where nothing else is said.
-
-    It depends on the model alone, never on the limit: a request is the same with and without one.
-    """
-    if options.output_tokens is not None:
-        return options.output_tokens
-    most = remote if live else LOCAL_ANSWER
-    return most if window is None else max(256, min(most, window // 4))
-
-
 def strategy_of(
     template: PromptTemplate,
     options: ExtractionOptions,
@@ -364,26 +274,3 @@ def outcome_of(
 
 # ---------------------------------------------------------------------------------------------
 # What a failure means
-
-
-def finish_cause(response: LLMResponse) -> tuple[Cause, str] | None:
-    """Say what the way an answer ended means; None where it ended by itself.
-
-    One that hit its length limit is never repaired: what is missing was not written.
-    """
-    reason = response.finish_reason
-    if reason == "stop":
-        return None
-    return ("truncated" if reason == "length" else "provider", f"finish_{reason}")
-
-
-def cause_of(error: ModelError) -> tuple[Cause, str]:
-    """Say what a model's error means. Its words stay out: they may hold the prompt, or a key."""
-    if isinstance(error, InvalidAnswerError):
-        return "schema", f"{error.problem} {error.where}".strip()
-    name = type(error).__name__
-    if isinstance(error, ModelOverflowError):
-        return "overflow", name
-    if isinstance(error, ModelTimeoutError):
-        return "timeout", name
-    return "provider", f"{name} ({error.kind})"

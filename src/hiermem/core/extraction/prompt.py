@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
+from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.summaries.prompt import (
     Facts,
     Length,
@@ -34,29 +35,8 @@ from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.types import Unit
 from hiermem.types.trivector import answer_schema
 
-__all__ = [
-    "FRAME",
-    "REPAIR_ROOM",
-    "STYLE",
-    "around",
-    "introduced",
-    "join_request",
-    "join_room",
-    "line",
-    "lines_of",
-    "render",
-    "repair",
-    "repair_join",
-    "request",
-    "request_tokens",
-    "room",
-    "schema_tokens",
-]
-
 Count: TypeAlias = Callable[[str], int]
 
-#: Tokens that a provider adds to each message of a request.
-FRAME: Final = 4
 #: Tokens kept free for what a repair adds.
 REPAIR_ROOM: Final = 160
 #: Tokens that the two hashes around a record and the figures of its facts may differ by.
@@ -124,11 +104,6 @@ def request(
         temperature=temperature,
         schema=answer_schema(),
     )
-
-
-def request_tokens(messages: Sequence[ChatMessage], count: Count) -> int:
-    """Count a rendered request."""
-    return sum(count(message.content) + FRAME for message in messages)
 
 
 def introduced(

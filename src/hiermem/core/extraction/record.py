@@ -10,8 +10,6 @@ from typing import Any
 
 from hiermem.core.extraction.plan import ExtractionReport, Failure, PhaseReport
 
-__all__ = ["detail", "failure_detail"]
-
 
 def detail(report: ExtractionReport) -> dict[str, Any]:
     """Give what the run's record says: ids, counts and reasons, no text."""

@@ -34,19 +34,6 @@ from hiermem.types.trivector import (
     Strategy,
 )
 
-__all__ = [
-    "Graph",
-    "entity_key",
-    "ground",
-    "joined",
-    "merge",
-    "merge_entities",
-    "normalise",
-    "order",
-    "reduce",
-    "relation_key",
-]
-
 _Key: TypeAlias = tuple[str, ...]
 _Item = TypeVar("_Item", Entity, Relation, Delta, Strategy)
 

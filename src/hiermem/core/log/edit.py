@@ -18,12 +18,20 @@ from hiermem.core.log.propagate import Rippled
 from hiermem.core.log.receipts import EditReport
 from hiermem.core.log.size_changes import Scales, Shift
 from hiermem.core.log.trees import Trunk, changes_of, told, trunks
-from hiermem.core.needs import Need, NeedMessages, NeedSession, NeedViews, inside
+from hiermem.core.needs import inside
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
 from hiermem.types import SessionRecord, StoredMessage
-from hiermem.types.transaction import Batch, Deciding, LogEvent, Rewrite, ViewRecord
-
-__all__ = ["OnEdit", "edit", "known_session", "message_at"]
+from hiermem.types.transaction import (
+    Batch,
+    Deciding,
+    LogEvent,
+    Need,
+    NeedMessages,
+    NeedSession,
+    NeedViews,
+    Rewrite,
+    ViewRecord,
+)
 
 #: What an edit does to the summaries above: "flag" tells that they are old, "rebuild" makes anew.
 OnEdit: TypeAlias = Literal["flag", "rebuild"]

@@ -26,16 +26,7 @@ from hiermem.core.log.propagate import Rippled
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.log.size_changes import NOTHING, Scales, Shift, Told, marks_of
 from hiermem.core.log.trees import Trunk, changes_of, told, trunks
-from hiermem.core.needs import (
-    Need,
-    NeedEchoes,
-    NeedEvents,
-    NeedLevel,
-    NeedProvisional,
-    NeedRecords,
-    NeedViews,
-    inside,
-)
+from hiermem.core.needs import inside
 from hiermem.core.spaces.sources import SOURCE, Trace, found_in, named
 from hiermem.types import Message, Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
@@ -43,13 +34,18 @@ from hiermem.types.transaction import (
     Changes,
     Deciding,
     LogEvent,
+    Need,
+    NeedEchoes,
+    NeedEvents,
+    NeedLevel,
+    NeedProvisional,
+    NeedRecords,
+    NeedViews,
     Record,
     Rewrite,
     RunRecord,
     ViewRecord,
 )
-
-__all__ = ["DERIVED", "Forks", "erase", "erase_session", "tombstone"]
 
 #: The kind of record that says which messages it was made from: a chunk's answer.
 CHUNK: Final = "chunk"

@@ -15,14 +15,11 @@ from datetime import datetime
 from typing import Final
 
 from hiermem.core.log.receipts import Receipt
-from hiermem.core.needs import NeedRecords
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.record import SHELF, kind_of
 from hiermem.core.spaces.sources import SOURCE, exported, of_space
 from hiermem.errors import NotFoundError
-from hiermem.types.transaction import Batch, Deciding, Record, RunRecord
-
-__all__ = ["erase_space"]
+from hiermem.types.transaction import Batch, Deciding, NeedRecords, Record, RunRecord
 
 #: What the records of some kinds are counted as; a note is live or consumed, never both.
 _COUNTED: Final = {

@@ -18,14 +18,23 @@ from typing import Any, Final
 
 from hiermem.core.log.edit import known_session
 from hiermem.core.log.replay import Replay, prefix
-from hiermem.core.needs import Need, NeedEvents, NeedMessages, NeedNodes, NeedSession
 from hiermem.core.tree.fold import reopen
 from hiermem.core.tree.stored import config_from
 from hiermem.errors import SessionExistsError
 from hiermem.types import Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import Batch, Changes, Copy, Deciding, LogEvent, Rewrite
-
-__all__ = ["Prepared", "fork", "prepare"]
+from hiermem.types.transaction import (
+    Batch,
+    Changes,
+    Copy,
+    Deciding,
+    LogEvent,
+    Need,
+    NeedEvents,
+    NeedMessages,
+    NeedNodes,
+    NeedSession,
+    Rewrite,
+)
 
 #: What a message is flagged with when its calls were given up, by what may come after the fork.
 _GIVEN_UP: Final = "missing_result"

@@ -10,10 +10,8 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hiermem.core.needs import Need, NeedForks, NeedSession
 from hiermem.types import SessionRecord
-
-__all__ = ["Family"]
+from hiermem.types.transaction import Need, NeedForks, NeedSession
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hiermem.core.log.overlap import was_shown
-from hiermem.core.needs import NeedCovering, NeedMessages, NeedRevisions, Reading
+from hiermem.core.needs import Reading
 from hiermem.core.summaries.inputs import OVERLAP_REACH, heard
 from hiermem.core.text.measure import speaker
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Revision, StoredMessage
-
-__all__ = ["Place", "later_windows", "place_of", "reached", "said", "shown_to", "wants_text"]
+from hiermem.types.transaction import NeedCovering, NeedMessages, NeedRevisions
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,6 @@ from typing import Any, Final
 from hiermem.core.summaries.inputs import Inputs
 from hiermem.types import Revision
 
-__all__ = ["noted", "shown_size", "was_shown"]
-
 #: The characters that were asked for, where anything was shown.
 _SIZE: Final = "overlap"
 #: The first message that this text was shown, and that this text or an earlier one of it was.

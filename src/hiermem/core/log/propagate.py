@@ -23,15 +23,14 @@ from typing import Final, Literal, TypeAlias
 from hiermem.config import HierarchyConfig
 from hiermem.core.log.locate import Place
 from hiermem.core.log.size_changes import Shift
-from hiermem.core.needs import NeedNodes, Reading
+from hiermem.core.needs import Reading
 from hiermem.core.tree.fold import provisional_group, provisional_window
 from hiermem.core.tree.levels import Root, allot, group_node, hull, parts
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.windows import converted
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Span
-
-__all__ = ["HYSTERESIS", "Blow", "Mark", "Rippled", "ripple"]
+from hiermem.types.transaction import NeedNodes
 
 #: A sealed group is split where an edit takes it from at most this much of its size to more.
 HYSTERESIS: Final = 1.5

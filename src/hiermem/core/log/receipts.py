@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-__all__ = ["EditReport", "Receipt", "ReceiptKind"]
-
 ReceiptKind: TypeAlias = Literal[
     "erase", "quarantine", "erase_session", "erase_space", "erase_tenant"
 ]

@@ -21,8 +21,6 @@ from hiermem.errors import NotFoundError, SessionClosedError
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, NeedSession
 
-__all__ = ["reconfigure"]
-
 
 def reconfigure(session_id: str, *, config: str, build_id: str, now: datetime) -> Deciding[bool]:
     """Let the session go on under ``config``; say whether that is another one than it had.

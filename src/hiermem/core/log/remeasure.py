@@ -13,8 +13,6 @@ from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.turns import Arrival, call_mark
 from hiermem.types import StoredMessage
 
-__all__ = ["arrival"]
-
 
 def arrival(
     stored: StoredMessage, config: HierarchyConfig, scales: Scales

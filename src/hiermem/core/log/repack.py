@@ -47,10 +47,6 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-__all__ = [
-    "PAGE", "Page", "Refold", "advance", "anew", "begin", "due", "measured", "sizes_of", "swap",
-]  # fmt: skip
-
 #: Messages folded in one transaction.
 PAGE: Final = 256
 

@@ -15,8 +15,6 @@ from typing import Final
 
 from hiermem.errors import StoreCorruptError
 
-__all__ = ["Build"]
-
 _KINDS: Final = {
     "id": str, "tree": int, "config": str, "state": str, "at": int, "events": int,
     "marks": list, "sliced": list,

@@ -33,7 +33,7 @@ from hiermem.core.log.size_changes import (
     marks_of,
     tree_of,
 )
-from hiermem.core.needs import Need, NeedCovering, NeedNodes, Reading
+from hiermem.core.needs import Reading
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.oversize import is_oversize, slices_at
@@ -41,9 +41,7 @@ from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.turns import Arrival, Slice
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Span, StoredMessage
-from hiermem.types.transaction import LogEvent
-
-__all__ = ["Replay", "config_at", "prefix"]
+from hiermem.types.transaction import LogEvent, Need, NeedCovering, NeedNodes
 
 T = TypeVar("T")
 #: Events that take place in the fold itself.

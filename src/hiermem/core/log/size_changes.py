@@ -26,11 +26,6 @@ from hiermem.protocols import TokenCounter
 from hiermem.types import Message, SizeUnit, StoredMessage
 from hiermem.types.transaction import LogEvent
 
-__all__ = [
-    "NOTHING", "Mid", "Scales", "Shift", "Told", "Weight", "configs_of", "marks_of", "overlaps_of",
-    "tree_of",
-]  # fmt: skip
-
 
 class Weight(NamedTuple):
     """What summarising weighs of a message or a slice of one, in code points and in tokens."""

@@ -16,13 +16,11 @@ from hiermem.core.log.locate import Place, later_windows, place_of, reached, sho
 from hiermem.core.log.propagate import Blow, Mark, Rippled, ripple
 from hiermem.core.log.repack_state import Build
 from hiermem.core.log.size_changes import Mid, Shift, Told, overlaps_of
-from hiermem.core.needs import NeedEvents, Reading
+from hiermem.core.needs import Reading
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.types import Node, SessionRecord, StoredMessage
-from hiermem.types.transaction import Changes, LogEvent, Rewrite
-
-__all__ = ["Trunk", "changes_of", "told", "trunks"]
+from hiermem.types.transaction import Changes, LogEvent, NeedEvents, Rewrite
 
 
 @dataclass(slots=True)

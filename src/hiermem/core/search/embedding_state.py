@@ -11,8 +11,6 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["EMBEDDER", "EmbeddingReport", "Identity", "IndexReport", "Reached"]
-
 #: The kind of the record that names a session's embedder; its scope is the session.
 EMBEDDER: Final = "embedder"
 

@@ -21,8 +21,6 @@ from hiermem.core.search.postings import Array
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.types import Span, StoredMessage
 
-__all__ = ["Written", "around", "fill", "write"]
-
 #: What stands where a part of a long message is left out, and about what it costs.
 GAP: Final = "…"
 _GAP_TOKENS: Final = 1

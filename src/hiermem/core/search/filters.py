@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from hiermem.core.search.index import Index
     from hiermem.core.search.postings import Array
 
-__all__ = ["Filters", "RecallFilters", "SearchFilters", "read_filters"]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MAX_WORD: Final = 512

@@ -9,8 +9,6 @@ from __future__ import annotations
 from hiermem.core.search.query import Query, read_query
 from hiermem.core.search.terms import number, spans, terms
 
-__all__ = ["marks", "matched"]
-
 
 def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
     """Give the stretches of ``text`` that hold a sought term, in order, joined where they touch.

@@ -13,8 +13,6 @@ from typing import Literal, overload
 
 from hiermem.types import Role, Span, StoredMessage, Summary
 
-__all__ = ["Evidence", "Hit"]
-
 
 @dataclass(frozen=True, slots=True)
 class Hit:

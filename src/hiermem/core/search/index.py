@@ -18,8 +18,6 @@ import numpy as np
 from hiermem.core.search.postings import Array, Postings, join
 from hiermem.types import ROLES
 
-__all__ = ["LEVELS", "Index", "Level"]
-
 #: The tokens of a window, level by level. Larger ones serve to navigate and not to score.
 LEVELS: Final = (400, 1_600)
 #: A longer pause begins a new sitting, in microseconds: four hours.

@@ -22,8 +22,6 @@ from hiermem.core.text.entity_words import GENERIC
 from hiermem.core.text.units import of_source
 from hiermem.protocols import SourceText
 
-__all__ = ["Labels", "of_inputs", "of_messages"]
-
 #: The most that a summary bears, of a window and above.
 _ENTITIES: Final = 24
 _TAGS: Final = 12

@@ -21,8 +21,6 @@ from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.types import Span
 
-__all__ = ["Stretch", "candidates", "distinct", "pack", "stretches", "without"]
-
 #: Less than this many tokens hold no unit worth a look.
 _CRUMB: Final = 10
 #: After this many units in a row of ranks that did not fit, the budget counts as full.

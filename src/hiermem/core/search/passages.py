@@ -16,8 +16,6 @@ from typing import Final
 
 from hiermem.core.text.slices import Piece, token_points
 
-__all__ = ["SLICE", "WHOLE", "Passage", "passages"]
-
 #: A message of at most this many tokens is not cut.
 WHOLE: Final = 150
 #: A passage of a longer one holds at most this many. Measured on chats with long answers: 100 finds

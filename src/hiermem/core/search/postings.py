@@ -26,20 +26,6 @@ from hiermem.core.search.terms import number, terms, words
 from hiermem.core.text import measure
 from hiermem.types import ROLES, StoredMessage
 
-__all__ = [
-    "ASKS",
-    "COLUMNS",
-    "SPEAKS_OF_SELF",
-    "Array",
-    "Postings",
-    "collect",
-    "is_generic",
-    "join",
-    "pack",
-    "spoken",
-    "unpack",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 #: Bits of ``Postings.flags``: the passage ends as a question; it holds a first-person word.

@@ -19,8 +19,6 @@ from hiermem.core.search.terms import number, words
 from hiermem.core.search.thesaurus import members, synonyms
 from hiermem.core.text.lexicon import words as word_list
 
-__all__ = ["Query", "Sought", "meant", "read_query"]
-
 #: A pasted document is looked for by this many of its terms, the most frequent first.
 _MOST_TERMS: Final = 1_000
 #: Nor is it a question that names kinds.

@@ -49,8 +49,6 @@ from hiermem.core.search.query import Query, meant
 from hiermem.core.search.terms import number, terms
 from hiermem.types import ROLES
 
-__all__ = ["WEIGHTS", "Dense", "Lexical", "Scores", "Weights", "best", "lexical", "score"]
-
 _USER = ROLES.index("user")
 _ASSISTANT = ROLES.index("assistant")
 #: Words of one question that are looked for under other spellings; each costs some milliseconds.

@@ -24,8 +24,6 @@ from hiermem.core.search.ranking import Dense
 from hiermem.core.search.summary_index import LENT, Shelf, lent
 from hiermem.types import Span, Summary
 
-__all__ = ["Asked", "ask", "evidence", "found_below", "hits", "of_spans", "read", "told"]
-
 #: Of a longer question only the beginning is read.
 _LONGEST: Final = 100_000
 #: What the best summary counts for beside the best message.

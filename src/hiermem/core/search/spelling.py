@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["slips"]
-
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 #: Of shorter words too many are one slip apart; longer ones are no words.
 _WORD: Final = re.compile("[a-z]{5,24}")

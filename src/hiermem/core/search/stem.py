@@ -15,8 +15,6 @@ from typing import Final
 
 from hiermem.core.text.lexicon import words
 
-__all__ = ["stem"]
-
 _ENGLISH: Final = re.compile("[a-z]{3,40}")
 
 

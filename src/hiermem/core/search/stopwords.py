@@ -12,8 +12,6 @@ from typing import Final
 
 from hiermem.core.text.lexicon import words
 
-__all__ = ["FIRST_PERSON", "STOP_WORDS"]
-
 #: Words by which a speaker names himself or herself.
 FIRST_PERSON: Final = words("i me my mine myself we us our ours ourselves")
 

@@ -22,8 +22,6 @@ from hiermem.core.search.query import Query
 from hiermem.core.search.ranking import WEIGHTS
 from hiermem.types import Message, StoredMessage, Summary
 
-__all__ = ["LENT", "Parts", "Row", "Shelf", "lent", "pack", "unpack"]
-
 #: What was read of texts, by node id and revision number.
 Parts: TypeAlias = Mapping[tuple[str, int], Postings]
 

@@ -16,8 +16,6 @@ import numpy as np
 from hiermem.core.search import vectors
 from hiermem.core.search.postings import Array
 
-__all__ = ["Told", "mean", "pack", "unpack"]
-
 _MAGIC: Final = b"hmS1"
 
 #: A unit vector by node id and revision number.

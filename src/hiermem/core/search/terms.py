@@ -19,8 +19,6 @@ from zlib import crc32
 from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import STOP_WORDS
 
-__all__ = ["number", "spans", "terms", "words"]
-
 # Han with its extensions and signs, kana, Thai, Lao, Tibetan, Burmese, Khmer.
 _UNSPACED: Final = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"

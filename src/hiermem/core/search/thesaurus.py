@@ -19,8 +19,6 @@ from typing import Final
 
 from hiermem.core.search.stem import stem
 
-__all__ = ["members", "synonyms"]
-
 # One kind a paragraph: the words that a question uses, a colon, the words that a message may use.
 # Of a name of two words, the rarer one stands here.
 _KINDS: Final = """

@@ -19,8 +19,6 @@ from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.ranking import Dense
 
-__all__ = ["EXACT", "Vectors", "check", "compare", "pack", "spread", "unpack"]
-
 #: Up to this many units every cosine is computed.
 EXACT: Final = 200_000
 #: Beyond, so many of the nearest by sign are.

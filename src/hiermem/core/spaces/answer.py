@@ -16,17 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from hiermem.core.calls.bounded_json import MAX_ANSWER, read_object, shaped
 
-__all__ = [
-    "LONGEST_HEADING",
-    "MOST_EDITS",
-    "Action",
-    "BankAnswer",
-    "FileAnswer",
-    "SectionEdit",
-    "answer_schema",
-    "read_answer",
-]
-
 #: The most files of one answer, and the most edits of one file.
 MOST_FILES: Final = 128
 MOST_EDITS: Final = 256

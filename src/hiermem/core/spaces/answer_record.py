@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 
 from hiermem.types.transaction import Record
 
-__all__ = ["Journal", "read_journal", "write_journal"]
-
 
 @dataclass(frozen=True, slots=True)
 class Journal:

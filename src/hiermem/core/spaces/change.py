@@ -39,8 +39,6 @@ from hiermem.core.spaces.record import (
 from hiermem.types.bank import BankRevision, Note, RevisionKind
 from hiermem.types.transaction import RecordWrite
 
-__all__ = ["Change", "Took", "commit", "failed", "outlived", "put", "set_aside"]
-
 #: A bound on the notes of a request that is as good as none.
 _UNBOUND = 10_000
 

@@ -16,8 +16,6 @@ from hiermem.errors import StoreCorruptError
 from hiermem.types.bank import BankRevision, Note
 from hiermem.types.transaction import Record
 
-__all__ = ["KINDS", "faults"]
-
 #: The kinds of record that are read.
 KINDS = (
     kept.NOTE, kept.BLOCKED, kept.CONSUMED, kept.BANK, kept.SYNTHESIS, kept.META, kept.REVISION,

@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["MAX_FILE", "folded", "seen", "tidy"]
-
 #: The longest bank file, in code points.
 MAX_FILE: Final = 262_144
 

@@ -27,20 +27,6 @@ from hiermem.errors import InvalidAnswerError
 from hiermem.protocols import LLMRequest, LLMResponse, TokenCounter
 from hiermem.types.bank import BankText, Note
 
-__all__ = [
-    "Again",
-    "Batch",
-    "Limits",
-    "NoRoom",
-    "Refused",
-    "Taken",
-    "TooLarge",
-    "Verdict",
-    "judge",
-    "learned",
-    "next_batch",
-]
-
 #: The share of an answer's room that the notes of one request may have.
 _NOTES_SHARE: Final = 0.75
 #: The share of a request's room up to which all files are shown whole.

@@ -11,11 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from hiermem.core.needs import NeedRecords
 from hiermem.core.spaces.record import SHELF, SPACE
-from hiermem.types.transaction import Batch, Deciding, Record, RunRecord
-
-__all__ = ["ERASED", "ended"]
+from hiermem.types.transaction import Batch, Deciding, NeedRecords, Record, RunRecord
 
 #: Why a run of an erased space ended.
 ERASED: Final = "the space was erased; nothing of it was kept"

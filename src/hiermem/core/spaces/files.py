@@ -32,8 +32,6 @@ from hiermem.core.spaces.sections import (
 )
 from hiermem.types.bank import FileChange, Note
 
-__all__ = ["Applied", "Fault", "Problem", "Shown", "diff", "settle"]
-
 #: What can be wrong with an answer; each is asked to be mended.
 Fault: TypeAlias = Literal["form", "names", "edits", "content", "loss"]
 #: The longest synthesis, in code points.

@@ -20,22 +20,6 @@ from typing import Any, Final, Literal, TypeAlias
 from hiermem.core.text.policy import check_json
 from hiermem.errors import UsageError
 
-__all__ = [
-    "MANIFEST",
-    "Copied",
-    "Exporting",
-    "Found",
-    "Loading",
-    "Manifest",
-    "Unfit",
-    "export",
-    "load",
-    "read_manifest",
-    "same_lines",
-    "text_hash",
-    "write_manifest",
-]
-
 #: The name of the one file in a folder that is no file of the bank.
 MANIFEST: Final = ".hiermem-bank.json"
 _FORMAT: Final = 1

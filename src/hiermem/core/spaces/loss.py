@@ -18,8 +18,6 @@ from typing import Final
 
 from hiermem.core.spaces.clean import folded
 
-__all__ = ["Vanished", "lines_of", "vanished"]
-
 _STRUCK: Final = re.compile(r"^(?P<lead>[^~]*)~~(?P<line>.+)~~")
 
 

@@ -12,8 +12,6 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["MOST_BYTES", "SUFFIX", "check_file_name", "fold", "names_in"]
-
 #: The longest name in UTF-8. File systems take 255; an export writes beside it under a longer one.
 MOST_BYTES: Final = 200
 SUFFIX: Final = ".md"

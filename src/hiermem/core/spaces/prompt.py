@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
 from typing import Final, TypeAlias
 
-from hiermem.core.extraction.prompt import request_tokens
+from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.spaces.answer import answer_schema
 from hiermem.core.summaries.prompt import PromptTemplate, fill, marked
 from hiermem.core.text.measure import canonical_json, day
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.types.bank import BankText, Note
-
-__all__ = ["REPAIR_ROOM", "again", "file_shown", "note_line", "outline_shown", "request", "tokens"]
 
 Count: TypeAlias = Callable[[str], int]
 

@@ -37,15 +37,6 @@ from hiermem.errors import StoreCorruptError
 from hiermem.types.bank import BankRevision, Note, RevisionKind, SpaceMeta
 from hiermem.types.transaction import Record, RecordWrite
 
-__all__ = [
-    "BANK", "BLOCKED", "CONSOLIDATION", "CONSUMED", "EXPORT", "KINDS", "LEASE", "LOADED", "META",
-    "NOTE", "REVISION",
-    "SEQUENCE", "SHELF", "SPACE", "SYNTHESIS", "BankState", "Held", "consumed_notes",
-    "failures_body", "kind_of", "live_notes", "meta_body", "new_note", "new_space", "note_body",
-    "note_key", "number_key", "read_revisions", "read_space", "read_state",
-    "revision_body", "texts_at",
-]  # fmt: skip
-
 #: The scope of all records of spaces; no session's id is empty.
 SHELF: Final = ""
 
@@ -397,3 +388,12 @@ def _damaged(record: Record) -> NoReturn:
     raise StoreCorruptError(
         f"the record {record.key!r} of kind {record.kind!r} is damaged"
     ) from None
+
+
+def subject_of(space: str) -> str:
+    """Give the name under which a space's runs and calls are journalled.
+
+    >>> subject_of("project-x")
+    'space:project-x'
+    """
+    return f"space:{space}"

@@ -17,8 +17,6 @@ from typing import Any, Literal
 from hiermem.core.spaces.files import Applied, diff
 from hiermem.types.bank import BlockedNote, ConsolidationResult, ConsolidationStatus, FileChange
 
-__all__ = ["Tally", "busy", "detail", "idle", "log_line", "result_of"]
-
 #: What the figures are called in the result and in the log.
 _PUBLISHED = (
     "notes_processed", "notes_remaining", "bank_files_updated", "bank_files_created",

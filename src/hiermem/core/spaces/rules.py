@@ -21,8 +21,6 @@ from hiermem.core.spaces.sections import plain
 from hiermem.core.text.policy import check
 from hiermem.errors import UsageError
 
-__all__ = ["MAX_RULES", "MOST_FILES", "RuleFile", "Rules", "read_rules"]
-
 #: The longest rules, in code points.
 MAX_RULES: Final = 262_144
 #: The most files that rules may name.

@@ -18,11 +18,6 @@ from typing import Final, NamedTuple
 from hiermem.core.spaces.answer import SectionEdit
 from hiermem.core.spaces.clean import folded, tidy
 
-__all__ = [
-    "PATH", "EditError", "Section", "apply_edit", "find", "front_matter", "outline", "plain",
-    "sections", "twice", "unclosed",
-]  # fmt: skip
-
 _ATX: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE: Final = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")

@@ -14,12 +14,9 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hiermem.core.needs import Need, NeedRecords
 from hiermem.core.spaces.answer_record import read_journal
 from hiermem.core.spaces.record import CONSOLIDATION, EXPORT, SHELF, kind_of
-from hiermem.types.transaction import Record, RecordWrite
-
-__all__ = ["SOURCE", "Trace", "exported", "found_in", "named", "of_space", "write_of"]
+from hiermem.types.transaction import Need, NeedRecords, Record, RecordWrite
 
 #: The kind of record that says which note was made from a message; its scope is the session.
 SOURCE: Final = "note-source"

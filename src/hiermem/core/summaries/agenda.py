@@ -21,8 +21,6 @@ from typing import Final
 
 from hiermem.types import Node
 
-__all__ = ["PAGE", "Agenda"]
-
 #: Nodes read at once; no more than this many of one level wait for their children at a time.
 PAGE: Final = 256
 

@@ -19,16 +19,6 @@ from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
 
-__all__ = [
-    "MOST_ANCHORS",
-    "Draft",
-    "assess",
-    "assess_extract",
-    "is_extract",
-    "join",
-    "weigh_against",
-]
-
 #: Anchors kept with a revision, and unsupported figures and names likewise.
 MOST_ANCHORS: Final = 64
 #: Anchors of the inputs that an extract is searched for.

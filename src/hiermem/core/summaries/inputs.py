@@ -19,26 +19,6 @@ from hiermem.core.text.trust import lowest, trust_of
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
 
-__all__ = [
-    "OVERLAP_REACH",
-    "Count",
-    "Inputs",
-    "Verbatim",
-    "from_children",
-    "from_messages",
-    "from_stretch",
-    "heard",
-    "in_turn",
-    "kept_units",
-    "most_parts",
-    "overlap_before",
-    "overlap_shown",
-    "partition",
-    "rebase",
-    "within",
-    "word_for_word",
-]
-
 #: How many messages of the session before a window are looked at for its overlap.
 OVERLAP_REACH: Final = 200
 #: Tokens that the frame around one text costs, in messages and in prompts alike.

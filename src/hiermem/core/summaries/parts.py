@@ -17,8 +17,6 @@ from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.hashes import input_hash
 from hiermem.protocols import SourceText
 
-__all__ = ["PART", "from_json", "is_of", "key_of", "to_json"]
-
 #: The kind of the records that hold them; their scope is the session.
 PART: Final = "part"
 _LISTS: Final = ("missing", "unsupported", "anchors")

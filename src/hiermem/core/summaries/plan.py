@@ -23,32 +23,6 @@ from hiermem.protocols import SourceText
 from hiermem.types import Node, Revision
 from hiermem.types.prices import Prices
 
-__all__ = [
-    "FROM_WINDOWS",
-    "PROMPTS",
-    "Failure",
-    "Lengths",
-    "LevelPlan",
-    "Tally",
-    "UpdatePlan",
-    "UpdateProgress",
-    "UpdateReport",
-    "after_answer",
-    "after_failure",
-    "anchor_limit",
-    "better",
-    "in_parts",
-    "is_clean",
-    "lengths",
-    "level_plan",
-    "made_hash",
-    "may_reuse",
-    "node_hash",
-    "room_for_inputs",
-    "shares",
-    "worst_calls",
-]
-
 #: From this level on, a text that lost too many anchors is made again from the windows below.
 FROM_WINDOWS: Final = 3
 #: Prompts for one text: the ordinary one and the stricter one.

@@ -20,18 +20,6 @@ from hiermem.core.summaries.validate import Problem
 from hiermem.errors import ConfigError
 from hiermem.protocols import ChatMessage, SourceText
 
-__all__ = [
-    "Facts",
-    "Length",
-    "PromptTemplate",
-    "fill",
-    "marked",
-    "plain",
-    "render",
-    "stricter",
-    "told",
-]
-
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
 _PLACES: Final = frozenset(
     {"title", "participants", "period", "count", "length", "overlap", "record"}

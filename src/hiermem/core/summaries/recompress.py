@@ -26,8 +26,6 @@ from hiermem.types.transaction import (
     NeedSession,
 )
 
-__all__ = ["recompress"]
-
 #: Nodes looked at together.
 _PAGE: Final = 512
 

@@ -14,17 +14,6 @@ from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import RunRecord
 
-__all__ = [
-    "BATCH_SUBJECT",
-    "BatchProgress",
-    "BatchReport",
-    "WorkerState",
-    "WorkerStatus",
-    "add_plans",
-    "add_report",
-    "resume",
-]
-
 #: The subject of a run over all sessions; no session can bear this name.
 BATCH_SUBJECT = ""
 

@@ -38,8 +38,6 @@ from hiermem.core.text.lexicon import (
 from hiermem.core.text.units import continues, render
 from hiermem.types import Unit
 
-__all__ = ["Selection", "Weights", "select"]
-
 #: Added to a unit's cost before it is scaled, so that the shortest do not win by shortness alone.
 _COST_OFFSET = 3
 #: Less than this many tokens hold nothing worth a look.

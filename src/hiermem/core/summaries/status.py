@@ -17,27 +17,8 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from hiermem.errors import IllegalTransitionError
-from hiermem.protocols import NodeWrite
 from hiermem.types import Node, Revision, Status
-
-__all__ = [
-    "Standing",
-    "claim",
-    "clean",
-    "expire",
-    "fail",
-    "force",
-    "is_written",
-    "keep",
-    "open_again",
-    "rebase",
-    "regrow",
-    "relent",
-    "soil",
-    "standing",
-    "succeed",
-    "write",
-]
+from hiermem.types.transaction import NodeWrite
 
 _NEXT: Final[dict[Status, frozenset[Status]]] = {
     "pending": frozenset({"generating"}),

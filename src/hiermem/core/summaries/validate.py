@@ -21,8 +21,6 @@ from hiermem.core.text.lexicon import stem, words
 from hiermem.core.text.units import prose
 from hiermem.protocols import LLMRequest, LLMResponse
 
-__all__ = ["Problem", "ProblemKind", "check", "check_extract"]
-
 ProblemKind: TypeAlias = Literal[
     "empty",
     "truncated",

@@ -17,8 +17,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from hiermem.core.text.lexicon import stem, words
 from hiermem.core.text.units import prose
 
-__all__ = ["ANCHOR_CAP", "Fidelity", "fidelity", "find"]
-
 #: The longest anchor, in code points: longer matches are cut, since an index holds them.
 ANCHOR_CAP: Final = 120
 

@@ -24,8 +24,6 @@ from hiermem.core.text.entity_words import (
 from hiermem.core.text.lexicon import words
 from hiermem.types.trivector import EntityType
 
-__all__ = ["FILE", "Mention", "find", "kind_of_identifier"]
-
 _EXTENSION: Final = (
     r"(?:py|pyi|js|mjs|tsx?|jsx|html?|css|scss|json|jsonl|ya?ml|toml|md|rst|sql|sh|txt|cfg|ini|env"
     r"|java|go|rs|c|cc|cpp|h|hpp|rb|php|ipynb|csv|tsv|log|db|sqlite|xml|lock|conf|proto|gradle|swift"

@@ -11,18 +11,6 @@ from typing import Final
 
 from hiermem.core.text.lexicon import words
 
-__all__ = [
-    "CALENDAR",
-    "FUNCTION_WORDS",
-    "GENERIC",
-    "GIVEN_NAMES",
-    "NATIONS",
-    "NO_NAME",
-    "ORGANISATION_ENDS",
-    "PLACES",
-    "TECHNOLOGIES",
-]
-
 #: Words that never begin or end a phrase worth a name.
 FUNCTION_WORDS: Final = words(
     """

@@ -12,8 +12,6 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["VERBATIM", "input_hash", "output_hash", "strategy_hash"]
-
 _TAG: Final = "sha256:"
 
 

@@ -11,8 +11,6 @@ from typing import Final
 
 from hiermem.core.text.lexicon import words
 
-__all__ = ["guess"]
-
 _SAMPLE: Final = 6000
 #: Fewer letters than this prove nothing.
 _LETTERS_NEEDED: Final = 40

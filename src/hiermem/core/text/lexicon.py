@@ -11,17 +11,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = [
-    "ANCHOR",
-    "DECISION",
-    "PLAIN",
-    "Lexicon",
-    "is_back_channel",
-    "is_bare_answer",
-    "stem",
-    "strip_fillers",
-]
-
 #: The kinds of terms, weakest first: an ordinary word; a word of deciding, promising or denying;
 #: a name, number, date, path or identifier.
 PLAIN: Final = 1

@@ -20,20 +20,6 @@ from hiermem.errors import InvalidMessageError
 from hiermem.protocols import TokenCounter
 from hiermem.types import FilePart, ImagePart, Message, Part, TextPart, ToolCall
 
-__all__ = [
-    "MESSAGE_OVERHEAD",
-    "body",
-    "canonical_json",
-    "day",
-    "fingerprint",
-    "message_hash",
-    "message_size",
-    "message_tokens",
-    "slice_points",
-    "slice_sizes",
-    "speaker",
-]
-
 Unit = Literal["tokens", "chars"]
 
 #: Tokens that a provider adds to each message for its role and frame.

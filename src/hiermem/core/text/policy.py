@@ -19,21 +19,6 @@ from typing import Any, Literal, TypeAlias
 from hiermem.errors import InvalidMessageError, InvalidTextError
 from hiermem.types import Content, FilePart, ImagePart, JsonPart, Message, Part, TextPart, ToolCall
 
-__all__ = [
-    "MAX_ARGUMENTS",
-    "MAX_CALLS",
-    "MAX_CONTENT",
-    "MAX_DEPTH",
-    "MAX_METADATA",
-    "MAX_NAME",
-    "MAX_PARTS",
-    "OnBad",
-    "check",
-    "check_json",
-    "check_name",
-    "clean_message",
-]
-
 OnBad: TypeAlias = Literal["refuse", "replace"]
 
 #: The text of one message: its content, with the texts, references and JSON of all its parts.

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 from unicodedata import category, combining
 
-__all__ = ["Piece", "best_break", "char_points", "is_boundary", "token_points"]
-
 
 class Piece(NamedTuple):
     """A stretch of a text that is cut up.

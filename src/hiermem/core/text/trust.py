@@ -11,8 +11,6 @@ from typing import Final
 
 from hiermem.types import StoredMessage, Trust
 
-__all__ = ["lowest", "trust_of"]
-
 _ORDER: Final[tuple[Trust, ...]] = ("tool", "conversation", "system")
 
 

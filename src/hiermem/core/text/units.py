@@ -19,18 +19,6 @@ from hiermem.errors import StoreCorruptError
 from hiermem.protocols import SourceText
 from hiermem.types import Role, Unit
 
-__all__ = [
-    "LABEL_CAP",
-    "UNIT_CAP",
-    "continues",
-    "of_source",
-    "pack",
-    "prose",
-    "render",
-    "split",
-    "unpack",
-]
-
 #: The longest piece, in code points; a sentence above 480 is cut at clause marks to 320 or fewer.
 UNIT_CAP: Final = 480
 _CUT: Final = 320

@@ -27,14 +27,10 @@ from datetime import datetime
 from hiermem.config import HierarchyConfig
 from hiermem.core.tree.levels import Growth, group_node, window_node
 from hiermem.core.tree.state import SessionState, Strand
-from hiermem.core.tree.turns import Arrival, Flag, Slice
+from hiermem.core.tree.turns import Arrival, Flag
 from hiermem.core.tree.windows import Limits, Reason, Seal, follow, micros, receive
 from hiermem.errors import UsageError
 from hiermem.types import Node
-
-__all__ = [
-    "Arrival", "Folded", "Slice", "arrive", "close", "flush", "provisional", "reopen", "tick",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

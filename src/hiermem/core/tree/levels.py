@@ -28,8 +28,6 @@ from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.core.tree.windows import CHARS_A_TOKEN, Seal, converted, micros, moment
 from hiermem.types import Node, SizeUnit, Span
 
-__all__ = ["Growth", "Root", "allot", "group_node", "hull", "parts", "weigh", "window_node"]
-
 
 @dataclass(frozen=True, slots=True)
 class Root:

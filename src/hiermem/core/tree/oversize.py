@@ -16,8 +16,6 @@ from hiermem.core.tree.turns import Slice
 from hiermem.protocols import TokenCounter
 from hiermem.types import Message
 
-__all__ = ["cut", "is_oversize", "slices_at"]
-
 
 def is_oversize(size: int, config: HierarchyConfig) -> bool:
     """Say whether a message of ``size``, in the configuration's unit, is to be sliced."""

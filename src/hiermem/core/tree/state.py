@@ -25,8 +25,6 @@ from hiermem.core.tree.windows import Window, moment
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Position, SizeUnit
 
-__all__ = ["OpenWindow", "SessionState", "Strand"]
-
 #: The format of the JSON; another number is another format.
 _VERSION = 2
 #: The format before it, which remembered tool calls by their ids.

@@ -12,8 +12,6 @@ from functools import lru_cache
 from hiermem.config import HierarchyConfig
 from hiermem.errors import StoreCorruptError
 
-__all__ = ["config_from"]
-
 
 @lru_cache(maxsize=64)
 def config_from(text: str) -> HierarchyConfig:

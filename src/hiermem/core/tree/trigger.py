@@ -17,8 +17,6 @@ from hiermem.core.tree.windows import Limits, Reason, receive
 from hiermem.errors import UsageError
 from hiermem.types import StoredMessage
 
-__all__ = ["CompressionTrigger"]
-
 
 class CompressionTrigger:
     """Says why a message that arrives would close its thread's open window.

@@ -30,10 +30,6 @@ from typing import Any, Literal, NamedTuple
 
 from hiermem.types import Role, StoredMessage
 
-__all__ = [
-    "GROUP_LIMIT", "LATE", "RUN", "Arrival", "Boundary", "Flag", "Slice", "Turns", "call_mark",
-]  # fmt: skip
-
 #: An exchange group of this many messages ends, answered or not.
 GROUP_LIMIT = 100
 #: So many users' messages in a row make a point safe without an assistant.

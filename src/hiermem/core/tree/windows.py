@@ -27,11 +27,6 @@ from hiermem.config import HierarchyConfig
 from hiermem.core.tree.turns import Arrival, Boundary, Flag, Turns
 from hiermem.types import Position, SizeUnit
 
-__all__ = [
-    "CHARS_A_TOKEN", "Limits", "Reason", "Seal", "Segment", "Window", "converted", "follow",
-    "micros", "moment", "receive",
-]  # fmt: skip
-
 #: What a token counts in characters where a size in characters was never taken.
 CHARS_A_TOKEN = 4
 

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 from hiermem.config import UpdatePolicy
 from hiermem.errors import SpendLimitError
-from hiermem.protocols import Attempt, TenantStore
-
-__all__ = ["Allowance", "Allowances"]
+from hiermem.protocols import TenantStore
+from hiermem.types.transaction import Attempt
 
 
 @dataclass(slots=True, eq=False)

@@ -14,8 +14,8 @@ from typing import Final, Generic, NoReturn
 
 from hiermem.core.calls.usage import believed, told_model
 from hiermem.core.text.policy import MAX_CONTENT, check
-from hiermem.engine.calls.budget import Hold, Turn
-from hiermem.engine.calls.rate_limit import gauge_of
+from hiermem.engine.calls.budget import Hold
+from hiermem.engine.calls.rate_limit import Turn, gauge_of
 from hiermem.engine.calls.run_context import Asker, ClaimLostError, Making, N, UnexpectedModelError
 from hiermem.engine.calls.token_count import tokens_of
 from hiermem.errors import (
@@ -26,11 +26,10 @@ from hiermem.errors import (
     PermanentModelError,
     TransientModelError,
 )
-from hiermem.protocols import Attempt, LLMRequest, LLMResponse
+from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
 from hiermem.types.prices import Prices, add_costs
-
-__all__ = ["call"]
+from hiermem.types.transaction import Attempt
 
 #: What a provider adds around each chat message.
 _PER_MESSAGE: Final = 4

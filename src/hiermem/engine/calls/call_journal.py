@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from datetime import datetime
+from typing import Final
 
 from hiermem.core.calls.run_report import cut_off
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.store_retry import steady
-from hiermem.protocols import Attempt, TenantStore
-
-__all__ = ["CallBook"]
+from hiermem.protocols import TenantStore
+from hiermem.types.transaction import Attempt
 
 
 class CallBook:
@@ -68,3 +68,7 @@ class CallBook:
         ended = [one for one in self._begun.values() if one.outcome != "started"]
         self.unknown += len(unknown)
         await self.write([*ended, *unknown])
+
+
+#: More calls than a run has made.
+ALL_ATTEMPTS: Final = 1_000_000

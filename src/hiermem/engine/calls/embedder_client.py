@@ -31,8 +31,6 @@ from hiermem.errors import (
 )
 from hiermem.protocols import Embedder
 
-__all__ = ["Asker"]
-
 _log = logging.getLogger("hiermem.search")
 #: How often a request is sent again that failed for the moment, and the first wait in seconds.
 _RETRIES: Final = 4

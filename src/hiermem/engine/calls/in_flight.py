@@ -12,8 +12,6 @@ from typing import TypeAlias
 
 from hiermem.types import Revision
 
-__all__ = ["Awaited", "InHand"]
-
 #: What a request comes to: a text that may be taken, or None.
 Awaited: TypeAlias = "asyncio.Future[Revision | None]"
 

@@ -14,15 +14,15 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from hiermem.config import UpdatePolicy
 from hiermem.core.calls.circuit_breaker import Breaker, Circuit, Trial
 from hiermem.core.calls.sliding_window import Limits, Request, Traffic
+from hiermem.engine.calls.budget import Purse
 from hiermem.errors import CircuitOpenError, ModelOverflowError, TransientModelError
-from hiermem.protocols import TokenCounter
+from hiermem.protocols import LLM, TokenCounter
 from hiermem.tokens import CalibratedCounter
-
-__all__ = ["Lane", "Pass", "gauge_of", "lane_of"]
 
 #: The longest sleep between two looks at the line, in seconds: what stops a run is seen by then.
 _LOOK: Final = 0.25
@@ -216,3 +216,134 @@ def _forgetting(key: int) -> Callable[[object], None]:
         _lanes.pop(key, None)
 
     return forget
+
+
+class Pace:
+    """Lets ``size`` calls begin, then makes the next wait until ``delay`` seconds have passed.
+
+    Where a ``lane`` is given, calls also keep to its ``limits``, and leave the model's provider
+    alone where ``breaker`` says that it is down.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        delay: float,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+        lane: Lane | None = None,
+        limits: Limits | None = None,
+        breaker: Breaker | None = None,
+    ) -> None:
+        self._size, self._delay = size, delay
+        self._clock, self._sleep = clock, sleep
+        self._lane, self._limits = lane, limits or Limits()
+        self._breaker = breaker or Breaker()
+        self._left = size
+        self._next = 0.0
+        self._turn = asyncio.Lock()
+
+    async def turn(self, tokens: int, purse: Purse, *, thing: Hashable = None) -> Turn:
+        """Wait for the turn of a call of at most ``tokens`` tokens; ``thing`` is what it is for.
+
+        Raises SpendLimitError where what ends the run comes first, CircuitOpenError where the
+        provider is left alone, and ModelOverflowError for a call that is over a minute's tokens
+        alone.
+        """
+        if self._delay:
+            await self._batch(purse)
+        if self._lane is None:
+            return Turn(None, self._clock, self._breaker)
+        try:
+            leave = await self._lane.enter(
+                tokens,
+                self._limits,
+                clock=self._clock,
+                sleep=self._sleep,
+                thing=thing,
+                stopped=purse.is_over,
+            )
+        except CircuitOpenError as error:
+            purse.leave_alone(error)
+            raise
+        if leave is None:
+            purse.refuse(purse.stopped or "cancellation")
+        return Turn(leave, self._clock, self._breaker)
+
+    async def _batch(self, purse: Purse) -> None:
+        """Wait until the next batch may begin, or the run is over."""
+        async with self._turn:
+            if not self._left:
+                rest, left = max(0.0, self._next - self._clock()), purse.time_left()
+                await self._sleep(rest if left is None else min(rest, max(0.0, left)))
+                if purse.is_over():
+                    purse.refuse(purse.stopped or "deadline")
+                self._left = self._size
+            self._left -= 1
+            if not self._left:
+                self._next = self._clock() + self._delay
+
+
+class Turn:
+    """One call's turn. Once it is begun it ends, by ``end``; ``fail`` may come before that."""
+
+    __slots__ = ("_breaker", "_clock", "_pass")
+
+    def __init__(self, leave: Pass | None, clock: Callable[[], float], breaker: Breaker) -> None:
+        self._pass, self._clock, self._breaker = leave, clock, breaker
+
+    def begin(self) -> None:
+        """Note that the call is being sent."""
+        if self._pass is not None:
+            self._pass.begin()
+
+    def fail(self, asked: float | None) -> None:
+        """Note that the provider failed, and for how long it asked to be left alone."""
+        if self._pass is not None:
+            self._pass.fail(self._clock(), breaker=self._breaker, asked=asked)
+
+    def end(self, *, tokens: int | None = None, answered: bool = False) -> None:
+        """Note that the call is over, what it took if known, and whether it was answered."""
+        if self._pass is not None:
+            self._pass.end(self._clock(), tokens=tokens, answered=answered)
+
+    def give_back(self) -> None:
+        """Take it back, where the call was not made."""
+        if self._pass is not None:
+            self._pass.give_back()
+
+
+class Batches(Protocol):
+    """How many calls are in flight at once, and the pause in seconds after so many."""
+
+    @property
+    def concurrency(self) -> int: ...  # noqa: D102 - described above
+    @property
+    def batch_delay(self) -> float: ...  # noqa: D102 - described above
+
+
+def pace_of(
+    llm: LLM,
+    policy: UpdatePolicy,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], Awaitable[None]],
+    batches: Batches | None = None,
+) -> Pace:
+    """Give the pace at which ``policy`` lets ``llm`` be called; a local model takes its own.
+
+    ``batches`` are those of ``policy`` where no others are given.
+    """
+    batches = batches or policy
+    return Pace(
+        size=batches.concurrency,
+        delay=batches.batch_delay if llm.remote else 0.0,
+        clock=clock,
+        sleep=sleep,
+        lane=lane_of(llm) if llm.remote else None,
+        limits=Limits(
+            policy.requests_per_minute, policy.tokens_per_minute, flying=batches.concurrency
+        ),
+        breaker=Breaker(policy.circuit_failures, policy.circuit_pause),
+    )

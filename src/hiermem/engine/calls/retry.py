@@ -1,8 +1,8 @@
 """Asks a model, again where that may help.
 
-The one rule: only what may pass is tried again, after a pause that grows at random or that the
-provider asked for, and never beyond the run's end. How one call is made is said in ``engine.calls.call``;
-what an answer is worth is not asked here.
+Only transient failures are retried, after an exponential pause with jitter or the pause that the
+provider asked for, and never beyond the run's end. ``engine.calls.call`` makes a single call. What
+an answer is worth is not asked here.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from hiermem.core.calls.circuit_breaker import LONGEST_HOLD
 from hiermem.engine.calls.call import call
-from hiermem.engine.calls.run_context import Asker, ClaimLostError, Making, N
+from hiermem.engine.calls.run_context import Asker, Making, N
 from hiermem.errors import ModelError, TransientModelError
 from hiermem.protocols import LLMRequest, LLMResponse
 
 if TYPE_CHECKING:
     from tenacity import AsyncRetrying, RetryCallState
-
-__all__ = ["ClaimLostError", "Making", "ask", "end_with"]
 
 _FIRST_WAIT: Final = 0.5
 _MOST_BACKOFF: Final = 30.0

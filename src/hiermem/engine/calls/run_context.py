@@ -14,12 +14,12 @@ from typing import Generic, Protocol
 
 from typing_extensions import TypeVar
 
-from hiermem.engine.calls.budget import Pace, Purse
+from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.rate_limit import Pace
 from hiermem.errors import ModelError
-from hiermem.protocols import LLM, Attempt
+from hiermem.protocols import LLM
 from hiermem.types import Node
-
-__all__ = ["Asker", "Books", "ClaimLostError", "Making", "Patience", "UnexpectedModelError"]
+from hiermem.types.transaction import Attempt
 
 
 class Named(Protocol):
@@ -45,7 +45,7 @@ class Patience(Protocol):
 
 
 class Books(Protocol[N]):
-    """Where claims are taken and calls are journalled. ``engine.summaries.commit.Ledger`` is one."""
+    """Takes claims and journals calls. ``engine.summaries.commit.Ledger`` is one."""
 
     def claimed(self, node_id: str, /) -> bool:
         """Say whether this run holds the lease."""

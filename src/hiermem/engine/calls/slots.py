@@ -12,8 +12,6 @@ from typing import Protocol
 
 from hiermem.core.calls.fairness import Rota, Ticket
 
-__all__ = ["Hands", "Seat", "Slots"]
-
 
 class Slots:
     """``size`` hands for calls that know no order but that in which they come."""

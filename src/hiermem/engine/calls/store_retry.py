@@ -12,8 +12,6 @@ from typing import Final, TypeVar
 
 from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
 
-__all__ = ["TRIES", "finished", "steady"]
-
 T = TypeVar("T")
 
 #: How often an operation is tried, and the first pause in seconds, doubled each time.

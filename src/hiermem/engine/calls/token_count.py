@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-__all__ = ["LONG", "sizes_of", "tokens_of"]
-
 #: Above this many characters, counting would hold up the event loop: some ten milliseconds.
 LONG: Final = 50_000
 

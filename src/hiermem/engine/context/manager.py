@@ -24,8 +24,6 @@ from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.tokens import default_counter
 from hiermem.types import StoredMessage, Summary
 
-__all__ = ["ContextWindowManager", "Strategy"]
-
 
 class ContextWindowManager:
     """Selects contexts over any store, one tenant at a time. Asynchronous.

@@ -26,24 +26,13 @@ from hiermem.core.context.view import Piece, Seen, View
 from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
+from hiermem.core.tree.stored import config_from
 from hiermem.engine.calls.token_count import sizes_of
-from hiermem.engine.handle import Handle, config_from, state_from
+from hiermem.engine.handle import Handle, state_from
 from hiermem.errors import BudgetTooSmallError
-from hiermem.protocols import TokenCounter, ViewRecord
+from hiermem.protocols import TokenCounter
 from hiermem.types import Node, SessionRecord
-
-__all__ = [
-    "SEEN",
-    "Decided",
-    "Request",
-    "Strategy",
-    "by_level",
-    "chosen",
-    "cut_for",
-    "in_record",
-    "select",
-    "situation_of",
-]
+from hiermem.types.transaction import ViewRecord
 
 Strategy: TypeAlias = Literal["cut", "layered"]
 #: What the name of a view ends with that holds no cut, but what the last selection rendered.

@@ -29,8 +29,6 @@ from hiermem.engine.search import search
 from hiermem.engine.search.search import Question
 from hiermem.types import Position, SessionRecord
 
-__all__ = ["found", "refined", "zoomed"]
-
 #: The best messages say which stretches a question is about: those that fit so many tokens.
 _LOOKED_AT: Final = 1_000
 #: What answers less well than this part of the best is not what it is about.

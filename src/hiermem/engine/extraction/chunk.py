@@ -17,13 +17,18 @@ from typing import Any, Final
 
 from hiermem.config import ExtractionOptions
 from hiermem.core.calls.bounded_json import parse
+from hiermem.core.calls.failures import cause_of, finish_cause
+from hiermem.core.calls.lease import Claim
+from hiermem.core.calls.request_limits import Threshold, request_tokens
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.chunks import Chunk, sources
-from hiermem.core.extraction.kept import Claim, Kept, way_of
-from hiermem.core.extraction.plan import Failure, Threshold, cause_of, finish_cause
+from hiermem.core.extraction.kept import Kept, way_of
+from hiermem.core.extraction.plan import Failure
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
-from hiermem.engine.calls.budget import Pace, Purse
-from hiermem.engine.calls.retry import ClaimLostError, Making, ask, end_with
+from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.rate_limit import Pace
+from hiermem.engine.calls.retry import ask, end_with
+from hiermem.engine.calls.run_context import ClaimLostError, Making
 from hiermem.engine.calls.slots import Slots
 from hiermem.engine.calls.store_retry import finished, steady
 from hiermem.engine.extraction.records import ExtractionBooks, Piece
@@ -31,16 +36,6 @@ from hiermem.errors import InvalidAnswerError, ModelError, StoreCorruptError
 from hiermem.protocols import LLM, LLMRequest, LLMResponse, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.trivector import Answer
-
-__all__ = [
-    "PAGE",
-    "Made",
-    "Shop",
-    "extract_chunk",
-    "limit_without_answer",
-    "made_elsewhere",
-    "prompts_key",
-]
 
 #: Messages read at once.
 PAGE: Final = 1000
@@ -215,7 +210,7 @@ async def _ask_for(shop: Shop, chunk: Chunk, making: Making[Piece]) -> Made:
         return await _commit(shop, chunk, making, kept)
     most = limit_without_answer(shop)
     count = shop.counter.count
-    if most is not None and extract_prompt.request_tokens(request.messages, count) > most:
+    if most is not None and request_tokens(request.messages, count) > most:
         return await _failed(shop, chunk, making, ("overflow", "over the limit, not sent"))
     first = request.messages
     for repairs_left in range(shop.policy.repairs, -1, -1):
@@ -233,7 +228,7 @@ async def _ask_for(shop: Shop, chunk: Chunk, making: Making[Piece]) -> Made:
             end_with(making, f"schema:{error.problem}")
             if not repairs_left:
                 return await _failed(shop, chunk, making, cause_of(error))
-            room = extract_prompt.request_tokens(first, count) + extract_prompt.REPAIR_ROOM
+            room = request_tokens(first, count) + extract_prompt.REPAIR_ROOM
             repaired = extract_prompt.repair(
                 first, error, count=count, limit=room if most is None else most
             )

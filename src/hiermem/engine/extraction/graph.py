@@ -18,8 +18,6 @@ from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
 from hiermem.types.trivector import ENTITY_TYPES, EntityType, TriVector
 
-__all__ = ["AsyncGraph", "tri_vector"]
-
 #: The most sessions that one question about a name looks at, and other names that it follows.
 _SESSIONS: Final = 100_000
 _FOLLOWED: Final = 64

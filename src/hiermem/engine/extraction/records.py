@@ -17,19 +17,19 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
+from hiermem.core.calls.lease import Claim, write_claim
 from hiermem.core.calls.run_report import cut_off
 from hiermem.core.extraction.chunks import Chunk
-from hiermem.core.extraction.kept import Claim, Kept, read_kept, settled, write_claim, write_kept
+from hiermem.core.extraction.kept import Kept, read_kept, settled, write_kept
 from hiermem.core.extraction.plan import Failure
 from hiermem.core.extraction.record import failure_detail
 from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
+from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.calls.store_retry import TRIES, steady
-from hiermem.engine.summaries.commit import ALL_ATTEMPTS
-from hiermem.engine.summaries.run_journal import note_cut_off
 from hiermem.errors import SessionChangedError, StoreError
-from hiermem.protocols import Attempt, Record, RecordWrite, RunRecord, TenantStore
-
-__all__ = ["CHUNK", "JOIN", "ExtractionBooks", "Piece", "Step"]
+from hiermem.protocols import TenantStore
+from hiermem.types.transaction import Attempt, Record, RecordWrite, RunRecord
 
 T = TypeVar("T")
 

@@ -12,22 +12,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from hiermem.core.calls.failures import Cause, cause_of, finish_cause
+from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.finish import join_groups
 from hiermem.core.extraction.graph import MadeOf, graph_records, replaces, write_kept_vector
 from hiermem.core.extraction.kept import Kept, way_of
-from hiermem.core.extraction.plan import Cause, Failure, cause_of, finish_cause, join_key
+from hiermem.core.extraction.plan import Failure, join_key
 from hiermem.core.summaries import salience, validate
 from hiermem.core.summaries.validate import Problem
-from hiermem.engine.calls.retry import ClaimLostError, Making, ask, end_with
+from hiermem.engine.calls.retry import ask, end_with
+from hiermem.engine.calls.run_context import ClaimLostError, Making
 from hiermem.engine.calls.store_retry import finished
 from hiermem.engine.extraction.chunk import Shop, made_elsewhere, prompts_key
 from hiermem.engine.extraction.records import Piece, Step
 from hiermem.errors import ModelError, ModelOverflowError, SpendLimitError, StoreError
-from hiermem.protocols import LLMRequest, LLMResponse, RecordWrite
+from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.types.transaction import RecordWrite
 from hiermem.types.trivector import TriVector
-
-__all__ = ["ENTITY", "TRIVECTOR", "Summary", "keep", "summarise"]
 
 #: The kinds of record that hold a session's result, and what it says under each name.
 TRIVECTOR: Final = "trivector"
@@ -148,7 +150,7 @@ async def _round(
 async def _join(shop: Shop, summary: Summary, step: Step, texts: Sequence[str]) -> str | Failure:
     """Get one summary in place of several: made before, being made by another run, or asked for."""
     request = await asyncio.to_thread(_request, shop, texts)
-    prompt = extract_prompt.request_tokens(request.messages, shop.counter.count)
+    prompt = request_tokens(request.messages, shop.counter.count)
     summary.asked += prompt
     making: Making[Piece] = Making(step, sum(map(shop.counter.count, texts)))
     found = await shop.ledger.standing(step)

@@ -23,8 +23,6 @@ from hiermem.engine.extraction.chunk import Made, Shop
 from hiermem.engine.extraction.reduce import Summary
 from hiermem.engine.extraction.split import Parts
 
-__all__ = ["report_of", "with_summary"]
-
 
 def report_of(
     shop: Shop,

@@ -21,6 +21,7 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem import prompts as shipped
 from hiermem.config import ExtractionOptions
+from hiermem.core.calls import request_limits
 from hiermem.core.extraction import plan
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.finish import finish
@@ -31,7 +32,8 @@ from hiermem.core.extraction.reduce import Graph, ground, reduce
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.budget import Purse
-from hiermem.engine.calls.retry import ClaimLostError
+from hiermem.engine.calls.rate_limit import pace_of
+from hiermem.engine.calls.run_context import ClaimLostError
 from hiermem.engine.calls.store_retry import steady
 from hiermem.engine.extraction.chunk import Made, Shop, extract_chunk, prompts_key
 from hiermem.engine.extraction.records import ExtractionBooks
@@ -39,12 +41,9 @@ from hiermem.engine.extraction.reduce import Summary, keep, summarise
 from hiermem.engine.extraction.report import report_of, with_summary
 from hiermem.engine.extraction.split import Parts, parted
 from hiermem.engine.handle import Handle
-from hiermem.engine.summaries.shared import pace_of
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.protocols import LLM
 from hiermem.types.trivector import TriVector
-
-__all__ = ["Progress", "extract"]
 
 Progress: TypeAlias = Callable[[ExtractionProgress], object]
 _log = logging.getLogger("hiermem.extract")
@@ -112,8 +111,8 @@ async def _opened(
     templates = {
         name: shipped.load_named(name, prompts) for name in (prompts_key(), prompts_key(join=True))
     }
-    limit = plan.threshold(options, llm.context_window)
-    answer = plan.answer_tokens(options, window=llm.context_window, live=llm.remote)
+    limit = request_limits.threshold(options, llm.context_window)
+    answer = request_limits.answer_tokens(options, window=llm.context_window, live=llm.remote)
     template, count = templates[prompts_key()], handle.counter.count
     room = None
     if limit.tokens is not None:

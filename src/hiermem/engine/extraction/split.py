@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction import chunks as parting
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.chunks import Chunk, Measured, Piece
 from hiermem.core.text import hashes
 from hiermem.engine.extraction.chunk import PAGE, Shop, prompts_key
 from hiermem.types import StoredMessage
-
-__all__ = ["Parts", "parted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def _part(shop: Shop, measured: Sequence[Measured], large: Mapping[int, StoredMe
     return Parts(
         chunks=chunks,
         tokens=tokens,
-        overhead=extract_prompt.request_tokens(empty, count) + extract_prompt.schema_tokens(count),
+        overhead=request_tokens(empty, count) + extract_prompt.schema_tokens(count),
         estimate=extract_prompt.around(template, count=count) + tokens + shop.answer,
         chunked=shop.room is not None and tokens > shop.room,
         input=hashes.input_hash(

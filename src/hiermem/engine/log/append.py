@@ -20,14 +20,13 @@ from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
 from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.turns import Arrival, Slice, call_mark
 from hiermem.engine.calls.token_count import LONG
-from hiermem.engine.handle import Handle, beginning, config_from, state_from
+from hiermem.engine.handle import Handle, beginning, state_from
 from hiermem.errors import InvalidMessageError, MessageConflictError, SessionClosedError
-from hiermem.protocols import Changes, KeyEntry, LogEvent, Snapshot
 from hiermem.types import Message, SessionRecord, StoredMessage
-
-__all__ = ["About", "Seen", "append", "append_here", "close", "flatten", "flush", "reopen", "tick"]
+from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
 Messages: TypeAlias = Message | Iterable[Message]
 

@@ -21,15 +21,14 @@ from hiermem.core.log.edit import OnEdit
 from hiermem.core.log.erase import Forks, Kind
 from hiermem.core.log.receipts import EditReport, Receipt
 from hiermem.core.log.size_changes import Scales
+from hiermem.core.spaces.record import subject_of
 from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import OnBad, clean_message
-from hiermem.engine.handle import Handle, config_from
-from hiermem.engine.spaces.records import subject_of
+from hiermem.core.tree.stored import config_from
+from hiermem.engine.handle import Handle
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import TokenCounter
 from hiermem.types import Content, SessionRecord, SizeUnit, StoredMessage
-
-__all__ = ["edit", "erase", "erase_session", "erase_space", "erase_tenant", "quarantine"]
 
 _ON_EDIT = ("flag", "rebuild")
 _FORKS = ("all", "keep")

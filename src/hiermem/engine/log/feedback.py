@@ -16,10 +16,8 @@ from hiermem.core.search.hits import Hit
 from hiermem.core.text.policy import check, check_name
 from hiermem.engine.handle import Handle
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
-from hiermem.protocols import RecordWrite
 from hiermem.types import Node, SessionRecord
-
-__all__ = ["FEEDBACK", "give", "total"]
+from hiermem.types.transaction import RecordWrite
 
 #: The kind of the records; their scope is the session, their key what the feedback is about.
 FEEDBACK: Final = "feedback"

@@ -16,10 +16,9 @@ from hiermem.core.log.fork import Prepared
 from hiermem.core.log.replay import Replay, config_at, prefix
 from hiermem.core.log.size_changes import Scales
 from hiermem.core.text.policy import check_name
-from hiermem.engine.handle import Handle, beginning, config_from
+from hiermem.core.tree.stored import config_from
+from hiermem.engine.handle import Handle, beginning
 from hiermem.errors import NotFoundError, SessionExistsError, StoreBusyError
-
-__all__ = ["fork", "replayed"]
 
 #: Messages read at once.
 _PAGE = 2048

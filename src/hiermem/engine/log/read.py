@@ -15,19 +15,8 @@ from hiermem.core.text.policy import check_name
 from hiermem.core.tree.state import OpenWindow
 from hiermem.engine.handle import Handle, state_from
 from hiermem.errors import NotFoundError, StoreCorruptError, UsageError
-from hiermem.protocols import LogEvent
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
-
-__all__ = [
-    "SessionStatus",
-    "Tree",
-    "expand",
-    "forest",
-    "messages",
-    "status",
-    "summaries",
-    "versions",
-]
+from hiermem.types.transaction import LogEvent
 
 #: How many unfinished nodes of a level are counted before the count is given as "at least".
 _COUNTED = 10_000

@@ -13,9 +13,7 @@ from hiermem.core.calls.run_report import RunReport, report, seen
 from hiermem.core.text.policy import check_name
 from hiermem.engine.handle import Handle
 from hiermem.errors import NotFoundError
-from hiermem.protocols import RunRecord
-
-__all__ = ["one", "runs"]
+from hiermem.types.transaction import RunRecord
 
 #: More than this is never asked for at once; a store's own numbers end somewhere.
 _MOST: Final = 2**31 - 1

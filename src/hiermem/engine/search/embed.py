@@ -31,6 +31,7 @@ from hiermem.core.search.postings import Array, spoken
 from hiermem.core.search.summary_index import Row
 from hiermem.core.search.summary_vectors import Told
 from hiermem.core.text.measure import body
+from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.calls.embedder_client import Asker
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, Held
@@ -45,17 +46,13 @@ from hiermem.engine.search.vectors import (
     read_blocks,
     vectors_in,
 )
-from hiermem.engine.summaries.run_journal import note_cut_off
 from hiermem.errors import (
     HiermemError,
     SessionChangedError,
     UsageError,
 )
-from hiermem.protocols import RecordWrite, RunRecord
 from hiermem.types import SessionRecord, Summary
-from hiermem.types.transaction import Block
-
-__all__ = ["embed", "quietly", "reembed"]
+from hiermem.types.transaction import Block, RecordWrite, RunRecord
 
 _log = logging.getLogger("hiermem.search")
 #: How often a session is begun with again that was changed meanwhile.

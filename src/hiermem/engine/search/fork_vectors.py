@@ -22,8 +22,6 @@ from hiermem.engine.search.vectors import place_of, read_blocks, vectors_in
 from hiermem.errors import HiermemError
 from hiermem.types import SessionRecord, StoredMessage, Summary
 
-__all__ = ["Source"]
-
 
 class Source:
     """What the session ``record`` was forked from has of what they share."""

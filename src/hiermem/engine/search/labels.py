@@ -18,8 +18,6 @@ from hiermem.engine.handle import Handle
 from hiermem.engine.index import Held
 from hiermem.types import SessionRecord, Summary
 
-__all__ = ["labelled"]
-
 
 async def labelled(handle: Handle, held: Held, record: SessionRecord) -> None:
     """Give labels to the summaries on the shelf of ``held`` that lack them, lowest level first."""

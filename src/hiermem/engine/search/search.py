@@ -34,8 +34,6 @@ from hiermem.types import SessionRecord, Span, StoredMessage, Summary
 if TYPE_CHECKING:
     from hiermem.engine.search.vectors import Loaded
 
-__all__ = ["Question", "fill_budget", "rebuild", "recall", "search", "semantic"]
-
 T = TypeVar("T")
 #: How often a search is done again that was overtaken.
 _TRIES: Final = 5

@@ -16,14 +16,12 @@ from typing import Final
 from hiermem.core.search.postings import Postings
 from hiermem.core.search.summary_index import Parts, pack, unpack
 from hiermem.core.tree.state import SessionState
-from hiermem.engine.handle import Handle, config_from, state_from
+from hiermem.core.tree.stored import config_from
+from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.index import KIND, STRIDE, Held
 from hiermem.errors import StoreCorruptError, StoreError
-from hiermem.protocols import RunRecord
 from hiermem.types import Node, SessionRecord, Summary
-from hiermem.types.transaction import Block
-
-__all__ = ["by_stretch", "journal_mark", "kept_beside", "kind_of", "stocked"]
+from hiermem.types.transaction import Block, RunRecord
 
 _log = logging.getLogger("hiermem.search")
 #: Of the newest runs, so many are looked at.

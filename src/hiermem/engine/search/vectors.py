@@ -30,19 +30,6 @@ from hiermem.errors import EmbedderMismatchError, StoreCorruptError
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Block
 
-__all__ = [
-    "REACHED",
-    "Loaded",
-    "agree",
-    "identity_of",
-    "lacks",
-    "loaded",
-    "place_of",
-    "reached_by",
-    "read_blocks",
-    "vectors_in",
-]
-
 #: The key of the record that says in which state a session had all its vectors.
 REACHED: Final = "reached"
 #: Of the newest runs, so many are looked at for one that was no embedding pass.

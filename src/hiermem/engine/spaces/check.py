@@ -12,12 +12,11 @@ from typing import Final
 from hiermem.core.check import Finding
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.check import KINDS, faults
+from hiermem.core.spaces.record import subject_of
 from hiermem.engine.handle import Handle
-from hiermem.engine.spaces.records import SpaceBooks, subject_of
+from hiermem.engine.spaces.records import SpaceBooks
 from hiermem.engine.spaces.space import spaces
-from hiermem.protocols import Record
-
-__all__ = ["check_spaces"]
+from hiermem.types.transaction import Record
 
 #: How often a space is read again that was written to meanwhile.
 _AGAIN: Final = 4

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from hiermem.core.extraction import plan
+from hiermem.core.calls.failures import cause_of
 from hiermem.core.spaces import change, result
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.consolidation import (
@@ -38,18 +38,19 @@ from hiermem.core.spaces.consolidation import (
 )
 from hiermem.core.spaces.erased import ERASED, ended
 from hiermem.core.spaces.files import Applied, Fault
-from hiermem.core.spaces.record import BankState
+from hiermem.core.spaces.record import BankState, subject_of
 from hiermem.core.spaces.result import Tally
 from hiermem.core.spaces.rules import Rules
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.budget import Purse
-from hiermem.engine.calls.retry import ClaimLostError, Making, ask, end_with
+from hiermem.engine.calls.cut_off import note_cut_off
+from hiermem.engine.calls.retry import ask, end_with
+from hiermem.engine.calls.run_context import ClaimLostError, Making
 from hiermem.engine.calls.store_retry import finished, steady
 from hiermem.engine.spaces.consolidation_run import Shop, opened
-from hiermem.engine.spaces.records import Lease, SpaceBooks, subject_of
+from hiermem.engine.spaces.records import Lease, SpaceBooks
 from hiermem.engine.spaces.space import Desk
-from hiermem.engine.summaries.run_journal import note_cut_off
 from hiermem.errors import (
     ModelError,
     ModelOverflowError,
@@ -61,8 +62,6 @@ from hiermem.errors import (
 from hiermem.protocols import LLM, LLMRequest, LLMResponse
 from hiermem.types.bank import BlockedNote, ConsolidationResult, Note
 from hiermem.types.transaction import RunRecord
-
-__all__ = ["consolidate"]
 
 #: Beats within one lease, so that two may fail before it ends.
 _BEATS: Final = 3
@@ -266,10 +265,10 @@ class _Consolidation:
             except (ModelOverflowError, ModelRefusedError) as error:
                 # It is about what was sent, so that a smaller request may pass.
                 if not (isinstance(error, ModelOverflowError) and await self._learned(batch)):
-                    await self._failed(batch, f"the model call failed: {plan.cause_of(error)[1]}")
+                    await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
                 return None, ""
             except ModelError as error:
-                self.tally.stopped = f"the model call failed: {plan.cause_of(error)[1]}"
+                self.tally.stopped = f"the model call failed: {cause_of(error)[1]}"
                 return None, ""
             verdict = await asyncio.to_thread(
                 judge,

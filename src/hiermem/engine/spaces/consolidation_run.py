@@ -14,20 +14,18 @@ from typing import Final
 
 from hiermem import prompts as shipped
 from hiermem.config import BankPolicy
-from hiermem.core.calls import sliding_window
-from hiermem.core.extraction import plan
+from hiermem.core.calls import request_limits, sliding_window
 from hiermem.core.spaces.consolidation import Batch, Limits
+from hiermem.core.spaces.record import subject_of
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Pace, Purse
+from hiermem.engine.calls.budget import Purse
 from hiermem.engine.calls.call_journal import CallBook
-from hiermem.engine.calls.rate_limit import lane_of
+from hiermem.engine.calls.rate_limit import Pace, lane_of
 from hiermem.engine.calls.slots import Slots
-from hiermem.engine.spaces.records import Lease, subject_of
+from hiermem.engine.spaces.records import Lease
 from hiermem.engine.spaces.space import Desk
 from hiermem.protocols import LLM, TenantStore, TokenCounter
-
-__all__ = ["Ledger", "Shop", "opened"]
 
 #: The prompt that a consolidation is asked with.
 TEMPLATE: Final = "consolidate"
@@ -102,7 +100,7 @@ def opened(
     """
     handle, policy, subject = desk.handle, desk.policy, subject_of(desk.name)
     window, paces = llm.context_window, handle.update_policy
-    limit = plan.threshold(policy, window)
+    limit = request_limits.threshold(policy, window)
     return Shop(
         store=handle.store,
         policy=policy,
@@ -110,7 +108,7 @@ def opened(
         counter=handle.counter,
         template=shipped.load_named(TEMPLATE, prompts),
         limits=Limits(
-            plan.answer_tokens(policy, window=window, live=llm.remote, remote=_ANSWER),
+            request_limits.answer_tokens(policy, window=window, live=llm.remote, remote=_ANSWER),
             limit.tokens,
             policy.max_notes,
         ),

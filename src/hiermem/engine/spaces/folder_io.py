@@ -2,8 +2,8 @@
 
 The one rule: only the names that are handed in are ever touched, each as an entry of the one folder
 that was opened, and no link is followed, whoever put it there. A file is written beside its place
-and moved into it whole. Which files are written is decided in ``core.spaces.folder``; the names were
-checked in ``core.spaces.names``.
+and moved into it whole. Which files are written is decided in ``core.spaces.folder``; the names
+were checked in ``core.spaces.names``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from hiermem.core.spaces.clean import MAX_FILE
 from hiermem.core.spaces.folder import Copied, Exporting, Found, Loading, Manifest, Unfit
 from hiermem.core.text.policy import check
 from hiermem.errors import FolderError, InvalidTextError, UsageError
-
-__all__ = ["export_to", "place_of", "read_from", "whole_path"]
 
 #: The most bytes that a file of a folder may have.
 _MOST: Final = 4 * MAX_FILE

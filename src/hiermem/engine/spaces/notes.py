@@ -25,8 +25,6 @@ from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types.bank import Note, NoteState
 from hiermem.types.transaction import RecordWrite
 
-__all__ = ["Draft", "note", "notes", "read_draft", "unblock"]
-
 #: So often a note is put after what arrived in the same moment; each time another one got in.
 _TRIES: Final = 1_000
 #: Tries at once, and then the seconds between them.

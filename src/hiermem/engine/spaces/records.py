@@ -15,27 +15,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from hiermem.core.extraction.kept import Claim, read_kept, write_claim
+from hiermem.core.calls.lease import Claim, read_claim, write_claim
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
 from hiermem.engine.calls.store_retry import steady
 from hiermem.errors import StoreError
-from hiermem.protocols import Record, RecordWrite, TenantStore
-
-__all__ = ["Lease", "SpaceBooks", "subject_of"]
+from hiermem.protocols import TenantStore
+from hiermem.types.transaction import Record, RecordWrite
 
 #: More records than a space has.
 _ALL: Final = 2**31 - 1
-
-
-def subject_of(space: str) -> str:
-    """Give the name under which a space's runs and calls are journalled.
-
-    >>> subject_of("project-x")
-    'space:project-x'
-    """
-    return f"space:{space}"
 
 
 class SpaceBooks:
@@ -207,5 +197,5 @@ class Lease:
 
 def _claim(record: Record | None) -> Claim | None:
     """Read a lease; one that is damaged is nobody's."""
-    found = read_kept(record.body) if record else None
-    return found if isinstance(found, Claim) and found.until.tzinfo is not None else None
+    found = read_claim(record.body) if record else None
+    return found if found is not None and found.until.tzinfo is not None else None

@@ -1,7 +1,7 @@
 """Opens a space, and reads, loads, exports and rolls back its bank.
 
-The one rule: a bank is changed under its lease alone, and nothing here asks a model. What a change
-is made of is decided in ``core.spaces.change``; notes become files in ``engine.spaces.consolidate`` alone.
+A bank is changed only under its lease, and nothing here asks a model. ``core.spaces.change``
+decides what a change consists of; ``engine.spaces.consolidate`` turns notes into files.
 """
 
 from __future__ import annotations
@@ -35,18 +35,6 @@ from hiermem.errors import (
 )
 from hiermem.types.bank import BankRevision, ExportReport, LoadReport, SpaceMeta
 from hiermem.types.transaction import Record, RecordWrite
-
-__all__ = [
-    "Desk",
-    "diff_between",
-    "export",
-    "history",
-    "load",
-    "meta",
-    "read",
-    "rollback",
-    "spaces",
-]
 
 _ALL: Final = 2**31 - 1
 _MARK_BYTES: Final = 8

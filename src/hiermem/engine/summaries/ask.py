@@ -24,23 +24,14 @@ from hiermem.core.summaries.inputs import Inputs
 from hiermem.core.summaries.parts import key_of
 from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
 from hiermem.core.summaries.prompt import Length, render, stricter
-from hiermem.engine.calls.retry import Making, ask, end_with
+from hiermem.engine.calls.retry import ask, end_with
+from hiermem.engine.calls.run_context import Making
 from hiermem.engine.calls.token_count import tokens_of
 from hiermem.engine.summaries.parts import keep_part, kept_part
 from hiermem.engine.summaries.run import Workshop, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.types import Node, Revision
-
-__all__ = [
-    "Task",
-    "UnfitError",
-    "assess_answer",
-    "compose",
-    "part_keys",
-    "prompt_tokens",
-    "request_for",
-]
 
 #: Words of a template that are not in its text yet: title, people, times, marks.
 _PROMPT_FRAME: Final = 120

@@ -16,17 +16,15 @@ from typing import Final, Literal, TypeAlias
 from hiermem.core.calls.run_report import cut_off
 from hiermem.core.summaries import status
 from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
-from hiermem.protocols import Attempt, NodeWrite, TenantStore
+from hiermem.protocols import TenantStore
 from hiermem.types import Node, Revision
-
-__all__ = ["ALL_ATTEMPTS", "Ledger", "Outcome", "OutcomeKind"]
+from hiermem.types.transaction import Attempt, NodeWrite
 
 OutcomeKind: TypeAlias = Literal[
     "made", "reused", "degraded", "kept", "clean", "failed", "refused", "leased", "moved"
 ]
-#: More calls than a run has made.
-ALL_ATTEMPTS: Final = 1_000_000
 #: How often a write is tried while the store fails, and the first pause in seconds, doubled each.
 _TRIES: Final = 5
 _PAUSE: Final = 0.05

@@ -24,8 +24,6 @@ from hiermem.engine.summaries.parts import count_kept
 from hiermem.engine.summaries.run import Workshop, read_inputs, read_serving
 from hiermem.types import Node, Revision
 
-__all__ = ["foresee"]
-
 #: More tokens than anything has.
 _MANY: Final = 10**9
 

@@ -26,14 +26,12 @@ from hiermem.core.summaries.plan import LevelPlan
 from hiermem.core.text import anchors, units
 from hiermem.core.text.hashes import VERBATIM, output_hash
 from hiermem.engine.calls.in_flight import Awaited
-from hiermem.engine.calls.retry import ClaimLostError, Making
+from hiermem.engine.calls.run_context import ClaimLostError, Making
 from hiermem.engine.summaries.ask import Task, UnfitError, assess_answer, compose, request_for
 from hiermem.engine.summaries.commit import Outcome, OutcomeKind
 from hiermem.engine.summaries.run import Workshop, read_inputs, read_serving
 from hiermem.errors import SpendLimitError
 from hiermem.types import Node, Revision
-
-__all__ = ["make", "verbatim_revision"]
 
 
 async def make(shop: Workshop, node: Node) -> Outcome:

@@ -14,8 +14,6 @@ from hiermem.core.summaries.agenda import PAGE
 from hiermem.engine.summaries.run import Workshop
 from hiermem.types import Node
 
-__all__ = ["mark_outdated", "outdated"]
-
 
 async def outdated(shop: Workshop, level: int, stop: int) -> AsyncIterator[list[Node]]:
     """Give, in pages, the made nodes of ``level`` below ordinal ``stop`` that are to follow.

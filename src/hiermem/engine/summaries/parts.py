@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from hiermem.core.summaries.assess import Draft
 from hiermem.core.summaries.parts import PART, from_json, is_of, to_json
 from hiermem.engine.summaries.run import Workshop
-from hiermem.protocols import RecordWrite
-
-__all__ = ["count_kept", "drop_parts", "keep_part", "kept_part"]
+from hiermem.types.transaction import RecordWrite
 
 
 async def kept_part(shop: Workshop, node_id: str, key: str) -> Draft | None:

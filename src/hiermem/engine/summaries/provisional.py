@@ -11,15 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hiermem.core.needs import NeedNodes, NeedSession
 from hiermem.core.summaries import status
 from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.engine.summaries.run import Workshop
 from hiermem.types import Node, SessionRecord
-from hiermem.types.transaction import Batch, Changes, Deciding
-
-__all__ = ["grown", "keep_growing"]
+from hiermem.types.transaction import Batch, Changes, Deciding, NeedNodes, NeedSession
 
 #: Bits for the versions of one provisional node, above which the session's own version stands.
 _VERSIONS: Final = 16

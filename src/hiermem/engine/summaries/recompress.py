@@ -14,8 +14,6 @@ from hiermem.core.summaries import recompress as remake
 from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
 
-__all__ = ["recompress", "reconfigure"]
-
 
 async def recompress(
     handle: Handle, session_id: str, level: int, span: tuple[int, int] | None = None

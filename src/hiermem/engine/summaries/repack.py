@@ -32,10 +32,9 @@ from hiermem.engine.summaries.rounds import Progress, Work
 from hiermem.engine.summaries.run import Workshop
 from hiermem.engine.summaries.tree_view import foreseen, treed
 from hiermem.errors import NotFoundError
-from hiermem.protocols import LogEvent, TenantStore, TokenCounter
+from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord
-
-__all__ = ["foresee_repack", "repack"]
+from hiermem.types.transaction import LogEvent
 
 #: Opens a workshop over a store.
 Opening = Callable[[TenantStore], Workshop]

@@ -23,8 +23,6 @@ from hiermem.engine.summaries.run_journal import Run
 from hiermem.errors import StoreError
 from hiermem.types import Node
 
-__all__ = ["Progress", "Rounds", "Work"]
-
 Progress = Callable[[UpdateProgress], object]
 #: Gives the number of sealed nodes by level that the next round works on; None ends the run.
 Rounds: TypeAlias = Callable[[], Awaitable[Mapping[int, int] | None]]

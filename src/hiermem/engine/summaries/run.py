@@ -26,16 +26,14 @@ from hiermem.core.summaries.inputs import (
 from hiermem.core.summaries.plan import LevelPlan, is_clean, level_plan
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
 from hiermem.core.text.hashes import VERBATIM
-from hiermem.engine.calls.budget import Pace, Purse
+from hiermem.engine.calls.budget import Purse
 from hiermem.engine.calls.in_flight import Awaited
-from hiermem.engine.calls.rate_limit import gauge_of
+from hiermem.engine.calls.rate_limit import Pace, gauge_of, pace_of
 from hiermem.engine.calls.slots import Seat
 from hiermem.engine.summaries.commit import Ledger
-from hiermem.engine.summaries.shared import Shared, pace_of
+from hiermem.engine.summaries.shared import Shared
 from hiermem.protocols import LLM, TenantStore, TokenCounter
 from hiermem.types import Node, Revision, SessionRecord
-
-__all__ = ["Workshop", "read_inputs", "read_serving", "read_windows"]
 
 #: How often inputs are read again where one was replaced between two reads.
 _READS: Final = 3

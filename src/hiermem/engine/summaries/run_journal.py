@@ -9,48 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
-from hiermem.core.calls import run_report
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.plan import UpdateReport
+from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.handle import state_from
-from hiermem.engine.summaries.commit import ALL_ATTEMPTS
 from hiermem.engine.summaries.run import Workshop
 from hiermem.errors import StoreError
-from hiermem.protocols import RunRecord, TenantStore
-
-__all__ = ["Run", "note_cut_off"]
+from hiermem.types.transaction import RunRecord
 
 _log = logging.getLogger("hiermem.update")
 #: Beats within one lease, so that two may fail before it ends.
 _BEATS: Final = 3
-#: How many of the newest runs are looked at for one that was cut off.
-_LOOKED_AT: Final = 20
 #: So many waiting summaries of a level are counted when a run begins; there may be more.
 _COUNTED: Final = 4 * PAGE
-
-
-async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: datetime) -> int:
-    """Journal that runs of that kind and subject were cut off, where they ceased to beat.
-
-    Gives the number of their calls that are unknown by it. Those of a model that takes no leases,
-    and of an answer that was kept before its end was journalled, are noted nowhere else. When such
-    a run ended is not known.
-    """
-    unknown = 0
-    for run in await store.runs(subject=subject, limit=_LOOKED_AT):
-        as_seen = run_report.seen(run, now)
-        if run.kind != kind or as_seen == run:
-            continue
-        calls = run_report.cut_off(await store.attempts(run_id=run.id, limit=ALL_ATTEMPTS), now)
-        # The run last: whoever is cut off between the two leaves it to the next.
-        if calls:
-            await store.write_nodes(subject, [], attempts=calls)
-        await store.put_run(as_seen)
-        unknown += len(calls)
-    return unknown
 
 
 class Run:

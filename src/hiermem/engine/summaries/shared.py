@@ -7,23 +7,19 @@ this.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls.circuit_breaker import Breaker
 from hiermem.core.calls.fairness import back_off
-from hiermem.core.calls.sliding_window import Limits
 from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Keeper, Pace
+from hiermem.engine.calls.budget import Keeper
 from hiermem.engine.calls.in_flight import InHand
-from hiermem.engine.calls.rate_limit import lane_of
+from hiermem.engine.calls.rate_limit import Pace
 from hiermem.engine.calls.slots import Hands, Seat
-from hiermem.protocols import LLM, TenantStore
+from hiermem.protocols import TenantStore
 from hiermem.types import Node
-
-__all__ = ["Rests", "Shared", "charged", "pace_of"]
 
 #: How long a node is left alone after its first failure, in seconds; doubled at each further one.
 _FIRST_REST: Final = 15.0
@@ -109,41 +105,6 @@ class Shared:
         """Note what became of ``node``."""
         if self.rests is not None:
             self.rests.note(session_id, node)
-
-
-class Batches(Protocol):
-    """How many calls are in flight at once, and the pause in seconds after so many."""
-
-    @property
-    def concurrency(self) -> int: ...
-    @property
-    def batch_delay(self) -> float: ...
-
-
-def pace_of(
-    llm: LLM,
-    policy: UpdatePolicy,
-    *,
-    clock: Callable[[], float],
-    sleep: Callable[[float], Awaitable[None]],
-    batches: Batches | None = None,
-) -> Pace:
-    """Give the pace at which ``policy`` lets ``llm`` be called; a local model takes its own.
-
-    ``batches`` are those of ``policy`` where no others are given.
-    """
-    batches = batches or policy
-    return Pace(
-        size=batches.concurrency,
-        delay=batches.batch_delay if llm.remote else 0.0,
-        clock=clock,
-        sleep=sleep,
-        lane=lane_of(llm) if llm.remote else None,
-        limits=Limits(
-            policy.requests_per_minute, policy.tokens_per_minute, flying=batches.concurrency
-        ),
-        breaker=Breaker(policy.circuit_failures, policy.circuit_pause),
-    )
 
 
 def charged(shared: Shared, store: TenantStore, session_id: str, policy: UpdatePolicy) -> Shared:

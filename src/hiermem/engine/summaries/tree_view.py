@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from hiermem.protocols import Attempt, NodeWrite, TenantStore
+from hiermem.protocols import TenantStore
 from hiermem.types import Node, Revision
-from hiermem.types.transaction import NodeTally
-
-__all__ = ["foreseen", "treed"]
+from hiermem.types.transaction import Attempt, NodeTally, NodeWrite
 
 
 def treed(store: TenantStore, tree: int) -> TenantStore:

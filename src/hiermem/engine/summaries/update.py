@@ -31,8 +31,6 @@ from hiermem.engine.summaries.tree_view import treed
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM, TenantStore, TokenCounter
 
-__all__ = ["Progress", "Strategy", "update"]
-
 #: What an update does: make what is missing or dirty, or re-pack everything.
 Strategy: TypeAlias = Literal["incremental", "full"]
 

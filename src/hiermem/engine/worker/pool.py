@@ -13,15 +13,14 @@ from typing import Any
 
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Pace, Purse
+from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.rate_limit import Pace, pace_of
 from hiermem.engine.calls.slots import Hands, Seat
 from hiermem.engine.handle import Handle
-from hiermem.engine.summaries.shared import Rests, Shared, pace_of
+from hiermem.engine.summaries.shared import Rests, Shared
 from hiermem.engine.summaries.update import Strategy, update
 from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
-
-__all__ = ["Crew", "Stint"]
 
 
 @dataclass(slots=True, eq=False)
@@ -92,7 +91,7 @@ class Crew:
         return Stint(session_id, self.hands.seat(session_id), purse)
 
     async def work(self, stint: Stint, strategy: Strategy = "incremental", **settings: Any) -> Any:
-        """Update the session, or plan it; ``settings`` are those of ``engine.summaries.update.update``.
+        """Update the session, or plan it; ``settings`` are those of ``summaries.update.update``.
 
         A full re-pack is made under this handle's configuration, all else under the session's own.
         Raises what that does, and CounterMismatchError.

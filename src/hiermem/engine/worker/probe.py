@@ -23,8 +23,6 @@ from hiermem.errors import HiermemError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore
 from hiermem.types import Node, SessionRecord
 
-__all__ = ["Finding", "backlog", "bare", "follows", "grows", "probe"]
-
 #: Sessions listed at once.
 _LISTED: Final = 500
 

@@ -21,8 +21,6 @@ from hiermem.engine.worker.pool import Crew, Stint
 from hiermem.engine.worker.probe import backlog, bare, follows, grows, probe
 from hiermem.types import SessionRecord
 
-__all__ = ["LONG_PARK", "TROUBLE", "Lookout"]
-
 #: Seconds that something is left alone which only a raised cap or a repair will change.
 LONG_PARK: Final = 300.0
 #: Seconds that a session is left alone after an error, at first; doubled at each further one.

@@ -29,15 +29,14 @@ from hiermem.core.summaries.reports import (
 )
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.handle import Handle
-from hiermem.engine.summaries.run_journal import note_cut_off
 from hiermem.engine.summaries.update import Strategy
 from hiermem.engine.worker.pool import Crew
 from hiermem.engine.worker.probe import backlog, bare, grows
 from hiermem.errors import HiermemError, NotFoundError, StoreCorruptError, StoreError
-from hiermem.protocols import LLM, RunRecord
-
-__all__ = ["BatchWatcher", "update_all"]
+from hiermem.protocols import LLM
+from hiermem.types.transaction import RunRecord
 
 BatchWatcher: TypeAlias = Callable[[BatchProgress], object]
 

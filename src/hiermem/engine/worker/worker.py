@@ -34,8 +34,6 @@ from hiermem.engine.worker.session_queue import LONG_PARK, TROUBLE, Lookout
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM
 
-__all__ = ["AsyncWorker"]
-
 _log = logging.getLogger("hiermem.worker")
 #: Of the time, at most this part is spent looking for work.
 _LOOKING: Final = 0.1

@@ -13,17 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from hiermem.errors import MemoryClosedError
-from hiermem.protocols import (
-    Attempt,
-    Changes,
-    LogEvent,
-    NodeWrite,
-    Record,
-    RecordWrite,
-    RunRecord,
-    Snapshot,
-    ViewRecord,
-)
 from hiermem.stores.contract import run_decision
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
@@ -35,7 +24,22 @@ from hiermem.stores.memory.kept import (
     fresh_run,
 )
 from hiermem.types import Node, Revision, SessionRecord, StoredMessage
-from hiermem.types.transaction import Block, Deciding, NodeTally, Scrubbed, Spent
+from hiermem.types.transaction import (
+    Attempt,
+    Block,
+    Changes,
+    Deciding,
+    LogEvent,
+    NodeTally,
+    NodeWrite,
+    Record,
+    RecordWrite,
+    RunRecord,
+    Scrubbed,
+    Snapshot,
+    Spent,
+    ViewRecord,
+)
 
 __all__ = ["MemoryStore", "MemoryTenant"]
 

@@ -31,8 +31,6 @@ from hiermem.types.transaction import (
     Rewrite,
 )
 
-__all__ = ["change", "change_all", "put_records", "write_nodes"]
-
 
 def change(kept: KeptTenant, session_id: str, changes: Changes[Any]) -> None:
     """Make the changes to one session of ``kept``.

@@ -10,11 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hiermem.protocols import Attempt, KeyEntry, LogEvent, Record, RunRecord, ViewRecord
 from hiermem.types import JsonPart, Message, Node, Revision, SessionRecord, StoredMessage
-from hiermem.types.transaction import Block
-
-__all__ = ["KeptSession", "KeptTenant", "KeptTree", "fresh_message", "fresh_revision", "fresh_run"]
+from hiermem.types.transaction import (
+    Attempt,
+    Block,
+    KeyEntry,
+    LogEvent,
+    Record,
+    RunRecord,
+    ViewRecord,
+)
 
 
 @dataclass

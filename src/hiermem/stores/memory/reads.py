@@ -36,25 +36,6 @@ from hiermem.types.transaction import (
     Spent,
 )
 
-__all__ = [
-    "answer",
-    "backlog",
-    "covering",
-    "echoing",
-    "forks",
-    "level",
-    "messages",
-    "nodes",
-    "outdated",
-    "provisional",
-    "records",
-    "revisions",
-    "sealed",
-    "spent",
-    "tally",
-    "unfinished",
-]
-
 
 def answer(kept: KeptTenant, session_id: str, need: Need) -> Any:
     """Give what a decision asked for, read from the state that its changes will be made on."""

@@ -25,8 +25,6 @@ from hiermem.types.transaction import (
     NeedViews,
 )
 
-__all__ = ["answer"]
-
 #: More records than a session can have.
 _ALL = 1 << 62
 

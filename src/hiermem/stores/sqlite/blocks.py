@@ -14,8 +14,6 @@ from hiermem.stores.sqlite.reads import one_state, place
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Block
 
-__all__ = ["drop", "drop_holding", "find", "put"]
-
 _SHAPE: Final = shape("siib")
 _FIND: Final = (
     "SELECT kind, start, stop, data FROM blocks "

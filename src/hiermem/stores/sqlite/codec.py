@@ -15,22 +15,6 @@ from typing import Any, TypeVar
 from hiermem.errors import StoreCorruptError
 from hiermem.stores.sqlite.failures import DAMAGED
 
-__all__ = [
-    "OPTIONAL_TEXT",
-    "check",
-    "decode",
-    "mapping",
-    "optional_micros",
-    "pack",
-    "read_optional_time",
-    "read_time",
-    "read_zoned_time",
-    "shape",
-    "texts",
-    "to_micros",
-    "zone_of",
-]
-
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -17,8 +17,6 @@ from hiermem.errors import (
     UsageError,
 )
 
-__all__ = ["DAMAGED", "FAILURES", "is_busy", "translate"]
-
 #: What a statement may raise. Of a damaged file even the error's text may be unreadable.
 FAILURES = (sqlite3.Error, UnicodeDecodeError)
 

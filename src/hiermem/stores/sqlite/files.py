@@ -24,8 +24,6 @@ from hiermem.errors import (
 from hiermem.stores.sqlite.failures import DAMAGED, FAILURES, is_busy, translate
 from hiermem.stores.sqlite.schema import APPLICATION_ID, Schema, shape, statements
 
-__all__ = ["MEMORY", "check", "connect", "create_in", "prepare"]
-
 MEMORY = ":memory:"
 _MAGIC = b"SQLite format 3\x00"
 #: Files up to this many bytes are read through when they are opened: a tenth of a second. Of larger

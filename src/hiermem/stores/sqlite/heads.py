@@ -11,8 +11,6 @@ from hiermem.stores.sqlite.codec import decode
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 
-__all__ = ["epoch_is", "find", "insert", "replacing"]
-
 
 def insert(table: str, owners: str, columns: str) -> str:
     """Give the statement that inserts a row of ``owners`` and ``columns``."""

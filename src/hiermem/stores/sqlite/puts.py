@@ -14,8 +14,6 @@ from hiermem.stores.sqlite.heads import epoch_is, insert, replacing
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Block, Record, RecordWrite, RunRecord, ViewRecord
 
-__all__ = ["drop_blocks", "put_blocks", "put_records", "put_run", "put_view"]
-
 _RUN = replacing(insert("runs", "tenant", tree_rows.RUN), "tenant, id", tree_rows.RUN)
 _VIEW = (
     "INSERT INTO views (tenant, session_id, name, state) VALUES (?, ?, ?, ?) "

@@ -19,25 +19,6 @@ from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import Attempt, LogEvent, RunRecord, Spent, ViewRecord
 
-__all__ = [
-    "attempts",
-    "echoing",
-    "events",
-    "forks",
-    "messages",
-    "one_state",
-    "place",
-    "run",
-    "runs",
-    "secret",
-    "session",
-    "sessions",
-    "spent",
-    "versions",
-    "view",
-    "views",
-]
-
 _ALL = (1 << INDEX_BITS) - 1
 #: Binds (tenant, session id).
 _NUMBER = "(SELECT session FROM sessions WHERE tenant = ? AND id = ?)"

@@ -9,12 +9,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hiermem.protocols import Record, RecordWrite
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.sqlite.codec import check, decode, shape
 from hiermem.stores.sqlite.workers import Transaction
-
-__all__ = ["drop", "find", "put", "stands"]
+from hiermem.types.transaction import Record, RecordWrite
 
 _SHAPE: Final = shape("ssssi")
 _FIND: Final = "SELECT kind, scope, key, body, version FROM records WHERE tenant = ? AND kind = ?"

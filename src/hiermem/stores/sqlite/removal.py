@@ -14,8 +14,6 @@ from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Changes
 
-__all__ = ["derived", "everything", "journal", "session", "tree"]
-
 #: The tables whose rows bear a session's number.
 _BY_NUMBER: Final = ("keys", "events", "nodes", "revisions", "blocks", "heads", "sessions")
 #: The tables of the journal, and the column where the name stands that it is of.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, get_args
 
-from hiermem.protocols import LogEvent
 from hiermem.stores.sqlite.codec import (
     OPTIONAL_TEXT,
     check,
@@ -37,19 +36,7 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
-
-__all__ = [
-    "EVENT",
-    "INDEX_BITS",
-    "MESSAGE",
-    "SESSION",
-    "event_row",
-    "message_row",
-    "read_echoing",
-    "read_event",
-    "read_message",
-    "read_session",
-]
+from hiermem.types.transaction import LogEvent
 
 #: A message's key is its session's number shifted by this, plus its index.
 INDEX_BITS = 32

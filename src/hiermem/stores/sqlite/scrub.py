@@ -18,8 +18,6 @@ from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.stores.sqlite.files import connect
 from hiermem.types.transaction import Scrubbed
 
-__all__ = ["scrub"]
-
 _BACKUP = re.compile(r"\.v\d+\.bak(\.part)?(-journal|-wal|-shm)?")
 
 

@@ -33,8 +33,6 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-__all__ = ["Connections", "SQLiteTenant"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 

@@ -19,20 +19,6 @@ from hiermem.stores.sqlite.reads import one_state, place
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import NodeTally
 
-__all__ = [
-    "backlog",
-    "covering",
-    "level",
-    "levels",
-    "nodes",
-    "outdated",
-    "provisional",
-    "reusable",
-    "revisions",
-    "tally",
-    "unfinished",
-]
-
 # ruff: noqa: S608 - the statements are put together from the constants of this package alone
 
 _NODES: Final = f"SELECT {tree_rows.NODE} FROM nodes WHERE session = ? AND tree = ?"

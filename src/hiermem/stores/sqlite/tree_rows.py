@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from hiermem.protocols import Attempt, RunRecord
 from hiermem.stores.sqlite.codec import (
     check,
     mapping,
@@ -23,21 +22,7 @@ from hiermem.stores.sqlite.codec import (
     to_micros,
 )
 from hiermem.types import Node, Revision, SizeUnit, Span, Status, Trust
-
-__all__ = [
-    "ATTEMPT",
-    "NODE",
-    "REVISION",
-    "RUN",
-    "attempt_row",
-    "node_row",
-    "read_attempt",
-    "read_node",
-    "read_revision",
-    "read_run",
-    "revision_row",
-    "run_row",
-]
+from hiermem.types.transaction import Attempt, RunRecord
 
 NODE = (
     "id, level, ordinal, thread, start, stop, start_char, stop_char, first_window, stop_window, "

@@ -15,8 +15,6 @@ from hiermem.stores.sqlite.heads import insert, replacing
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Attempt, Changes, NodeWrite
 
-__all__ = ["write_nodes", "write_structure"]
-
 _NODE = replacing(
     insert("nodes", "tenant, session, tree", tree_rows.NODE), "session, tree, id", tree_rows.NODE
 )

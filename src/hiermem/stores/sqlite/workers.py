@@ -19,8 +19,6 @@ from hiermem.errors import MemoryClosedError, StoreError
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.types import SessionRecord
 
-__all__ = ["BUSY", "Busy", "Readers", "Transaction", "Writer"]
-
 T = TypeVar("T")
 
 #: Writes that may share one commit; beyond it the first of them would wait too long.

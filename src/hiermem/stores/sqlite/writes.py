@@ -21,8 +21,6 @@ from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Batch, Changes, Copy, Deciding, KeyEntry, Rewrite, Snapshot
 
-__all__ = ["mutate", "transact"]
-
 T = TypeVar("T")
 
 #: Keys looked up by one statement; a fixed number keeps the statement prepared.

@@ -30,8 +30,6 @@ from hiermem.models.offline.consolidation.superseding import Statements, bare, d
 from hiermem.types import Unit
 from hiermem.types.bank import BankText, Note
 
-__all__ = ["consolidate", "write"]
-
 Count: TypeAlias = Callable[[str], int]
 
 #: What the synthesis takes at most, and the share of an answer that it may have.

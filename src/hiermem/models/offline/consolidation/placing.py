@@ -21,8 +21,6 @@ from hiermem.core.spaces.sections import PATH, Section, plain, sections
 from hiermem.core.text.lexicon import Lexicon
 from hiermem.types.bank import BankText, Note
 
-__all__ = ["Place", "place", "places_of"]
-
 _HEADING: Final = 4.0
 _ABOUT: Final = 2.0
 _SAYS: Final = 1.0

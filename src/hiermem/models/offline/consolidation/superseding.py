@@ -17,8 +17,6 @@ from typing import Final
 
 from hiermem.core.text.lexicon import Lexicon, words
 
-__all__ = ["Statements", "bare", "day_of", "struck"]
-
 #: What a thing is said to be: group 1 the thing, group 2 what it is.
 _IS: Final = re.compile(
     r"(?P<thing>[^.!?]{2,120}?)\s+(?:is|are|=|equals|runs on|costs|takes|lasts|lives in)\s+"

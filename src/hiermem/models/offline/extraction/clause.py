@@ -17,8 +17,6 @@ from hiermem.core.text.lexicon import stem, words
 from hiermem.models.offline.extraction import signs
 from hiermem.types.trivector import DeltaKind
 
-__all__ = ["CAP", "Open", "around", "clause", "instructs", "labels", "stems", "telling"]
-
 #: The longest item, in code points.
 CAP: Final = 240
 _WORD: Final = re.compile(r"\w[\w./-]*\w|\w")

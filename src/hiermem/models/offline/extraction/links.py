@@ -25,8 +25,6 @@ from hiermem.models.offline.extraction.things import Sentence
 from hiermem.models.offline.extraction.worth import Thing
 from hiermem.types.trivector import EntityType
 
-__all__ = ["Link", "links"]
-
 _GAP: Final = 70
 _NEIGHBOURS: Final = 10
 _SURE: Final = 0.8

@@ -52,8 +52,6 @@ from hiermem.types.trivector import (
     AnswerStrategy,
 )
 
-__all__ = ["SUMMARY_TOKENS", "extract", "write"]
-
 #: What the summary takes at most.
 SUMMARY_TOKENS: Final = 320
 _ENTITIES, _RELATIONS, _DELTAS, _STRATEGY = 160, 140, 60, 60

@@ -29,8 +29,6 @@ from hiermem.models.offline.extraction.speech import ROLE_LABELS, Said, calls
 from hiermem.protocols import SourceText
 from hiermem.types.trivector import DeltaKind
 
-__all__ = ["open_ends"]
-
 #: "Done." is about what was promised or asked for in so many messages before it.
 _REACH: Final = 4
 #: The newest open ends that hold a word are looked at for the one that a report is about.

@@ -19,8 +19,6 @@ from hiermem.core.text.entity_words import CALENDAR, FUNCTION_WORDS, GENERIC, NO
 from hiermem.core.text.lexicon import stem, words
 from hiermem.models.offline.extraction.speech import Said
 
-__all__ = ["MOST_PHRASES", "TOKEN", "phrases"]
-
 #: The most phrases that are given.
 MOST_PHRASES: Final = 40
 _DETERMINERS: Final = words(

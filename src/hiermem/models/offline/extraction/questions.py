@@ -19,8 +19,6 @@ from hiermem.models.offline.extraction import signs
 from hiermem.models.offline.extraction.clause import CAP, Open, labels, stems, telling
 from hiermem.models.offline.extraction.speech import Said
 
-__all__ = ["questions"]
-
 #: So many messages of one's own may stand between a question and the reply to it.
 _REACH: Final = 4
 #: So many sentences of a reply are looked at for saying that it does not know.

@@ -9,50 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = [
-    "ASIDE",
-    "ASKING",
-    "ASKS_BACK",
-    "BARE_DONE",
-    "BOX",
-    "BUT",
-    "CLAUSE",
-    "CLOSES",
-    "DATED",
-    "DAY",
-    "DECIDED",
-    "DONE",
-    "DOUBT",
-    "ENDED",
-    "FIXED",
-    "IMPACT",
-    "LATER",
-    "LISTED",
-    "MARK",
-    "MEANS_BEFORE",
-    "MILESTONE",
-    "MUST",
-    "NOT_DONE",
-    "NO_PROMISE",
-    "NO_PROMISE_BEFORE",
-    "NO_TASK",
-    "NO_TASK_BEFORE",
-    "NUMBERED",
-    "OFFER",
-    "PHATIC",
-    "PREFERS",
-    "PROMISE",
-    "SETTLES",
-    "SUPPOSED",
-    "TASK",
-    "TROUBLE",
-    "TRYING",
-    "UNKNOWN",
-    "VOW",
-    "WE_DECIDED",
-    "WILL_CHECK",
-]
-
 #: A request for help is what the answer after it is for, and no part of what is stated.
 ASIDE: Final = re.compile(
     r"[,;]?\s*(?:\b(?:and|but|so|or)\s+)?(?:\b(?:can|could|would|will) (?:you|anyone|someone"

@@ -13,8 +13,6 @@ from typing import Final
 from hiermem.models.offline.extraction.things import Sentence
 from hiermem.models.offline.extraction.worth import Thing
 
-__all__ = ["of_themself"]
-
 #: What a speaker says of themself, up to the thing it is about.
 _FIRST_PERSON: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     (re.compile(rf"\b(?:i|we)(?:['’](?:ve|m|re|ll|d))?(?: \w+ly| just| also| have| am| are| had| was| finally| recently| really| been)* (?:{verbs})\b(?: (?!(?:for|after|about|while|and|or|it|how|that|which|who|because|of|as)\b)[\w'’+-]+){{0,4}} $", re.IGNORECASE), name)  # noqa: E501, RUF001

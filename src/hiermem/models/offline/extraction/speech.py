@@ -19,18 +19,6 @@ from hiermem.core.text.entity_names import FILE
 from hiermem.protocols import SourceText
 from hiermem.types import Role
 
-__all__ = [
-    "ROLE_LABELS",
-    "Definition",
-    "Said",
-    "calls",
-    "composed",
-    "definitions",
-    "headless",
-    "paths",
-    "sentences",
-]
-
 _LINE: Final = 400
 #: So many lines of one message are looked at as code or as the output of a program.
 _LINES: Final = 2_000

@@ -18,8 +18,6 @@ from hiermem.models.offline.extraction.clause import clause, stems
 from hiermem.models.offline.extraction.speech import Said
 from hiermem.types.trivector import StrategyKind
 
-__all__ = ["Line", "strategy"]
-
 #: What stands before the words of a draft, and not before one's own.
 _QUOTED: Final = re.compile(r"[\"\u201c\u2018:]\s*$|(?:^|\s)'$")
 

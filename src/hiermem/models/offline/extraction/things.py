@@ -22,8 +22,6 @@ from hiermem.models.offline.extraction.speech import Definition, Said
 from hiermem.models.offline.extraction.worth import Thing, keep
 from hiermem.types.trivector import EntityType
 
-__all__ = ["Sentence", "collect"]
-
 _MEASURED: Final = re.compile(
     r"\b(?:time|latency|budget|costs?|price|memory|coverage|load|port|limit|rate|size|score|deadline"
     r"|salary|rent|hours|sprint|response|storage|capacity|uptime|distance|weight|speed)\b",

@@ -16,8 +16,6 @@ from typing import Final
 from hiermem.core.text.lexicon import words
 from hiermem.types.trivector import EntityType
 
-__all__ = ["Thing", "keep"]
-
 #: What one mention of a kind is worth beside another kind's.
 _WORTH: Final[dict[EntityType, float]] = {
     "person": 2.0,

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["APPLICATION_ID", "VERSION", "Schema", "current", "shape", "statements"]
-
 #: "hmem": marks an SQLite file as a store of hiermem.
 APPLICATION_ID = 0x686D656D
 VERSION = 4

@@ -1,7 +1,7 @@
-"""Reading values that came from elsewhere and may be anything.
+"""Reads values from outside, which may be anything.
 
-The one rule: what is not of the shape asked for is an InvalidMessageError that names the place and
-the type found, never the value, and never a KeyError. What the shapes are, their modules say.
+A value of another shape raises InvalidMessageError, which names the place and the type found, never
+the value.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hiermem.errors import InvalidMessageError
-from hiermem.types import Message
-
-__all__ = ["as_list", "as_mapping", "kept_for", "kept_of", "text_of"]
 
 
 def as_mapping(value: object, *, where: str) -> dict[str, Any]:
@@ -45,9 +42,9 @@ def text_of(data: Mapping[str, Any], field: str, *, where: str) -> str:
     return value
 
 
-def kept_of(message: Message, shape: str) -> Mapping[str, Any]:
-    """Give what reading ``shape`` kept beside the message, or nothing."""
-    kept = message.metadata.get(shape)
+def kept_of(metadata: Mapping[str, Any], shape: str) -> Mapping[str, Any]:
+    """Return what reading ``shape`` kept in a message's metadata, or nothing."""
+    kept = metadata.get(shape)
     return kept if isinstance(kept, Mapping) else {}
 
 

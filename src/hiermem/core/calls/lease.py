@@ -1,0 +1,35 @@
+"""The lease of a run on one piece of work, as a record's body."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a run is asking for; nobody else does before ``until``.
+
+    ``piece`` is the id of the chunk, or of the step of the reduction, in that run.
+    """
+
+    run_id: str
+    until: datetime
+    piece: str = ""
+
+
+def write_claim(claim: Claim) -> str:
+    """Write a claim as a record's body."""
+    value = {"run": claim.run_id, "until": claim.until.isoformat(), "piece": claim.piece}
+    return json.dumps(value)
+
+
+def read_claim(body: str) -> Claim | None:
+    """Return the claim that a record holds; None where it holds none."""
+    try:
+        found = json.loads(body)
+        until = datetime.fromisoformat(found["until"])
+        return Claim(str(found["run"]), until, str(found.get("piece", "")))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

@@ -1,0 +1,81 @@
+"""Decides how much of a model's window one request may take, and one answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from hiermem.errors import (
+    ConfigError,
+)
+from hiermem.protocols import ChatMessage
+
+#: The share of a model's stated window that one request may take.
+SAFE_SHARE: Final = 0.75
+#: Tokens kept for an answer: what providers allow without asking, and what costs nothing locally.
+REMOTE_ANSWER: Final = 4096
+LOCAL_ANSWER: Final = 16_384
+#: Tokens that a provider adds to each message of a request.
+FRAME: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The most tokens that one request may take; None where nobody says."""
+
+    tokens: int | None
+    source: Literal["options", "window", "unknown"]
+
+
+class Bounds(Protocol):
+    """What a caller's options say of one request: its tokens in all, and those for its answer."""
+
+    @property
+    def safe_processing_tokens(self) -> int | None: ...  # noqa: D102 - described above
+    @property
+    def output_tokens(self) -> int | None: ...  # noqa: D102 - described above
+
+
+def threshold(options: Bounds, window: object) -> Threshold:
+    """Give the limit of one request: what the options say, or a share of the model's window.
+
+    Raises ConfigError where the window is not a whole number above 0, or the options ask for more
+    than the model can take.
+    """
+    if window is not None and (
+        isinstance(window, bool) or not isinstance(window, int) or window < 1
+    ):
+        raise ConfigError("the model's context_window must be a whole number above 0, or None")
+    asked = options.safe_processing_tokens
+    if asked is not None:
+        if window is not None and asked > window:
+            raise ConfigError(
+                f"safe_processing_tokens is {asked}, but the model's window is {window}; give at "
+                f"most that, or leave it out for {math.floor(SAFE_SHARE * window)}"
+            )
+        return Threshold(asked, "options")
+    if window is None:
+        return Threshold(None, "unknown")
+    return Threshold(max(1, math.floor(SAFE_SHARE * window)), "window")
+
+
+def answer_tokens(
+    options: Bounds, *, window: int | None, live: bool, remote: int = REMOTE_ANSWER
+) -> int:
+    """Give the tokens kept for one answer: what the options say, or what suits the model.
+
+    A ``live`` model gets ``remote`` tokens where nothing else is said.
+
+    It depends on the model alone, never on the limit: a request is the same with and without one.
+    """
+    if options.output_tokens is not None:
+        return options.output_tokens
+    most = remote if live else LOCAL_ANSWER
+    return most if window is None else max(256, min(most, window // 4))
+
+
+def request_tokens(messages: Sequence[ChatMessage], count: Callable[[str], int]) -> int:
+    """Count a rendered request."""
+    return sum(count(message.content) + FRAME for message in messages)
