@@ -244,7 +244,7 @@ class StoreBusyError(StoreError):
 
 
 class StoreCorruptError(StoreError):
-    """The file is not a hiermem store, or it is damaged; it was left untouched."""
+    """The file is no store of a released hiermem, or it is damaged; it was left untouched."""
 
 
 class StoreNewerError(StoreError):

@@ -54,12 +54,14 @@ class SQLiteStore:
         """Open the store at ``path``, making it where there is none; ":memory:" keeps nothing.
 
         ``busy_timeout`` is how many seconds a write waits for another process; ``readers`` how many
-        reads may run at once. An older file is brought forward, after a copy ``<name>.v<n>.bak``.
-        Files of up to 32 MB are checked for damage whole, larger ones only their schema.
+        reads may run at once. A file of an older format is migrated, after a copy to
+        ``<name>.v<n>.bak``. Files of up to 32 MB are checked for damage whole, larger ones only
+        their schema.
 
         Raises NotFoundError where ``create`` is off and there is none, StoreCorruptError where the
-        file is not a store or is damaged, StoreNewerError where it is of a newer hiermem; all three
-        leave the file untouched. Raises StoreBusyError or StoreError where it cannot be opened.
+        file is not a store, is of a development version or is damaged, StoreNewerError where it is
+        of a newer hiermem; all three leave the file untouched. Raises StoreBusyError or StoreError
+        where it cannot be opened.
         """
         name = os.fspath(path)
         if not name:

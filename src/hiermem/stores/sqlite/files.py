@@ -1,7 +1,8 @@
-"""The store file: telling what it is, making it, checking it, bringing an older one forward.
+"""The store file: telling what it is, making it, checking it, migrating an older format.
 
-The one rule: a file that is not a store, is newer than this library, or is damaged is said so
-and not a byte of it is changed. So it is looked at first, by a connection that cannot write.
+A file that is not a store, is of a development version or a newer library, or is damaged is refused
+with an error that says so, and not a byte of it is changed. So the file is examined first, by a
+connection that cannot write.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from hiermem.errors import (
     StoreNewerError,
 )
 from hiermem.stores.sqlite.failures import DAMAGED, FAILURES, is_busy, translate
-from hiermem.stores.sqlite.schema import APPLICATION_ID, Schema, shape, statements
+from hiermem.stores.sqlite.schema import (
+    APPLICATION_ID,
+    DEVELOPMENT_ID,
+    Schema,
+    shape,
+    statements,
+)
 
 MEMORY = ":memory:"
 _MAGIC = b"SQLite format 3\x00"
@@ -63,10 +70,11 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
 
 
 def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) -> None:
-    """Make sure that ``path`` holds a sound store of this version: make it or bring it forward.
+    """Make sure that ``path`` holds a sound store of this format: make it or migrate it.
 
     Raises NotFoundError where there is none and ``create`` is off, StoreCorruptError where the
-    file is something else or damaged, StoreNewerError, StoreBusyError, or StoreError.
+    file is something else, of a development version or damaged, StoreNewerError, StoreBusyError,
+    or StoreError.
     """
     try:
         found = _identify(path)
@@ -78,7 +86,7 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
         mode = "rwc" if create and found == "absent" else "rw"
         with closing(connect(path, busy_timeout=busy_timeout, mode=mode)) as connection:
             _create(connection, schema)
-            _bring_forward(connection, path, busy_timeout=busy_timeout, schema=schema)
+            _migrate(connection, path, busy_timeout=busy_timeout, schema=schema)
             if not looked:
                 _examine(connection, path, schema)
             _use_wal(connection, busy_timeout=busy_timeout)
@@ -102,7 +110,7 @@ def check(connection: sqlite3.Connection) -> list[str]:
 def _identify(path: Path) -> str:
     """Tell from the first bytes whether ``path`` is absent, empty or a store, opening nothing.
 
-    Raises StoreCorruptError where it is anything else.
+    Raises StoreCorruptError where it is anything else, a store of a development version included.
     """
     try:
         with path.open("rb") as file:
@@ -113,7 +121,15 @@ def _identify(path: Path) -> str:
         return "empty"
     if len(head) < 100 or not head.startswith(_MAGIC):
         raise StoreCorruptError(f"{path} is not an SQLite file; it was left untouched")
-    if int.from_bytes(head[68:72], "big") != APPLICATION_ID:
+    application = int.from_bytes(head[68:72], "big")
+    if application == DEVELOPMENT_ID:
+        number = int.from_bytes(head[60:64], "big")
+        raise StoreCorruptError(
+            f"{path} was written by a development version of hiermem, in development format "
+            f"{number}; it was left untouched; read it with the version that wrote it, and append "
+            "its messages to a new file"
+        )
+    if application != APPLICATION_ID:
         raise StoreCorruptError(
             f"{path} is an SQLite file of another application; it was left untouched"
         )
@@ -148,11 +164,11 @@ def _examine(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
     version = _pragma(connection, "user_version")
     if version > schema.version:
         raise StoreNewerError(
-            f"{path} has schema {version}, this hiermem knows {schema.version}; it was left "
-            "untouched; upgrade hiermem"
+            f"{path} is of format {version}, this hiermem knows formats up to {schema.version}; "
+            "it was left untouched; upgrade hiermem"
         )
     if version < 1:
-        raise StoreCorruptError(f"{path} has no schema version; {DAMAGED}")
+        raise StoreCorruptError(f"{path} has no format number; {DAMAGED}")
     if path.stat().st_size <= QUICK_CHECK_LIMIT:
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()
         if problem is None or problem[0] != "ok":
@@ -200,7 +216,7 @@ def _create(connection: sqlite3.Connection, schema: Schema) -> None:
         if _pragma(connection, "user_version"):  # another process was faster
             return
         if shape(connection):
-            raise StoreCorruptError(f"the file has tables but no schema version; {DAMAGED}")
+            raise StoreCorruptError(f"the file has tables but no format number; {DAMAGED}")
         for statement in statements(schema.script):
             connection.execute(statement)
         connection.execute(
@@ -211,13 +227,13 @@ def _create(connection: sqlite3.Connection, schema: Schema) -> None:
         connection.execute(f"PRAGMA user_version = {schema.version}")
 
 
-def _bring_forward(
+def _migrate(
     connection: sqlite3.Connection, path: Path, *, busy_timeout: float, schema: Schema
 ) -> None:
-    """Take an older store to this schema, after copying it to ``<name>.v<version>.bak``.
+    """Migrate a store of an older format, after copying it to ``<name>.v<version>.bak``.
 
-    All steps are one transaction: killed anywhere, the file is what it was. The result is compared
-    with a fresh schema before it is committed.
+    All steps are one transaction: where the process is killed, the file is what it was. The result
+    is compared with a fresh schema before it is committed.
     """
     if _pragma(connection, "user_version") >= schema.version:
         return

@@ -1,8 +1,8 @@
-"""The schema of the store file, its version, and the steps from older ones.
+"""The schema of the store file, its format's number, and the steps from older formats.
 
-The one rule: ``current.sql`` is what a fresh file gets, and the steps lead every older file to the
-same. A change of the schema adds a step ``NNNN.sql`` (from NNNN - 1 to NNNN), changes
-``current.sql`` to match and raises VERSION; opening compares the two.
+``current.sql`` is what a fresh file gets. Until the first release is tagged, a change of the schema
+changes ``current.sql`` alone. After that it also raises VERSION and adds a step ``NNNN.sql`` (from
+format NNNN - 1 to NNNN) that leads an older file to the same; the migration compares the two.
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
-#: "hmem": marks an SQLite file as a store of hiermem.
-APPLICATION_ID = 0x686D656D
-VERSION = 4
+#: "hier": marks an SQLite file as a store of hiermem.
+APPLICATION_ID = 0x68696572
+#: "hmem": the mark that development versions used before format 1. They numbered their formats from
+#: 1 as well, so the number alone does not tell their files from ours.
+DEVELOPMENT_ID = 0x686D656D
+#: The format's number, which the file holds as its ``user_version``.
+VERSION = 1
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A version of the schema: all of it, and the step to each version from the one before."""
+    """A format of the file: its whole schema, and the step to each format from the one before."""
 
     version: int
     script: str
@@ -34,14 +39,18 @@ class Schema:
 
 @cache
 def current() -> Schema:
-    """Give the schema that this version of the library writes."""
-    room = files(__name__)
+    """Return the schema that this version of the library writes."""
+    return read(files(__name__), VERSION)
+
+
+def read(folder: Traversable, version: int) -> Schema:
+    """Read a schema from ``current.sql`` and the steps to ``version`` in ``folder``."""
     return Schema(
-        VERSION,
-        room.joinpath("current.sql").read_text("utf-8"),
+        version,
+        folder.joinpath("current.sql").read_text("utf-8"),
         {
-            version: room.joinpath(f"{version:04}.sql").read_text("utf-8")
-            for version in range(2, VERSION + 1)
+            step: folder.joinpath(f"{step:04}.sql").read_text("utf-8")
+            for step in range(2, version + 1)
         },
     )
 
