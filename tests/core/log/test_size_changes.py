@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hiermem.core.context.view import OpenView, Piece, View, outdated
 from hiermem.core.log.size_changes import Mid, Scales, Shift, Told, Weight, marks_of
 from hiermem.core.text import measure
-from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.turns import call_mark
 from hiermem.errors import StoreCorruptError
 from hiermem.tokens import FunctionCounter
@@ -81,19 +80,6 @@ def test_calls_are_known_by_marks_that_do_not_say_them():
     assert mark == call_mark("secret-1")
     assert "secret" not in mark
     assert result is None
-
-
-def test_a_state_that_remembers_calls_by_their_ids_is_read_on():
-    """Broken, a store of an earlier version cannot be gone on with."""
-    old = (
-        '[1,2,false,[],[],{"main":[1,"[[0,false,1,[[\\"c1\\",1]],[\\"c0\\"]],'
-        '[[],[],[2,9,9,0,1,0,0,0],0,0,false,false]]"]}]'
-    )
-    turns = SessionState.from_json(old).strand("main").turns
-    assert turns.waiting == ((call_mark("c1"), 1),)
-    assert turns.late == (call_mark("c0"),)
-    state = SessionState.from_json(old)
-    assert SessionState.from_json(state.to_json()) == state
 
 
 def test_the_views_that_an_edit_outdates_go_with_what_was_noted_of_them():

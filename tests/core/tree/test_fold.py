@@ -980,6 +980,6 @@ def test_levels_keep_going_and_the_roots_stay_few():
 def test_a_broken_state_is_said_to_be_one():
     from hiermem.errors import StoreCorruptError
 
-    for text in ("nonsense", "[]", "[3,0,false,[],[],{}]", "{}", "[2,0,false,[],[],[]]"):
+    for text in ("nonsense", "[]", "[2,0,false,[],[],{}]", "{}", "[1,0,false,[],[],[]]"):
         with pytest.raises(StoreCorruptError):
             SessionState.from_json(text)

@@ -20,15 +20,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from hiermem.core.tree.levels import Root, pack, unpack
-from hiermem.core.tree.turns import Turns, call_mark
+from hiermem.core.tree.turns import Turns
 from hiermem.core.tree.windows import Window, moment
 from hiermem.errors import StoreCorruptError
 from hiermem.types import Position, SizeUnit
 
 #: The format of the JSON; another number is another format.
-_VERSION = 2
-#: The format before it, which remembered tool calls by their ids.
-_BY_IDS = 1
+_VERSION = 1
 _encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
 _decode: Callable[[str], Any] = json.JSONDecoder().decode
 
@@ -42,14 +40,6 @@ class Strand(NamedTuple):
     def pack(self) -> str:
         """Write it as JSON."""
         return _encode((self.turns, self.window.pack()))
-
-    def marked(self) -> Strand:
-        """Give it with its tool calls, remembered by their ids, remembered by their marks."""
-        turns = self.turns._replace(
-            waiting=tuple((call_mark(call), index) for call, index in self.turns.waiting),
-            late=tuple(map(call_mark, self.turns.late)),
-        )
-        return Strand(turns, self.window)
 
     @classmethod
     def unpack(cls, text: str) -> Strand:
@@ -143,11 +133,6 @@ class SessionState:
         try:
             version, next_index, closed, ordinals, groups, threads = _decode(text)
             kept = {thread: (last, text) for thread, (last, text) in threads.items()}
-            if version == _BY_IDS:
-                version, kept = _VERSION, {
-                    thread: (last, Strand.unpack(text).marked().pack())
-                    for thread, (last, text) in kept.items()
-                }  # fmt: skip
             state = cls(next_index, closed, tuple(ordinals), tuple(groups), kept)
         except (ValueError, TypeError, AttributeError) as error:
             raise StoreCorruptError(
