@@ -16,18 +16,25 @@ class BlockingMethods(griffe.Extension):
     """Makes functions of the attributes that ``blocking`` derived in ``hiermem.api.sync``."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Replace the attributes once the whole package is read."""
+        """Replace the attributes once the whole package is read.
+
+        Raises LookupError where there are none, so that a renamed ``blocking`` ends the build.
+        """
         if pkg.path != "hiermem":
             return
-        for owner in pkg["api.sync"].classes.values():
-            for name, attribute in owner.attributes.items():
-                value = attribute.value
-                if not isinstance(value, griffe.ExprCall):
-                    continue
-                if value.canonical_path == "hiermem.api.sync.blocking":
-                    (method,) = value.arguments
-                    found = pkg.modules_collection[method.canonical_path]
-                    owner.set_member(name, _derived(found, attribute, owner))
+        derived = [
+            (owner, attribute, attribute.value.arguments[0].canonical_path)
+            for owner in pkg["api.sync"].classes.values()
+            for attribute in owner.attributes.values()
+            if isinstance(attribute.value, griffe.ExprCall)
+            and attribute.value.canonical_path == "hiermem.api.sync.blocking"
+        ]
+        if not derived:
+            raise LookupError("no method of hiermem.api.sync is derived by blocking()")
+        for owner, attribute, path in derived:
+            owner.set_member(
+                attribute.name, _derived(pkg.modules_collection[path], attribute, owner)
+            )
 
 
 def _derived(

@@ -1,9 +1,9 @@
 """The blocking API: ``hiermem.api``'s asynchronous classes without ``await``.
 
 Each ``Memory`` runs an event loop on a thread of its own, a ``LoopThread``. ``blocking`` turns a
-method of an asynchronous class into one that runs there and is waited for. Written by hand are only
-the calls that return another blocking object, the append that skips the thread, and the calls of a
-worker that are not coroutines.
+coroutine method of an asynchronous class into a method that runs it there and waits. Only these are
+written by hand: opening and closing, the calls that return another blocking object, the append that
+can skip the thread, and the calls of a worker that are not coroutines.
 """
 
 from __future__ import annotations
