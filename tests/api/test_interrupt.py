@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hiermem import Memory
-from hiermem.api.loop_thread import Portal
+from hiermem.api.loop_thread import LoopThread
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
 
@@ -52,8 +52,8 @@ def test_an_interrupted_extraction_says_so_and_leaves_no_claim(tmp_path: Path) -
         (run,) = memory.session("s").runs()
         assert run.outcome == "interrupted"
         assert run.detail["unknown"] == 1
-        store = memory._memory._handle.store
-        assert memory._portal.call(store.records("chunk", scope="s")) == []
+        store = memory._inner._handle.store
+        assert memory._thread.call(store.records("chunk", scope="s")) == []
 
 
 def interrupt_soon(times: int = 1) -> None:
@@ -66,7 +66,7 @@ def interrupt_soon(times: int = 1) -> None:
 
 
 def test_an_interrupt_is_raised_when_the_call_has_cleaned_up() -> None:
-    portal, done = Portal(), []
+    thread, done = LoopThread(), []
 
     async def work() -> None:
         try:
@@ -77,15 +77,15 @@ def test_an_interrupt_is_raised_when_the_call_has_cleaned_up() -> None:
 
     interrupt_soon()
     with pytest.raises(KeyboardInterrupt):
-        portal.call(work())
+        thread.call(work())
     assert done == [True]
-    portal.close()
+    thread.close()
 
 
 @pytest.mark.timeout(60)
 def test_a_second_interrupt_does_not_wait() -> None:
     """Broken, a clean-up that hangs cannot be left: here it takes an hour."""
-    portal, cleaning, done = Portal(), [], []
+    thread, cleaning, done = LoopThread(), [], []
 
     async def work() -> None:
         try:
@@ -97,6 +97,6 @@ def test_a_second_interrupt_does_not_wait() -> None:
 
     interrupt_soon(2)
     with pytest.raises(KeyboardInterrupt):
-        portal.call(work())
+        thread.call(work())
     assert (cleaning, done) == ([True], [])
-    portal.close()
+    thread.close()

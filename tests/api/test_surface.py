@@ -6,24 +6,28 @@ as the difference of ``surface.txt``.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
+import pydoc
 import re
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import is_typeddict
+from typing import get_type_hints, is_typeddict
 
 import pydantic
 import pytest
 
 import hiermem
 from hiermem import (
+    AsyncGraph,
     AsyncMemory,
     AsyncSession,
     AsyncSpace,
     AsyncWorker,
+    Graph,
     Memory,
     Session,
     Space,
@@ -81,7 +85,7 @@ def surface() -> str:
         else:
             if is_dataclass(thing):
                 lines += [f"{name}.{field.name}" for field in fields(thing)]
-            elif not getattr(thing, "_is_protocol", False) and "__init__" in vars(thing):
+            elif inspect.isfunction(thing.__init__) and not getattr(thing, "_is_protocol", False):
                 lines.append(f"{name}.__init__{signature(thing.__init__)}")
             lines += members(thing)
     return "\n".join(dict.fromkeys(lines)) + "\n"
@@ -110,14 +114,35 @@ def test_all_is_sorted_complete_and_importable():
     assert public == set(names), "a public name is not in __all__, or one in it is missing"
 
 
+def test_type_checkers_and_the_interpreter_find_the_same_names():
+    """A name in one of the two lists only could be imported and not checked, or the reverse."""
+    tree = ast.parse(Path(hiermem.__file__).read_text("utf-8"))
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    read = {
+        alias.asname: line.module
+        for line in checked.body
+        for alias in line.names
+        if alias.asname == alias.name
+    }
+    assert read == hiermem._HOME
+    assert [*sorted(read), "__version__"] == hiermem.__all__
+
+
 PAIRS = [
     (Memory, AsyncMemory),
     (Session, AsyncSession),
     (Worker, AsyncWorker),
     (Space, AsyncSpace),
+    (Graph, AsyncGraph),
 ]
-NAMES = ["Memory", "Session", "Worker", "Space"]
+NAMES = ["Memory", "Session", "Worker", "Space", "Graph"]
 OWNERS = [owner for pair in PAIRS for owner in pair]
+
+
+def calls(owner) -> list[str]:
+    return [
+        name for name in dir(owner) if not name.startswith("_") and callable(getattr(owner, name))
+    ]
 
 
 @pytest.mark.parametrize(("sync", "waiting"), PAIRS, ids=NAMES)
@@ -129,13 +154,28 @@ def test_both_faces_have_the_same_names(sync, waiting):
 
 @pytest.mark.parametrize(("sync", "waiting"), PAIRS, ids=NAMES)
 def test_both_faces_take_the_same_parameters(sync, waiting):
-    for name in dir(sync):
-        if name.startswith("_") or not callable(getattr(sync, name)):
-            continue
-        here, there = inspect.getattr_static(sync, name), inspect.getattr_static(waiting, name)
-        if isinstance(here, classmethod):
-            here, there = here.__func__, there.__func__
-        assert signature(here) == signature(there), name
+    """The lines agreed on are compared: a derived method's signature is the other's in any case."""
+    agreed = [line.removeprefix("async ") for line in KEPT.read_text("utf-8").splitlines()]
+    for name in calls(sync):
+        (here,) = [line for line in agreed if line.startswith(f"{sync.__name__}.{name}(")]
+        (there,) = [line for line in agreed if line.startswith(f"{waiting.__name__}.{name}(")]
+        assert here.partition("(")[2] == there.partition("(")[2], name
+        assert "*args" not in here, name
+        assert here in members(sync), "help() shows another signature than was agreed on"
+
+
+@pytest.mark.parametrize("sync", [sync for sync, _ in PAIRS], ids=NAMES)
+def test_a_blocking_call_is_named_and_documented_as_itself(sync):
+    """Derived under a wrong name, ``flush`` could close the session: both take nothing."""
+    shown = pydoc.plain(pydoc.render_doc(sync))
+    for name in calls(sync):
+        method = getattr(sync, name)
+        assert (method.__name__, method.__qualname__) == (name, f"{sync.__name__}.{name}")
+        assert method.__module__ == "hiermem.api.sync"
+        assert not inspect.iscoroutinefunction(method), name
+        assert "return" in get_type_hints(method), name
+        assert re.search(rf"^ \|  {name}\((?!\*args)", shown, re.MULTILINE), name
+        assert inspect.getdoc(method).splitlines()[0] in shown, name
 
 
 def test_both_constructors_take_the_same_settings():

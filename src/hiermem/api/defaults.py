@@ -1,7 +1,6 @@
-"""The parts that a memory gets when it is not given any: the embedded store, the offline model.
+"""What a memory uses by default: the embedded store, the offline model and the shipped prompts.
 
-The one rule: this is the only place outside the adapters that imports one, and it does so when the
-part is asked for.
+This is the only module outside the adapters that imports an adapter, and it does so on first use.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from hiermem.prompts import load
 from hiermem.protocols import LLM, LLMRequest, Store
 from hiermem.types.prices import Prices
 
-#: From this level on, one family of prompts serves every level.
+#: The prompts of this level serve every level above it too.
 _LEVELS = 3
 #: What a prompt may be called.
 _NAME = re.compile(r"summarise\.l[1-3]\.[^.\s]+|extract\.(?:map|reduce)|consolidate")
 
 
 def as_llm(given: Any) -> LLM:
-    """Give the model: the offline one for None, a wrapped plain function, or the model itself.
+    """Return the model: the offline model for None, a wrapped function, or the given model.
 
     Raises UsageError for anything else.
     """
@@ -54,10 +53,10 @@ def as_llm(given: Any) -> LLM:
 
 
 def as_prompts(given: Any, config: HierarchyConfig) -> dict[str, PromptTemplate | str]:
-    """Give the caller's prompts by name, once every level of ``config`` is known to have one.
+    """Return the caller's prompts by name; every level of ``config`` must have a prompt.
 
-    Raises ConfigError as ``named_prompts`` does, and for a style for which there is no prompt, so
-    that an update does not find out after hours.
+    Raises ConfigError as ``named_prompts`` does, and for a style without a prompt: found by an
+    update, that would be an error after hours.
     """
     found = named_prompts(given)
     _check_styles(config, found)
@@ -65,9 +64,9 @@ def as_prompts(given: Any, config: HierarchyConfig) -> dict[str, PromptTemplate 
 
 
 def named_prompts(given: Any) -> dict[str, PromptTemplate | str]:
-    """Give the caller's prompts by name.
+    """Return the caller's prompts by name.
 
-    Raises ConfigError for a name that nothing asks for, and a text that is no template.
+    Raises ConfigError for a name that no call uses, and for a text that is not a template.
     """
     if given is not None and not hasattr(given, "items"):
         raise ConfigError(f"prompts is {type(given).__name__}; it must be a mapping by name")

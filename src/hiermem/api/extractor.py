@@ -1,7 +1,4 @@
-"""The extractor on its own: a session of any length becomes one TriVector, over any store.
-
-The one rule: nothing is decided here; a call hands its arguments to the engine.
-"""
+"""Extraction over any store, without a memory: a session of any length becomes one TriVector."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ ModelLike: TypeAlias = (
 
 
 class SemanticGraphExtractor:
-    """Extracts sessions of one tenant over any store. Asynchronous.
+    """Extract sessions of one tenant over any store. Asynchronous.
 
-    ``llm`` may be a model or a plain function; without one the rule-based offline model is used.
+    ``llm`` is a model or a plain function; without one, the rule-based offline model extracts.
     ``prompts`` replaces the templates "extract.map" and "extract.reduce".
     """
 
@@ -58,7 +55,7 @@ class SemanticGraphExtractor:
     def over(
         cls, handle: Handle, llm: LLM, prompts: Mapping[str, PromptTemplate | str]
     ) -> SemanticGraphExtractor:
-        """Make an extractor that shares a memory's handle and model."""
+        """Return an extractor that uses a memory's handle, model and prompts."""
         extractor = cls.__new__(cls)
         extractor._handle, extractor._llm = handle, llm  # noqa: SLF001 - a constructor of this class
         extractor._prompts = dict(prompts)  # noqa: SLF001
@@ -74,23 +71,19 @@ class SemanticGraphExtractor:
         max_tokens: int | None = None,
         deadline: float | None = None,
     ) -> ExtractionReport:
-        """Extract the session as it is now, keep the result, and give what was done.
+        """Extract the session as it is now, store the result, and return what was done.
 
-        What an earlier run was answered for the same stretch is not asked for again. The caps
-        end the run before they are passed. See ``ExtractionReport`` for how a failure is told.
+        A chunk that an earlier run extracted is not sent again. ``on_progress`` is called as chunks
+        are done. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds) end the run before they
+        are exceeded. Failures of the model raise nothing; ``ExtractionReport`` lists them.
 
-        Raises NotFoundError, CounterMismatchError, ConfigError for a limit that is impossible,
-        UsageError and InvalidTextError for arguments that are none, and StoreError where the store,
-        the run's record included, could not be written.
+        Raises NotFoundError for an unknown session, CounterMismatchError, ConfigError for limits
+        that no request can meet, UsageError and InvalidTextError for invalid arguments, and
+        StoreError where the store or the run's record could not be written.
         """
         if on_progress is not None:
             arguments.function(on_progress, "on_progress")
-        if max_calls is not None:
-            arguments.whole(max_calls, "max_calls")
-        if max_tokens is not None:
-            arguments.whole(max_tokens, "max_tokens")
-        if deadline is not None:
-            arguments.seconds(deadline, "deadline")
+        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         return await extract(
             self._handle,
             check_name(session_id, what="session_id"),

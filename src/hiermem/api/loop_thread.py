@@ -1,6 +1,6 @@
-"""The way from blocking code into an event loop: one background thread that calls are handed to.
+"""Run coroutines for blocking code: one background thread with one event loop.
 
-The one rule: nothing but the handing over happens here. What a call does is the coroutine's.
+``LoopThread.call`` hands a coroutine to the loop and waits for its result.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from hiermem.errors import MemoryClosedError, UsageError
 
 T = TypeVar("T")
 
-#: Seconds that an interrupted call may take to put away what it had in hand.
+#: Seconds that an interrupted call may take to clean up.
 _CLEAN_UP: Final = 30.0
 
 
 class _Call(Generic[T]):
-    """A coroutine on its way through the portal, and what came of it."""
+    """One coroutine that the loop runs while another thread waits for its outcome."""
 
     __slots__ = ("done", "error", "over", "result", "task", "work")
 
@@ -33,36 +33,36 @@ class _Call(Generic[T]):
         self.error: BaseException | None = None
 
     def start(self) -> None:
-        """Begin; runs in the loop."""
+        """Start the task; runs in the loop."""
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
-        """Give up; runs in the loop, once the task's first step has run.
+        """Cancel the task after its first step; runs in the loop.
 
-        A task that is cancelled before it began would say nothing to who waits.
+        A task that is cancelled before its first step would never release the waiting thread.
         """
         if self.task is not None:
             asyncio.get_running_loop().call_soon(self.task.cancel)
 
     def wait_until_over(self) -> None:
-        """Wait, for a while, until a cancelled call has put away what it had in hand."""
+        """Wait up to ``_CLEAN_UP`` seconds until a cancelled call has cleaned up."""
         if not self.over:
             self.done.acquire(timeout=_CLEAN_UP)
 
     async def _run(self) -> None:
-        # Who waits is woken from in here: a callback of the task would cost one more turn of the
-        # loop, and so would asyncio.run_coroutine_threadsafe.
+        # The task itself releases the waiting thread. A done callback would cost one more turn of
+        # the loop, and so would asyncio.run_coroutine_threadsafe.
         try:
             self.result = await self.work
-        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it again
             self.error = error
         finally:
             self.over = True
             self.done.release()
 
 
-class Portal:
-    """An event loop on a thread of its own, and the way into it."""
+class LoopThread:
+    """An event loop on a thread of its own; other threads call into it and wait."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -74,8 +74,8 @@ class Portal:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        # A call of another thread may still be under way: it must not wait for ever. One more turn
-        # lets those begin that have not, since a task cancelled before it began says nothing.
+        # Another thread may still wait for a call, and must not wait for ever. One more turn lets
+        # calls start that have not: a task cancelled before its first step releases nobody.
         self._loop.run_until_complete(asyncio.sleep(0))
         left = asyncio.all_tasks(self._loop)
         for task in left:
@@ -84,7 +84,7 @@ class Portal:
             self._loop.run_until_complete(asyncio.wait(left))
 
     def check_thread(self) -> None:
-        """Refuse a call from the loop's own thread, where waiting would wait for itself.
+        """Refuse a call from the loop's own thread, where waiting would be a deadlock.
 
         Raises UsageError.
         """
@@ -97,10 +97,12 @@ class Portal:
             )
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the loop and wait for its result; an interrupt cancels it.
+        """Return the result of ``work``, run on the loop; raise what it raises.
 
-        The interrupt is raised when the call has cleaned up, so that nobody closes the store under
-        it; a second interrupt does not wait. Raises UsageError on the loop's own thread.
+        An interrupt (Ctrl-C) cancels ``work`` and is raised after ``work`` has cleaned up, so that
+        nobody closes the store under it. A second interrupt does not wait for the clean-up.
+
+        Raises UsageError on the loop's own thread, and MemoryClosedError after ``close``.
         """
         try:
             self.check_thread()
@@ -130,7 +132,7 @@ class Portal:
             del call
 
     def close(self) -> None:
-        """Stop the loop and end its thread."""
+        """Stop the loop and end its thread; a second close does nothing."""
         with self._guard:
             if self._closed:
                 return

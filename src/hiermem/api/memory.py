@@ -1,7 +1,7 @@
-"""The asynchronous public face: a memory, which holds the sessions of one tenant.
+"""One tenant's memory, asynchronous: it holds the tenant's sessions and spaces.
 
-The one rule: nothing is decided here. A call checks its arguments, hands them to the engine and
-gives back what it answers. ``hiermem.api.sync`` is the same, blocking.
+A call checks its arguments, hands them to the engine and returns the engine's answer.
+``hiermem.api.sync`` derives the blocking ``Memory`` from this one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from hiermem.api.extractor import ModelLike
-from hiermem.api.resources import Parts
+from hiermem.api.resources import Resources
 from hiermem.api.session import AsyncSession
 from hiermem.api.space import AsyncSpace
 from hiermem.config import (
@@ -53,9 +53,14 @@ from hiermem.types.transaction import RunRecord, Scrubbed
 class AsyncMemory:
     """One tenant's conversation memory over a store, with the model that summarises.
 
-    Use ``async with AsyncMemory.open("chat.db") as memory`` for the embedded store, or construct it
-    with parts of your own. ``prompts`` replaces templates by name, such as "summarise.l1.detailed".
-    Searches compare words; with an ``embedder`` they compare vectors too.
+    ``async with AsyncMemory.open("chat.db") as memory`` opens the embedded store. The constructor
+    takes a store of your own. ``llm`` is a model or a plain function; without one, the offline
+    model summarises. ``prompts`` replaces templates by name, such as "summarise.l1.detailed".
+    Searches compare words, and with an ``embedder`` vectors too.
+
+    The constructor raises UsageError for an argument of the wrong kind, and ConfigError for a
+    prompt that does not exist. Every call that does I/O raises StoreError where the store fails,
+    and MemoryClosedError after ``close``.
     """
 
     def __init__(
@@ -97,7 +102,7 @@ class AsyncMemory:
                 search_policy, "search_policy", SearchPolicy, SearchPolicy
             ),
         )
-        self._parts = Parts(
+        self._resources = Resources(
             handle=handle,
             llm=model,
             fallback=as_llm(None),
@@ -106,7 +111,7 @@ class AsyncMemory:
             allowances=Allowances(handle.store, handle.update_policy),
             bank_policy=arguments.optional(bank_policy, "bank_policy", BankPolicy, BankPolicy),
         )
-        self._graph = AsyncGraph(self._parts.opened)
+        self._graph = AsyncGraph(self._resources.opened)
 
     @classmethod
     def open(
@@ -121,14 +126,15 @@ class AsyncMemory:
         create: bool = True,
         **settings: Any,
     ) -> _Opening:
-        """Open the embedded store at ``path``; ":memory:" keeps nothing.
+        """Open the embedded store at ``path``; ":memory:" is a store that is gone after ``close``.
 
-        Serves ``await`` and ``async with``. ``settings`` are the further ones of the constructor.
+        The result serves ``await`` and ``async with``. ``settings`` are further arguments of the
+        constructor.
 
-        Raises StoreError where the file is not a hiermem store, is newer or damaged, and
-        NotFoundError where it does not exist and ``create`` is False.
+        Raises StoreError where the file is not a hiermem store, is of a newer version or damaged,
+        and NotFoundError where it does not exist and ``create`` is False.
         """
-        parts = {
+        settings = {
             "tenant": tenant,
             "llm": llm,
             "embedder": embedder,
@@ -136,21 +142,21 @@ class AsyncMemory:
             "config": config,
             **settings,
         }
-        return _Opening(path, create=create, parts=parts)
+        return _Opening(path, create=create, settings=settings)
 
     @property
     def tenant(self) -> str:
-        """Give the tenant that this memory was opened for."""
+        """The tenant that this memory was opened for."""
         return self._handle.store.tenant
 
     @property
     def manager(self) -> ContextWindowManager:
-        """Give the context window manager over this memory's store."""
-        return self._parts.manager
+        """The context window manager over this memory's store."""
+        return self._resources.manager
 
     @property
     def graph(self) -> AsyncGraph:
-        """Give the graph of everything that was extracted for this tenant."""
+        """The graph of everything that was extracted for this tenant."""
         return self._graph
 
     def session(
@@ -161,10 +167,11 @@ class AsyncMemory:
         participants: Sequence[str] = (),
         on_bad_text: Literal["refuse", "replace"] = "refuse",
     ) -> AsyncSession:
-        """Give the session of that id; it is created by its first append. Does no I/O.
+        """Return the session of that id, which its first append creates. Does no I/O.
 
-        ``title`` and ``participants`` are told to the summarising model. ``on_bad_text="replace"``
-        mends lone surrogates and NULs instead of refusing them.
+        ``title`` and ``participants`` are passed to the model that summarises. With
+        ``on_bad_text="replace"``, lone surrogates and NUL characters are replaced instead of
+        refused.
         """
         arguments.one_of(on_bad_text, "on_bad_text", ("refuse", "replace"))
         if title is not None:
@@ -175,42 +182,43 @@ class AsyncMemory:
             participants=arguments.names(participants, "participants"),
             on_bad_text=on_bad_text,
         )
-        return AsyncSession(self._parts, about)
+        return AsyncSession(self._resources, about)
 
     def space(self, name: str, *, rules: str | None = None) -> AsyncSpace:
-        """Give the space of that name; it is made by its first use with rules. Does no I/O.
+        """Return the space of that name, which its first use with rules creates. Does no I/O.
 
-        ``rules`` are Markdown that names the bank's files and says what each is for; those of a
-        space never change. Left out, the space must be there.
+        ``rules`` is Markdown that names the bank's files and says what each is for. The rules of a
+        space never change. Without ``rules``, the space must exist.
 
-        Raises UsageError where the rules name no file. A call of the space raises
-        RulesConflictError where it has other rules.
+        Raises UsageError where the rules name no file. The calls of the space raise
+        RulesConflictError where the space has other rules, and NotFoundError where it does not
+        exist.
         """
         from hiermem.core.spaces.rules import read_rules
 
         given = None if rules is None else read_rules(rules)
-        return AsyncSpace(self._parts, check_name(name, what="space"), given)
+        return AsyncSpace(self._resources, check_name(name, what="space"), given)
 
     async def spaces(self) -> list[str]:
-        """List the names of this tenant's spaces."""
+        """Return the names of this tenant's spaces."""
         from hiermem.engine.spaces.space import spaces
 
-        return await spaces(self._parts.opened())
+        return await spaces(self._resources.opened())
 
     async def sessions(self) -> list[SessionRecord]:
-        """List the sessions of this tenant, oldest first."""
-        return await self._parts.opened().store.sessions()
+        """Return the records of this tenant's sessions, oldest first."""
+        return await self._resources.opened().store.sessions()
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
-        """List the journalled runs of this tenant, newest first."""
-        return await journal.runs(self._parts.opened(), limit)
+        """Return the journalled runs of this tenant, newest first."""
+        return await journal.runs(self._resources.opened(), limit)
 
     async def run(self, run_id: str) -> RunReport:
-        """Give one run with the state of each summary or chunk that it called a model for.
+        """Return one run with the state of each summary or chunk that it called a model for.
 
         Raises NotFoundError for an unknown id.
         """
-        return await journal.one(self._parts.opened(), run_id)
+        return await journal.one(self._resources.opened(), run_id)
 
     @overload
     async def update_all(
@@ -246,24 +254,30 @@ class AsyncMemory:
         deadline: float | None = None,
         dry_run: bool = False,
     ) -> BatchReport | UpdatePlan:
-        """Update every session that needs it; with ``strategy="full"`` re-pack every one.
+        """Update every session that needs it; with ``strategy="full"`` re-pack every session.
 
-        Several are worked on at once, level 1 first. The caps hold for all of them together. One
-        that was cut off, or met a cap, is gone on with by the next. What ends one session's update
-        is told in the report and does not end the others'.
+        Several sessions are updated at once, level 1 first. ``max_calls``, ``max_tokens`` and
+        ``deadline`` (seconds) are caps on all sessions together. A run that is killed or hits a cap
+        is resumed by the next call with the same strategy, model and configuration. An error that
+        ends one session's update is listed in the report and does not end the others. With
+        ``dry_run`` the call returns the sum of the sessions' plans and writes nothing.
+
+        ``on_progress`` is called after every commit and at the end of every session, on the event
+        loop's thread. In the blocking API that is a thread of the memory's own, from which any call
+        of the memory raises UsageError.
         """
         arguments.one_of(strategy, "strategy", ("incremental", "full"))
         arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         if on_progress is not None:
             arguments.function(on_progress, "on_progress")
         arguments.switch(dry_run, "dry_run")
-        parts = self._parts
+        resources = self._resources
         return await run_update_all(
-            parts.opened(),
-            llm=parts.llm,
-            fallback=parts.fallback,
-            prompts=parts.prompts,
-            allowances=parts.allowances,
+            resources.opened(),
+            llm=resources.llm,
+            fallback=resources.fallback,
+            prompts=resources.prompts,
+            allowances=resources.allowances,
             strategy=strategy,
             on_progress=on_progress,
             max_calls=max_calls,
@@ -280,110 +294,116 @@ class AsyncMemory:
         deadline: float | None = None,
         poll: float = 1.0,
     ) -> AsyncWorker:
-        """Make a background worker over all sessions of this tenant. Does no I/O.
+        """Return a background worker that updates this tenant's sessions. Does no I/O.
 
-        It is begun by ``async with`` or ``start()``, and stopped with this memory at the latest.
-        The caps (``deadline`` in seconds after the start) hold for all that it does; ``poll`` is
-        how often it looks for new work, in seconds. Several, in one process or in many, share it.
+        ``async with`` or ``start()`` starts the worker; it stops with this memory at the latest.
+        ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after the start) are caps on all its
+        work. ``poll`` is the time between two looks for work, in seconds. Several workers, in one
+        process or in many, share the work.
+
+        Raises MemoryClosedError.
         """
         arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
-        parts = self._parts
+        resources = self._resources
         worker = AsyncWorker(
-            parts.opened(),
-            llm=parts.llm,
-            fallback=parts.fallback,
-            prompts=parts.prompts,
-            allowances=parts.allowances,
+            resources.opened(),
+            llm=resources.llm,
+            fallback=resources.fallback,
+            prompts=resources.prompts,
+            allowances=resources.allowances,
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,
             poll=arguments.seconds(poll, "poll"),
-            opened=parts.opened,
+            opened=resources.opened,
         )
-        parts.workers.add(worker)
+        resources.workers.add(worker)
         return worker
 
     async def erase_session(self, session_id: str, *, forks: Forks = "all") -> Receipt:
-        """Erase a session with all that is kept of it; say what went.
+        """Erase a session with everything that is kept of it; return what was removed.
 
-        With ``forks="all"`` its own messages go in the sessions that were forked from it too.
+        With ``forks="all"``, the sessions that were forked from it lose its messages too. With
+        "keep" they keep them, and the receipt names those sessions.
 
         Raises NotFoundError.
         """
         name = check_name(session_id, what="session id")
-        handle = self._parts.opened()
+        handle = self._resources.opened()
         try:
             return await change.erase_session(handle, name, forks=forks)
         finally:
             handle.forget()
 
     async def erase_space(self, name: str) -> Receipt:
-        """Erase a space with its notes, its bank and its rules; say what went.
+        """Erase a space with its notes, its bank and its rules; return what was removed.
 
-        A run that is at work on it writes nothing more. A space that is opened under the name
-        afterwards is a new one.
+        A consolidation that is under way writes nothing more. A space that is opened under the name
+        later is a new space.
 
         Raises NotFoundError.
         """
-        return await change.erase_space(self._parts.opened(), check_name(name, what="space"))
+        return await change.erase_space(self._resources.opened(), check_name(name, what="space"))
 
     async def erase_tenant(self) -> Receipt:
-        """Erase everything that is kept for this tenant, its journal too; say what went."""
-        handle = self._parts.opened()
+        """Erase everything kept for this tenant, its journal too; return what was removed."""
+        handle = self._resources.opened()
         try:
             return await change.erase_tenant(handle)
         finally:
             handle.forget()
 
     async def rebuild_index(self) -> IndexReport:
-        """Make the search index of every session anew; say what that came to.
+        """Rebuild the search index of every session, and return how much was indexed.
 
-        It is never needed for right answers, since what is damaged or missing is made again when it
-        is asked. Messages and summaries are only read.
+        Right answers never need this: a search rebuilds what is damaged or missing. Messages and
+        summaries are only read.
         """
         from hiermem.engine.search.search import rebuild
 
-        return await rebuild(self._parts.opened())
+        return await rebuild(self._resources.opened())
 
     async def reembed(self) -> list[EmbeddingReport]:
-        """Bring the vectors of every session in line with this memory's embedder.
+        """Make every session's vectors anew where they are missing or of another embedder.
 
-        Those of another embedder are dropped, and what is missing is made, session by session. Cut
-        off, it is gone on with by the next call.
+        Return one report for each session. A call that was cut off is resumed by the next.
 
         Raises UsageError where this memory has no embedder, and what the embedder raises.
         """
         from hiermem.engine.search.embed import reembed
 
-        handle = self._parts.opened()
+        handle = self._resources.opened()
         return [await reembed(handle, record.id) for record in await handle.store.sessions()]
 
     async def scrub(self) -> Scrubbed:
-        """Take what was removed out of the store's bytes, where an erasure could not do it.
+        """Remove erased text from the store's files, where an erasure could not do so.
 
-        ``done`` says whether they are clean now, ``reason`` why not: nothing is raised because
-        somebody else has the store open. Every erasure does this by itself.
+        Every erasure tries this by itself. In the result, ``done`` says whether the files are clean
+        now, and ``reason`` why they are not: another process may have the store open, which raises
+        no error.
         """
-        return await self._parts.opened().store.scrub()
+        return await self._resources.opened().store.scrub()
 
     async def check(self) -> CheckReport:
-        """Read everything that is kept for this tenant and verify the promises that it can show.
+        """Read everything that is kept for this tenant, and return the promises it breaks, if any.
 
-        Nothing is written. What cannot be seen in what is stored is named in ``not_shown``.
+        Nothing is written. ``not_shown`` in the report names the promises that stored data cannot
+        show.
         """
-        return await run_check(self._parts.opened())
+        return await run_check(self._resources.opened())
 
     async def close(self) -> None:
         """Wait up to the drain time for background work, then close the store.
 
-        What was not finished stays pending; the next update makes it.
+        What was not finished stays pending, and the next update makes it. A second ``close`` does
+        nothing.
         """
-        parts = self._parts
-        if parts.closed:
+        resources = self._resources
+        if resources.closed:
             return
-        await parts.end()
+        await resources.end()
         try:
-            await parts.disconnect()
+            await resources.disconnect()
         finally:
             await self._store.close()
 
@@ -400,18 +420,18 @@ class AsyncMemory:
 
     @property
     def _handle(self) -> Handle:
-        return self._parts.handle
+        return self._resources.handle
 
 
 class _Opening:
-    """What ``AsyncMemory.open`` gives: awaitable, and an async context manager."""
+    """The result of ``AsyncMemory.open``: awaitable, and an async context manager."""
 
     def __init__(
-        self, path: str | PathLike[str], *, create: bool, parts: Mapping[str, Any]
+        self, path: str | PathLike[str], *, create: bool, settings: Mapping[str, Any]
     ) -> None:
         self._path = path
         self._create = create
-        self._parts = dict(parts)
+        self._settings = dict(settings)
         self._memory: AsyncMemory | None = None
 
     async def _open(self) -> AsyncMemory:
@@ -419,7 +439,7 @@ class _Opening:
 
         store = await embedded_store(self._path, create=self._create)
         try:
-            return AsyncMemory(store=store, **self._parts)
+            return AsyncMemory(store=store, **self._settings)
         except BaseException:
             await store.close()
             raise

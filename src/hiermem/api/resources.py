@@ -1,8 +1,4 @@
-"""What a memory, its sessions and spaces have in common: their parts, and the work behind them.
-
-The one rule: what was begun here is ended here, and nothing is handed out once the memory is
-closed. It decides nothing.
-"""
+"""What a memory shares with its sessions and spaces: the store, the models and background tasks."""
 
 from __future__ import annotations
 
@@ -26,8 +22,12 @@ _log = logging.getLogger("hiermem.api.memory")
 
 
 @dataclass(slots=True)
-class Parts:
-    """What a memory, its sessions and spaces are made of, and the work behind them."""
+class Resources:
+    """The collaborators and background tasks of one memory, shared by its sessions and spaces.
+
+    Tasks and workers that were started here end with ``end``. Once ``closed`` is set, ``opened``
+    refuses to return the handle.
+    """
 
     handle: Handle
     llm: LLM
@@ -41,15 +41,15 @@ class Parts:
     closed: bool = False
 
     def opened(self) -> Handle:
-        """Give the handle. Raises MemoryClosedError where the memory was closed."""
+        """Return the handle. Raises MemoryClosedError where the memory was closed."""
         if self.closed:
             raise MemoryClosedError("this memory was closed; open it again")
         return self.handle
 
     def embed_behind(self, session_id: str) -> None:
-        """Let missing vectors of a session be made in the background, where there is an embedder.
+        """Embed what a session lacks in the background, where the memory has an embedder.
 
-        At the close of the memory it ends after the request that is under way.
+        When the memory closes, the task ends after the request that is under way.
         """
         if self.handle.embedder is None or self.closed:
             return
@@ -58,7 +58,7 @@ class Parts:
         self.behind(quietly(self.handle, session_id, stopped=lambda: self.closed))
 
     def behind(self, work: Awaitable[Any]) -> None:
-        """Let ``work`` go on in the background; its failure is logged, the work stays pending."""
+        """Run ``work`` in the background; an error is logged, and its nodes stay pending."""
 
         async def run() -> None:
             try:
@@ -71,9 +71,9 @@ class Parts:
         task.add_done_callback(self.background.discard)
 
     async def end(self) -> None:
-        """Hand out nothing any more, stop the workers and wait up to the drain time for the rest.
+        """Refuse further calls, stop the workers, and wait up to the drain time for the tasks.
 
-        What is not finished then is cut off and stays pending.
+        Tasks that are not done by then are cancelled; their nodes stay pending.
         """
         self.closed = True
         await asyncio.gather(*(worker.stop() for worker in list(self.workers)))
@@ -87,9 +87,9 @@ class Parts:
                 _log.warning("%d background updates were left pending", len(left))
 
     async def disconnect(self) -> None:
-        """Let model and embedder close the connections that they opened in this loop, if any.
+        """Close the connections that model and embedder opened in this event loop, if any.
 
-        They stay usable: another memory may share them.
+        Both stay usable, because another memory may share them.
         """
         for part in (self.llm, self.handle.embedder):
             leave = getattr(part, "disconnect", None)

@@ -1,8 +1,7 @@
 """One conversation, asynchronous: what an application does with a session.
 
-The one rule: nothing is decided here. A call checks its arguments, hands them to the engine and
-gives back what it answers. The messages themselves are in ``hiermem.api.session_log``. Sessions are
-made by ``hiermem.api.memory``; ``hiermem.api.sync_session`` is the same, blocking.
+A call checks its arguments, hands them to the engine and returns the engine's answer. Sessions are
+made by ``hiermem.api.memory``; ``hiermem.api.sync`` derives the blocking ``Session`` from this one.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Literal, Unpack, overload
 
 from hiermem.api.extractor import SemanticGraphExtractor
-from hiermem.api.session_log import AsyncLog
-from hiermem.config import ExtractionOptions
+from hiermem.api.resources import Resources
+from hiermem.config import ExtractionOptions, HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.selection import (
@@ -24,6 +24,10 @@ from hiermem.core.context.selection import (
     ShownSummary,
 )
 from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
+from hiermem.core.log.edit import OnEdit
+from hiermem.core.log.erase import Forks
+from hiermem.core.log.receipts import EditReport, Receipt
+from hiermem.core.metrics import Metrics
 from hiermem.core.search.embedding_state import EmbeddingReport
 from hiermem.core.search.filters import RecallFilters, SearchFilters, read_filters
 from hiermem.core.search.hits import Evidence, Hit
@@ -32,45 +36,85 @@ from hiermem.core.text.policy import MAX_NAME, check, check_name
 from hiermem.engine.context.select import Strategy
 from hiermem.engine.extraction.graph import tri_vector
 from hiermem.engine.handle import Handle
+from hiermem.engine.log import append as ingest
+from hiermem.engine.log import change, feedback, read
 from hiermem.engine.log import fork as forking
-from hiermem.engine.log import read
-from hiermem.engine.log.append import Seen
+from hiermem.engine.log import runs as journal
+from hiermem.engine.log.append import About, Messages, Seen
+from hiermem.engine.log.read import SessionStatus, Tree
+from hiermem.engine.metrics import metrics as measure
+from hiermem.engine.summaries import recompress as remake
 from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import Strategy as UpdateStrategy
 from hiermem.engine.summaries.update import update as run_update
 from hiermem.errors import UsageError
-from hiermem.types import Span, StoredMessage, Summary
+from hiermem.types import Content, Message, Span, StoredMessage, Summary
+from hiermem.types.prices import Prices
+from hiermem.types.transaction import RunRecord
 from hiermem.types.trivector import TriVector
 
 
-def _check_update(
-    *,
-    level: Any,
-    strategy: Any,
-    wait: Any,
-    on_progress: Any,
-    max_calls: Any,
-    max_tokens: Any,
-    deadline: Any,
-    dry_run: Any,
-) -> None:
-    """Refuse arguments of an update that mean nothing. Raises UsageError."""
-    if level is not None:
-        arguments.whole(level, "level", least=1)
-    arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
-    if on_progress is not None:
-        arguments.function(on_progress, "on_progress")
-    arguments.one_of(strategy, "strategy", ("incremental", "full"))
-    arguments.switch(wait, "wait")
-    arguments.switch(dry_run, "dry_run")
-    if strategy == "full" and level is not None:
-        raise UsageError("level goes with strategy='incremental'; a full re-pack makes all levels")
-    if strategy == "full" and not wait and not dry_run:
-        raise UsageError("a full re-pack is waited for; leave wait=True, or give it a task")
+class AsyncSession:
+    """One conversation: append messages, summarise them, read contexts and search.
 
+    A memory makes sessions; see ``AsyncMemory.session``. Messages are numbered from 0 in the order
+    of their append, and that number is a message's index for good. Summaries of messages are of
+    level 1, summaries of summaries of level 2 and above.
 
-class AsyncSession(AsyncLog):
-    """One conversation: messages go in, summaries grow over them, contexts come out."""
+    Every call but ``append`` and ``runs`` raises NotFoundError where the session has no message
+    yet, and every call raises MemoryClosedError once the memory is closed.
+    """
+
+    def __init__(self, resources: Resources, about: About) -> None:
+        self._resources = resources
+        self._about = about
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self._about.id
+
+    @property
+    def _handle(self) -> Handle:
+        return self._resources.opened()
+
+    # -- Writing
+
+    async def append(self, *messages: Messages) -> list[int]:
+        """Append messages, or iterables of messages, and return their indices in order.
+
+        Either all messages are written or none, and they are durable when the call returns. A
+        message whose ``key`` was appended before with the same content is not written again; its
+        first index is returned.
+
+        Raises MessageConflictError where a key was used for other content, InvalidMessageError,
+        InvalidTextError, SessionClosedError, and CounterMismatchError where the session was counted
+        by another token counter. Nothing was written then.
+        """
+        return await ingest.append(self._handle, self._about, messages)
+
+    def _append_here(self, given: Sequence[Message]) -> list[int] | None:
+        """Append on the calling thread, which blocks; None where that is not possible now."""
+        return ingest.append_here(self._handle, self._about, given)
+
+    async def flush(self) -> None:
+        """Seal each thread's open window at its last whole point: where no tool call is open."""
+        await ingest.flush(self._handle, self._about.id)
+
+    async def tick(self, now: datetime) -> None:
+        """Apply the time rules as if a message had arrived at ``now`` (timezone-aware)."""
+        arguments.moment(now, "now")
+        await ingest.tick(self._handle, self._about.id, now)
+
+    async def close(self) -> None:
+        """Seal all messages, group the summaries up to one root, and refuse further appends."""
+        await ingest.close(self._handle, self._about.id)
+
+    async def reopen(self) -> None:
+        """Accept appends again after ``close``."""
+        await ingest.reopen(self._handle, self._about.id)
+
+    # -- Summarising
 
     @overload
     async def update(
@@ -112,29 +156,39 @@ class AsyncSession(AsyncLog):
         deadline: float | None = None,
         dry_run: bool = False,
     ) -> UpdateReport | UpdatePlan:
-        """Make what is missing or out of date, lowest level first; give what was done.
+        """Make the summaries that are missing or out of date, and return what was done.
 
-        ``strategy="full"`` re-packs the whole session under the present configuration (the memory's
-        where it was given one, else the session's own) beside the tree that serves, which the new
-        one replaces when all of it is made; one that ended early is gone on with by the next.
+        Level 1 is made first. ``level`` limits the update to that level and those below.
+        ``strategy="full"`` re-packs the session: it builds a second tree under the memory's
+        configuration (the session's own where the memory was given none) and replaces the present
+        tree once the new one is complete. The next full update resumes a re-pack that ended early.
 
-        ``level`` limits it to that level and those below. With ``wait=False`` level 1 is made now
-        and the rest in the background. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds) end
-        the run before they are exceeded; what is left stays pending. ``dry_run`` gives the plan of
-        what would be made, calls no model and writes nothing.
+        With ``wait=False`` the call returns when level 1 is made; the other levels follow in the
+        background. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds) end the run before they
+        are exceeded; what is not made stays pending. With ``dry_run`` the call returns the plan of
+        an update: it asks no model and writes nothing.
+
+        ``on_progress`` is called after every commit, on the event loop's thread. It must return
+        soon. In the blocking API that is a thread of the memory's own, from which any call of the
+        memory raises UsageError.
         """
-        _check_update(
-            level=level,
-            strategy=strategy,
-            wait=wait,
-            on_progress=on_progress,
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            deadline=deadline,
-            dry_run=dry_run,
-        )
+        if level is not None:
+            arguments.whole(level, "level", least=1)
+        if on_progress is not None:
+            arguments.function(on_progress, "on_progress")
+        arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
+        arguments.one_of(strategy, "strategy", ("incremental", "full"))
+        arguments.switch(wait, "wait")
+        arguments.switch(dry_run, "dry_run")
+        if strategy == "full" and level is not None:
+            raise UsageError(
+                "level goes with strategy='incremental'; a full re-pack makes all levels"
+            )
+        if strategy == "full" and not (wait or dry_run):
+            raise UsageError("a full re-pack is waited for; leave wait=True, or give it a task")
+        handle = self._handle
         if dry_run:
-            plan: UpdatePlan = await self._run(self._handle, level, strategy=strategy, dry_run=True)
+            plan: UpdatePlan = await self._run(handle, level, strategy=strategy, dry_run=True)
             return plan
         limits: dict[str, Any] = {
             "strategy": strategy,
@@ -143,48 +197,89 @@ class AsyncSession(AsyncLog):
             "max_tokens": max_tokens,
             "deadline": deadline,
         }
-        report: UpdateReport
-        if wait:
-            report = await self._run(self._handle, level, **limits)
-            self._parts.embed_behind(self._about.id)
-            return report
         began = time.monotonic()
-        report = await self._run(self._handle, 1, **limits)
-        if (level is None or level > 1) and report.stopped is None:
-            # Both parts together are one update: what the first spent, the second may not.
+        report: UpdateReport = await self._run(handle, level if wait else 1, **limits)
+        if wait:
+            self._resources.embed_behind(self._about.id)
+        elif (level is None or level > 1) and report.stopped is None:
+            # Both parts together are one update: the second gets what the first left of the caps.
             if max_calls is not None:
                 limits["max_calls"] = max(0, max_calls - report.calls)
             if max_tokens is not None:
                 limits["max_tokens"] = max(0, max_tokens - report.tokens)
             if deadline is not None:
                 limits["deadline"] = max(0.0, deadline - (time.monotonic() - began))
-            self._parts.behind(self._run_and_embed(self._handle, level, **limits))
+            self._resources.behind(self._run_and_embed(self._handle, level, **limits))
         return report
 
     async def _run_and_embed(self, handle: Handle, level: int | None, **settings: Any) -> None:
         await self._run(handle, level, **settings)
-        self._parts.embed_behind(self._about.id)
+        self._resources.embed_behind(self._about.id)
 
     async def _run(
         self, handle: Handle, level: int | None, *, strategy: UpdateStrategy, **settings: Any
     ) -> Any:
-        parts = self._parts
+        resources = self._resources
         record = await handle.record(self._about.id)
         return await run_update(
             handle.store,
             self._about.id,
-            llm=parts.llm,
-            fallback=parts.fallback,
+            llm=resources.llm,
+            fallback=resources.fallback,
             counter=handle.counter,
             config=handle.config_for(record, repack=strategy == "full"),
             policy=handle.update_policy,
-            prompts=parts.prompts,
+            prompts=resources.prompts,
             now=handle.clock,
             level=level,
             strategy=strategy,
-            shared=Shared(allowances=parts.allowances, in_hand=handle.in_hand),
+            shared=Shared(allowances=resources.allowances, in_hand=handle.in_hand),
             **settings,
         )
+
+    async def recompress(
+        self, level: int, span: tuple[int, int] | Span | None = None
+    ) -> tuple[str, ...]:
+        """Mark summaries of a level for a new text, and return their ids.
+
+        ``span`` is a range of message indices, (start, stop) or a Span, and marks the summaries
+        that cover any message of it; None marks the whole level. The next update makes the new
+        texts; until then the present ones serve.
+        """
+        arguments.whole(level, "level", least=1)
+        given = None if span is None else arguments.stretch(span, "span")
+        return await remake.recompress(self._handle, self._about.id, level, given)
+
+    async def reconfigure(self, config: HierarchyConfig) -> None:
+        """Seal and group messages under another configuration from now on.
+
+        What is sealed stays as it is; ``update(strategy="full")`` re-packs it under the new
+        configuration. A full re-pack under a different configuration that has not finished starts
+        again.
+
+        Raises SessionClosedError.
+        """
+        if not isinstance(config, HierarchyConfig):
+            raise UsageError(f"config is {type(config).__name__}; it must be a HierarchyConfig")
+        await remake.reconfigure(self._handle, self._about.id, config)
+
+    async def feedback(
+        self,
+        target: Hit | Summary | ShownSummary | StoredMessage | str,
+        *,
+        score: float,
+        note: str = "",
+    ) -> None:
+        """Record how good a summary is, from 0 to 1; ``metrics`` reports the mean.
+
+        ``target`` is a hit, a summary, a message, or the id of one.
+
+        Raises NotFoundError where the session has no such summary or message, and for a summary of
+        a tree that a re-pack has replaced, because its id means another summary now.
+        """
+        await feedback.give(self._handle, self._about.id, target, score=score, note=note)
+
+    # -- Contexts and search
 
     async def context(
         self,
@@ -203,13 +298,22 @@ class AsyncSession(AsyncLog):
         reserve_for_messages: int | None = None,
         reserve_for_output: int = 0,
     ) -> AsyncContextSelection:
-        """Give the best context that fits ``max_tokens``: the whole history, each message once.
+        """Return the best context within ``max_tokens`` that covers every message exactly once.
 
-        With a ``query``, what answers it stands at the end, verbatim, in at most ``recall_tokens``
-        (0.4 of the budget by default); nothing that stands verbatim before is repeated, and what
-        stands before does not depend on the query. ``profile`` says what an agent prefers to see.
-        ``reserve_for_messages`` sizes the verbatim zone; by default the policy does. See
-        ContextWindowManager.select_optimal_context.
+        Newer messages stand verbatim, older ones as summaries. With a ``query``, the messages that
+        answer it follow at the end, verbatim, in at most ``recall_tokens`` (by default 0.4 of the
+        budget); a message that already stands verbatim is not repeated, and the part before does
+        not depend on the query.
+
+        ``system`` and ``tools`` (JSON schemas) are counted against the budget, and so are
+        ``reserve_for_output`` tokens for the model's answer. ``profile`` states what an agent
+        prefers to see. ``view`` names a cut that is kept between calls, one for each agent with
+        needs of its own. ``reserve_for_messages`` sizes the verbatim part; by default the context
+        policy does. The remaining parameters are those of
+        ``ContextWindowManager.select_optimal_context``.
+
+        Raises BudgetTooSmallError where the budget cannot hold the context, unless
+        ``allow_omission`` is set: then ``omitted`` lists what was left out.
         """
         budget = ContextBudget(
             max_tokens=max_tokens,
@@ -219,7 +323,7 @@ class AsyncSession(AsyncLog):
             tools=arguments.tool_schemas(tools),
         )
         self._handle  # noqa: B018 - refuses a closed memory
-        return await self._parts.manager.select_optimal_context(
+        return await self._resources.manager.select_optimal_context(
             self._about.id,
             budget,
             strategy=strategy,
@@ -235,19 +339,17 @@ class AsyncSession(AsyncLog):
     async def search(
         self, query: str, limit: int = 10, **filters: Unpack[SearchFilters]
     ) -> list[Hit]:
-        """Give up to ``limit`` messages and summaries that answer ``query``, best first.
+        """Return up to ``limit`` messages and summaries that match ``query``, best first.
 
-        It works from the first message on, whatever has been summarised so far. ``query`` is read
-        as words: it has no operators, and no text is refused. Of a long message the passage that
-        answers best is given, with its offsets.
+        Every message can be found from its append on, summarised or not. ``query`` is read as
+        words: it has no operators, and no text is refused. A hit in a long message is the passage
+        that matches best, with its offsets.
 
-        The filters let pass what meets all of them, and within one of them any of its values:
-        ``levels`` (0 for messages), ``span`` (message indices, start and stop), ``since`` and
-        ``until`` (the latter not included), ``threads``, ``roles`` (which no summary has), ``tags``
-        and ``entities`` (a message has those of the summary of its window). ``semantic_dedup``
-        leaves out messages that repeat a better one. See SearchFilters.
-
-        Raises NotFoundError where the session has no message yet.
+        A hit must meet every filter given, and within one filter any of its values: ``levels`` (0
+        for messages), ``span`` (message indices, start and stop), ``since`` (included) and
+        ``until`` (excluded), ``threads``, ``roles`` (of messages only), ``tags`` and ``entities``
+        (a message has those of its window's summary). ``semantic_dedup`` leaves out messages that
+        repeat a better hit. See SearchFilters.
         """
         from hiermem.engine.search import search
 
@@ -263,15 +365,13 @@ class AsyncSession(AsyncLog):
         beside: AsyncContextSelection | ContextSelection | None = None,
         **filters: Unpack[RecallFilters],
     ) -> Evidence:
-        """Give the messages that answer ``query`` best, verbatim, in ``max_tokens`` at most.
+        """Return the messages that answer ``query`` best, verbatim, in at most ``max_tokens``.
 
-        They come in the order they were said; of long ones the passages that matter. The budget
-        pays for everything in ``text``: what was said, who said it and the dates. What stands
-        around a hit is weighed already; ``neighbours`` asks for so many passages before and after
-        each in any case. Nothing is given that stands word for word in the context ``beside``. The
-        filters are those of ``search``, without ``levels``.
-
-        Raises NotFoundError where the session has no message yet.
+        The messages stand in the order of the conversation; of long ones only the passages that
+        matter. The budget covers everything in ``text``: contents, speakers and dates.
+        ``neighbours`` adds that many passages before and after each hit. What the context
+        ``beside`` shows verbatim is left out. The filters are those of ``search`` without
+        ``levels``.
         """
         from hiermem.engine.search import search
 
@@ -289,11 +389,11 @@ class AsyncSession(AsyncLog):
         neighbours: int = 1,
         beside: AsyncContextSelection | ContextSelection | None = None,
     ) -> Evidence:
-        """Pack what hits rest on into ``max_tokens``, verbatim, the first hit first.
+        """Return the messages behind ``hits``, verbatim, in at most ``max_tokens``.
 
-        Of a summary the messages are packed that it was found for. ``neighbours`` is how many
-        passages before and after each are taken along, as far as they fit. It is given in the order
-        it was said, without what stands word for word in the context ``beside``.
+        The first hit is packed first. For a summary, the messages that it was found for are packed.
+        ``neighbours`` passages before and after each are added as far as they fit. The result
+        stands in the order of the conversation, without what the context ``beside`` shows verbatim.
         """
         from hiermem.engine.search import search
 
@@ -303,7 +403,7 @@ class AsyncSession(AsyncLog):
         )
 
     def _shown(self, beside: Any) -> tuple[Span, ...]:
-        """Give what a context shows word for word. Raises UsageError where it is another's."""
+        """Return what a context shows verbatim. Raises UsageError for another session's."""
         if beside is None:
             return ()
         if not isinstance(beside, (AsyncContextSelection, ContextSelection)):
@@ -315,16 +415,30 @@ class AsyncSession(AsyncLog):
         return beside.verbatim
 
     async def embed(self) -> EmbeddingReport:
-        """Make the vectors of messages and summaries that are missing; give what was done.
+        """Make the missing vectors of messages and summaries, and return what was done.
 
-        ``update`` does so in the background. It is resumed where it was cut off.
+        ``update`` does so in the background. A pass that was cut off is resumed by the next.
 
         Raises UsageError where the memory has no embedder, EmbedderMismatchError where the session
-        has another one's vectors, InvalidVectorError, and what the embedder raises.
+        has vectors of another embedder, InvalidVectorError, and what the embedder raises.
         """
         from hiermem.engine.search import embed as embedding
 
         return await embedding.embed(self._handle, self.id)
+
+    async def expand(
+        self, node: Summary | ShownSummary | Hit | str, depth: int | None = 1
+    ) -> tuple[Summary | StoredMessage, ...]:
+        """Return what a summary was made from, ``depth`` levels down; None means the messages.
+
+        ``node`` is a summary, a hit or an id. For a hit that is a message, the result is that
+        message, whole.
+
+        Raises NotFoundError for an unknown id.
+        """
+        return await read.expand(self._handle, self._about.id, node, depth)
+
+    # -- Extraction
 
     async def extract(
         self,
@@ -335,17 +449,19 @@ class AsyncSession(AsyncLog):
         max_tokens: int | None = None,
         deadline: float | None = None,
     ) -> ExtractionReport:
-        """Make one TriVector of the session: a graph, what is open, where it is going.
+        """Extract one TriVector from the session: its graph, its open points and its direction.
 
-        See SemanticGraphExtractor.execute_tri_vector_extraction.
+        See ``SemanticGraphExtractor.execute_tri_vector_extraction`` for the parameters and errors.
+        In the blocking API, ``on_progress`` is called on a thread of the memory's own, from which
+        any call of the memory raises UsageError.
         """
         if options is not None and not isinstance(options, ExtractionOptions):
             raise UsageError(f"options is {type(options).__name__}; it must be ExtractionOptions")
         if on_progress is not None:
             arguments.function(on_progress, "on_progress")
         arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
-        parts = self._parts
-        extractor = SemanticGraphExtractor.over(self._handle, parts.llm, parts.prompts)
+        resources = self._resources
+        extractor = SemanticGraphExtractor.over(self._handle, resources.llm, resources.prompts)
         return await extractor.execute_tri_vector_extraction(
             self._about.id,
             options,
@@ -356,26 +472,66 @@ class AsyncSession(AsyncLog):
         )
 
     async def tri_vector(self) -> TriVector | None:
-        """Give the newest result of ``extract``, or None where there is none."""
+        """Return the newest result of ``extract``, or None where there is none."""
         return await tri_vector(self._handle, self._about.id)
 
-    async def expand(
-        self, node: Summary | ShownSummary | Hit | str, depth: int | None = 1
-    ) -> tuple[Summary | StoredMessage, ...]:
-        """Go ``depth`` levels down from a summary, a hit or an id; None goes to the messages.
+    # -- Editing, erasing, forking
 
-        A message that was hit gives itself, whole.
+    async def edit(self, index: int, content: Content, *, on_edit: OnEdit = "flag") -> EditReport:
+        """Replace the content of a message; its earlier content stays readable as a version.
+
+        Windows keep their bounds. With ``on_edit="flag"`` the summaries above the message are
+        marked as stale and go on serving. With "rebuild" the next update makes them again, and
+        the levels above them as far as a text below came out different.
+
+        Raises NotFoundError, SessionClosedError, MessageWithdrawnError where the message was erased
+        or quarantined, InvalidMessageError and InvalidTextError. Nothing was written then.
         """
-        return await read.expand(self._handle, self._about.id, node, depth)
+        return await change.edit(
+            self._handle,
+            self._about.id,
+            index,
+            content,
+            on_edit=on_edit,
+            on_bad_text=self._about.on_bad_text,
+        )
+
+    async def versions(self, index: int) -> tuple[StoredMessage, ...]:
+        """Return the earlier versions of a message, oldest first; () where it was never edited.
+
+        Raises NotFoundError where there is no such message.
+        """
+        return await read.versions(self._handle, self._about.id, index)
+
+    async def erase(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+        """Erase messages and everything that was made from them; return what was removed.
+
+        An empty message stays in the place of each. With ``forks="all"`` the sessions that share
+        the messages lose them too. With "keep" those sessions keep them, and the receipt names the
+        sessions.
+
+        Raises NotFoundError where there is no such message. Nothing was erased then.
+        """
+        return await change.erase(self._handle, self._about.id, indices, forks=forks)
+
+    async def quarantine(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+        """Take messages out of everything made from them; the messages stay readable.
+
+        Use it against input that should never have been believed. No context shows the messages,
+        and summaries are made again without them. ``forks`` is as for ``erase``.
+
+        Raises NotFoundError where there is no such message. Nothing was written then.
+        """
+        return await change.quarantine(self._handle, self._about.id, indices, forks=forks)
 
     async def fork(
         self, new_id: str, *, at: int | None = None, title: str | None = None
     ) -> AsyncSession:
-        """Begin a session that shares this one's messages before ``at`` (None: all of them).
+        """Return a new session that shares this one's messages before ``at`` (None: all of them).
 
-        What was sealed before ``at`` keeps its summaries, without a model call.
+        Summaries of windows that end before ``at`` are shared too, without a model call.
 
-        Raises SessionExistsError, and NotFoundError for an ``at`` beyond the end.
+        Raises SessionExistsError, and NotFoundError where ``at`` lies beyond the last message.
         """
         about = replace(
             self._about,
@@ -385,4 +541,33 @@ class AsyncSession(AsyncLog):
             seen=Seen(),
         )
         await forking.fork(self._handle, self._about.id, about.id, at=at, title=about.title)
-        return AsyncSession(self._parts, about)
+        return AsyncSession(self._resources, about)
+
+    # -- Reading
+
+    async def messages(self, start: int = 0, stop: int | None = None) -> list[StoredMessage]:
+        """Return the messages from index ``start`` up to but excluding ``stop``, verbatim."""
+        return await read.messages(self._handle, self._about.id, start, stop)
+
+    async def summaries(self, level: int | None = None) -> list[Summary]:
+        """Return the summaries of a level, in order; None returns all levels, lowest first."""
+        return await read.summaries(self._handle, self._about.id, level)
+
+    async def forest(self) -> tuple[Tree, ...]:
+        """Return the trees of summaries, oldest first."""
+        return await read.forest(self._handle, self._about.id)
+
+    async def status(self) -> SessionStatus:
+        """Return the session's state: its counts, open windows, unfinished work and last error."""
+        return await read.status(self._handle, self._about.id)
+
+    async def runs(self, *, limit: int = 100) -> list[RunRecord]:
+        """Return the journalled runs of this session, newest first."""
+        return await journal.runs(self._handle, limit, subject=self._about.id)
+
+    async def metrics(self, prices: Prices | None = None) -> Metrics:
+        """Return how far the session is compressed, what that cost and what was kept.
+
+        With ``prices`` the result also states savings and costs in money.
+        """
+        return await measure(self._handle, self._about.id, prices)

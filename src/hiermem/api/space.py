@@ -1,7 +1,7 @@
 """One space, asynchronous: what agents and an application do with its notes and its bank.
 
-Nothing is decided here. A call checks its arguments, hands them to the engine and returns what the
-engine answers.
+A call checks its arguments, hands them to the engine and returns the engine's answer.
+``hiermem.api.sync`` derives the blocking ``Space`` from this one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from os import PathLike
 
-from hiermem.api.resources import Parts
+from hiermem.api.resources import Resources
 from hiermem.core import arguments
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.spaces.rules import Rules
@@ -32,21 +32,28 @@ from hiermem.types.transaction import RunRecord
 
 
 class AsyncSpace:
-    """A place where agents write notes, and a bank of Markdown files that consolidation writes."""
+    """A place where agents write notes, and a bank of Markdown files that consolidation writes.
 
-    def __init__(self, parts: Parts, name: str, rules: Rules | None) -> None:
-        self._parts, self._name, self._given = parts, name, rules
+    A memory makes spaces; see ``AsyncMemory.space``. Every call but ``runs`` raises NotFoundError
+    where the space does not exist and no rules were given, and RulesConflictError where the space
+    has other rules. Every call raises MemoryClosedError once the memory is closed.
+    """
+
+    def __init__(self, resources: Resources, name: str, rules: Rules | None) -> None:
+        self._resources, self._name, self._given = resources, name, rules
         self._arrivals = asyncio.Lock()
 
     @property
     def name(self) -> str:
-        """Give the space's name."""
+        """The space's name."""
         return self._name
 
     @property
     def _desk(self) -> Desk:
-        parts = self._parts
-        return Desk(parts.opened(), self._name, self._given, parts.bank_policy, self._arrivals)
+        resources = self._resources
+        return Desk(
+            resources.opened(), self._name, self._given, resources.bank_policy, self._arrivals
+        )
 
     async def note(
         self,
@@ -58,14 +65,15 @@ class AsyncSpace:
         timestamp: datetime | None = None,
         sources: Iterable[tuple[str, int]] = (),
     ) -> Note:
-        """Write a live note; when it returns the note is durable. Give it with its key.
+        """Write a live note and return it with its key; it is durable when the call returns.
 
-        ``timestamp`` (timezone-aware) is now where it is left out; notes of one time keep the order
-        in which they arrived. ``sources`` are the messages that it came from, as pairs of a session
-        id and an index: an erasure of one of them names the note, and the files it went into.
+        ``timestamp`` (timezone-aware) is the present time by default. Notes of the same time keep
+        the order of their arrival. ``sources`` are the messages that the note came from, as pairs
+        (session id, message index); the receipt of a message's erasure names the note and the
+        files it went into.
 
         Raises NotFoundError for a space or a source that does not exist, RulesConflictError,
-        InvalidTextError, UsageError; in each case nothing was written.
+        InvalidTextError and UsageError. Nothing was written then.
         """
         draft = desk_notes.read_draft(
             text, agent=agent, category=category, tags=tags, timestamp=timestamp, sources=sources
@@ -80,12 +88,13 @@ class AsyncSpace:
         max_tokens: int | None = None,
         deadline: float | None = None,
     ) -> ConsolidationResult:
-        """Have a model take the live notes into the bank, oldest first, 500 at most.
+        """Have the model write the live notes into the bank, oldest first; return what was done.
 
-        Each answer of the model is one change: its texts, its synthesis and the notes that went in
-        take effect together. What a model does wrong is told in the result, and its notes stay
-        live. With ``dry_run`` the model is asked, and nothing of the bank or the notes is written.
-        The caps (``deadline`` in seconds) end the run before they are passed.
+        One run takes at most ``BankPolicy.max_notes`` notes (500 by default). Each answer of the
+        model is one atomic change: its files, its synthesis and the notes it consumed. The result
+        lists the changes that were refused; their notes stay live. With ``dry_run`` the model is
+        asked, but neither the bank nor the notes change. ``max_calls``, ``max_tokens`` and
+        ``deadline`` (seconds) end the run before they are exceeded.
 
         Raises NotFoundError and RulesConflictError for the space, and what the store raises.
         """
@@ -93,89 +102,96 @@ class AsyncSpace:
 
         arguments.switch(dry_run, "dry_run")
         arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
-        parts = self._parts
+        resources = self._resources
         return await consolidate(
             self._desk,
-            llm=parts.llm,
-            prompts=parts.prompts,
+            llm=resources.llm,
+            prompts=resources.prompts,
             dry_run=dry_run,
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,
-            allowances=parts.allowances,
+            allowances=resources.allowances,
         )
 
     async def rules(self) -> str:
-        """Give the rules of the space."""
+        """Return the rules of the space, as Markdown."""
         return (await self._desk.rules()).text
 
     async def notes(self, state: NoteState = "live") -> list[Note]:
-        """List notes, oldest first: "live", "blocked" ones among them, or "consumed"."""
+        """Return the live (blocked or not), the blocked or the consumed notes, oldest first."""
         return await desk_notes.notes(self._desk, state)
 
     async def unblock(self) -> int:
-        """Let the notes that were set aside be tried again; say how many there were."""
+        """Let blocked notes be consolidated again; return their number."""
         return await desk_notes.unblock(self._desk)
 
     async def files(self) -> list[str]:
-        """List the names of the bank's files."""
+        """Return the names of the bank's files."""
         return list((await self._desk.state()).texts)
 
     async def read(self, name: str, *, revision: int | None = None) -> str:
-        """Give the text of a file, now or as a revision left it. Raises NotFoundError."""
+        """Return the text of a file: the present one, or that of a revision.
+
+        Raises NotFoundError where there is no such file or revision.
+        """
         return await desks.read(self._desk, name, revision)
 
     async def synthesis(self) -> str:
-        """Give the newest synthesis, "" before the first consolidation."""
+        """Return the newest synthesis; "" before the first consolidation."""
         return (await self._desk.state()).synthesis.text
 
     async def meta(self) -> SpaceMeta:
-        """Give the figures of the space: the last consolidation, how many, of how many notes."""
+        """Return the space's figures: its revision, and its consolidations and their notes."""
         return await desks.meta(self._desk)
 
     async def history(self, *, limit: int = 100) -> list[BankRevision]:
-        """List the revisions of the bank, newest first."""
+        """Return the revisions of the bank, newest first."""
         return await desks.history(self._desk, limit)
 
     async def diff(self, since: int | None = None, until: int | None = None) -> str:
-        """Give what changed from revision ``since`` to ``until``, as unified diffs.
+        """Return what changed from revision ``since`` to ``until``, as unified diffs.
 
-        Left out, they are the newest revision and the one before it; 0 is the empty bank.
+        ``until`` is the newest revision by default, ``since`` the one before ``until``. Revision 0
+        is the empty bank.
 
-        Raises NotFoundError.
+        Raises NotFoundError where there is no such revision.
         """
         return await desks.diff_between(self._desk, since, until)
 
     async def rollback(self, to: int) -> BankRevision:
-        """Bring the bank back to what revision ``to`` left, as a new revision; give that one.
+        """Restore the files of revision ``to`` as a new revision, and return that revision.
 
-        The notes that went in since stay consumed.
+        Notes that were consumed since stay consumed.
 
-        Raises NotFoundError, and SpaceBusyError while another run writes the bank.
+        Raises NotFoundError where there is no such revision, and SpaceBusyError while another run
+        writes the bank.
         """
         return await desks.rollback(self._desk, to)
 
     async def export(self, folder: str | PathLike[str], *, overwrite: bool = False) -> ExportReport:
-        """Bring a plain folder up to the bank; it may be one under version control.
+        """Write the bank's files into a folder, and return what was written.
 
-        Only files of the bank and one manifest are touched, and no link is followed. A file that
-        somebody changed there since is left alone and named, unless ``overwrite`` is given.
+        The folder may be under version control: only files of the bank and one manifest are
+        written, and no link is followed. A file that somebody changed in the folder since the last
+        export is left alone and listed under ``kept``, unless ``overwrite`` is set.
 
         Raises FolderError, and UsageError where the folder holds the bank of another space.
         """
         return await desks.export(self._desk, folder, overwrite)
 
     async def load(self, folder: str | PathLike[str], *, overwrite: bool = False) -> LoadReport:
-        """Take a folder's files into the bank, or what changed in them since, as a new revision.
+        """Read a folder's changed files into the bank as a new revision; return what was read.
 
-        Files that the rules name, or that the bank has, are looked at, and no others. One that
-        changed on both sides is left alone and named, unless ``overwrite`` is given; one that is
-        missing in the folder stays in the bank. To watch a folder, call it again.
+        Only files that the rules name or the bank has are read. A file that changed both in the
+        folder and in the bank is left alone and listed under ``conflicts``, unless ``overwrite`` is
+        set. A file that is missing in the folder stays in the bank. To watch a folder, call this
+        again.
 
-        Raises FolderError, SpaceBusyError, and UsageError for what is no text or too long.
+        Raises FolderError, SpaceBusyError, and UsageError for a file that is not text or too long.
         """
         return await desks.load(self._desk, folder, overwrite)
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
-        """List the journalled runs of this space, newest first."""
-        return await journal.runs(self._parts.opened(), limit, subject=subject_of(self._name))
+        """Return the journalled runs of this space, newest first."""
+        return await journal.runs(self._resources.opened(), limit, subject=subject_of(self._name))

@@ -1,46 +1,85 @@
-"""The blocking public face: the names and meanings of ``hiermem.api.memory``, without ``await``.
+"""The blocking API: ``hiermem.api``'s asynchronous classes without ``await``.
 
-One background thread runs one event loop for each Memory; a call hands its coroutine over and waits
-for the result. The one rule: nothing but the handing over happens here.
+Each ``Memory`` runs an event loop on a thread of its own, a ``LoopThread``. ``blocking`` turns a
+coroutine method of an asynchronous class into a method that runs it there and waits. Only these are
+written by hand: opening and closing, the calls that return another blocking object, the append that
+can skip the thread, and the calls of a worker that are not coroutines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import wraps
 from os import PathLike
-from types import TracebackType
-from typing import Any, Literal, Self, overload
+from types import FunctionType, TracebackType
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 
 from hiermem.api.extractor import ModelLike
-from hiermem.api.loop_thread import Portal
+from hiermem.api.loop_thread import LoopThread
 from hiermem.api.memory import AsyncMemory
-from hiermem.api.sync_session import Session
-from hiermem.api.sync_space import Space
+from hiermem.api.session import AsyncSession
+from hiermem.api.space import AsyncSpace
 from hiermem.config import HierarchyConfig
-from hiermem.core.calls.run_report import RunReport
-from hiermem.core.check import CheckReport
-from hiermem.core.extraction.graph import GraphEntity, Mention, Neighbour
-from hiermem.core.log.erase import Forks
-from hiermem.core.log.receipts import Receipt
-from hiermem.core.search.embedding_state import EmbeddingReport, IndexReport
-from hiermem.core.summaries.plan import UpdatePlan
-from hiermem.core.summaries.reports import BatchProgress, BatchReport, WorkerStatus
+from hiermem.core.context import selection
+from hiermem.core.context.profile import ContextProfile
+from hiermem.core.context.selection import ContextSelection
+from hiermem.core.summaries.reports import WorkerStatus
 from hiermem.engine.context.manager import ContextWindowManager
+from hiermem.engine.context.select import Strategy
 from hiermem.engine.extraction.graph import AsyncGraph
-from hiermem.engine.summaries.update import Strategy as UpdateStrategy
+from hiermem.engine.log.append import Messages, flatten
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.protocols import Embedder, Store, TokenCounter
-from hiermem.types import SessionRecord
-from hiermem.types.transaction import RunRecord, Scrubbed
-from hiermem.types.trivector import EntityType
+
+A = TypeVar("A")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Memory:
-    """One tenant's conversation memory, blocking. See AsyncMemory.
+class BlockingFacade(Generic[A]):
+    """The base of the blocking classes: an asynchronous object and the thread that runs it."""
 
-    Use ``with Memory.open("chat.db") as memory``, or construct it with parts of your own. It may be
-    used from several threads at once.
+    def __init__(self, thread: LoopThread, inner: A) -> None:
+        self._thread, self._inner = thread, inner
+
+    def __init_subclass__(cls) -> None:
+        """Name the derived methods after this class; ``wraps`` named them after the other."""
+        super().__init_subclass__()
+        for method in vars(cls).values():
+            if isinstance(method, FunctionType):
+                method.__module__ = cls.__module__
+                method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
+
+
+def blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingFacade[A], P], T]:
+    """Return ``method`` of an asynchronous class as a method of its blocking class.
+
+    Signature, annotations, overloads and docstring stay those of ``method``, for type checkers
+    (through ``P`` and ``T``) and at run time (through ``__wrapped__``).
+    """
+
+    @wraps(method)
+    def call(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.call(method(self._inner, *args, **kwargs))
+
+    return call
+
+
+async def _called(function: Callable[[], T]) -> T:
+    """Call ``function`` in the event loop."""
+    return function()
+
+
+class Memory(BlockingFacade[AsyncMemory]):
+    """One tenant's conversation memory, blocking; see AsyncMemory for the arguments.
+
+    ``with Memory.open("chat.db") as memory`` opens the embedded store; the constructor takes a
+    store of your own. A memory may be used from several threads at once. Its event loop runs on a
+    background thread, from which (in ``on_progress``, an asynchronous model or the clock) any call
+    of the memory raises UsageError.
     """
 
     def __init__(
@@ -55,14 +94,16 @@ class Memory:
         **settings: Any,
     ) -> None:
         self._start(
-            lambda: _built(
-                store=store,
-                tenant=tenant,
-                llm=llm,
-                embedder=embedder,
-                token_counter=token_counter,
-                config=config,
-                **settings,
+            _called(
+                lambda: AsyncMemory(
+                    store=store,
+                    tenant=tenant,
+                    llm=llm,
+                    embedder=embedder,
+                    token_counter=token_counter,
+                    config=config,
+                    **settings,
+                )
             )
         )
 
@@ -79,10 +120,12 @@ class Memory:
         create: bool = True,
         **settings: Any,
     ) -> Memory:
-        """Open the embedded store at ``path``; ":memory:" keeps nothing.
+        """Open the embedded store at ``path``; ":memory:" is a store that is gone after ``close``.
 
-        Raises StoreError where the file is not a hiermem store, is newer or damaged, and
-        NotFoundError where it does not exist and ``create`` is False.
+        ``settings`` are further arguments of AsyncMemory.
+
+        Raises StoreError where the file is not a hiermem store, is of a newer version or damaged,
+        and NotFoundError where it does not exist and ``create`` is False.
         """
 
         async def opened() -> AsyncMemory:
@@ -98,31 +141,31 @@ class Memory:
             )
 
         memory = cls.__new__(cls)
-        memory._start(opened)  # noqa: SLF001 - a constructor of this very class
+        memory._start(opened())  # noqa: SLF001 - a constructor of this very class
         return memory
 
-    def _start(self, build: Callable[[], Coroutine[Any, Any, AsyncMemory]]) -> None:
-        self._portal = Portal()
+    def _start(self, build: Coroutine[Any, Any, AsyncMemory]) -> None:
+        thread = LoopThread()
         try:
-            self._memory = self._portal.call(build())
+            super().__init__(thread, thread.call(build))
         except BaseException:
-            self._portal.close()
+            thread.close()
             raise
 
     @property
     def tenant(self) -> str:
-        """Give the tenant that this memory was opened for."""
-        return self._memory.tenant
+        """The tenant that this memory was opened for."""
+        return self._inner.tenant
 
     @property
     def manager(self) -> ContextWindowManager:
-        """Give the (asynchronous) context window manager over this memory's store."""
-        return self._memory.manager
+        """The (asynchronous) context window manager over this memory's store."""
+        return self._inner.manager
 
     @property
     def graph(self) -> Graph:
-        """Give the graph of everything that was extracted for this tenant."""
-        return Graph(self._portal, self._memory.graph)
+        """The graph of everything that was extracted for this tenant."""
+        return Graph(self._thread, self._inner.graph)
 
     def session(
         self,
@@ -132,81 +175,34 @@ class Memory:
         participants: Sequence[str] = (),
         on_bad_text: Literal["refuse", "replace"] = "refuse",
     ) -> Session:
-        """Give the session of that id; it is created by its first append. Does no I/O."""
-        inner = self._memory.session(
+        """Return the session of that id, which its first append creates. Does no I/O.
+
+        ``title`` and ``participants`` are passed to the model that summarises. With
+        ``on_bad_text="replace"``, lone surrogates and NUL characters are replaced instead of
+        refused.
+        """
+        inner = self._inner.session(
             session_id, title=title, participants=participants, on_bad_text=on_bad_text
         )
-        return Session(self._portal, inner)
+        return Session(self._thread, inner)
 
     def space(self, name: str, *, rules: str | None = None) -> Space:
-        """Give the space of that name; it is made by its first use with rules. Does no I/O."""
-        return Space(self._portal, self._memory.space(name, rules=rules))
+        """Return the space of that name, which its first use with rules creates. Does no I/O.
 
-    def spaces(self) -> list[str]:
-        """List the names of this tenant's spaces."""
-        return self._portal.call(self._memory.spaces())
+        ``rules`` is Markdown that names the bank's files and says what each is for. The rules of a
+        space never change. Without ``rules``, the space must exist.
 
-    def sessions(self) -> list[SessionRecord]:
-        """List the sessions of this tenant, oldest first."""
-        return self._portal.call(self._memory.sessions())
-
-    def runs(self, *, limit: int = 100) -> list[RunRecord]:
-        """List the journalled runs of this tenant, newest first."""
-        return self._portal.call(self._memory.runs(limit=limit))
-
-    def run(self, run_id: str) -> RunReport:
-        """Give one run with the state of each summary or chunk that it called a model for."""
-        return self._portal.call(self._memory.run(run_id))
-
-    @overload
-    def update_all(
-        self,
-        *,
-        strategy: UpdateStrategy = "incremental",
-        on_progress: Callable[[BatchProgress], object] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
-        dry_run: Literal[False] = False,
-    ) -> BatchReport: ...
-
-    @overload
-    def update_all(
-        self,
-        *,
-        strategy: UpdateStrategy = "incremental",
-        on_progress: Callable[[BatchProgress], object] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
-        dry_run: Literal[True],
-    ) -> UpdatePlan: ...
-
-    def update_all(
-        self,
-        *,
-        strategy: UpdateStrategy = "incremental",
-        on_progress: Callable[[BatchProgress], object] | None = None,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        deadline: float | None = None,
-        dry_run: bool = False,
-    ) -> BatchReport | UpdatePlan:
-        """Update every session that needs it; with ``strategy="full"`` re-pack every one.
-
-        ``on_progress`` is called on the memory's own thread.
+        Raises UsageError where the rules name no file. The calls of the space raise
+        RulesConflictError where the space has other rules, and NotFoundError where it does not
+        exist.
         """
-        settings: dict[str, Any] = {
-            "strategy": strategy,
-            "on_progress": on_progress,
-            "max_calls": max_calls,
-            "max_tokens": max_tokens,
-            "deadline": deadline,
-            "dry_run": dry_run,
-        }
-        work: Coroutine[Any, Any, BatchReport | UpdatePlan]
-        work = self._memory.update_all(**settings)
-        return self._portal.call(work)
+        return Space(self._thread, self._inner.space(name, rules=rules))
+
+    spaces = blocking(AsyncMemory.spaces)
+    sessions = blocking(AsyncMemory.sessions)
+    runs = blocking(AsyncMemory.runs)
+    run = blocking(AsyncMemory.run)
+    update_all = blocking(AsyncMemory.update_all)
 
     def worker(
         self,
@@ -216,51 +212,39 @@ class Memory:
         deadline: float | None = None,
         poll: float = 1.0,
     ) -> Worker:
-        """Make a background worker over all sessions of this tenant. Does no I/O.
+        """Return a background worker that updates this tenant's sessions. Does no I/O.
 
-        It is begun by ``with`` or ``start()``, and stopped with this memory at the latest. It works
-        on the memory's own thread, beside the calls of others.
+        ``with`` or ``start()`` starts the worker; it stops with this memory at the latest. It works
+        on the memory's own thread. ``max_calls``, ``max_tokens`` and ``deadline`` (seconds after
+        the start) are caps on all its work. ``poll`` is the time between two looks for work, in
+        seconds. Several workers, in one process or in many, share the work.
+
+        Raises MemoryClosedError.
         """
-        inner = self._memory.worker(
+        inner = self._inner.worker(
             max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, poll=poll
         )
-        return Worker(self._portal, inner)
+        return Worker(self._thread, inner)
 
-    def erase_session(self, session_id: str, *, forks: Forks = "all") -> Receipt:
-        """Erase a session with all that is kept of it; say what went."""
-        return self._portal.call(self._memory.erase_session(session_id, forks=forks))
-
-    def erase_space(self, name: str) -> Receipt:
-        """Erase a space with its notes, its bank and its rules; say what went."""
-        return self._portal.call(self._memory.erase_space(name))
-
-    def erase_tenant(self) -> Receipt:
-        """Erase everything that is kept for this tenant, its journal too; say what went."""
-        return self._portal.call(self._memory.erase_tenant())
-
-    def scrub(self) -> Scrubbed:
-        """Take what was removed out of the store's bytes, where an erasure could not do it."""
-        return self._portal.call(self._memory.scrub())
-
-    def rebuild_index(self) -> IndexReport:
-        """Make the search index of every session anew; say what that came to."""
-        return self._portal.call(self._memory.rebuild_index())
-
-    def reembed(self) -> list[EmbeddingReport]:
-        """Bring the vectors of every session in line with this memory's embedder."""
-        return self._portal.call(self._memory.reembed())
-
-    def check(self) -> CheckReport:
-        """Read everything that is kept for this tenant and verify the promises it can show."""
-        return self._portal.call(self._memory.check())
+    erase_session = blocking(AsyncMemory.erase_session)
+    erase_space = blocking(AsyncMemory.erase_space)
+    erase_tenant = blocking(AsyncMemory.erase_tenant)
+    rebuild_index = blocking(AsyncMemory.rebuild_index)
+    reembed = blocking(AsyncMemory.reembed)
+    scrub = blocking(AsyncMemory.scrub)
+    check = blocking(AsyncMemory.check)
 
     def close(self) -> None:
-        """Wait up to the drain time for background work, then close; twice is harmless."""
+        """Wait up to the drain time for background work, then close the store.
+
+        What was not finished stays pending, and the next update makes it. A second ``close`` does
+        nothing.
+        """
         try:
-            self._portal.call(self._memory.close())
+            self._thread.call(self._inner.close())
         except MemoryClosedError:
             return
-        self._portal.close()
+        self._thread.close()
 
     def __enter__(self) -> Self:
         return self
@@ -274,60 +258,169 @@ class Memory:
         self.close()
 
 
-async def _built(**parts: Any) -> AsyncMemory:
-    return AsyncMemory(**parts)
+class Session(BlockingFacade[AsyncSession]):
+    """One conversation, blocking: append messages, summarise them, read contexts and search.
 
-
-class Worker:
-    """A background worker over one tenant's sessions, blocking. See AsyncWorker.
-
-    Use ``with``, or start() and stop(). It works on its memory's own thread.
+    A memory makes sessions; see ``Memory.session``, and AsyncSession for what all calls raise.
     """
 
-    def __init__(self, portal: Portal, worker: AsyncWorker) -> None:
-        self._portal = portal
-        self._worker = worker
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self._inner.id
+
+    def append(self, *messages: Messages) -> list[int]:
+        """Append messages, or iterables of messages, and return their indices in order.
+
+        Either all messages are written or none, and they are durable when the call returns. A
+        message whose ``key`` was appended before with the same content is not written again; its
+        first index is returned.
+
+        Raises MessageConflictError where a key was used for other content, InvalidMessageError,
+        InvalidTextError, SessionClosedError, and CounterMismatchError where the session was counted
+        by another token counter. Nothing was written then.
+        """
+        # Waking two threads takes as long as the write, so the store writes on this one if it can.
+        self._thread.check_thread()
+        given = flatten(messages)
+        done = self._inner._append_here(given)  # noqa: SLF001 - the other half of this class
+        return self._thread.call(self._inner.append(given)) if done is None else done
+
+    flush = blocking(AsyncSession.flush)
+    tick = blocking(AsyncSession.tick)
+    close = blocking(AsyncSession.close)
+    reopen = blocking(AsyncSession.reopen)
+
+    update = blocking(AsyncSession.update)
+    recompress = blocking(AsyncSession.recompress)
+    reconfigure = blocking(AsyncSession.reconfigure)
+    feedback = blocking(AsyncSession.feedback)
+
+    def context(
+        self,
+        max_tokens: int = 8_000,
+        *,
+        query: str | None = None,
+        recall_tokens: int | None = None,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        profile: ContextProfile | None = None,
+        view: str = "default",
+        strategy: Strategy = "cut",
+        sticky: bool = True,
+        cache_cold: bool = False,
+        allow_omission: bool = False,
+        reserve_for_messages: int | None = None,
+        reserve_for_output: int = 0,
+    ) -> ContextSelection:
+        """Return the best context within ``max_tokens`` that covers every message exactly once.
+
+        See ``AsyncSession.context`` for the parameters and errors; ``zoom`` of this result blocks.
+        """
+        found = self._thread.call(
+            self._inner.context(
+                max_tokens,
+                query=query,
+                recall_tokens=recall_tokens,
+                system=system,
+                tools=tools,
+                profile=profile,
+                view=view,
+                strategy=strategy,
+                sticky=sticky,
+                cache_cold=cache_cold,
+                allow_omission=allow_omission,
+                reserve_for_messages=reserve_for_messages,
+                reserve_for_output=reserve_for_output,
+            )
+        )
+        return selection.blocking(found, self._thread.call)
+
+    search = blocking(AsyncSession.search)
+    recall = blocking(AsyncSession.recall)
+    fill_budget = blocking(AsyncSession.fill_budget)
+    embed = blocking(AsyncSession.embed)
+    expand = blocking(AsyncSession.expand)
+
+    extract = blocking(AsyncSession.extract)
+    tri_vector = blocking(AsyncSession.tri_vector)
+
+    edit = blocking(AsyncSession.edit)
+    versions = blocking(AsyncSession.versions)
+    erase = blocking(AsyncSession.erase)
+    quarantine = blocking(AsyncSession.quarantine)
+
+    def fork(self, new_id: str, *, at: int | None = None, title: str | None = None) -> Session:
+        """Return a new session that shares this one's messages before ``at`` (None: all of them).
+
+        Summaries of windows that end before ``at`` are shared too, without a model call.
+
+        Raises SessionExistsError, and NotFoundError where ``at`` lies beyond the last message.
+        """
+        inner = self._thread.call(self._inner.fork(new_id, at=at, title=title))
+        return Session(self._thread, inner)
+
+    messages = blocking(AsyncSession.messages)
+    summaries = blocking(AsyncSession.summaries)
+    forest = blocking(AsyncSession.forest)
+    status = blocking(AsyncSession.status)
+    runs = blocking(AsyncSession.runs)
+    metrics = blocking(AsyncSession.metrics)
+
+
+class Space(BlockingFacade[AsyncSpace]):
+    """A place where agents write notes, and a bank of Markdown files. Blocking.
+
+    A memory makes spaces; see ``Memory.space``, and AsyncSpace for what all calls raise.
+    """
+
+    @property
+    def name(self) -> str:
+        """The space's name."""
+        return self._inner.name
+
+    note = blocking(AsyncSpace.note)
+    consolidate = blocking(AsyncSpace.consolidate)
+    rules = blocking(AsyncSpace.rules)
+    notes = blocking(AsyncSpace.notes)
+    unblock = blocking(AsyncSpace.unblock)
+    files = blocking(AsyncSpace.files)
+    read = blocking(AsyncSpace.read)
+    synthesis = blocking(AsyncSpace.synthesis)
+    meta = blocking(AsyncSpace.meta)
+    history = blocking(AsyncSpace.history)
+    diff = blocking(AsyncSpace.diff)
+    rollback = blocking(AsyncSpace.rollback)
+    export = blocking(AsyncSpace.export)
+    load = blocking(AsyncSpace.load)
+    runs = blocking(AsyncSpace.runs)
+
+
+class Worker(BlockingFacade[AsyncWorker]):
+    """A background worker over one tenant's sessions, blocking. ``Memory.worker`` makes it.
+
+    Use ``with``, or ``start()`` and ``stop()``. It works on its memory's own thread.
+    """
 
     @property
     def status(self) -> WorkerStatus:
-        """Tell what it is doing, and has done."""
+        """What the worker is doing and has done."""
+        return self._thread.call(_called(lambda: self._inner.status))
 
-        async def ask() -> WorkerStatus:
-            return self._worker.status
-
-        return self._portal.call(ask())
-
-    def start(self) -> None:
-        """Begin. Raises UsageError where it was started before."""
-        self._portal.call(self._worker.start())
+    start = blocking(AsyncWorker.start)
 
     def wake(self) -> None:
-        """Look for work now rather than at the next look."""
+        """Look for work now rather than at the next poll."""
+        self._thread.call(_called(self._inner.wake))
 
-        async def ask() -> None:
-            self._worker.wake()
-
-        self._portal.call(ask())
-
-    def pause(self) -> None:
-        """Begin nothing any more; returns when what was in flight is committed."""
-        self._portal.call(self._worker.pause())
+    pause = blocking(AsyncWorker.pause)
 
     def resume(self) -> None:
-        """Go on after a pause."""
+        """Continue after ``pause``. Raises UsageError where the worker is not running or paused."""
+        self._thread.call(_called(self._inner.resume))
 
-        async def ask() -> None:
-            self._worker.resume()
-
-        self._portal.call(ask())
-
-    def drain(self, timeout: float | None = None) -> bool:
-        """Wait until all that can be made now is made; say whether nothing at all is left."""
-        return self._portal.call(self._worker.drain(timeout))
-
-    def stop(self, timeout: float | None = None) -> None:
-        """End. Calls in flight are waited for up to ``timeout`` seconds, the drain time if None."""
-        self._portal.call(self._worker.stop(timeout))
+    drain = blocking(AsyncWorker.drain)
+    stop = blocking(AsyncWorker.stop)
 
     def __enter__(self) -> Self:
         self.start()
@@ -342,28 +435,13 @@ class Worker:
         try:
             self.stop()
         except MemoryClosedError:
-            return  # it was stopped with its memory
+            return  # it stopped with its memory
 
 
-class Graph:
-    """The graph of everything that was extracted for one tenant, blocking. See AsyncGraph."""
+class Graph(BlockingFacade[AsyncGraph]):
+    """The graph of everything that was extracted for one tenant, blocking; see ``Memory.graph``."""
 
-    def __init__(self, portal: Portal, graph: AsyncGraph) -> None:
-        self._portal = portal
-        self._graph = graph
-
-    def entity(self, name: str, *, type: EntityType | None = None) -> GraphEntity | None:  # noqa: A002
-        """Give the entity of that name or alias, in any spelling; None where there is none."""
-        return self._portal.call(self._graph.entity(name, type=type))
-
-    def entities(self, name: str, *, type: EntityType | None = None) -> tuple[GraphEntity, ...]:  # noqa: A002
-        """Give all entities of that name or alias, one a type and name, most mentioned first."""
-        return self._portal.call(self._graph.entities(name, type=type))
-
-    def neighbours(self, name: str, *, type: EntityType | None = None) -> tuple[Neighbour, ...]:  # noqa: A002
-        """Give what the entity of that name is related to, in both directions, heaviest first."""
-        return self._portal.call(self._graph.neighbours(name, type=type))
-
-    def mentions(self, name: str, *, type: EntityType | None = None) -> tuple[Mention, ...]:  # noqa: A002
-        """Give the places where the entity was mentioned: session, chunk and messages."""
-        return self._portal.call(self._graph.mentions(name, type=type))
+    entity = blocking(AsyncGraph.entity)
+    entities = blocking(AsyncGraph.entities)
+    neighbours = blocking(AsyncGraph.neighbours)
+    mentions = blocking(AsyncGraph.mentions)

@@ -255,7 +255,7 @@ async def test_a_consolidation_under_way_writes_nothing_more(store, anew, at, ca
             await new.note("camel before")
             await new.consolidate()
         await new.note("camel")
-        handle = new._parts.opened()
+        handle = new._resources.opened()
         lease = Desk(handle, "x", None, limit)
         await lease.rules()
         assert await lease.lease("other run").take()
@@ -301,7 +301,7 @@ async def test_a_call_that_saw_the_space_before_writes_nothing_after(store, anew
     (folder / "progress.md").write_text("- zebra by hand\n")
 
     async def desk():
-        made = Desk(memory.space("x")._parts.opened(), "x", None, BankPolicy())
+        made = Desk(memory.space("x")._resources.opened(), "x", None, BankPolicy())
         await made.rules()
         return made
 

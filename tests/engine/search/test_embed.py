@@ -123,7 +123,7 @@ async def test_summaries_get_vectors_of_their_own_level_by_level():
     memory, session = await filled(MemoryStore(), embedder, 60)
     assert (await session.embed()).summaries == 0
     await session.update()
-    await asyncio.gather(*memory._parts.background)
+    await asyncio.gather(*memory._resources.background)
     assert (await session.embed()).texts == 0
     made = [run for run in await session.runs() if run.kind == "embedding"]
     assert [(run.outcome, run.detail["summaries"]) for run in made] == [
@@ -185,7 +185,7 @@ async def test_vectors_of_what_was_taken_back_are_gone(how):
     store = MemoryStore()
     memory, session = await filled(store, Meanings(), 60)
     await session.update()
-    await asyncio.gather(*memory._parts.background)
+    await asyncio.gather(*memory._resources.background)
     await session.embed()
     assert (await session.search("conveyance"))[0].index == 12
     change = (12, "Nothing here.") if how == "edit" else ([12],)
@@ -475,7 +475,7 @@ async def test_a_worker_embeds_where_vectors_alone_are_missing():
     cut = memory.session("cut")
     await cut.append([said(n) for n in range(2 * STRIDE)])
     await cut.update()
-    await asyncio.gather(*memory._parts.background)
+    await asyncio.gather(*memory._resources.background)
     embedder = Meanings()
     again = memory_over(store, embedder)
     before = {s: len(await again.session(s).runs()) for s in ("s", "cut")}
@@ -549,7 +549,7 @@ async def forked(change=None, at=STRIDE + 40):
     embedder = Meanings()
     memory, session = await filled(MemoryStore(), embedder, STRIDE + 60)
     await session.update()
-    await asyncio.gather(*memory._parts.background)
+    await asyncio.gather(*memory._resources.background)
     await session.embed()
     fork = await session.fork("f", at=at)
     if change is not None:
@@ -571,7 +571,7 @@ async def test_a_fork_takes_over_the_vectors_of_what_it_shares():
     twin = alone.session("f")
     await twin.append(stored.message for stored in await fork.messages())
     await twin.update()
-    await asyncio.gather(*alone._parts.background)
+    await asyncio.gather(*alone._resources.background)
     await twin.embed()
     kind = "vectors/64/meanings"
     made = await alone._handle.store.blocks("f", kind)
@@ -646,7 +646,7 @@ async def test_after_an_append_only_new_vectors_are_read_and_the_answers_are_the
     store = MemoryStore()
     memory, session = await filled(store, Meanings(), 3 * STRIDE + 10)
     await session.update()
-    await asyncio.gather(*memory._parts.background)
+    await asyncio.gather(*memory._resources.background)
     await session.search("conveyance")
     tenant = memory._handle.store
     plain, read = tenant.blocks, []

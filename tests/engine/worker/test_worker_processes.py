@@ -52,7 +52,7 @@ async def filled(path, sessions, count=50):
 async def examined(path):
     """Give all attempts, and by session its nodes with how many revisions each has."""
     async with opened(path) as memory:
-        tenant = memory._parts.handle.store
+        tenant = memory._resources.handle.store
         attempts = await tenant.attempts(limit=1_000_000)
         nodes = {}
         for record in await tenant.sessions():
