@@ -2,8 +2,8 @@
 
 The one rule: the same request gives the same answer, in any process, without a network. It decides
 nothing itself: it hands the request's inputs to ``core.summaries.salience``, ``offline.extraction``
-or ``offline.consolidation``. It reads the inputs, never the rendered prompt, so no instruction inside a message
-can reach it.
+or ``offline.consolidation``. It reads the inputs, never the rendered prompt, so no instruction
+inside a message can reach it.
 """
 
 from __future__ import annotations
