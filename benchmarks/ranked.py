@@ -1,6 +1,6 @@
 """Ways to rank the passages of a conversation, all over the same passages and packed alike.
 
-They stand beside what ``recall.py`` measures through the public library: only the order in which
+They complement what ``recall.py`` measures through the public library: only the order in which
 passages are taken differs. ``formula`` is hiermem's own ranking with constants that may be changed,
 which is what tuning needs.
 """
@@ -127,7 +127,7 @@ def formula(desk: Desk, number: int, weights: Weights = WEIGHTS, *, dense: bool)
 
 
 def rivals(desks: Sequence[Desk]) -> dict[str, Way]:
-    """Give a way to rank for each other library that is installed."""
+    """Return a way to rank for each other library that is installed."""
     found: dict[str, Way] = {}
     for name, make in RIVALS.items():
         try:

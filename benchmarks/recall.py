@@ -100,7 +100,7 @@ async def recalled(
 
 
 def standing(chat: Chat, evidence: Evidence) -> set[int]:
-    """Give the messages that count as found: turns that stand whole, long messages in part."""
+    """Return the messages that count as found: turns that stand whole, long messages in part."""
     return {
         hit.span.start
         for hit in evidence
@@ -113,19 +113,19 @@ def standing(chat: Chat, evidence: Evidence) -> set[int]:
 
 
 def shares(rows: Sequence[Found]) -> Array:
-    """Give the mean share of the evidence found, budget by budget."""
+    """Return the mean share of the evidence found, budget by budget."""
     return np.mean(
         [[len(part) / len(row.question.evidence) for part in row.found] for row in rows], axis=0
     )
 
 
 def wholes(rows: Sequence[Found]) -> Array:
-    """Give the share of questions with all their evidence found, budget by budget."""
+    """Return the share of questions with all their evidence found, budget by budget."""
     return np.mean([[part == row.question.evidence for part in row.found] for row in rows], axis=0)
 
 
 def by_role(rows: Sequence[Found]) -> dict[str, Array]:
-    """Give the share of evidence messages found, by who said them."""
+    """Return the share of evidence messages found, by who said them."""
     hits = defaultdict(list)
     for row in rows:
         for index in row.question.evidence:
@@ -135,7 +135,7 @@ def by_role(rows: Sequence[Found]) -> dict[str, Array]:
 
 
 def figures(rows: Sequence[Found]) -> Groups:
-    """Give every line of the table; those that begin with blanks are parts of one above."""
+    """Return every line of the table; those that begin with blanks are parts of one above."""
     groups: Groups = {}
     talk = [row for row in rows if row.chat.corpus == "LoCoMo"]
     if talk:
@@ -193,7 +193,7 @@ def missed(groups: Groups, column: int) -> list[str]:
 
 
 def goodness(rows: Sequence[Found]) -> float:
-    """Give what constants are chosen by: the mean over corpora and budgets, of both measures."""
+    """Return what constants are chosen by: the mean of both measures over corpora and budgets."""
     groups = figures(rows)
     wanted = (TALK, ALL_HOPS, CHATS, ASSISTANT)
     return float(np.mean([groups[name].mean() for name in wanted if name in groups]))
@@ -231,7 +231,7 @@ def leave_one_out(desks: Sequence[Desk], *, dense: bool) -> list[Found]:
 
 
 def beside(desks: Sequence[Desk], *, vectors: bool) -> dict[str, Way]:
-    """Give what hiermem is measured beside."""
+    """Return what hiermem is compared with."""
     ways: dict[str, Way] = {"newest": newest, "BM25": bm25}
     return ways | ({"nearest vectors": nearest, **rivals(desks)} if vectors else {})
 

@@ -129,7 +129,7 @@ def wanted_stems(chat: Chat, question: Question) -> frozenset[str]:
 
 
 def survival(chat: Chat, told: dict[str, Told], level: int) -> list[float]:
-    """Give, for each question, the share of its stems in the nodes that cover its evidence."""
+    """Return, for each question, the share of its stems in the nodes that cover its evidence."""
     shares = []
     layer = [entry for entry in told.values() if entry.node.level == level]
     for question in chat.questions:
@@ -149,7 +149,7 @@ def survival(chat: Chat, told: dict[str, Told], level: int) -> list[float]:
 
 
 def roots(told: dict[str, Told]) -> list[Told]:
-    """Give the exact cover by the largest nodes of level 3 and below."""
+    """Return the exact cover by the largest nodes of level 3 and below."""
     tops = [
         entry
         for entry in told.values()
@@ -218,7 +218,7 @@ WAYS = {
 
 
 def recall(chats: Sequence[tuple[Chat, dict[str, Told]]], way: str, share: int) -> str:
-    """Give the mean share of stems shown, marked where the nodes alone are over the share."""
+    """Return the mean share of stems shown, marked where the nodes alone are over the share."""
     shares: list[float] = []
     tokens = 0
     for chat, told in chats:

@@ -1,4 +1,4 @@
-"""A provider's model: foresee what an update costs, cap it, make it, and see what it cost.
+"""A provider's model: estimate an update's cost, cap it, run it, and see what it cost.
 
 With OPENAI_API_KEY in the environment it asks OpenAI; without, a tiny server stands in for it, so
 that the example runs offline. The first call is told to come back later, as happens.
@@ -18,7 +18,7 @@ from typing import Any
 
 from hiermem import Memory, Message, OpenAIChat, Prices, UpdatePolicy
 
-#: For a million tokens. Look up what yours are.
+#: Per million tokens. Look up the prices of your model.
 PRICES = Prices(input=0.25, output=2.00, cached=0.025)
 
 
