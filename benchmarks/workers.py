@@ -67,8 +67,8 @@ async def labour(path: Path, latency: float) -> None:
         async with memory.worker(poll=0.2) as worker:
             whole = await worker.drain()
             ended, status = time.time(), worker.status
-        told = {"begun": begun, "ended": ended, "calls": llm.calls, "made": status.made}
-        print(json.dumps({**told, "whole": whole, "busy": time.process_time()}))
+        result = {"begun": begun, "ended": ended, "calls": llm.calls, "made": status.made}
+        print(json.dumps({**result, "whole": whole, "busy": time.process_time()}))
 
 
 def measure(path: Path, workers: int, latency: float) -> tuple[float, int, int, float]:
@@ -87,12 +87,12 @@ def measure(path: Path, workers: int, latency: float) -> tuple[float, int, int, 
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    told = [json.loads(process.communicate()[0]) for process in processes]
-    if not all(each["whole"] for each in told):
+    results = [json.loads(process.communicate()[0]) for process in processes]
+    if not all(each["whole"] for each in results):
         raise SystemExit("something was left")
-    seconds = max(each["ended"] for each in told) - min(each["begun"] for each in told)
-    made, calls = (sum(each[name] for each in told) for name in ("made", "calls"))
-    return seconds, made, calls, sum(each["busy"] for each in told)
+    seconds = max(each["ended"] for each in results) - min(each["begun"] for each in results)
+    made, calls = (sum(each[name] for each in results) for name in ("made", "calls"))
+    return seconds, made, calls, sum(each["busy"] for each in results)
 
 
 def main() -> None:
