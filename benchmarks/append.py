@@ -1,4 +1,4 @@
-"""What a durable append costs beside the bare database.
+"""What a durable append costs, compared with the bare database.
 
 Single: one chat line (LoCoMo) an append, each durable when the call returns, against one INSERT and
 COMMIT of the same row through bare sqlite3: same table, same indexes, same settings, the row made
@@ -110,7 +110,7 @@ def beam() -> list[str]:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Give the seconds that ``work`` takes."""
+    """Return the seconds that ``work`` takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

@@ -1,8 +1,8 @@
 """The conversations that benchmarks are run on, with the questions that belong to them.
 
 Reads the LoCoMo and BEAM development chats below a folder, which ``HIERMEM_DATA`` names. A question
-bears the indices of the messages that it rests on, its evidence, and the answer that its authors
-gave; one without evidence is left out.
+has the indices of the messages that answer it (its evidence) and the answer of its authors.
+Questions without evidence are left out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Chat:
 
 
 def folder() -> Path:
-    """Give the folder of the data, or end the program with what to do."""
+    """Return the folder of the data, or exit with instructions."""
     named = os.environ.get("HIERMEM_DATA")
     if not named:
         print("set HIERMEM_DATA to the folder that holds locomo/ and beam/", file=sys.stderr)
@@ -58,7 +58,7 @@ def folder() -> Path:
 
 
 def locomo(data: Path) -> Iterator[Chat]:
-    """Give the LoCoMo conversations: two people over months, short turns."""
+    """Return the LoCoMo conversations: two people over months, short turns."""
     samples = json.loads((data / "locomo" / "locomo_dev5.json").read_text("utf-8"))
     for sample in samples:
         talk, messages, places = sample["conversation"], [], {}
@@ -83,7 +83,7 @@ def locomo(data: Path) -> Iterator[Chat]:
 
 
 def beam(data: Path) -> Iterator[Chat]:
-    """Give the BEAM chats of 100,000 tokens: a user and an assistant with long answers."""
+    """Return the BEAM chats of 100,000 tokens: a user and an assistant with long answers."""
     for path in sorted((data / "beam").glob("beam_100k_*.json")):
         chat = json.loads(path.read_text("utf-8"))
         messages, places = [], {}

@@ -4,8 +4,8 @@ Reads the BEAM development chats and the coding trace from the folder named by H
 extracts each with the offline model, once in one pass and once in chunks as a model with a window
 of WINDOW tokens would need it. The trace fits such a window, so it is measured with one of SMALL
 tokens too; it is one turn, which has to be sliced then. Checks ids, spans and sizes of the chunks,
-that no turn is parted, and that a second run makes no call. All figures are the offline model's;
-the tokens are those of the requests, prompt and schema included, as a live model would be sent
+that no turn is split, and that a second run makes no call. All figures are the offline model's;
+the tokens are those of the requests, prompt and schema included, as a live model would receive
 them.
 
     HIERMEM_DATA=path/to/data python benchmarks/extract.py [window]

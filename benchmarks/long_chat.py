@@ -1,7 +1,7 @@
-"""Builds a conversation of any length, for the benchmarks that need a long one.
+"""Builds a conversation of any length, for benchmarks that need a long one.
 
-Short chat lines that all differ, twenty seconds apart, appended in large batches. It prints
-nothing; it is no benchmark itself.
+The messages are short chat lines that all differ, twenty seconds apart, appended in large batches.
+This module is not a benchmark and prints nothing.
 """
 
 from __future__ import annotations

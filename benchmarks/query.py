@@ -69,7 +69,7 @@ def questions(messages: list[Message]) -> list[str]:
 
 
 def milliseconds(work: Callable[[str], object], asked: list[str]) -> float:
-    """Give the median over the questions."""
+    """Return the median over the questions."""
     took = []
     for question in asked:
         began = time.process_time()

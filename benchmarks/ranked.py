@@ -1,6 +1,6 @@
 """Ways to rank the passages of a conversation, all over the same passages and packed alike.
 
-They stand beside what ``recall.py`` measures through the public library: only the order in which
+They complement what ``recall.py`` measures through the public library: only the order in which
 passages are taken differs. ``formula`` is hiermem's own ranking with constants that may be changed,
 which is what tuning needs.
 """
@@ -25,7 +25,17 @@ from hiermem.core.text import measure
 from hiermem.tokens import default_counter
 from hiermem.types import StoredMessage
 
-__all__ = ["BUDGETS", "Desk", "Found", "Way", "bm25", "formula", "measured", "nearest", "newest"]
+__all__ = [
+    "BUDGETS",
+    "Found",
+    "IndexedChat",
+    "Way",
+    "bm25",
+    "formula",
+    "measured",
+    "nearest",
+    "newest",
+]
 __all__ += ["rivals"]
 
 BUDGETS = (500, 1_000, 2_000, 4_000, 8_000)
@@ -40,7 +50,7 @@ class Found:
     found: tuple[frozenset[int], ...]
 
 
-class Desk:
+class IndexedChat:
     """A chat with its index, its vectors if there are any, and what showing each unit costs."""
 
     def __init__(self, chat: Chat, model: MiniLM | None) -> None:
@@ -84,57 +94,57 @@ class Desk:
         return Found(self.chat, question, tuple(found))
 
 
-Way = Callable[[Desk, int], Array]
+Way = Callable[[IndexedChat, int], Array]
 
 
-def measured(desks: Sequence[Desk], way: Way) -> list[Found]:
-    """Ask every question of every desk."""
+def measured(indexed_chats: Sequence[IndexedChat], way: Way) -> list[Found]:
+    """Ask every question of every chat."""
     return [
-        desk.found(number, way(desk, number))
-        for desk in desks
-        for number in range(len(desk.chat.questions))
+        indexed.found(number, way(indexed, number))
+        for indexed in indexed_chats
+        for number in range(len(indexed.chat.questions))
     ]
 
 
-def newest(desk: Desk, _number: int) -> Array:
+def newest(indexed: IndexedChat, _number: int) -> Array:
     """Rank by time alone: what a sliding window shows."""
-    return np.arange(len(desk.index), dtype=float)
+    return np.arange(len(indexed.index), dtype=float)
 
 
-def bm25(desk: Desk, number: int) -> Array:
+def bm25(indexed: IndexedChat, number: int) -> Array:
     """BM25 of each unit by itself: no windows, neighbours, replies, speakers or kinds."""
     plain = replace(WEIGHTS, form=1, asker=1, synonyms=0, members=0, context=0, near=0)
     plain = replace(plain, who=0, said=0, reply=0)
-    query = replace(desk.queries[number], overview=False, to_assistant=False)
-    return ranking.score(desk.index, query, weights=plain).total
+    query = replace(indexed.queries[number], overview=False, to_assistant=False)
+    return ranking.score(indexed.index, query, weights=plain).total
 
 
-def nearest(desk: Desk, number: int) -> Array:
+def nearest(indexed: IndexedChat, number: int) -> Array:
     """Rank by cosine alone: what most memory libraries return."""
-    assert desk.vectors is not None
-    assert desk.asked is not None
-    return desk.vectors.rows @ desk.asked[number]
+    assert indexed.vectors is not None
+    assert indexed.asked is not None
+    return indexed.vectors.rows @ indexed.asked[number]
 
 
-def formula(desk: Desk, number: int, weights: Weights = WEIGHTS, *, dense: bool) -> Array:
+def formula(indexed: IndexedChat, number: int, weights: Weights = WEIGHTS, *, dense: bool) -> Array:
     """Rank as hiermem does where nothing is summarised, with vectors or without."""
     seen = None
     if dense:
-        assert desk.vectors is not None
-        assert desk.asked is not None
-        seen = vectors.compare(desk.index, desk.vectors, desk.asked[number])
-    return ranking.score(desk.index, desk.queries[number], dense=seen, weights=weights).total
+        assert indexed.vectors is not None
+        assert indexed.asked is not None
+        seen = vectors.compare(indexed.index, indexed.vectors, indexed.asked[number])
+    return ranking.score(indexed.index, indexed.queries[number], dense=seen, weights=weights).total
 
 
-def rivals(desks: Sequence[Desk]) -> dict[str, Way]:
-    """Give a way to rank for each other library that is installed."""
+def rivals(indexed_chats: Sequence[IndexedChat]) -> dict[str, Way]:
+    """Return a way to rank for each other library that is installed."""
     found: dict[str, Way] = {}
     for name, make in RIVALS.items():
         try:
             searches = {
-                id(desk): make(desk.texts, desk.vectors.rows)
-                for desk in desks
-                if desk.vectors is not None
+                id(indexed): make(indexed.texts, indexed.vectors.rows)
+                for indexed in indexed_chats
+                if indexed.vectors is not None
             }
         except ImportError:
             continue
@@ -142,10 +152,12 @@ def rivals(desks: Sequence[Desk]) -> dict[str, Way]:
     return found
 
 
-def _by_rival(searches: dict[int, Search], desk: Desk, number: int) -> Array:
-    assert desk.asked is not None
+def _by_rival(searches: dict[int, Search], indexed: IndexedChat, number: int) -> Array:
+    assert indexed.asked is not None
     wanted = packing.candidates(BUDGETS[-1])
-    places = searches[id(desk)](desk.chat.questions[number].text, desk.asked[number], wanted)
-    scores = np.full(len(desk.index), -np.inf)
+    places = searches[id(indexed)](
+        indexed.chat.questions[number].text, indexed.asked[number], wanted
+    )
+    scores = np.full(len(indexed.index), -np.inf)
     scores[places] = -np.arange(len(places))
     return scores

@@ -34,7 +34,18 @@ from pathlib import Path
 import numpy as np
 from conversations import ADVERSARIAL, CATEGORIES, MULTI_HOP, Chat, beam, folder, locomo
 from minilm import MiniLM
-from ranked import BUDGETS, Desk, Found, Way, bm25, formula, measured, nearest, newest, rivals
+from ranked import (
+    BUDGETS,
+    Found,
+    IndexedChat,
+    Way,
+    bm25,
+    formula,
+    measured,
+    nearest,
+    newest,
+    rivals,
+)
 from recall_plot import draw
 
 from hiermem import AsyncMemory, Evidence
@@ -100,7 +111,7 @@ async def recalled(
 
 
 def standing(chat: Chat, evidence: Evidence) -> set[int]:
-    """Give the messages that count as found: turns that stand whole, long messages in part."""
+    """Return the messages that count as found: turns that stand whole, long messages in part."""
     return {
         hit.span.start
         for hit in evidence
@@ -113,19 +124,19 @@ def standing(chat: Chat, evidence: Evidence) -> set[int]:
 
 
 def shares(rows: Sequence[Found]) -> Array:
-    """Give the mean share of the evidence found, budget by budget."""
+    """Return the mean share of the evidence found, budget by budget."""
     return np.mean(
         [[len(part) / len(row.question.evidence) for part in row.found] for row in rows], axis=0
     )
 
 
 def wholes(rows: Sequence[Found]) -> Array:
-    """Give the share of questions with all their evidence found, budget by budget."""
+    """Return the share of questions with all their evidence found, budget by budget."""
     return np.mean([[part == row.question.evidence for part in row.found] for row in rows], axis=0)
 
 
 def by_role(rows: Sequence[Found]) -> dict[str, Array]:
-    """Give the share of evidence messages found, by who said them."""
+    """Return the share of evidence messages found, by who said them."""
     hits = defaultdict(list)
     for row in rows:
         for index in row.question.evidence:
@@ -135,7 +146,7 @@ def by_role(rows: Sequence[Found]) -> dict[str, Array]:
 
 
 def figures(rows: Sequence[Found]) -> Groups:
-    """Give every line of the table; those that begin with blanks are parts of one above."""
+    """Return every line of the table; those that begin with blanks are parts of one above."""
     groups: Groups = {}
     talk = [row for row in rows if row.chat.corpus == "LoCoMo"]
     if talk:
@@ -193,23 +204,23 @@ def missed(groups: Groups, column: int) -> list[str]:
 
 
 def goodness(rows: Sequence[Found]) -> float:
-    """Give what constants are chosen by: the mean over corpora and budgets, of both measures."""
+    """Return what constants are chosen by: the mean of both measures over corpora and budgets."""
     groups = figures(rows)
     wanted = (TALK, ALL_HOPS, CHATS, ASSISTANT)
     return float(np.mean([groups[name].mean() for name in wanted if name in groups]))
 
 
-def leave_one_out(desks: Sequence[Desk], *, dense: bool) -> list[Found]:
+def leave_one_out(indexed_chats: Sequence[IndexedChat], *, dense: bool) -> list[Found]:
     """Choose each constant on the other conversations, and report on each one left out."""
     way = partial(formula, dense=dense)
     tables: dict[tuple[str, float], list[list[Found]]] = {}
     for name, values in GRID.items():
         for value in values:
             ranked = partial(way, weights=replace(WEIGHTS, **{name: value}))
-            tables[name, value] = [measured([desk], ranked) for desk in desks]
+            tables[name, value] = [measured([indexed], ranked) for indexed in indexed_chats]
     result: list[Found] = []
     chosen: dict[str, list[float]] = defaultdict(list)
-    for left_out, desk in enumerate(desks):
+    for left_out, indexed in enumerate(indexed_chats):
         weights = WEIGHTS
         for name, values in GRID.items():
             worth: dict[float, float] = {}
@@ -221,7 +232,7 @@ def leave_one_out(desks: Sequence[Desk], *, dense: bool) -> list[Found]:
             best = max(values, key=worth.__getitem__)
             chosen[name].append(best)
             weights = replace(weights, **{name: best})
-        result += measured([desk], partial(way, weights=weights))
+        result += measured([indexed], partial(way, weights=weights))
     for name, values in chosen.items():
         print(f"  {name:<10} {values}")
     return result
@@ -230,10 +241,10 @@ def leave_one_out(desks: Sequence[Desk], *, dense: bool) -> list[Found]:
 # ---------------------------------------------------------------------------------------------
 
 
-def beside(desks: Sequence[Desk], *, vectors: bool) -> dict[str, Way]:
-    """Give what hiermem is measured beside."""
+def beside(indexed_chats: Sequence[IndexedChat], *, vectors: bool) -> dict[str, Way]:
+    """Return what hiermem is compared with."""
     ways: dict[str, Way] = {"newest": newest, "BM25": bm25}
-    return ways | ({"nearest vectors": nearest, **rivals(desks)} if vectors else {})
+    return ways | ({"nearest vectors": nearest, **rivals(indexed_chats)} if vectors else {})
 
 
 def main() -> int:
@@ -247,15 +258,15 @@ def main() -> int:
     model = None if options.no_vectors else MiniLM()
     chats = [*locomo(data), *beam(data)]
     try:
-        desks = [Desk(chat, model) for chat in chats]
+        indexed_chats = [IndexedChat(chat, model) for chat in chats]
     except ImportError as error:
         print(f"without vectors: {error}", file=sys.stderr)
-        model, desks = None, [Desk(chat, None) for chat in chats]
+        model, indexed_chats = None, [IndexedChat(chat, None) for chat in chats]
     asked = sum(len(chat.questions) for chat in chats)
     print(f"{len(chats)} chats, {sum(len(c.messages) for c in chats)} messages, {asked} questions")
     table = {
-        name: show(name, measured(desks, way), verbose=options.verbose)
-        for name, way in beside(desks, vectors=model is not None).items()
+        name: show(name, measured(indexed_chats, way), verbose=options.verbose)
+        for name, way in beside(indexed_chats, vectors=model is not None).items()
     }
     runs: list[tuple[str, Embedder | None, bool]] = [
         ("hiermem, nothing summarised", None, False),
@@ -274,7 +285,7 @@ def main() -> int:
         for name, dense in (("words alone", False), ("with MiniLM", True)):
             if not dense or model is not None:
                 print(f"\nThe formula, {name}, chosen for each conversation on the others:")
-                show("left out", leave_one_out(desks, dense=dense), verbose=options.verbose)
+                show("left out", leave_one_out(indexed_chats, dense=dense), verbose=options.verbose)
     print("\n" + by_figure(table))
     if options.plot:
         lines = {name: groups for name, groups in table.items() if name in SHOWN}

@@ -3,8 +3,8 @@
 Two sessions of short messages, each in a file of its own, are built in large batches and brought up
 to date with the offline model. Then they take turns in small rounds: ten durable single appends
 each, and a context of 8,000 tokens after each round, as an application asks for it. The ratio is
-the median over the rounds, because what an fsync takes drifts by the second. The rows
-that each store holds stand below.
+the median over the rounds, because what an fsync takes drifts by the second. The
+rows of each store are listed below.
 
     python benchmarks/scale.py [messages] [rounds]
 """
@@ -69,7 +69,7 @@ class Side:
 
 
 def timed(work: Callable[[], None]) -> float:
-    """Give the seconds that ``work`` takes."""
+    """Return the seconds that ``work`` takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

@@ -91,7 +91,7 @@ def seal(messages: Sequence[Message], config: HierarchyConfig, *, batch: int) ->
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Give the processor seconds that ``work`` takes."""
+    """Return the processor seconds that ``work`` takes."""
     began = time.thread_time()
     work()
     return time.thread_time() - began

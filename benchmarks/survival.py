@@ -52,7 +52,7 @@ STOP = words(
 
 
 @dataclass(frozen=True)
-class Told:
+class Entry:
     """A node of the tree with what the extractive method keeps for it."""
 
     node: Node
@@ -100,10 +100,10 @@ def units_of(messages: Sequence[Message], first: int) -> list[Unit]:
     ]
 
 
-def summarise(chat: Chat, nodes: Sequence[Node]) -> tuple[dict[str, Told], float]:
+def summarise(chat: Chat, nodes: Sequence[Node]) -> tuple[dict[str, Entry], float]:
     """Make every node's text, and give the processor seconds that level 1 took."""
     count = default_counter().count
-    told: dict[str, Told] = {}
+    entries: dict[str, Entry] = {}
     seconds = 0.0
     for node in nodes:
         began = time.process_time()
@@ -111,14 +111,14 @@ def summarise(chat: Chat, nodes: Sequence[Node]) -> tuple[dict[str, Told], float
             units = units_of(chat.messages[node.span.start : node.span.stop], node.span.start)
             budget = node.allotted_tokens
         else:
-            units = [unit for child in node.children for unit in told[child].units]
-            below = sum(told[child].tokens for child in node.children)
+            units = [unit for child in node.children for unit in entries[child].units]
+            below = sum(entries[child].tokens for child in node.children)
             budget = below if node.verbatim else min(node.allotted_tokens, below)
         kept = select(units, budget, count)
         if node.level == 1:
             seconds += time.process_time() - began
-        told[node.id] = Told(node, kept.units, kept.text, kept.tokens)
-    return told, seconds
+        entries[node.id] = Entry(node, kept.units, kept.text, kept.tokens)
+    return entries, seconds
 
 
 def wanted_stems(chat: Chat, question: Question) -> frozenset[str]:
@@ -128,10 +128,10 @@ def wanted_stems(chat: Chat, question: Question) -> frozenset[str]:
     return stems(question.answer) & stems(evidence)
 
 
-def survival(chat: Chat, told: dict[str, Told], level: int) -> list[float]:
-    """Give, for each question, the share of its stems in the nodes that cover its evidence."""
+def survival(chat: Chat, entries: dict[str, Entry], level: int) -> list[float]:
+    """Return, for each question, the share of its stems in the nodes that cover its evidence."""
     shares = []
-    layer = [entry for entry in told.values() if entry.node.level == level]
+    layer = [entry for entry in entries.values() if entry.node.level == level]
     for question in chat.questions:
         wanted = wanted_stems(chat, question)
         texts = [
@@ -148,29 +148,29 @@ def survival(chat: Chat, told: dict[str, Told], level: int) -> list[float]:
 # The pooled view against whole nodes
 
 
-def roots(told: dict[str, Told]) -> list[Told]:
-    """Give the exact cover by the largest nodes of level 3 and below."""
+def roots(entries: dict[str, Entry]) -> list[Entry]:
+    """Return the exact cover by the largest nodes of level 3 and below."""
     tops = [
         entry
-        for entry in told.values()
-        if entry.node.level <= 3 and (entry.node.level == 3 or is_top(entry, told))
+        for entry in entries.values()
+        if entry.node.level <= 3 and (entry.node.level == 3 or is_top(entry, entries))
     ]
     return sorted(tops, key=lambda entry: entry.node.windows)
 
 
-def is_top(entry: Told, told: dict[str, Told]) -> bool:
+def is_top(entry: Entry, entries: dict[str, Entry]) -> bool:
     begin, end = entry.node.windows
     return not any(
         other.node.level in range(entry.node.level + 1, 4)
         and other.node.windows[0] <= begin
         and end <= other.node.windows[1]
-        for other in told.values()
+        for other in entries.values()
     )
 
 
-def expanded(told: dict[str, Told], share: int, *, newest: bool) -> str:
+def expanded(entries: dict[str, Entry], share: int, *, newest: bool) -> str:
     """Show whole nodes: expand one after the other for as long as the share holds them all."""
-    shown = roots(told)
+    shown = roots(entries)
     while True:
         spent = sum(entry.tokens for entry in shown)
         order = sorted(
@@ -179,7 +179,7 @@ def expanded(told: dict[str, Told], share: int, *, newest: bool) -> str:
             reverse=True,
         )
         for entry in order:
-            below = [told[child] for child in entry.node.children]
+            below = [entries[child] for child in entry.node.children]
             if spent - entry.tokens + sum(child.tokens for child in below) <= share:
                 at = shown.index(entry)
                 shown[at : at + 1] = below
@@ -188,16 +188,16 @@ def expanded(told: dict[str, Told], share: int, *, newest: bool) -> str:
             return "\n".join(entry.text for entry in shown)
 
 
-def pooled(told: dict[str, Told], share: int, *, all_windows: bool) -> str:
+def pooled(entries: dict[str, Entry], share: int, *, all_windows: bool) -> str:
     """Show one view: the level that first fills the share, pooled and trimmed once."""
-    shown = roots(told)
+    shown = roots(entries)
     level = 3
     while level > 1 and (all_windows or sum(entry.tokens for entry in shown) < share):
         shown = [
             below
             for entry in shown
             for below in (
-                [told[child] for child in entry.node.children]
+                [entries[child] for child in entry.node.children]
                 if entry.node.level == level
                 else [entry]
             )
@@ -208,21 +208,21 @@ def pooled(told: dict[str, Told], share: int, *, all_windows: bool) -> str:
 
 
 WAYS = {
-    "whole nodes, newest first": lambda told, share: expanded(told, share, newest=True),
-    "whole nodes, coarsest first": lambda told, share: expanded(told, share, newest=False),
-    "pooled view (next level, one trim)": lambda told, share: pooled(
-        told, share, all_windows=False
+    "whole nodes, newest first": lambda entries, share: expanded(entries, share, newest=True),
+    "whole nodes, coarsest first": lambda entries, share: expanded(entries, share, newest=False),
+    "pooled view (next level, one trim)": lambda entries, share: pooled(
+        entries, share, all_windows=False
     ),
-    "pooled from all L1": lambda told, share: pooled(told, share, all_windows=True),
+    "pooled from all L1": lambda entries, share: pooled(entries, share, all_windows=True),
 }
 
 
-def recall(chats: Sequence[tuple[Chat, dict[str, Told]]], way: str, share: int) -> str:
-    """Give the mean share of stems shown, marked where the nodes alone are over the share."""
+def recall(chats: Sequence[tuple[Chat, dict[str, Entry]]], way: str, share: int) -> str:
+    """Return the mean share of stems shown, marked where the nodes alone are over the share."""
     shares: list[float] = []
     tokens = 0
-    for chat, told in chats:
-        text = WAYS[way](told, share)
+    for chat, entries in chats:
+        text = WAYS[way](entries, share)
         tokens += default_counter().count(text)
         shown = stems(text)
         sought = (wanted_stems(chat, question) for question in chat.questions)
@@ -244,19 +244,19 @@ def main() -> int:
         chats, seconds, raw, text = [], 0.0, 0, 0
         sizes: dict[int, int] = {}
         for chat in read(data):
-            told, took = summarise(chat, tree(chat, config))
-            chats.append((chat, told))
+            entries, took = summarise(chat, tree(chat, config))
+            chats.append((chat, entries))
             seconds += took
             text += sum(len(measure.body(message)) for message in chat.messages)
             raw += sum(
                 measure.message_tokens(message, default_counter()) for message in chat.messages
             )
-            for entry in told.values():
+            for entry in entries.values():
                 sizes[entry.node.level] = sizes.get(entry.node.level, 0) + entry.tokens
         speed = text / seconds / 1e6
         print(f"{name}: {len(chats)} chats, {raw} tokens, level 1 at {speed:.2f} MB/s")
         for level, wanted in enumerate(WANTED[name], start=1):
-            shares = [share for chat, told in chats for share in survival(chat, told, level)]
+            shares = [share for chat, entries in chats for share in survival(chat, entries, level)]
             kept, size = mean(shares), sizes.get(level, 0) / raw
             missed |= kept < wanted
             print(

@@ -2,11 +2,11 @@
 
 The tree of a BEAM chat is made with a model whose every answer takes 200 ms, 8 calls at once. The
 model's answers were written in an earlier run over a copy, so that it takes its time and nothing
-else. The critical path is worked out from the tree by list scheduling: 8 hands, each call 200 ms,
+else. The critical path is computed from the tree by list scheduling: 8 calls at once, 200 ms each,
 lowest level first, then first in first out, a parent when all its children are made; nodes that are
-kept word for word take no time. Busy is the processor time of the whole update, which is spent
-between the calls. A remote model costs more: each call is claimed and journalled durably first, and
-no answer may be waiting uncommitted while another call is begun in its place.
+kept word for word take no time. "Busy" is the processor time of the whole update, which is spent
+between the calls. A remote model costs more: each call is leased and journalled durably first, and
+no answer may wait uncommitted while another call begins in its place.
 
     HIERMEM_DATA=path/to/data python benchmarks/update.py [messages]
 """
@@ -49,7 +49,7 @@ class Recorder(ScriptedLLM):
 
 
 class Slow:
-    """Gives recorded answers, each after the latency: a server that shares no processor with us."""
+    """Answers with recorded texts after the latency, like a server with processors of its own."""
 
     context_window = None
     name = "scripted-1"
@@ -67,7 +67,7 @@ class Slow:
 
 
 def asked(request: LLMRequest) -> str:
-    """Give what tells one request from another."""
+    """Return what distinguishes one request from another."""
     return f"{request.level} {request.target_tokens} " + "\n".join(s.text for s in request.inputs)
 
 
@@ -82,7 +82,7 @@ def load(limit: int) -> list[Message]:
 
 
 def critical_path(nodes: Sequence[Summary]) -> tuple[float, float]:
-    """Give the seconds of the schedule, and the floor under any schedule."""
+    """Return the seconds of the schedule, and the floor under any schedule."""
     took = {node.id: LATENCY * (node.revision.calls if node.revision else 0) for node in nodes}
     waiting = {node.id: len(node.children) for node in nodes}
     order = {node.id: (node.level, node.node.ordinal, node.id) for node in nodes}

@@ -1,11 +1,11 @@
 """What a second worker process brings, over one file, with a remote model.
 
-As many sessions as told (200 where not), each of 50 messages, six summaries in two levels, wait in
-one SQLite file. One, two and four processes, each with a background worker of three hands, make
-them with a model whose every answer takes 200 ms; their leases and the journal keep them apart. The
-best that could be is (workers) times the first line: the answers are waited for side by side, but
-all write one file, and the processor time of the processes adds up on however many cores there are.
-Every model call is counted, so a node that was called for twice would show.
+A number of sessions (200 by default), each of 50 messages and six summaries in two levels, wait in
+one SQLite file. One, two and four processes, each with a background worker of three calls at once,
+make them with a model whose answers take 200 ms; leases and the journal keep the workers apart. The
+best possible result is (workers) times the first line: the processes wait for answers in parallel,
+but all write one file, and share the cores that there are. Every model call is counted, so a node
+that was requested twice would show.
 
     python benchmarks/workers.py [sessions] [latency in seconds]
 """
@@ -67,8 +67,8 @@ async def labour(path: Path, latency: float) -> None:
         async with memory.worker(poll=0.2) as worker:
             whole = await worker.drain()
             ended, status = time.time(), worker.status
-        told = {"begun": begun, "ended": ended, "calls": llm.calls, "made": status.made}
-        print(json.dumps({**told, "whole": whole, "busy": time.process_time()}))
+        result = {"begun": begun, "ended": ended, "calls": llm.calls, "made": status.made}
+        print(json.dumps({**result, "whole": whole, "busy": time.process_time()}))
 
 
 def measure(path: Path, workers: int, latency: float) -> tuple[float, int, int, float]:
@@ -87,19 +87,19 @@ def measure(path: Path, workers: int, latency: float) -> tuple[float, int, int, 
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    told = [json.loads(process.communicate()[0]) for process in processes]
-    if not all(each["whole"] for each in told):
+    results = [json.loads(process.communicate()[0]) for process in processes]
+    if not all(each["whole"] for each in results):
         raise SystemExit("something was left")
-    seconds = max(each["ended"] for each in told) - min(each["begun"] for each in told)
-    made, calls = (sum(each[name] for each in told) for name in ("made", "calls"))
-    return seconds, made, calls, sum(each["busy"] for each in told)
+    seconds = max(each["ended"] for each in results) - min(each["begun"] for each in results)
+    made, calls = (sum(each[name] for each in results) for name in ("made", "calls"))
+    return seconds, made, calls, sum(each["busy"] for each in results)
 
 
 def main() -> None:
     """Print the table."""
     sessions = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     latency = float(sys.argv[2]) if len(sys.argv) > 2 else 0.2
-    print(f"{sessions} sessions, answers of {latency * 1000:.0f} ms, 3 hands a worker\n")
+    print(f"{sessions} sessions, answers of {latency * 1000:.0f} ms, 3 calls at once per worker\n")
     print("| workers | seconds | summaries a second | against one | calls a summary | busy, s |")
     print("|---|---|---|---|---|---|")
     first = 0.0

@@ -1,14 +1,14 @@
-"""A team's bank: agents leave notes as they work, one job takes them into files under git.
+"""A team's bank: agents write notes as they work, and one job merges them into files under git.
 
-Agents call ``note``, nothing else. A scheduled job runs ``keep``: it takes in what people changed
-in the folder by hand, consolidates the notes, brings the folder up to the bank, and says what it
-did. Every step may be killed and run again.
+Agents only call ``note``. A scheduled job runs ``keep``: it imports what people changed in the
+folder by hand, consolidates the notes, writes the bank to the folder, and prints what it did. Every
+step may be killed and run again.
 
     python examples/bank.py                       # shows it on a bank of its own, offline
     python examples/bank.py team.db docs/bank     # what a team schedules: its store, its folder
 
-Without a model the offline one sorts the notes into sections. With one of your own, pass it as
-``llm`` in ``open_bank``; see own_model.py for a model of one class.
+Without a model, the offline model sorts the notes into sections. Pass your own as ``llm`` in
+``open_bank``; see own_model.py for a model of one class.
 """
 
 from __future__ import annotations

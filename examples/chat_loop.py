@@ -24,7 +24,7 @@ def call_provider(messages: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Talk for sixty turns and print what each tenth request was made of."""
+    """Talk for sixty turns and print the composition of every tenth request."""
     folder = tempfile.TemporaryDirectory()
     sent = fresh = 0
     with folder, Memory.open(Path(folder.name) / "chat.db") as memory:

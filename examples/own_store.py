@@ -42,11 +42,11 @@ class AuditStore:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Give those of the store inside."""
+        """Return the capabilities of the wrapped store."""
         return self._inner.capabilities
 
     def tenant(self, name: str) -> TenantStore:
-        """Give the audited handle bound to tenant ``name``."""
+        """Return the audited handle bound to tenant ``name``."""
         return cast("TenantStore", AuditTenant(self._inner.tenant(name), self._note))
 
     async def close(self) -> None:
@@ -62,7 +62,7 @@ class AuditTenant:
 
     @property
     def tenant(self) -> str:
-        """Give the tenant's name."""
+        """Return the tenant's name."""
         return self._inner.tenant
 
 

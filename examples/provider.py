@@ -1,7 +1,7 @@
-"""A provider's model: foresee what an update costs, cap it, make it, and see what it cost.
+"""A provider's model: estimate an update's cost, cap it, run it, and see what it cost.
 
 With OPENAI_API_KEY in the environment it asks OpenAI; without, a tiny server stands in for it, so
-that the example runs offline. The first call is told to come back later, as happens.
+that the example runs offline. The first call is answered with Retry-After, as happens.
 
     pip install 'hiermem-memory[openai]'
     python examples/provider.py
@@ -18,7 +18,7 @@ from typing import Any
 
 from hiermem import Memory, Message, OpenAIChat, Prices, UpdatePolicy
 
-#: For a million tokens. Look up what yours are.
+#: Per million tokens. Look up the prices of your model.
 PRICES = Prices(input=0.25, output=2.00, cached=0.025)
 
 
@@ -55,8 +55,8 @@ class _StandIn(BaseHTTPRequestHandler):
     def _send(self, status: int, body: dict[str, Any], headers: dict[str, str]) -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
-        told = {"Content-Type": "application/json", "Content-Length": str(len(data)), **headers}
-        for name, value in told.items():
+        fields = {"Content-Type": "application/json", "Content-Length": str(len(data)), **headers}
+        for name, value in fields.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)

@@ -18,7 +18,7 @@ from hiermem import AsyncMemory, BudgetTooSmallError, InvalidMessageError, Messa
 
 @dataclass(frozen=True)
 class Request:
-    """What came in: who speaks, under which id, saying what."""
+    """An incoming request: the user, the request's id, the text."""
 
     user: str
     id: str
@@ -27,7 +27,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """What goes out."""
+    """The answer to a request."""
 
     status: int
     body: str

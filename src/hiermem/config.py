@@ -1,8 +1,7 @@
-"""The policies of a session: when windows are sealed, how levels grow, how summaries are made.
+"""The configuration of sessions and the policies of runs.
 
-The one rule: a configuration that cannot converge or fit is refused here, when it is constructed,
-so that nothing downstream has to doubt one. It is frozen, compares by value and is stored with the
-session as canonical JSON.
+A configuration that cannot converge or fit is refused when it is constructed, so other code need
+not check it. It is frozen, compares by value and is stored with the session as canonical JSON.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ __all__ = [
 
 Unit = Literal["tokens", "chars"]
 
-#: Inputs of this many tokens or fewer may come out as long as they went in; larger ones may not.
+#: Inputs of this many tokens or fewer may keep their size; larger inputs must get smaller.
 _SMALL_INPUT = 200
 
 
 class _Policy(BaseModel):
-    """A frozen set of settings that turns pydantic's complaint into a ConfigError."""
+    """A frozen set of settings that raises ConfigError where pydantic finds a fault."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -50,9 +49,9 @@ class _Policy(BaseModel):
 class LevelConfig(_Policy):
     """How the summaries of one level are grouped and how long they are.
 
-    ``fan_in``, ``max_size`` (the children's allotted sizes together, in the session's unit) and
-    ``max_messages`` (covered) seal a group, whichever is reached first; for level 1 the window
-    rules of HierarchyConfig stand in their place. A summary is allotted
+    A group is sealed when it reaches ``fan_in`` children, ``max_size`` (the sum of the children's
+    allotted sizes, in the session's unit) or ``max_messages`` covered messages. Level 1 uses the
+    window rules of HierarchyConfig instead. The allotted size of a summary is
     ``min(input, clamp(target_ratio * input, floor, cap))``.
     """
 
@@ -75,14 +74,13 @@ class LevelConfig(_Policy):
 class UpdatePolicy(_Policy):
     """How updates call the model. Not part of a session's structure; never changes bounds.
 
-    ``requests_per_minute`` and ``tokens_per_minute`` (in and out together) hold in any minute, for
-    all that use one remote model object, and so does ``concurrency``, the calls in flight.
-    ``session_calls``, ``session_tokens``, ``tenant_calls`` and ``tenant_tokens`` cap what the
-    journal of one session, or of the tenant, ever shows. After ``circuit_failures`` failed calls in
-    a row (None: never) a remote model is left alone for ``circuit_pause`` seconds, for twice as
-    long each time that it still fails then. With ``follow_strategy`` what was made in another way
-    than the present one (another model, prompt or
-    ratio) is made anew. Numbers are numbers and switches True or False: nothing is converted.
+    ``requests_per_minute`` and ``tokens_per_minute`` (in and out together) apply to any minute, and
+    ``concurrency`` to the calls in flight, of everything that uses one remote model object.
+    ``session_calls``, ``session_tokens``, ``tenant_calls`` and ``tenant_tokens`` cap the journalled
+    totals of one session, or of the tenant. After ``circuit_failures`` failed calls in a row (None:
+    never) a remote model is not called for ``circuit_pause`` seconds; the pause doubles each time
+    the model still fails. With ``follow_strategy``, summaries made with another model, prompt or
+    ratio are made again. Values are not converted: numbers must be numbers, and switches booleans.
     """
 
     model_config = ConfigDict(strict=True)
@@ -111,13 +109,13 @@ class UpdatePolicy(_Policy):
 class ExtractionOptions(_Policy):
     """How a session is extracted.
 
-    ``safe_processing_tokens`` is the most that one request may take, prompt, record and answer
-    together; None is 0.75 of the model's stated window, and no limit where it states none.
-    ``output_tokens`` is kept for the answer to one chunk; None leaves it to the model: 4,096 for a
-    remote one, 16,384 for a local one, and never more than a quarter of its window.
-    ``summary_tokens`` is the length of the session's summary. ``repairs`` is how often an answer
-    that is not of the schema is asked for again. ``call_timeout`` and ``lease`` are in seconds, as
-    is ``batch_delay``, the pause between batches of ``concurrency`` calls to remote models.
+    ``safe_processing_tokens`` is the limit of one request, with prompt, record and answer; None
+    means 0.75 of the model's stated window, or no limit if it states none. ``output_tokens`` is
+    reserved for the answer to one chunk; None means 4,096 for a remote model, 16,384 for a local
+    one, and never more than a quarter of its window. ``summary_tokens`` is the length of the
+    session's summary. ``repairs`` is how often the model is asked to correct an answer that breaks
+    the schema. ``call_timeout`` and ``lease`` are in seconds, as is ``batch_delay``, the pause
+    between batches of ``concurrency`` calls to remote models.
     """
 
     safe_processing_tokens: int | None = Field(default=None, ge=1, strict=True)
@@ -137,16 +135,16 @@ class ExtractionOptions(_Policy):
 class BankPolicy(_Policy):
     """How the notes of a space are consolidated.
 
-    One run takes ``max_notes`` notes at most, the oldest, in requests of at most
-    ``safe_processing_tokens`` each, prompt and answer together; None is 0.75 of the model's stated
-    window, and no limit where it states none. ``output_tokens`` is kept for an answer; None leaves
-    it to the model: 8,192 for a remote one, 16,384 for a local one, never more than a quarter of
-    its window. ``call_timeout`` and ``lease`` are in seconds; ``repairs`` is how often an answer
-    that cannot be used is asked for again.
+    One run takes the oldest ``max_notes`` notes, in requests of at most ``safe_processing_tokens``
+    each, with prompt and answer; None means 0.75 of the model's stated window, or no limit if it
+    states none. ``output_tokens`` is reserved for an answer; None means 8,192 for a remote model,
+    16,384 for a local one, and never more than a quarter of its window. ``call_timeout`` and
+    ``lease`` are in seconds. ``repairs`` is how often the model is asked to correct an unusable
+    answer.
 
-    An answer by which more than the share ``loss_share`` of a file's lines and more than
-    ``loss_lines`` of them vanish is not taken. A note that comes to nothing ``max_failures`` times,
-    alone, is set aside. Consumed notes are kept for ``retention``, for ever where it is None.
+    An answer is rejected if more than the share ``loss_share`` of a file's lines, and more than
+    ``loss_lines`` of them, would disappear. A note that fails ``max_failures`` times alone is set
+    aside. Consumed notes are kept for ``retention``; None means for ever.
     """
 
     model_config = ConfigDict(strict=True)
@@ -197,10 +195,11 @@ class ContextPolicy(_Policy):
 class SearchPolicy(_Policy):
     """How sessions are searched, and how vectors are made where there is an embedder.
 
-    ``candidates`` is how many of each level a search looks at at least: messages, L1, L2, ...; the
-    last one serves the levels above. ``cache_bytes`` bounds the indexes kept in memory.
-    ``embed_summaries`` makes vectors of summaries too. ``embed_batch`` texts go into one request;
-    ``requests_per_minute`` and ``tokens_per_minute`` hold for all that use one embedder object.
+    ``candidates`` is the least number of items of each level that a search considers: messages, L1,
+    L2, ...; the last number applies to the levels above. ``cache_bytes`` bounds the indexes kept in
+    memory. With ``embed_summaries``, summaries get vectors too. ``embed_batch`` texts go into one
+    request. ``requests_per_minute`` and ``tokens_per_minute`` apply to everything that uses one
+    embedder object.
     """
 
     candidates: tuple[int, ...] = Field(default=(10, 5, 3, 1), min_length=1)
@@ -218,7 +217,7 @@ class SearchPolicy(_Policy):
         return self
 
     def of_level(self, level: int) -> int:
-        """Give how many candidates of ``level`` there are."""
+        """Return the number of candidates of ``level``."""
         return self.candidates[min(level, len(self.candidates) - 1)]
 
 
@@ -245,10 +244,10 @@ _CHAR_LEVELS = (
 class HierarchyConfig(_Policy):
     """Everything that decides the shape of a session's tree. Use the two presets.
 
-    Sizes are in ``unit``. ``levels[0]`` is level 1; the last entry serves every level above it,
-    its ``max_messages`` growing fivefold a level. ``verbatim_tokens``: inputs of that many tokens
-    or fewer become the summary word for word, without a model call; 200 at most, since anything
-    larger must shrink from level to level.
+    Sizes are in ``unit``. ``levels[0]`` is level 1; the last entry applies to every level above it,
+    with ``max_messages`` growing fivefold per level. Inputs of ``verbatim_tokens`` tokens or fewer
+    become the summary word for word, without a model call; at most 200, because larger inputs must
+    get smaller from level to level.
     """
 
     unit: Unit = "tokens"
@@ -305,7 +304,7 @@ class HierarchyConfig(_Policy):
 
     @classmethod
     def by_tokens(cls, **overrides: Any) -> HierarchyConfig:
-        """Give the tokens preset: windows of 2,000 tokens or ten messages, groups of 5 and 3.
+        """Return the tokens preset: windows of 2,000 tokens or ten messages, groups of 5 and 3.
 
         >>> HierarchyConfig.by_tokens(target=1000).hard_limit
         1500
@@ -314,10 +313,10 @@ class HierarchyConfig(_Policy):
 
     @classmethod
     def by_chars(cls, **overrides: Any) -> HierarchyConfig:
-        """Give the characters preset: windows of 6,000 code points, groups of 10,000.
+        """Return the characters preset: windows of 6,000 code points, groups of 10,000.
 
-        Besides the fields it takes the published names ``window_chars``, ``min_flush_chars``,
-        ``overlap_chars``, ``wiggle`` (tolerance of windows and groups) and ``group_chars``.
+        It also takes the published names ``window_chars``, ``min_flush_chars``, ``overlap_chars``,
+        ``wiggle`` (tolerance of windows and groups) and ``group_chars``.
         """
         names = {
             "window_chars": "target",
@@ -352,7 +351,7 @@ class HierarchyConfig(_Policy):
         return cls(**merged)
 
     def level(self, number: int) -> LevelConfig:
-        """Give the settings of level ``number``, 1 or more."""
+        """Return the settings of level ``number``, 1 or more."""
         last = len(self.levels)
         if number <= last:
             return self.levels[number - 1]

@@ -1,7 +1,7 @@
 """Every exception of hiermem: what failed, whether a retry helps, and whether money was spent.
 
-The one rule: a message names the thing by its id and says what would be right; it never holds
-message text, summary text or a key, so that an error can go into any log.
+An error's text names the thing by its id and says what would be right. It never contains message
+text, summary text or a key, so it can be written to any log.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class ConfigError(UsageError):
 
 
 class ConvergenceError(ConfigError):
-    """A configuration under which summaries would not get smaller from level to level."""
+    """A configuration with which summaries would not get smaller from level to level."""
 
 
 class CounterMismatchError(UsageError):
-    """A session was counted with another token counter than the one given now."""
+    """A session was counted with a different token counter."""
 
 
 class EmbedderMismatchError(UsageError):
-    """A session's vectors were made by another embedder than the one given now."""
+    """A session's vectors were made by a different embedder."""
 
     def __init__(self, session_id: str, *, made: str, given: str) -> None:
         super().__init__(
@@ -86,14 +86,14 @@ class InvalidMessageError(UsageError):
 
 
 class InvalidTextError(InvalidMessageError):
-    """A text holds a lone surrogate or a NUL, or is longer than its cap."""
+    """A text contains a lone surrogate or a NUL, or is longer than its cap."""
 
 
 class MessageConflictError(HiermemError):
     """A message key was seen before with other content; nothing was written.
 
-    ``key`` is the key, ``index`` the index of the message that holds it. The error's text names the
-    index alone, because keys may be private.
+    ``key`` is the key, ``index`` the index of the message that has it. The error's text names only
+    the index, because keys may be private.
     """
 
     def __init__(self, session_id: str, *, key: str, index: int) -> None:
@@ -115,9 +115,9 @@ class SessionClosedError(HiermemError):
 
 
 class SessionChangedError(HiermemError):
-    """A session was edited, erased from or re-packed while something was worked out from it.
+    """A session was edited, erased from or re-packed while it was being read.
 
-    Nothing of that was kept; the same call may succeed now.
+    Nothing computed from it was kept; the same call may succeed now.
     """
 
     retryable = True
@@ -131,7 +131,7 @@ class SessionChangedError(HiermemError):
 
 
 class SessionExistsError(UsageError):
-    """A fork was to bear the name of a session that exists; nothing was written."""
+    """A fork was given the id of an existing session; nothing was written."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(f"session {session_id!r} exists already; a fork needs a name of its own")
@@ -139,7 +139,7 @@ class SessionExistsError(UsageError):
 
 
 class MessageWithdrawnError(UsageError):
-    """A message that was erased or quarantined was to be edited; nothing was written."""
+    """An erased or quarantined message cannot be edited; nothing was written."""
 
     def __init__(self, session_id: str, *, index: int, state: str) -> None:
         super().__init__(
@@ -155,15 +155,15 @@ class MemoryClosedError(HiermemError):
 
 
 class NotFoundError(HiermemError, LookupError):
-    """A session, message, summary or view of that name does not exist for this tenant."""
+    """This tenant has no session, message, summary or view of that name."""
 
 
 class BudgetTooSmallError(HiermemError):
     """What must be shown does not fit the token budget.
 
     ``minimum`` is a budget, in tokens, that the same call accepts now: the newest exchange group,
-    300 tokens for views and 40 for each root, or less. ``omission`` says whether allowing omission
-    would help.
+    300 tokens for views and 40 for each root, or less. The text mentions ``allow_omission`` if that
+    would help (``omission``).
     """
 
     def __init__(self, *, budget: int, minimum: int, why: str, omission: bool = False) -> None:
@@ -181,11 +181,11 @@ class BudgetTooSmallError(HiermemError):
 
 
 class IllegalTransitionError(HiermemError):
-    """A summary was asked to take a status that its present one does not lead to."""
+    """A summary cannot go from its current status to the requested one."""
 
 
 class RulesConflictError(UsageError):
-    """A space was opened with other rules than it has; a space's rules never change."""
+    """A space was opened with different rules; the rules of a space never change."""
 
     def __init__(self, space: str) -> None:
         super().__init__(
@@ -196,7 +196,7 @@ class RulesConflictError(UsageError):
 
 
 class SpaceBusyError(HiermemError):
-    """A space's bank is being consolidated, loaded or rolled back by somebody else just now."""
+    """Another run is consolidating, loading or rolling back the space's bank."""
 
     retryable = True
 
@@ -208,17 +208,17 @@ class SpaceBusyError(HiermemError):
 
 
 class FolderError(HiermemError):
-    """A folder of bank files could not be read or written; each file in it is whole."""
+    """A folder of bank files could not be read or written; each file in it is complete."""
 
 
 class SpendLimitError(HiermemError):
-    """A cap on calls, tokens or time was reached before the call; nothing was spent on it."""
+    """A cap on calls, tokens or time was reached; the call was not made and cost nothing."""
 
 
 class CircuitOpenError(SpendLimitError):
-    """A provider failed so often in a row that it is left alone for a while; it was not asked.
+    """A provider failed so often in a row that it is not called for a while.
 
-    ``retry_after`` is in how many seconds it may be asked again.
+    ``retry_after`` is the number of seconds until it may be called again.
     """
 
     retryable = True
@@ -232,13 +232,13 @@ class CircuitOpenError(SpendLimitError):
 
 
 class StoreError(HiermemError):
-    """The store failed. ``committed`` says whether the write took effect; None is unknown."""
+    """The store failed. ``committed`` says whether the write took effect; None means unknown."""
 
     committed: bool | None = False
 
 
 class StoreBusyError(StoreError):
-    """Another process held the store for longer than the busy timeout; nothing was written."""
+    """Another process locked the store for longer than the busy timeout; nothing was written."""
 
     retryable = True
 
@@ -254,8 +254,8 @@ class StoreNewerError(StoreError):
 class ModelError(HiermemError):
     """A model call failed.
 
-    ``charged`` says whether the provider charged for it; None is unknown. ``retry_after`` is the
-    wait in seconds that the provider asked for, or None.
+    ``charged`` says whether the provider charged for it; None means unknown. ``retry_after`` is the
+    pause in seconds that the provider requested, or None.
     """
 
     charged: bool | None = None
@@ -277,7 +277,7 @@ class TransientModelError(ModelError):
 
 
 class ModelTimeoutError(TransientModelError):
-    """The model did not answer in time; whether it charged is not known."""
+    """The model did not answer in time; it is not known whether it charged."""
 
 
 class PermanentModelError(ModelError):
@@ -297,9 +297,9 @@ class ModelRefusedError(PermanentModelError):
 
 
 class InvalidVectorError(PermanentModelError):
-    """An embedder's answer is not what it promised; nothing of it was kept.
+    """An embedder returned invalid vectors; none of them was kept.
 
-    Another number of vectors, another dimension, no finite numbers, or all zeros.
+    The number of vectors or their dimension is wrong, or a vector is not finite or all zeros.
     """
 
 
@@ -316,10 +316,10 @@ AnswerProblem: TypeAlias = Literal[
 
 
 class InvalidAnswerError(ModelError):
-    """A model's answer is not the JSON that was asked for.
+    """A model's answer is not the requested JSON.
 
-    ``problem`` is what is wrong with it and ``where`` the place, such as ``entities.3.name``: the
-    names of fields and positions, and nothing that the model wrote.
+    ``problem`` is the kind of fault and ``where`` its place, such as ``entities.3.name``. The place
+    consists of field names and positions, and of nothing that the model wrote.
     """
 
     def __init__(self, message: str, *, problem: AnswerProblem, where: str = "") -> None:

@@ -1,7 +1,7 @@
-"""The contracts between the engine and what is plugged into it: stores, models, token counters.
+"""The contracts of adapters: stores, models, token counters and embedders.
 
-The one rule: an adapter stores, calls or counts; it decides nothing. Each method is documented as
-the conditions that an implementer must meet; ``hiermem.testing`` checks them.
+An adapter stores, calls, counts or embeds; it makes no decisions. Each method is documented as the
+conditions that an implementation must meet. ``hiermem.testing`` checks them.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ T = TypeVar("T")
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """Counts tokens, exactly or erring upward; the same text always gives the same count.
+    """Counts tokens, exactly or too many; the same text always has the same count.
 
-    A model may count otherwise. How far is learnt from what it reports, and kept for each model
-    object beside the counter, unless that is a ``CalibratedCounter``, which keeps it itself.
+    A model may count differently. The difference is learnt from the usage that the model reports,
+    and kept for each model object. A ``CalibratedCounter`` keeps it itself.
     """
 
     @property
     def name(self) -> str:
-        """Give the identity that is stored with a session; another name means other counts."""
+        """Return the identity that is stored with a session; another name means other counts."""
         ...
 
     def count(self, text: str) -> int:
-        """Count the tokens of ``text``, never reading any of it as a special token."""
+        """Count the tokens of ``text``, never interpreting a part of it as a special token."""
         ...
 
 
@@ -85,31 +85,32 @@ class TokenCounter(Protocol):
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into vectors; texts of near meaning get near directions.
+    """Turns texts into vectors; texts of similar meaning get similar directions.
 
-    The same text and kind always give the same vector. Where another model, or another version of
-    it, gives other vectors, the ``name`` must be another too: vectors of two names are never
-    compared. An embedder may have a ``weight``: what its cosines count for in ranking beside the
-    words, 1.0 where it has none; and a ``disconnect()``, as an LLM may.
+    The same text and kind always give the same vector. If another model, or another version of it,
+    gives other vectors, its ``name`` must differ: vectors of two names are never compared. An
+    embedder may have a ``weight``, the weight of its cosines beside the words (1.0 by default), and
+    a ``disconnect()``, as an LLM may.
     """
 
     @property
     def name(self) -> str:
-        """Give the identity that is stored with the vectors."""
+        """Return the identity that is stored with the vectors."""
         ...
 
     @property
     def dimension(self) -> int:
-        """Give how many numbers a vector has."""
+        """Return the number of components of a vector."""
         ...
 
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["query", "passage"]
     ) -> Sequence[Sequence[float]]:
-        """Give one vector a text, in their order: a sequence of sequences, or a 2-d array.
+        """Return one vector per text, in order: a sequence of sequences, or a 2-d array.
 
-        ``kind`` says whether the texts are questions or what is searched, for models that tell
-        them apart. Every number is finite, and no vector is all zeros. Their length is free.
+        ``kind`` says whether the texts are queries or searched passages, for models that treat them
+        differently. Every number is finite, and no vector is all zeros. Vectors need no unit
+        length.
         """
         ...
 
@@ -130,8 +131,8 @@ class ChatMessage:
 class SourceText:
     """One input of a request, as data: a message (or slice of one), or a summary below.
 
-    ``index`` is the message's, None for a summary. ``units`` are the kept units where the text was
-    extracted, () where it must be split afresh. ``date`` is the rendered day or "".
+    ``index`` is the message's, None for a summary. ``units`` are the selected units if the text is
+    an extract, and () if it must be split again. ``date`` is the rendered day or "".
     """
 
     index: int | None
@@ -145,14 +146,15 @@ class SourceText:
 
 @dataclass(frozen=True, slots=True)
 class LLMRequest:
-    """What a model is asked.
+    """A request to a model.
 
-    ``messages`` is the rendered prompt; ``inputs`` is what it was rendered from, for models that
-    work on the data itself; in a ``consolidate`` these are the notes, and ``bank`` holds them with
-    the rules and the files. ``target_tokens`` is the length asked for, ``max_tokens`` the hard
-    limit of the answer, both as ``counter`` counts. ``schema`` is a JSON schema or None. ``margin``
-    is how many of the provider's own tokens one of the counter's may be, as far as is known: what
-    the provider is told, or its window compared with, is a count times the margin.
+    ``messages`` is the rendered prompt. ``inputs`` is the data it was rendered from, for models
+    that work on the data itself; with the task ``consolidate`` these are the notes, and ``bank``
+    holds them with the rules and the files. ``target_tokens`` is the requested length and
+    ``max_tokens`` the hard limit of the answer, both as ``counter`` counts. ``schema`` is a JSON
+    schema or None. ``margin`` is the most tokens of the provider that one token of the counter may
+    be, as far as is known. Counts are multiplied by it before they are sent to the provider or
+    compared with its window.
     """
 
     task: Literal["summarise", "consolidate", "extract"]
@@ -171,7 +173,7 @@ class LLMRequest:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens that a provider reports, None where it reports none."""
+    """The tokens that a provider reports; None if it reports none."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -184,7 +186,7 @@ Finish: TypeAlias = Literal["stop", "length", "refusal", "error"]
 
 @dataclass(frozen=True, slots=True)
 class LLMResponse:
-    """What a model answered. ``units`` are the kept units where the text was extracted."""
+    """A model's answer. ``units`` are the selected units if the text is an extract."""
 
     text: str
     usage: Usage = Usage()
@@ -197,33 +199,36 @@ class LLMResponse:
 class LLM(Protocol):
     """A language model, or anything that answers like one.
 
-    A model may have ``prices``, a ``hiermem.Prices`` or None: then each journalled call has a cost.
-    It may have ``overhead_tokens``: how many tokens a call may take besides the prompt and the
-    answer, such as those of reasoning; they are set aside with every call. It may have an
-    asynchronous ``disconnect()``: a memory that is closed calls it, so that the connections of its
-    event loop are closed; the model must stay usable, for others may share it.
+    A model may have ``prices``, a ``hiermem.Prices`` or None; with prices, each journalled call has
+    a cost. It may have ``overhead_tokens``: the tokens that a call may use besides prompt and
+    answer, such as reasoning tokens; they are reserved for every call. It may have an asynchronous
+    ``disconnect()``: closing a memory calls it to close the connections of its event loop. The
+    model must stay usable afterwards, because others may share it.
     """
 
     @property
     def name(self) -> str:
-        """Give the identity of the model; it is part of every summary's strategy hash."""
+        """Return the identity of the model; it is part of every summary's strategy hash."""
         ...
 
     @property
     def context_window(self) -> int | None:
-        """Give the model's window in tokens, or None where it is unknown or unlimited."""
+        """Return the model's window in tokens; None if it is unknown or unlimited."""
         ...
 
     @property
     def remote(self) -> bool:
-        """Say whether a call may cost money or time elsewhere: such calls are leased and paced."""
+        """Return whether a call may cost money or time elsewhere.
+
+        Such calls are leased and rate-limited.
+        """
         ...
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Answer ``request``.
 
-        Raises TransientModelError where the same call may succeed later and PermanentModelError
-        (or a subclass) where it will not. Must be safe to cancel and to call concurrently.
+        Raises TransientModelError if the same call may succeed later, and PermanentModelError (or a
+        subclass) if it will not. Must be safe to cancel and to call concurrently.
         """
         ...
 
@@ -242,37 +247,37 @@ class TenantStore(Protocol):
     frozen or fresh: changing them changes nothing stored. Two names are equal only if they are the
     same string, code point by code point.
 
-    A session has one tree of summaries that serves, whose number its record names, and at times
-    another that is being built. Methods that take ``tree`` mean the serving one where it is None.
+    A session has one tree of summaries in use, whose number its record names, and sometimes another
+    that is being built. If ``tree`` is None, methods use the tree in use.
 
-    A session's ``epoch`` is raised by whatever takes content back. A write that was worked out from
-    reads of an earlier epoch must not land: those that take ``epoch`` (or ``epochs``, by session
-    id) write nothing and give False where it is no longer the session's, or the session is gone.
+    Every operation that removes content raises the session's ``epoch``. A write computed from reads
+    of an earlier epoch must not take effect: methods that take ``epoch`` (or ``epochs``, by session
+    id) write nothing and return False if it is no longer the session's, or the session is gone.
     """
 
     @property
     def tenant(self) -> str:
-        """Give the tenant's name."""
+        """Return the tenant's name."""
         ...
 
     async def secret(self) -> bytes:
-        """Give the store's secret: 32 random bytes, made once, the same for every tenant."""
+        """Return the store's secret: 32 random bytes, made once, the same for every tenant."""
         ...
 
     # -- sessions
 
     async def session(self, session_id: str) -> SessionRecord | None:
-        """Give the session's record, or None."""
+        """Return the session's record, or None."""
         ...
 
     async def sessions(self) -> list[SessionRecord]:
-        """Give all sessions, in the order of their creation."""
+        """Return all sessions, in the order of their creation."""
         ...
 
     async def forks(self, session_id: str) -> list[SessionRecord]:
-        """Give the sessions that were forked from this one, in the order of their creation.
+        """Return the sessions that were forked from this one, in the order of their creation.
 
-        It costs what it returns, not what the tenant holds.
+        The cost is proportional to the result, not to the tenant's data.
         """
         ...
 
@@ -287,28 +292,29 @@ class TenantStore(Protocol):
 
         No other write to this session happens between the read and the commit. ``decide`` is
         synchronous and pure; what it raises is re-raised here and nothing is written. Several
-        calls may share one commit, so long as each is atomic by itself.
+        calls may share one commit if each is atomic by itself.
         """
         ...
 
     async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
         """Run a decision that reads as it goes and commit what it decides, atomically.
 
-        ``decide`` is called once, inside the transaction; what the generator yields is answered
-        from the state that its changes will be made on, and no other write to this tenant happens
-        in between. It neither waits nor does I/O; what it raises is re-raised here and nothing is
+        ``decide`` is called once, inside the transaction. What the generator yields is answered
+        from the state that its changes apply to, and no other write to this tenant happens in
+        between. It neither waits nor does I/O; what it raises is re-raised here and nothing is
         written.
         """
         ...
 
     async def erase_all(self) -> int:
-        """Remove everything that is kept for this tenant; give the number of sessions."""
+        """Remove everything that is kept for this tenant; return the number of sessions."""
         ...
 
     async def scrub(self) -> Scrubbed:
-        """Take what was removed out of the store's bytes too, and out of the backups it made.
+        """Remove deleted content from the store's bytes and from the backups that it made.
 
-        What cannot be done now, because somebody else has the store open, is said, not raised.
+        If that is impossible now, because another process has the store open, the result says so;
+        nothing is raised.
         """
         ...
 
@@ -317,18 +323,18 @@ class TenantStore(Protocol):
     async def messages(
         self, session_id: str, start: int, stop: int, *, thread: str | None = None
     ) -> list[StoredMessage]:
-        """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+        """Return the messages with ``start <= index < stop``, of ``thread`` if given, by index."""
         ...
 
     async def versions(self, session_id: str, index: int) -> list[StoredMessage]:
-        """Give what the message was before its edits, oldest first; [] where it was never edited.
+        """Return the versions of the message before its edits, oldest first; [] if never edited.
 
-        Nothing is left of one that was erased.
+        An erased message has no versions.
         """
         ...
 
     async def events(self, session_id: str) -> list[LogEvent]:
-        """Give the log's events that are not messages, in the order they were written."""
+        """Return the log's events that are not messages, in the order they were written."""
         ...
 
     # -- nodes and revisions
@@ -336,7 +342,7 @@ class TenantStore(Protocol):
     async def nodes(
         self, session_id: str, ids: Sequence[str], *, tree: int | None = None
     ) -> list[Node]:
-        """Give the nodes with these ids that exist, in the order of ``ids``."""
+        """Return the nodes with these ids that exist, in the order of ``ids``."""
         ...
 
     async def level(
@@ -348,25 +354,25 @@ class TenantStore(Protocol):
         *,
         tree: int | None = None,
     ) -> list[Node]:
-        """Give the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
         ...
 
     async def levels(self, session_id: str, *, tree: int | None = None) -> dict[int, int]:
-        """Give the number of sealed nodes of each level that has any."""
+        """Return the number of sealed nodes of each level that has any."""
         ...
 
     async def covering(
         self, session_id: str, thread: str, index: int, *, tree: int | None = None
     ) -> list[Node]:
-        """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+        """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
 
-        It costs what it returns, not what the session holds. The spans of a thread's windows may be
-        relied on to follow one another; none lies within an earlier one.
+        The cost is proportional to the result, not to the session. The spans of a thread's windows
+        follow one another; none lies within an earlier one.
         """
         ...
 
     async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
-        """Give the nodes that are not sealed, by level, then id."""
+        """Return the nodes that are not sealed, by level, then id."""
         ...
 
     async def unfinished(
@@ -378,30 +384,30 @@ class TenantStore(Protocol):
         *,
         tree: int | None = None,
     ) -> list[Node]:
-        """Give up to ``limit`` nodes of ``level`` that an update may have to make, by ordinal.
+        """Return up to ``limit`` nodes of ``level`` that an update may have to make, by ordinal.
 
         These are the sealed ones with ``ordinal > after`` that are not active, or are degraded or
-        dirty. It costs what it returns, not what the session holds.
+        dirty. The cost is proportional to the result, not to the session.
         """
         ...
 
     async def outdated(
         self, session_id: str, level: int, strategies: Sequence[str], after: int, limit: int
     ) -> list[Node]:
-        """Give up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal.
+        """Return up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal.
 
-        These are the ones with ``ordinal > after`` whose serving revision's ``strategy`` is not
-        among ``strategies``; one that says nothing yet is not outdated. It may cost what the level
-        holds.
+        These are the nodes with ``ordinal > after`` whose serving revision's ``strategy`` is not
+        among ``strategies``. A node without a text is not outdated. The cost may be proportional to
+        the level.
         """
         ...
 
     async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
-        """Give up to ``limit`` ids of sessions with unfinished nodes in the tree that serves.
+        """Return up to ``limit`` ids of sessions with unfinished nodes in the tree that serves.
 
-        They come in the order of the sessions' creation, those after the session ``after`` where it
-        is given, from the first again where that one is gone. It costs what it returns, not what
-        the tenant holds.
+        They come in the order of the sessions' creation, beginning after the session ``after``, or
+        with the first session if ``after`` is None or gone. The cost is proportional to the result,
+        not to the tenant's data.
         """
         ...
 
@@ -412,11 +418,11 @@ class TenantStore(Protocol):
     async def revisions(
         self, session_id: str, wanted: Sequence[tuple[str, int]], *, tree: int | None = None
     ) -> list[Revision]:
-        """Give the revisions with these (node id, number) that exist, in the order wanted."""
+        """Return the revisions with these (node id, number) that exist, in the order wanted."""
         ...
 
     async def reusable(self, input_hash: str) -> Revision | None:
-        """Give the newest revision of this tenant, not degraded, with that input hash, or None."""
+        """Return the tenant's newest revision with that input hash, not degraded, or None."""
         ...
 
     async def write_nodes(
@@ -427,7 +433,7 @@ class TenantStore(Protocol):
         attempts: Sequence[Attempt] = (),
         tree: int | None = None,
     ) -> list[bool]:
-        """Apply each write whose expectations hold and tell, in order, which did.
+        """Apply each write whose expectations hold; return for each, in order, whether it did.
 
         ``attempts`` are recorded (inserted, or replaced by id) in the same transaction in any case.
         """
@@ -440,17 +446,17 @@ class TenantStore(Protocol):
         ...
 
     async def run(self, run_id: str) -> RunRecord | None:
-        """Give the run of that id, or None."""
+        """Return the run of that id, or None."""
         ...
 
     async def runs(self, *, subject: str | None = None, limit: int = 100) -> list[RunRecord]:
-        """Give the newest runs first, of one subject where given."""
+        """Return the newest runs first, of one subject if given."""
         ...
 
     async def attempts(
         self, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
     ) -> list[Attempt]:
-        """Give the journalled attempts in the order they started, filtered where asked."""
+        """Return the journalled attempts in the order they started, filtered if requested."""
         ...
 
     async def spent(self, session_id: str | None = None) -> Spent:
@@ -458,11 +464,11 @@ class TenantStore(Protocol):
         ...
 
     async def view(self, session_id: str, name: str) -> ViewRecord | None:
-        """Give the stored view, or None."""
+        """Return the stored view, or None."""
         ...
 
     async def put_view(self, view: ViewRecord, *, epoch: int | None = None) -> bool:
-        """Insert the view, or replace the one of the same session and name; say whether."""
+        """Insert the view, or replace the one of the same session and name; return whether."""
         ...
 
     # -- records
@@ -470,10 +476,10 @@ class TenantStore(Protocol):
     async def records(
         self, kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
     ) -> list[Record]:
-        """Give up to ``limit`` records of ``kind``, of one scope or one key where given.
+        """Return up to ``limit`` records of ``kind``, of one scope or one key if given.
 
-        They come by scope, then key, each compared code point by code point. A query that names the
-        scope or the key costs what it returns, not what the tenant holds.
+        They come by scope, then key, each compared code point by code point. The cost of a query
+        that names the scope or the key is proportional to the result, not to the tenant's data.
         """
         ...
 
@@ -484,11 +490,11 @@ class TenantStore(Protocol):
         epochs: Mapping[str, int] | None = None,
         standing: Sequence[Record] = (),
     ) -> bool:
-        """Apply all of the writes, or none where an expectation fails; say which.
+        """Apply all writes, or none if an expectation fails; return whether they were applied.
 
-        Every expectation is about what was stored before the call. The records of ``standing``
-        must be stored just as they are given, body and version. Raises UsageError, writing
-        nothing, where two writes are of one record or an expected version is below 0.
+        Every expectation refers to the state before the call. The records of ``standing`` must be
+        stored exactly as given, body and version. Raises UsageError, writing nothing, if two writes
+        are of one record or an expected version is below 0.
         """
         ...
 
@@ -497,11 +503,11 @@ class TenantStore(Protocol):
     async def blocks(
         self, session_id: str, kind: str, start: int = 0, stop: int | None = None
     ) -> list[Block]:
-        """Give the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
+        """Return the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
         ...
 
     async def put_blocks(self, session_id: str, blocks: Sequence[Block], *, epoch: int) -> bool:
-        """Insert the blocks, or replace those of the same kind and start; say whether.
+        """Insert the blocks, or replace those of the same kind and start; return whether.
 
         Rewriting a message drops, in the same transaction, the blocks that hold its index.
         """
@@ -520,15 +526,15 @@ class Store(Protocol):
     def capabilities(self) -> frozenset[str]:
         """Name the optional abilities.
 
-        "durable": what is written survives the process. "shared": several processes may open it at
+        "durable": data survives the process. "shared": several processes may open the store at
         once.
         """
         ...
 
     def tenant(self, name: str) -> TenantStore:
-        """Give the handle bound to tenant ``name``; does no I/O."""
+        """Return the handle bound to tenant ``name``; does no I/O."""
         ...
 
     async def close(self) -> None:
-        """Finish what was begun and let go of the resources. Calling it twice is harmless."""
+        """Finish operations in progress and release the resources. May be called twice."""
         ...

@@ -41,10 +41,10 @@ def test_notes_go_into_the_bank_and_come_out(db):
     assert "\x1b" not in dry
     assert "2 live notes" in run("show", "--db", db).stdout, "a dry run wrote something"
     done = run("consolidate", "--db", db).stdout
-    assert "x: ok: 2 notes consolidated" in done
+    assert "x (ok): 2 notes consolidated" in done
     assert "created: decisions.md, progress.md" in done
     assert "--- " not in done
-    assert "nothing_to_do: No new notes to consolidate" in run("consolidate", "--db", db).stdout
+    assert "(nothing_to_do): No new notes to consolidate" in run("consolidate", "--db", db).stdout
     with Memory.open(db) as memory:
         text = memory.space("x").read("progress.md")
     shown = run("show", "progress.md", "--db", db).stdout
@@ -65,7 +65,7 @@ def test_the_history_goes_back_and_forth(db):
     assert told.count("consolidation") == 2
     assert "13 May" in run("diff", "--db", db).stdout
     assert "13 May" not in run("diff", "0", "1", "--db", db).stdout
-    assert "is as revision 1 was" in run("rollback", "1", "--db", db).stdout
+    assert "restores revision 1" in run("rollback", "1", "--db", db).stdout
     assert "rollback to 1" in run("history", "--db", db).stdout
     files = " ".join(
         run("show", each, "--db", db).stdout for each in ("progress.md", "decisions.md")
@@ -112,7 +112,7 @@ def test_a_space_is_erased_after_leave_was_given(db, tmp_path):
     """There is no way back, so nobody who did not say so may get there."""
     run("consolidate", "--db", db)
     run("export", tmp_path / "out", "--db", db)
-    assert "Say --yes" in run("erase", "--db", db, code=1).output
+    assert "Pass --yes" in run("erase", "--db", db, code=1).output
     assert run("show", "--list", "--db", db).stdout == "x\n"
     told = run("erase", "--db", db, "--yes").stdout
     assert "erased: space 'x'" in told

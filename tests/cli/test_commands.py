@@ -117,6 +117,7 @@ def test_a_dry_run_says_what_the_update_then_does(tmp_path, talk):
     path = tmp_path / "memory.db"
     _run("ingest", talk, "--db", path)
     assert "6 L1, 1 L2" in _run("update", "--db", path, "--dry-run").stdout
+    assert "at most" not in _run("update", "--db", path, "--dry-run").stdout, "both are the same"
     assert "7 made" in _run("update", "--db", path).stdout
     assert "nothing to make" in _run("update", "--db", path).stdout
     assert "nothing to make" in _run("update", "--db", path, "--dry-run").stdout
@@ -167,7 +168,7 @@ def test_with_several_sessions_one_must_be_chosen(db):
     ("arguments", "says"),
     [
         (["show", "--db", "missing.db"], "missing.db"),
-        (["context", "--db", "{db}", "--max-tokens", "50"], "the least it takes now is"),
+        (["context", "--db", "{db}", "--max-tokens", "50"], "it needs at least"),
         (["context", "--db", "{db}", "--session", "nobody"], "nobody"),
         (["show", "--db", "{db}", "--node", "L7.0"], "L7.0"),
         (["show", "--db", "{talk}"], "talk.jsonl"),
@@ -225,7 +226,7 @@ def test_the_demo_searches_the_whole_conversation():
     searched = printed[printed.index("4. Searched") : printed.index("5. 3 messages later")]
     assert "Decision 8: *SQLite* *instead* of *PostgreSQL*" in searched
     assert re.search(r"(?m)^ +found .*\^", searched)
-    assert int(re.search(r"recall gives (\d+)\s+of\s+15", searched).group(1)) >= 12
+    assert int(re.search(r"recall returns (\d+)\s+of\s+15", searched).group(1)) >= 12
 
 
 def test_a_demo_that_is_kept_can_be_looked_at_and_is_not_run_into_twice(tmp_path):

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hiermem import UsageError
+from hiermem.cli.comparison import DETAILS
 from hiermem.cli.conversations import bundled, read
-from hiermem.cli.verdict import DETAILS
 
 
 def _write(folder, text, name="talk.txt"):

@@ -44,7 +44,7 @@ def test_the_table_shows_each_vector(db):
     assert "talk: ok" in said
     assert "Entities" in said
     assert "SQLite" in said
-    assert "(offline)" in said
+    assert "(offline, rule-based)" in said
     assert "\x1b" not in said
     assert "\u202e" not in said
 

@@ -56,6 +56,6 @@ def test_a_report_tells_its_cost_and_when_to_ask_again(capsys):
     told = " ".join(capsys.readouterr().out.split())
     assert "4 calls, 1,000 tokens, cost 0.1234." in told
     assert "2 cut-off calls with unknown outcome" in told
-    assert "may be asked again in 15 s" in told
+    assert "try again in 15 s" in told
     commands._print_plan("talk", UpdatePlan(calls=2, by_level={1: 2}, cost=0.5))
-    assert "about 0.5000 in money" in capsys.readouterr().out
+    assert "cost about 0.5000" in capsys.readouterr().out

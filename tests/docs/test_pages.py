@@ -104,3 +104,14 @@ def test_the_guide_names_every_public_error():
 def test_nothing_is_left_to_be_filled_in(path):
     """A figure that was to be put in later would be published as its mark."""
     assert not re.search(r"@@\w+@@|\b(TBD|FIXME)\b", path.read_text(encoding="utf-8"))
+
+
+def test_the_guide_names_every_logger():
+    """An application sets levels by these names; one that moves with a module is lost to it."""
+    package = Path(hiermem.__file__).parent
+    texts = [path.read_text(encoding="utf-8") for path in package.rglob("*.py")]
+    used = {name for text in texts for name in re.findall(r'getLogger\("([^"]+)"\)', text)}
+    row = re.search(r"^Loggers: (.+?)\n\n", page("guide.md"), re.MULTILINE | re.DOTALL)
+    assert row
+    assert set(re.findall(r"`([\w.]+)`", row[1])) == used
+    assert all(name.count(".") == 1 for name in used)

@@ -18,7 +18,7 @@ from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.protocols import LLM
 
-_log = logging.getLogger("hiermem.api.memory")
+_log = logging.getLogger("hiermem.memory")
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""The ``hiermem`` command: demo, ingest, update, context, show.
+"""The ``hiermem`` command.
 
-The one rule: it knows only the public face, ``import hiermem``; whatever it does, an application
-can do with the same calls. It needs the extra ``cli`` and says so where that is missing.
+It uses only the public API, ``import hiermem``, so an application can do everything that the
+command does. It needs the extra ``cli`` and says so if that is missing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 __all__ = ["main"]
 
-#: What the extra ``cli`` brings; anything else that is missing is a real fault.
+#: The packages of the extra ``cli``; any other missing module is a real fault.
 _EXTRA = ("typer", "rich")
 
 

@@ -1,7 +1,7 @@
-"""The commands and their options: what each one does, in the calls an application would use.
+"""The commands and their options.
 
-The one rule: a command prints its result on standard output and everything else (progress, advice,
-errors) on standard error, so that its result can be piped. Exit codes: 0 done, 1 failed, 2 usage.
+A command prints its result on standard output and everything else (progress, hints, errors) on
+standard error, so that its result can be piped. Exit codes: 0 success, 1 failure, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -24,15 +24,24 @@ from hiermem import (
     UpdateReport,
     UsageError,
 )
-from hiermem.cli import asking, bank, conversations, extract, show, upkeep
+from hiermem.cli import bank, conversations, extract, maintenance, search_cmd, show
 from hiermem.cli.demo import run as run_demo
 from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
-from hiermem.cli.opening import DB, Db, SessionId, Tenant, bars, chosen, existing
-from hiermem.cli.screen import clean, out, plural, readable, trouble
+from hiermem.cli.options import (
+    DB,
+    Db,
+    SessionId,
+    Shape,
+    Tenant,
+    open_existing,
+    progress_bars,
+    session_of,
+)
+from hiermem.cli.screen import clean, out, plural, replace_unencodable, reported_errors
 
 app = typer.Typer(
     name="hiermem",
-    help="Conversation memory without end: messages in, a tree of summaries, a context out.",
+    help="Unbounded conversation memory: messages, a tree of summaries, contexts that fit.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -42,36 +51,29 @@ app = typer.Typer(
 _BATCH = 200
 
 
-class Shape(StrEnum):
-    """How an extraction is printed."""
-
-    table = "table"
-    json = "json"
-
-
 class Notation(StrEnum):
-    """How a graph is written."""
+    """The notation of a graph."""
 
     mermaid = "mermaid"
     graphml = "graphml"
 
 
 class OnFailure(StrEnum):
-    """What a failed chunk does to the result."""
+    """The result after a chunk failed."""
 
     abort = "abort"
     partial = "partial"
 
 
 class Oversized(StrEnum):
-    """What is done about a turn that is over the limit alone."""
+    """What happens to a turn that alone exceeds the limit."""
 
     fail = "fail"
     slice = "slice"
 
 
 class Strategy(StrEnum):
-    """What an update does."""
+    """The scope of an update."""
 
     incremental = "incremental"
     full = "full"
@@ -88,25 +90,28 @@ def start(
     *,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Say the version."),
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Conversation memory without end: messages in, a tree of summaries, a context out."""
+    """Unbounded conversation memory: messages, a tree of summaries, contexts that fit."""
     del version
-    readable()
+    replace_unencodable()
 
 
 @app.command()
 def demo(
     *,
-    budget: Annotated[int, typer.Option(min=1_500, help="Tokens of the context.")] = 8_000,
-    fast: Annotated[bool, typer.Option("--fast", help="No pauses in the animation.")] = False,
+    budget: Annotated[
+        int, typer.Option(min=1_500, help="The token budget of the context.")
+    ] = 8_000,
+    fast: Annotated[bool, typer.Option("--fast", help="Skip the pauses of the animation.")] = False,
     db: Annotated[
-        Path | None, typer.Option("--db", help="Keep the memory in this file; otherwise in none.")
+        Path | None,
+        typer.Option("--db", help="Keep the memory in this file; without it, nothing is kept."),
     ] = None,
 ) -> None:
-    """Show the whole of it on a bundled conversation: append, update, context."""
-    with trouble():
+    """Show append, update, context and search on a bundled conversation."""
+    with reported_errors():
         run_demo(budget=budget, fast=fast, db=db)
 
 
@@ -115,7 +120,7 @@ def ingest(
     file: Annotated[
         Path,
         typer.Argument(
-            help="JSONL or JSON of OpenAI-style messages, or a transcript of 'Name: text'.",
+            help="OpenAI-style messages as JSONL or JSON, or a transcript of 'Name: text' lines.",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -124,23 +129,23 @@ def ingest(
     *,
     db: Db = DB,
     session: Annotated[
-        str | None, typer.Option("--session", "-s", help="The session; by default the file's name.")
+        str | None, typer.Option("--session", "-s", help="The session; the file's name by default.")
     ] = None,
     tenant: Tenant = "default",
-    title: Annotated[str | None, typer.Option(help="What the conversation is about.")] = None,
+    title: Annotated[str | None, typer.Option(help="The title of the conversation.")] = None,
     assistant: Annotated[
         list[str] | None,
-        typer.Option("--assistant", help="A speaker of the transcript that is the assistant."),
+        typer.Option("--assistant", help="A speaker of the transcript who is the assistant."),
     ] = None,
 ) -> None:
-    """Append a conversation. Doing it again appends only what is new."""
-    with trouble(), Memory.open(db, tenant=tenant) as memory:
+    """Append a conversation. A repeated call appends only new messages."""
+    with reported_errors(), Memory.open(db, tenant=tenant) as memory:
         target = memory.session(session or file.stem, title=title)
         known = {record.id: record.messages for record in memory.sessions()}
         before = known.get(target.id, 0)
         messages = conversations.read(file, assistants=frozenset(assistant or ()))
         read = 0
-        with bars() as progress:
+        with progress_bars() as progress:
             task = progress.add_task("messages", total=None)
             while batch := list(islice(messages, _BATCH)):
                 target.append(batch)
@@ -162,28 +167,28 @@ def update(
     *,
     db: Db = DB,
     session: Annotated[
-        str | None, typer.Option("--session", "-s", help="The session; by default all of them.")
+        str | None, typer.Option("--session", "-s", help="The session; all sessions by default.")
     ] = None,
     tenant: Tenant = "default",
     level: Annotated[
-        int | None, typer.Option(min=1, help="Only up to this level of summaries.")
+        int | None, typer.Option(min=1, help="Make summaries only up to this level.")
     ] = None,
     strategy: Annotated[
-        Strategy, typer.Option(help="Make what is missing or out of date, or re-pack everything.")
+        Strategy, typer.Option(help="Make missing and outdated summaries, or re-pack everything.")
     ] = Strategy.incremental,
     max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would do; write nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
     ] = False,
     model: Model = None,
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,
 ) -> None:
-    """Make the summaries that are missing or out of date."""
+    """Make missing and outdated summaries."""
     with (
-        trouble(),
-        existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
+        reported_errors(),
+        open_existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
     ):
         ids = [session] if session else [record.id for record in memory.sessions()]
         failed = 0
@@ -209,8 +214,8 @@ def _updated(
     calls: int | None,
     tokens: int | None,
 ) -> UpdateReport:
-    """Update one session with a progress bar for each level that has work."""
-    with bars() as progress:
+    """Update one session, with a progress bar for each level that has work."""
+    with progress_bars() as progress:
         tasks: dict[int, TaskID] = {}
 
         def draw(state: UpdateProgress) -> None:
@@ -243,14 +248,14 @@ def _print_report(session: str, report: UpdateReport) -> None:
         )
         if count
     ]
-    # The offline model reports no tokens, for there is nobody to pay.
+    # The offline model reports no tokens, because nobody is paid.
     cost = "" if report.cost is None else f", cost {report.cost:,.4f}"
     tokens = f"{report.tokens:,} tokens"
     spent = f" {plural(report.calls, 'call')}, {tokens}{cost}." if report.tokens else ""
     stopped = f" Stopped by {clean(report.stopped)}." if report.stopped else ""
     if report.retry_after is not None:
         again = f"{report.retry_after:.0f} s"
-        stopped = f" The model's provider keeps failing; it may be asked again in {again}."
+        stopped = f" The model's provider keeps failing; try again in {again}."
     out().print(f"{clean(session)}: {', '.join(done)}.{spent}{stopped}", soft_wrap=True)
 
 
@@ -261,10 +266,11 @@ def _print_plan(session: str, plan: UpdatePlan) -> None:
         return
     levels = ", ".join(f"{each:,} L{level}" for level, each in sorted(plan.by_level.items()))
     reused = f", {plan.reused:,} of them reused without a call" if plan.reused else ""
-    cost = "" if plan.cost is None else f", about {plan.cost:,.4f} in money"
+    cost = "" if plan.cost is None else f", cost about {plan.cost:,.4f}"
+    most = f" (at most {plan.calls_max:,})" if plan.calls_max > plan.calls else ""
     out().print(
         f"{clean(session)}: {plural(count, 'summary', 'summaries')} to make ({levels}){reused}. "
-        f"{plural(plan.calls, 'call')} (at most {plan.calls_max:,}), {plan.tokens_in:,} tokens in, "
+        f"{plural(plan.calls, 'call')}{most}, {plan.tokens_in:,} tokens in, "
         f"{plan.tokens_out:,} out{cost}.",
         soft_wrap=True,
     )
@@ -276,24 +282,27 @@ def extract_command(
     db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
-    form: Annotated[Shape, typer.Option("--format", help="A table, or all of it as JSON.")] = (
-        Shape.table
-    ),
+    form: Annotated[
+        Shape, typer.Option("--format", help="A table, or the complete result as JSON.")
+    ] = (Shape.table),
     graph: Annotated[
-        Notation | None, typer.Option("--graph", help="Write the graph instead, to be drawn.")
+        Notation | None, typer.Option("--graph", help="Write the graph instead, in this notation.")
     ] = None,
-    most: Annotated[int, typer.Option(min=1, help="How many of each are shown or drawn.")] = 20,
+    most: Annotated[
+        int, typer.Option(min=1, help="The number of items of each kind that are shown or drawn.")
+    ] = 20,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Tokens that one request may take.")
+        int | None, typer.Option("--limit", min=1, help="The token limit of one request.")
     ] = None,
     answer: Annotated[
-        int | None, typer.Option("--answer", min=256, help="Tokens kept for each answer.")
+        int | None, typer.Option("--answer", min=256, help="Tokens reserved for each answer.")
     ] = None,
     on_failure: Annotated[
-        OnFailure, typer.Option("--on-failure", help="No result without all chunks, or a part.")
+        OnFailure,
+        typer.Option("--on-failure", help="If a chunk fails: no result, or a partial one."),
     ] = OnFailure.abort,
     oversized: Annotated[
-        Oversized, typer.Option(help="A turn over the limit alone fails, or is sliced.")
+        Oversized, typer.Option(help="A turn that alone exceeds the limit fails, or is sliced.")
     ] = Oversized.fail,
     max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
@@ -301,13 +310,13 @@ def extract_command(
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,
 ) -> None:
-    """Extract a session: its graph of entities, what is open, and where it is going."""
+    """Extract a session: a graph of entities, open items, and decisions."""
     if form is Shape.json and graph is not None:
-        raise typer.BadParameter("--graph writes a notation of its own; leave --format json out")
+        raise typer.BadParameter("--graph has a notation of its own; omit --format json")
     with (
-        trouble(),
-        extract.named_by_flags(),
-        existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
+        reported_errors(),
+        extract.errors_in_flags(),
+        open_existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
     ):
         options = ExtractionOptions(
             safe_processing_tokens=limit,
@@ -316,7 +325,11 @@ def extract_command(
             oversized=oversized.value,
         )
         report = extract.extracted(
-            chosen(memory, session), options, bars(), max_calls=max_calls, max_tokens=max_tokens
+            session_of(memory, session),
+            options,
+            progress_bars(),
+            max_calls=max_calls,
+            max_tokens=max_tokens,
         )
         extract.print_failures(report)
         if form is Shape.json:
@@ -344,15 +357,15 @@ def show_command(
     list_all: Annotated[bool, typer.Option("--list", help="List the sessions.")] = False,
 ) -> None:
     """Show the tree of a session: levels as rows, then the summaries."""
-    with trouble(), existing(db, tenant) as memory:
+    with reported_errors(), open_existing(db, tenant) as memory:
         if list_all:
             show.sessions(memory)
         elif node is not None:
-            show.summary(chosen(memory, session), node)
+            show.summary(session_of(memory, session), node)
         else:
-            show.tree(chosen(memory, session), lowest=level)
+            show.tree(session_of(memory, session), lowest=level)
 
 
-app.add_typer(asking.app)
+app.add_typer(search_cmd.app)
 app.add_typer(bank.app, name="bank")
-app.add_typer(upkeep.app)
+app.add_typer(maintenance.app)

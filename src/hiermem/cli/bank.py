@@ -1,7 +1,7 @@
-"""The commands ``bank …``: notes in, a consolidation, what the bank says, its history, a folder.
+"""The commands ``bank …``: notes, consolidation, the bank's files, its history, folders.
 
-The one rule: the result alone goes to standard output, so that it can be piped; whatever a note or
-a file says is printed as text and never moves the cursor.
+Only the result goes to standard output, so that it can be piped. Text of notes and files is cleaned
+and never moves the cursor.
 """
 
 from __future__ import annotations
@@ -24,47 +24,47 @@ from hiermem import (
     Space,
     UsageError,
 )
-from hiermem.cli.ledgers import print_receipt
 from hiermem.cli.models import Model, ModelUrl, ModelWindow, model_of
-from hiermem.cli.opening import DB, Db, Tenant, existing
-from hiermem.cli.screen import clean, confirm, one_line, out, plural, trouble
+from hiermem.cli.options import DB, Db, Tenant, open_existing
+from hiermem.cli.screen import clean, confirm, one_line, out, plural, reported_errors
+from hiermem.cli.tables import print_receipt
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Live notes and the bank of files that they are consolidated into.",
+    help="Notes, and the bank of files that they are consolidated into.",
     rich_markup_mode=None,
 )
 
 SpaceName = Annotated[
     str | None,
-    typer.Option("--space", help="The space; may be left out where there is one only."),
+    typer.Option("--space", help="The space; optional if there is only one."),
 ]
 Rules = Annotated[
     Path | None,
     typer.Option(
-        "--rules", help="The Markdown that names the bank's files; it makes the space.",
+        "--rules", help="The Markdown file that defines the bank's files; creates the space.",
         exists=True, dir_okay=False, readable=True,
     ),
 ]  # fmt: skip
-#: How much of a note is shown in a list.
+#: The characters of a note shown in a list.
 _WIDTH: Final = 72
 
 
 @app.command()
 def note(
-    text: Annotated[str, typer.Argument(help="What is to be noted; - reads standard input.")],
+    text: Annotated[str, typer.Argument(help="The text of the note; - reads standard input.")],
     *,
     db: Db = DB,
     space: SpaceName = None,
     tenant: Tenant = "default",
     rules: Rules = None,
-    agent: Annotated[str, typer.Option(help="Who writes it.")] = "",
-    category: Annotated[str, typer.Option(help="What kind of note it is.")] = "",
+    agent: Annotated[str, typer.Option(help="The author of the note.")] = "",
+    category: Annotated[str, typer.Option(help="The kind of note.")] = "",
     tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")] = None,
 ) -> None:
     """Write a live note."""
     said = sys.stdin.read() if text == "-" else text
-    with trouble(), Memory.open(db, tenant=tenant, create=rules is not None) as memory:
+    with reported_errors(), Memory.open(db, tenant=tenant, create=rules is not None) as memory:
         target = _chosen(memory, space, rules)
         made = target.note(said, agent=agent, category=category, tags=tag or ())
         live = len(target.notes())
@@ -80,7 +80,7 @@ def consolidate(
     rules: Rules = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Ask the model, show the difference, and write none of it."),
+        typer.Option("--dry-run", help="Ask the model and show the diff, but write nothing."),
     ] = False,
     max_calls: Annotated[int | None, typer.Option(min=0, help="Stop before more calls.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before more tokens.")] = None,
@@ -88,10 +88,10 @@ def consolidate(
     model_url: ModelUrl = None,
     model_window: ModelWindow = None,
 ) -> None:
-    """Take the live notes into the bank's files."""
+    """Merge the live notes into the bank's files."""
     with (
-        trouble(),
-        existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
+        reported_errors(),
+        open_existing(db, tenant, model_of(model, url=model_url, window=model_window)) as memory,
     ):
         target = _chosen(memory, space, rules)
         done = target.consolidate(dry_run=dry_run, max_calls=max_calls, max_tokens=max_tokens)
@@ -108,7 +108,7 @@ def show(
     space: SpaceName = None,
     tenant: Tenant = "default",
     revision: Annotated[
-        int | None, typer.Option(min=0, help="The file as this revision left it.")
+        int | None, typer.Option(min=0, help="The file as of this revision.")
     ] = None,
     synthesis: Annotated[bool, typer.Option("--synthesis", help="Print the synthesis.")] = False,
     notes: Annotated[bool, typer.Option("--notes", help="List the live notes.")] = False,
@@ -116,7 +116,7 @@ def show(
     list_all: Annotated[bool, typer.Option("--list", help="List the spaces.")] = False,
 ) -> None:
     """Show a bank: its files and figures, or one file, the synthesis, the notes, the rules."""
-    with trouble(), existing(db, tenant) as memory:
+    with reported_errors(), open_existing(db, tenant) as memory:
         if list_all:
             for name in memory.spaces():
                 typer.echo(clean(name))
@@ -140,10 +140,10 @@ def history(
     db: Db = DB,
     space: SpaceName = None,
     tenant: Tenant = "default",
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="The number of revisions, newest first.")] = 20,
 ) -> None:
     """List the revisions of a bank."""
-    with trouble(), existing(db, tenant) as memory:
+    with reported_errors(), open_existing(db, tenant) as memory:
         found = _chosen(memory, space).history(limit=limit)
         if not found:
             out().print("no revision yet")
@@ -162,45 +162,45 @@ def history(
 @app.command()
 def diff(
     since: Annotated[int | None, typer.Argument(min=0, help="From this revision.")] = None,
-    until: Annotated[int | None, typer.Argument(min=0, help="To this one.")] = None,
+    until: Annotated[int | None, typer.Argument(min=0, help="To this revision.")] = None,
     *,
     db: Db = DB,
     space: SpaceName = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Show what the newest revision changed, or what changed between two."""
-    with trouble(), existing(db, tenant) as memory:
+    """Show the changes of the newest revision, or between two revisions."""
+    with reported_errors(), open_existing(db, tenant) as memory:
         typer.echo(clean(_chosen(memory, space).diff(since, until)), nl=False)
 
 
 @app.command()
 def rollback(
-    to: Annotated[int, typer.Argument(min=0, help="The revision to go back to; 0 is empty.")],
+    to: Annotated[int, typer.Argument(min=0, help="The revision to restore; 0 is the empty bank.")],
     *,
     db: Db = DB,
     space: SpaceName = None,
     tenant: Tenant = "default",
 ) -> None:
-    """Bring a bank back to an earlier revision, as a new one."""
-    with trouble(), existing(db, tenant) as memory:
+    """Restore an earlier revision of a bank, as a new revision."""
+    with reported_errors(), open_existing(db, tenant) as memory:
         target = _chosen(memory, space)
         now = target.rollback(to)
-        out().print(f"{clean(target.name)}: revision {now.number} is as revision {to} was.")
+        out().print(f"{clean(target.name)}: revision {now.number} restores revision {to}.")
 
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="The folder; it is made where there is none.")],
+    folder: Annotated[Path, typer.Argument(help="The folder; it is created if needed.")],
     *,
     db: Db = DB,
     space: SpaceName = None,
     tenant: Tenant = "default",
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Write over what was changed there.")
+        bool, typer.Option("--overwrite", help="Overwrite files that were changed there.")
     ] = False,
 ) -> None:
-    """Bring a plain folder up to the bank."""
-    with trouble(), existing(db, tenant) as memory:
+    """Write the bank into a plain folder."""
+    with reported_errors(), open_existing(db, tenant) as memory:
         target = _chosen(memory, space)
         done = target.export(folder, overwrite=overwrite)
         out().print(
@@ -209,8 +209,8 @@ def export(
         )
         if done.kept:
             raise FolderError(
-                f"changed there since, and left alone: {', '.join(done.kept)}; 'bank load' takes "
-                "the changes in, --overwrite drops them"
+                f"changed there since, and left alone: {', '.join(done.kept)}; 'bank load' imports "
+                "the changes, --overwrite discards them"
             )
 
 
@@ -223,21 +223,24 @@ def load(
     tenant: Tenant = "default",
     rules: Rules = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Take what changed on both sides from there.")
+        bool,
+        typer.Option(
+            "--overwrite", help="For files changed on both sides, take the folder's version."
+        ),
     ] = False,
 ) -> None:
-    """Take a folder's files, or what changed in them, into the bank."""
-    with trouble(), Memory.open(db, tenant=tenant, create=rules is not None) as memory:
+    """Import a folder's files, or the changed ones, into the bank."""
+    with reported_errors(), Memory.open(db, tenant=tenant, create=rules is not None) as memory:
         target = _chosen(memory, space, rules)
         done = target.load(folder, overwrite=overwrite)
         where = f", revision {done.revision}" if done.revision else ""
         out().print(
             f"{clean(target.name)}: {len(done.created)} new, {len(done.updated)} changed, "
-            f"{len(done.unchanged)} as they were{where}."
+            f"{len(done.unchanged)} unchanged{where}."
         )
         if left := (*done.conflicts, *done.skipped):
             raise FolderError(
-                f"left alone: {', '.join(left)}; changed on both sides, or no plain files"
+                f"left alone: {', '.join(left)}; changed on both sides, or not plain files"
             )
 
 
@@ -249,8 +252,8 @@ def erase(
     tenant: Tenant = "default",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Erase a space: notes, bank, history and rules. There is no way back."""
-    with trouble(), existing(db, tenant) as memory:
+    """Erase a space: notes, bank, history and rules. This cannot be undone."""
+    with reported_errors(), open_existing(db, tenant) as memory:
         name = _chosen(memory, space).name
         confirm(f"erase space {clean(name)!r}?", yes=yes)
         print_receipt(memory.erase_space(name))
@@ -260,7 +263,7 @@ def erase(
 
 
 def _chosen(memory: Memory, name: str | None, rules: Path | None = None) -> Space:
-    """Give the space that is meant; where none is named, the only one there is."""
+    """Return the named space, or the only one if none is named."""
     text = None
     if rules is not None:
         try:
@@ -282,9 +285,9 @@ def _chosen(memory: Memory, name: str | None, rules: Path | None = None) -> Spac
 
 
 def _print_result(done: ConsolidationResult) -> None:
-    """Print what a consolidation did, and the difference where nothing of it was written."""
+    """Print what a consolidation did, and the diff of a dry run."""
     console = out()
-    console.print(f"{clean(done.space)}: {done.status}: {clean(done.message)}.", soft_wrap=True)
+    console.print(f"{clean(done.space)} ({done.status}): {clean(done.message)}.", soft_wrap=True)
     for what, names in (
         ("created", done.files_created),
         ("updated", done.files_updated),
@@ -297,7 +300,7 @@ def _print_result(done: ConsolidationResult) -> None:
     for blocked in done.blocked:
         why = "it fits no request" if blocked.reason == "too_large" else "it failed alone too often"
         by = f" by {clean(blocked.agent)}" if blocked.agent else ""
-        console.print(f"  set aside: note {blocked.key}{by}: {why}", soft_wrap=True)
+        console.print(f"  set aside: note {blocked.key}{by} ({why})", soft_wrap=True)
     if done.dry_run and done.diff:
         typer.echo(clean(done.diff), nl=False)
 
@@ -337,7 +340,7 @@ def _print_bank(space: Space) -> None:
     lines = [
         f"{clean(space.name)}: revision {meta.revision}, {plural(len(files), 'file')}",
         f"{plural(len(live), 'live note')}" + (f", {aside} of them set aside" if aside else ""),
-        f"{plural(meta.notes_processed, 'note')} taken in by "
+        f"{plural(meta.notes_processed, 'note')} consolidated in "
         f"{plural(meta.consolidations, 'answer')}"
         + (f", the last on {last:%Y-%m-%d at %H:%M} UTC" if last else ""),
     ]
@@ -345,7 +348,7 @@ def _print_bank(space: Space) -> None:
 
 
 def _what(revision: BankRevision) -> str:
-    """Say what a revision is: a rollback names where it went back to."""
+    """Return the kind of a revision; a rollback names the restored one."""
     if revision.kind == "rollback":
         return f"rollback to {revision.to}"
     return revision.kind

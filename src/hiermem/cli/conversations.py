@@ -1,7 +1,7 @@
 """Reads conversations from files: OpenAI-style JSON and JSONL, and ``Name: text`` transcripts.
 
-The one rule: a file is read as it is or refused with the line that is wrong; nothing is guessed
-into a message and nothing is skipped in silence. It knows nothing of memories; it yields messages.
+A file is read completely, or refused with the number of the wrong line. No line is skipped
+silently. The module only yields messages; it opens no memory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, cast
 
 from hiermem import InvalidMessageError, Message, UsageError
 
-#: What a line of a transcript begins with: an optional time in brackets, then a name and a colon.
+#: The beginning of a transcript's message: an optional time in brackets, a name and a colon.
 _SPOKEN = re.compile(
     r"^(?:\[(?P<at>\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?)\]\s*)?"
     r"(?P<name>[^\W\d_][\w.'\u2019-]*(?: [\w.'\u2019-]+){0,2}):(?:\s+|$)"
 )
-#: Enough of a file to see what it is.
+#: The characters of a file that are read to detect its format.
 _SNIFF = 4_096
 _ROLES = {
     "user": "user", "human": "user", "system": "system", "tool": "tool", "assistant": "assistant",
@@ -32,7 +32,7 @@ _ROLES = {
 
 
 def bundled() -> list[Message]:
-    """Give the conversation that ships with the library: five weeks of building one system."""
+    """Return the conversation that ships with the library: five weeks of building one system."""
     text = files("hiermem").joinpath("data", "demo.jsonl").read_text(encoding="utf-8")
     return list(_keyed(_from_lines(text.split("\n"), name="demo.jsonl"), name="demo.jsonl"))
 
@@ -44,9 +44,9 @@ def read(path: Path, *, assistants: frozenset[str] = frozenset()) -> Iterator[Me
     optional fields ``created_at`` (ISO 8601, or seconds since 1970), ``key`` and ``thread``; ``[``
     is a JSON list of such messages. Anything else is a transcript, in which ``assistants`` names
     the speakers that are not people. A message without a key gets one from its place in the file,
-    so that reading a file again, or a longer copy of it, appends only what is new.
+    so that reading a file again, or a longer copy of it, appends only new messages.
 
-    Raises UsageError where a line cannot be read, with its number.
+    Raises UsageError, with the number of the line, if a line cannot be read.
     """
     try:
         yield from _read(path, assistants)
@@ -70,7 +70,7 @@ def _read(path: Path, assistants: frozenset[str]) -> Iterator[Message]:
 
 
 def _keyed(found: Iterator[tuple[Message, str]], *, name: str) -> Iterator[Message]:
-    """Give each message without a key one from its place; what memory would refuse says where."""
+    """Give each message without a key one from its place; errors name the line."""
     for number, (message, at) in enumerate(found):
         try:
             yield message if message.key else replace(message, key=f"{name}#{number}")
@@ -79,7 +79,7 @@ def _keyed(found: Iterator[tuple[Message, str]], *, name: str) -> Iterator[Messa
 
 
 def _is_json(text: str) -> bool:
-    """Tell a JSON list from a transcript whose first line begins with a time in brackets."""
+    """Return whether a text is JSON and not a transcript that begins with a time in brackets."""
     return not _SPOKEN.match(text.lstrip().partition("\n")[0])
 
 
@@ -106,7 +106,7 @@ def _from_list(text: str, *, name: str) -> Iterator[tuple[Message, str]]:
 
 
 def _message(data: object, *, at: str) -> Message:
-    """Make a message of one JSON object, with the fields that the OpenAI shape lacks."""
+    """Return the message of one JSON object, with the fields that the OpenAI format lacks."""
     if not isinstance(data, dict):
         raise UsageError(f"{at}: a message is a JSON object, not {type(data).__name__}")
     rest = dict(cast("Mapping[str, Any]", data))
@@ -123,7 +123,7 @@ def _message(data: object, *, at: str) -> Message:
 
 
 def _time(value: object) -> datetime:
-    """Read a time; one without a zone is taken as UTC."""
+    """Parse a time; a time without a zone is UTC."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return datetime.fromtimestamp(value, UTC)
     if not isinstance(value, str):
@@ -157,7 +157,7 @@ def _from_transcript(
 
 
 def _speakers(lines: list[str], assistants: frozenset[str]) -> set[str]:
-    """Tell speakers from words before a colon: the first, those that recur, and the known roles."""
+    """Return the speakers: the first name before a colon, recurring ones, and known roles."""
     found = [match["name"].casefold() for line in lines if (match := _SPOKEN.match(line))]
     often = {speaker for speaker, count in Counter(found).items() if count > 1}
     return often | set(found[:1]) | set(_ROLES) | {name.casefold() for name in assistants}

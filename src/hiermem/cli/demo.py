@@ -1,8 +1,8 @@
-"""The demo: a conversation goes in, its tree grows, a context comes out, and a search finds more.
+"""The demo: appends a conversation, makes its summaries, selects a context, and searches.
 
-The one rule: what it prints was measured in this very run; the comparison with other ways of
-filling a prompt counts the same messages with the same counter. In a terminal it is an animation,
-elsewhere plain lines that say the same.
+Every printed figure was measured in the same run. The comparison with other ways of filling a
+prompt counts the same messages with the same counter. On a terminal the demo is an animation,
+elsewhere plain lines with the same content.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hiermem import ContextSelection, Memory, Message, Session, UpdateProgress, UsageError
-from hiermem.cli import verdict
-from hiermem.cli.asking import print_hit
+from hiermem.cli import comparison
 from hiermem.cli.conversations import bundled
-from hiermem.cli.picture import GUTTER, Bar, Strip, bars_of, representation
 from hiermem.cli.screen import clean, date_range, day, one_line, out, plural
+from hiermem.cli.search_cmd import print_hit
 from hiermem.cli.show import strip_for
+from hiermem.cli.tree_view import GUTTER, Bar, Strip, bars_of, representation
 
 _SESSION = "demo"
-#: Seconds that the animation spends on all messages and on all summaries.
+#: The seconds of the animation for all messages and for all summaries.
 _MESSAGES, _SUMMARIES = 12.0, 4.0
-#: How many of the last messages follow only after the context was taken, to see it move on.
+#: The number of last messages that are appended after the context was selected.
 _LATER = 3
-#: How many of the newest messages stand below the picture while it grows.
+#: The number of newest messages shown below the drawing.
 _LATEST = 4
-#: What is asked, and how many hits are shown; the tokens in which each detail is to be recalled.
+#: The question, the number of hits shown, and the token budget for recalling each detail.
 _QUESTION = "why SQLite instead of PostgreSQL?"
 _HITS, _RECALLED = 3, 500
 
 
 def run(*, budget: int, fast: bool, db: Path | None) -> None:
-    """Run it; ``db`` keeps the memory in a file, so that the other commands can look at it."""
+    """Run the demo; with ``db``, the memory is kept in a file for the other commands."""
     console = out()
     messages = bundled()
     people = list(dict.fromkeys(each.name for each in messages if each.name))
@@ -48,7 +48,7 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
     with Memory.open(db if db is not None else ":memory:") as memory:
         if any(record.id == _SESSION and record.messages for record in memory.sessions()):
             raise UsageError(
-                f"{db} holds the demo already; hiermem show --db {db} looks at it, or choose "
+                f"{db} holds the demo already; look at it with hiermem show --db {db}, or choose "
                 "another file"
             )
         session = memory.session(
@@ -56,12 +56,13 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
             title="kanne, a dairy's milk-money system",
             participants=[*people, "assistant"],
         )
-        stage = _Stage(console, strip_for(console, len(messages)), messages)
+        stage = _DemoState(console, strip_for(console, len(messages)), messages)
         stage.introduce(people)
         seconds = _append(stage, session, paced=paced)
         console.print(
             f"1. Appended {plural(len(stage.tokens), 'message')}, {stage.total:,} tokens, in "
-            f"{seconds:.1f} s of calls. Sealed on the way: {stage.counts()}.",
+            f"{seconds:.1f} s of calls; the last {_LATER} follow in step 5.\n"
+            f"Sealed: {stage.counts()}.",
             style="bold",
         )
         _update(stage, session, paced=paced)
@@ -72,20 +73,20 @@ def run(*, budget: int, fast: bool, db: Path | None) -> None:
             f"3. Asked for a context of at most {budget:,} tokens, in {1000 * seconds:.0f} ms:",
             style="bold",
         )
-        _conclude(stage, context)
+        _show_context(stage, context)
         _search(stage, session)
         _move_on(stage, session, context)
-    _advise(console, db)
+    _suggest_next_steps(console, db)
 
 
 def _animates(console: Console) -> bool:
-    """Say whether a frame can be drawn over the one before it."""
+    """Return whether a frame can overwrite the previous one."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 @dataclass
-class _Stage:
-    """What is on the screen: the strip, the bars so far, and the newest messages."""
+class _DemoState:
+    """The state of the screen: the strip, the bars so far, and the newest messages."""
 
     console: Console
     strip: Strip
@@ -95,22 +96,22 @@ class _Stage:
 
     @property
     def total(self) -> int:
-        """Give the tokens of all messages so far."""
+        """Return the tokens of all messages so far."""
         return sum(self.tokens)
 
     @property
     def times(self) -> list[datetime | None]:
-        """Give the time of each message that came so far."""
+        """Return the time of each message so far."""
         return [each.created_at for each in self.script[: len(self.tokens)]]
 
     def counts(self) -> str:
-        """Say how many summaries of each level there are."""
+        """Return the number of summaries of each level."""
         levels = sorted({bar.level for bar in self.bars})
         said = [f"{sum(bar.level == level for bar in self.bars):,} L{level}" for level in levels]
         return ", ".join(said) or "nothing yet"
 
     def introduce(self, people: Sequence[str]) -> None:
-        """Say what is about to be seen."""
+        """Introduce the conversation."""
         times = [each.created_at for each in self.script if each.created_at is not None]
         names = f"{', '.join(people[:-1])} and {people[-1]}"
         self.console.print(
@@ -128,7 +129,7 @@ class _Stage:
         return Group(self.strip.days(self.times), *rows, self.strip.sizes(self.tokens), *extra)
 
     def growing(self) -> Group:
-        """Draw the picture with what is happening now below it."""
+        """Draw the rows, with the current state below them."""
         now = len(self.tokens)
         lines: list[RenderableType] = [self.picture(), Text()]
         lines.append(
@@ -153,8 +154,8 @@ class _Stage:
         return line
 
 
-def _append(stage: _Stage, session: Session, *, paced: bool) -> float:
-    """Append message by message, redrawing as the tree grows; give the seconds spent in append."""
+def _append(stage: _DemoState, session: Session, *, paced: bool) -> float:
+    """Append message by message and redraw; return the seconds spent in append."""
     console, spent = stage.console, 0.0
     pause = _MESSAGES / len(stage.script) if paced else 0.0
     known: dict[int, int] = {}
@@ -189,13 +190,13 @@ def _ends_a_day(script: Sequence[Message], number: int) -> bool:
     return here is None or after is None or here.date() != after.date()
 
 
-def _update(stage: _Stage, session: Session, *, paced: bool) -> None:
-    """Make the summaries; each bar fills when its text is there."""
+def _update(stage: _DemoState, session: Session, *, paced: bool) -> None:
+    """Make the summaries; each bar is filled when its text is made."""
     console = stage.console
     plan = session.update(dry_run=True)
     pause = _SUMMARIES / max(1, sum(plan.by_level.values())) if paced else 0.0
     live = Live(console=console, auto_refresh=False, transient=True) if _animates(console) else None
-    # A run works through each level in the order of time, so the first bars are the made ones.
+    # A run makes each level in the order of time, so the first bars are made first.
     waiting: dict[int, list[str]] = {}
     for bar in sorted(stage.bars, key=lambda one: one.start):
         if not bar.made:
@@ -203,7 +204,7 @@ def _update(stage: _Stage, session: Session, *, paced: bool) -> None:
     filled: set[str] = set()
 
     def draw(progress: UpdateProgress) -> None:
-        # Commits come in groups; the bars are filled one by one, so that the eye can follow.
+        # Commits come in groups; the bars are filled one by one for the animation.
         for level, (done, _) in sorted(progress.by_level.items()):
             for label in waiting.get(level, [])[:done]:
                 if label not in filled:
@@ -224,15 +225,15 @@ def _update(stage: _Stage, session: Session, *, paced: bool) -> None:
     )
 
 
-def _fill(stage: _Stage, label: str, live: Live | None, said: str) -> None:
+def _fill(stage: _DemoState, label: str, live: Live | None, said: str) -> None:
     """Draw one more bar as made."""
     stage.bars = [replace(bar, made=bar.made or bar.label == label) for bar in stage.bars]
     if live is not None:
         live.update(Group(stage.picture(), Text(), Text(said, style="bold")), refresh=True)
 
 
-def _conclude(stage: _Stage, context: ContextSelection) -> None:
-    """Show what the context covers, what it saved, and whether it still knows the details."""
+def _show_context(stage: _DemoState, context: ContextSelection) -> None:
+    """Show what the context covers, what it saves, and which details it still holds."""
     console, kept = stage.console, representation(context)
     console.print()
     console.print(stage.picture([stage.strip.shown(kept)]))
@@ -241,18 +242,18 @@ def _conclude(stage: _Stage, context: ContextSelection) -> None:
     console.print(Text(" " * GUTTER + "   ".join(key), style="bright_black"))
     console.print()
     console.print(Padding(clean(context.explain()), (0, 0, 1, 2), expand=False))
-    console.print(verdict.excerpt(context, width=console.width))
-    window = verdict.window_start(stage.tokens, context.max_tokens)
-    console.print(verdict.comparison(stage.script, stage.tokens, context, window))
+    console.print(comparison.excerpt(context, width=console.width))
+    window = comparison.window_start(stage.tokens, context.max_tokens)
+    console.print(comparison.compare(stage.script, stage.tokens, context, window))
     console.print()
-    console.print(verdict.savings(stage.script, stage.tokens, context))
-    console.print(verdict.details(stage.script, context, window))
+    console.print(comparison.savings(stage.script, stage.tokens, context))
+    console.print(comparison.details(stage.script, context, window))
 
 
-def _search(stage: _Stage, session: Session) -> None:
-    """Put a question to messages and summaries, and ask for each detail by what it is."""
+def _search(stage: _DemoState, session: Session) -> None:
+    """Search for a question, and recall each detail by its description."""
     console = stage.console
-    # The first search reads the messages into the index; what is timed is a search.
+    # The first search builds the index and is not timed.
     session.search(_QUESTION, _HITS)
     started = time.perf_counter()
     hits = session.search(_QUESTION, _HITS)
@@ -265,16 +266,16 @@ def _search(stage: _Stage, session: Session) -> None:
     console.print()
     for hit in hits:
         print_hit(hit, _QUESTION)
-    wanted = verdict.DETAILS
+    wanted = comparison.DETAILS
     found = sum(words in session.recall(what, _RECALLED).text for words, what in wanted)
     console.print(
-        f"\nAsked for each detail above by its description alone, recall gives {found} of "
+        f"\nAsked for each detail above by its description alone, recall returns {found} of "
         f"{len(wanted)} word for word, in {_RECALLED} tokens each."
     )
 
 
-def _move_on(stage: _Stage, session: Session, before: ContextSelection) -> None:
-    """Append the last messages and ask again: what stood in front stands there still."""
+def _move_on(stage: _DemoState, session: Session, before: ContextSelection) -> None:
+    """Append the last messages and select again: the beginning of the context is unchanged."""
     session.append(stage.script[-_LATER:])
     after = session.context(max_tokens=before.max_tokens)
     more, free = after.messages - before.messages, before.max_tokens - before.total_tokens
@@ -282,14 +283,14 @@ def _move_on(stage: _Stage, session: Session, before: ContextSelection) -> None:
         f"\n5. {plural(more, 'message')} later it is {after.total_tokens:,} tokens.", style="bold"
     )
     stage.console.print(
-        f"The first {after.shared_prefix_tokens:,} of them are the very same as before, so a "
-        f"provider's prompt cache serves them.\nThat is what the {free:,} tokens left free are "
-        "for: new messages go behind what stands, until the budget is full."
+        f"The first {after.shared_prefix_tokens:,} of them are unchanged, so a provider's prompt "
+        f"cache serves them.\nThe {free:,} free tokens are for new messages: they are appended "
+        "until the budget is full."
     )
 
 
-def _advise(console: Console, db: Path | None) -> None:
-    """Say what to try next."""
+def _suggest_next_steps(console: Console, db: Path | None) -> None:
+    """Suggest the next commands."""
     name = clean(str(db)) if db is not None else "demo.db"
     kept = (
         "Look around:"

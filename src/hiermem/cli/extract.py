@@ -1,7 +1,7 @@
-"""The command ``extract``: runs it with a progress bar and prints what came of it.
+"""The command ``extract``: runs an extraction with a progress bar and prints its result.
 
-The one rule: the result alone goes to standard output, as a table, JSON or a graph, so that it can
-be piped; what failed is told on standard error.
+Only the result goes to standard output, as a table, JSON or a graph, so that it can be piped.
+Failures go to standard error.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from hiermem import (
 )
 from hiermem.cli.screen import clean, one_line, out, plural
 
-#: The most failures that are told one by one.
+#: The number of failures listed one by one.
 _FAILURES: Final = 20
-#: What the library calls its options, and what they are called on the command line.
+#: The library's names of options, and their flags on the command line.
 _FLAGS: Final = (
     ("safe_processing_tokens", "--limit"),
     ("output_tokens", "--answer"),
@@ -41,8 +41,8 @@ _FLAGS: Final = (
 
 
 @contextmanager
-def named_by_flags() -> Generator[None]:
-    """Let a refused option be called what was typed."""
+def errors_in_flags() -> Generator[None]:
+    """Replace the names of options by their flags in an error."""
     try:
         yield
     except ConfigError as error:
@@ -63,7 +63,7 @@ def extracted(
     max_calls: int | None,
     max_tokens: int | None,
 ) -> ExtractionReport:
-    """Extract a session, drawing one bar for its chunks."""
+    """Extract a session, with a progress bar for each phase."""
     with bars as progress:
         tasks: dict[str, TaskID] = {}
 
@@ -72,7 +72,7 @@ def extracted(
             if state.phase not in tasks:
                 tasks[state.phase] = progress.add_task(name, total=state.total)
             if state.waiting:
-                name += f" ({state.waiting:,} being made by another run)"
+                name += f" ({state.waiting:,} in progress in another run)"
             progress.update(
                 tasks[state.phase], description=name, completed=state.done, total=state.total
             )
@@ -83,7 +83,7 @@ def extracted(
 
 
 def print_failures(report: ExtractionReport) -> None:
-    """Tell on standard error which chunks failed and why, and what ended the run."""
+    """Print on standard error which chunks failed and why, and what ended the run."""
     console = out(error=True)
     for failure in report.failures[:_FAILURES]:
         why = f": {_by_flags(clean(failure.detail))}" if failure.detail else ""
@@ -99,22 +99,20 @@ def print_failures(report: ExtractionReport) -> None:
         )
     if report.tri_vector is not None and not report.kept:
         console.print(
-            "not kept: a better result of the same messages, or one of more, is on record",
+            "not kept: there is a better result, or one that covers more messages",
             soft_wrap=True,
         )
     if report.cost is not None:
         console.print(f"cost {report.cost:,.4f}", soft_wrap=True)
     if report.retry_after is not None:
         again = f"{report.retry_after:.0f} s"
-        console.print(
-            f"the model's provider keeps failing; extract again in {again}", soft_wrap=True
-        )
+        console.print(f"the model's provider keeps failing; try again in {again}", soft_wrap=True)
     elif report.stopped:
-        console.print(f"stopped by {report.stopped}; extract again to go on", soft_wrap=True)
+        console.print(f"stopped by {report.stopped}; extract again to continue", soft_wrap=True)
 
 
 def as_json(report: ExtractionReport) -> str:
-    """Write the whole report and its result as JSON, loss-free and in ASCII."""
+    """Return the complete report and result as JSON, loss-free and in ASCII."""
     vector = report.tri_vector
     value = {
         each.name: getattr(report, each.name)
@@ -136,12 +134,12 @@ def as_json(report: ExtractionReport) -> str:
 
 
 def as_graph(vector: TriVector, form: str, *, most: int) -> str:
-    """Draw the graph in one of the two notations."""
+    """Return the graph in one of the two notations."""
     return clean(to_mermaid(vector, most=most) if form == "mermaid" else to_graphml(vector))
 
 
 def print_table(report: ExtractionReport, *, most: int) -> None:
-    """Print the result for a reader: the summary, then what there is of each vector."""
+    """Print the result as text: the summary, then each vector."""
     console = out()
     console.print(_head(report))
     vector = report.tri_vector
@@ -153,7 +151,7 @@ def print_table(report: ExtractionReport, *, most: int) -> None:
     parts += [_entities(vector.entities, most), Text()]
     if vector.relations:
         parts += [_relations(vector, most), Text()]
-    # The newest first: what is said last holds, and what is cut off is the oldest.
+    # The newest first: later statements supersede earlier ones, and a cut drops the oldest.
     newest = vector.deltas[::-1]
     deltas = [each for each in newest if each.open] + [each for each in newest if not each.open]
     lines = [
@@ -174,11 +172,15 @@ def _head(report: ExtractionReport) -> Text:
     done = f"{clean(report.session_id)}: {report.outcome}"
     text = Text(done, style="bold")
     reused = f", {report.reused:,} of them from an earlier run" if report.reused else ""
-    limit = "no limit known" if report.threshold is None else f"limit {report.threshold:,}"
+    limit = (
+        "the model states no limit"
+        if report.threshold is None
+        else f"limit {report.threshold:,} a request"
+    )
     text.append(
-        f"\n{plural(len(report.chunks), 'chunk')}{reused}; {report.estimate:,} tokens in one "
-        f"pass, {limit}\n{plural(report.calls, 'call')} to {clean(report.model)}"
-        f"{'' if report.live else ' (offline)'}",
+        f"\n{plural(len(report.chunks), 'chunk')}{reused}; in one request {report.estimate:,} "
+        f"tokens with prompt and answer, {limit}\n{plural(report.calls, 'call')} to "
+        f"{clean(report.model)}{'' if report.live else ' (offline, rule-based)'}",
         style="not bold",
     )
     if report.tokens:
@@ -188,7 +190,7 @@ def _head(report: ExtractionReport) -> Text:
 
 def _entities(entities: Sequence[Entity], most: int) -> Table:
     table = Table(title=_title("Entities", len(entities), most), title_justify="left")
-    for name in ("name", "type", "places", "what is said of it"):
+    for name in ("name", "type", "mentions", "description"):
         table.add_column(name, overflow="fold" if name == "name" else "ellipsis")
     for each in entities[:most]:
         said = one_line(clean(each.description), 60)

@@ -1,7 +1,7 @@
-"""The options that choose a language model, and the model that they choose.
+"""The options that select a language model, and the model made from them.
 
-The one rule: a key is taken from the environment and never from the command line, where every
-process of the machine can read it.
+Keys are read from the environment, never from the command line, where every process of the machine
+could read them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Model = Annotated[
         "--model",
         envvar="HIERMEM_MODEL",
         metavar="PROVIDER:MODEL",
-        help="Write with this model (openai:NAME, anthropic:NAME, litellm:NAME), not offline.",
+        help="Use this model (openai:NAME, anthropic:NAME, litellm:NAME), not the offline one.",
     ),
 ]
 ModelUrl = Annotated[
@@ -28,7 +28,7 @@ ModelUrl = Annotated[
     typer.Option(
         "--model-url",
         envvar="HIERMEM_MODEL_URL",
-        help="Its server's address; the key for it is HIERMEM_MODEL_KEY in the environment.",
+        help="The address of its server; HIERMEM_MODEL_KEY in the environment holds the key.",
     ),
 ]
 ModelWindow = Annotated[
@@ -37,10 +37,10 @@ ModelWindow = Annotated[
         "--model-window",
         envvar="HIERMEM_MODEL_WINDOW",
         min=1,
-        help="Its context window in tokens, where it is not known.",
+        help="Its context window in tokens, if it is not known.",
     ),
 ]
-#: Where the key for ``--model`` is; without it, the provider's own variable counts.
+#: The variable with the key for ``--model``; without it, the provider's own variable is used.
 KEY: Final = "HIERMEM_MODEL_KEY"
 
 _PROVIDERS: Final[dict[str, Callable[..., LLM]]] = {
@@ -51,9 +51,9 @@ _PROVIDERS: Final[dict[str, Callable[..., LLM]]] = {
 
 
 def model_of(model: str | None, *, url: str | None, window: int | None) -> LLM | None:
-    """Make the model that the options name; None where they name none.
+    """Return the model that the options name; None if they name none.
 
-    Raises BadParameter for a name that means nothing, and ConfigError as the adapters do.
+    Raises BadParameter for an unknown name, and ConfigError as the adapters do.
     """
     if not model:
         if url or window:

@@ -1,7 +1,7 @@
-"""Decides how things look in a terminal: what is stripped, how numbers, dates and errors read.
+"""Formats output for a terminal: cleaned text, numbers, dates and errors.
 
-The one rule: everything that came from a user, a model or a file goes through ``clean`` and is
-never read as markup, so that no message can move the cursor, recolour the screen or reverse text.
+Text from a user, a model or a file is printed only through ``clean`` and never as markup, so that
+no message can move the cursor, change colours or reverse text.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from rich.console import Console
 
 from hiermem import BudgetTooSmallError, HiermemError, UsageError
 
-#: Columns of a line that is never to be wrapped.
+#: The width of output whose lines must not be wrapped.
 _ENDLESS = 10_000
 _BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 
 
 class _Unprintable(dict[int, str | None]):
-    """A translate table that is filled as characters are met: None drops one, itself keeps it."""
+    """A translate table that is filled on demand: None drops a character, itself keeps it."""
 
     def __missing__(self, code: int) -> str | None:
         drop = code in _BIDI or unicodedata.category(chr(code)) in ("Cc", "Cs")
@@ -36,7 +36,7 @@ _UNPRINTABLE = _Unprintable()
 
 
 def clean(text: str) -> str:
-    r"""Drop control characters (but tab and newline), bidirectional overrides and surrogates.
+    r"""Drop control characters (except tab and newline), bidirectional overrides and surrogates.
 
     >>> clean("red \x1b[31malert\u202e!")
     'red [31malert!'
@@ -45,7 +45,7 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    r"""Give the beginning of ``text`` on one line of at most ``width`` characters.
+    r"""Return the beginning of ``text`` on one line of at most ``width`` characters.
 
     >>> one_line("first\n\nsecond and more", 14)
     'first second …'
@@ -55,24 +55,24 @@ def one_line(text: str, width: int) -> str:
 
 
 def day(when: datetime, *, year: bool = False) -> str:
-    """Write a day as people do: ``2 Feb`` or ``2 Feb 2026``."""
+    """Format a day as ``2 Feb`` or ``2 Feb 2026``."""
     return f"{when.day} {when:%b}" + (f" {when.year}" if year else "")
 
 
 def date_range(first: datetime, last: datetime, *, year: bool = True) -> str:
-    """Write the days from ``first`` to ``last``, each year once or (by ``year``) not at all."""
+    """Format the days from ``first`` to ``last``; without ``year``, no year is written."""
     if first.date() == last.date():
         return day(last, year=year)
     return f"{day(first, year=year and first.year != last.year)} to {day(last, year=year)}"
 
 
 def plural(count: int, one: str, many: str = "") -> str:
-    """Write a count with its noun: ``1 message``, ``1,204 messages``."""
+    """Format a count with its noun: ``1 message``, ``1,204 messages``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def share(part: float, whole: float) -> str:
-    """Write a part of a whole in percent; never 0 or 100 where that is not the exact truth."""
+    """Format a part of a whole in percent; 0 and 100 only if they are exact."""
     if not whole:
         return "0 %"
     percent = round(100 * part / whole)
@@ -82,9 +82,9 @@ def share(part: float, whole: float) -> str:
 
 
 def out(*, error: bool = False, whole: bool = False) -> Console:
-    """Make a console for standard output or error as it is now; 100 columns where it is a file.
+    """Return a console for the current standard output or error; 100 columns if it is a file.
 
-    ``whole`` gives a file lines as long as they come, for a program to take apart.
+    With ``whole``, lines in a file are never wrapped, so that a program can parse them.
     """
     stream = sys.stderr if error else sys.stdout
     return Console(
@@ -97,42 +97,45 @@ def out(*, error: bool = False, whole: bool = False) -> Console:
     )
 
 
-def readable() -> None:
-    """Let standard output and error write a replacement where they cannot write a character."""
+def replace_unencodable() -> None:
+    """Let standard output and error replace characters that they cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 @contextmanager
-def trouble() -> Generator[None]:
-    """Turn a fault that a person can do something about into one line and exit code 1."""
+def reported_errors() -> Generator[None]:
+    """Print an error that the user can act on as one line, and exit with code 1."""
     try:
         yield
     except BrokenPipeError:
         raise typer.Exit(0) from None
     except BudgetTooSmallError as error:
-        _say_error(
-            f"{error.budget:,} tokens are too few for this session; the least it takes now is "
-            f"{error.minimum:,}. --allow-omission lists what does not fit instead."
+        _print_error(
+            f"{error.budget:,} tokens are too few for this session; it needs at least "
+            f"{error.minimum:,} now. With --allow-omission, what does not fit is listed instead."
         )
         raise typer.Exit(1) from None
     except (HiermemError, OSError) as error:
         again = " Trying again may help." if getattr(error, "retryable", False) else ""
-        _say_error(f"{error}{again}")
+        _print_error(f"{error}{again}")
         raise typer.Exit(1) from None
 
 
-def _say_error(text: str) -> None:
+def _print_error(text: str) -> None:
     flat = " ".join(clean(text).split())
     out(error=True).print(f"error: {flat}", style="red", soft_wrap=True)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for leave; nothing is done without it."""
+    """Ask for confirmation.
+
+    Raises UsageError if it is refused, or if there is no terminal to ask on.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Say --yes; there is nobody to ask")
+        raise UsageError(f"{question} Pass --yes to confirm; there is no terminal to ask on")
     if not typer.confirm(question, err=True):
         raise UsageError("nothing was done")

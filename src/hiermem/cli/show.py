@@ -1,7 +1,6 @@
-"""Prints what a session holds: its shape as rows, its summaries as an outline, one summary in full.
+"""Prints a session: its tree as rows, its summaries as an outline, or one summary in full.
 
-The one rule: it reads through the public face and only as much as it prints; a long session is
-shown from its top levels down, not by reading all of it.
+It reads only what it prints: a long session is shown from its top levels down.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from rich.text import Text
 from rich.tree import Tree
 
 from hiermem import Memory, NotFoundError, Session, SessionStatus, Summary
-from hiermem.cli.picture import GUTTER, Glyphs, Strip, bars_of, level_style
-from hiermem.cli.screen import clean, date_range, one_line, out, plural
+from hiermem.cli.screen import clean, date_range, one_line, out, plural, share
+from hiermem.cli.tree_view import GUTTER, Glyphs, Strip, bars_of, level_style
 
-#: An outline of more lines than this stops at a higher level instead.
+#: If an outline would have more lines than this, it stops at a higher level.
 _LINES = 60
-#: A level of more summaries than this is not drawn: there is no room to tell them apart.
+#: A level with more summaries than this is not drawn, because they could not be distinguished.
 _DRAWN = 5_000
-#: The row of message sizes reads every message; above this many it is left out.
+#: The row of message sizes needs every message; it is left out above this many.
 _SIZED = 20_000
 _PAGE = 1_000
-#: The day that a summary's text begins with; its line has it already.
+#: The date at the beginning of a summary's text; the line shows it already.
 _DATED = re.compile(r"\A\s*\[\d{4}-\d\d-\d\d\]\s*")
 
 
 def sessions(memory: Memory) -> None:
-    """List the sessions of a memory, one a line."""
+    """List the sessions of a memory, one per line."""
     console = out()
     for record in memory.sessions():
         about = f", {clean(record.title)}" if record.title else ""
@@ -38,13 +37,13 @@ def sessions(memory: Memory) -> None:
 
 
 def strip_for(console: Console, messages: int) -> Strip:
-    """Make the strip that fills the width of ``console``."""
+    """Return a strip that fills the width of ``console``."""
     columns = max(20, min(console.width - GUTTER - 1, 160))
     return Strip(messages, columns, Glyphs.of(console))
 
 
 def tree(session: Session, *, lowest: int | None) -> None:
-    """Print the picture of a session and the outline of its summaries from level ``lowest`` up."""
+    """Draw a session and print the outline of its summaries from level ``lowest`` up."""
     console = out()
     status = session.status()
     console.print(_heading(status))
@@ -72,7 +71,7 @@ def tree(session: Session, *, lowest: int | None) -> None:
 
 
 def summary(session: Session, node: str) -> None:
-    """Print one summary in full: where it stands, what it covers, how it was made, what it says."""
+    """Print one summary in full: its place, what it covers, how it was made, its text."""
     level = node.removeprefix("L").partition(".")[0]
     known = session.summaries(int(level)) if level.isdecimal() and int(level) else []
     found = next((each for each in known if each.id == node), None)
@@ -86,10 +85,11 @@ def summary(session: Session, node: str) -> None:
         f"parent     {found.parent or 'none yet'}",
     ]
     if (made := found.revision) is not None:
-        short = found.node.input_tokens
+        given = found.node.input_tokens
         facts += [
-            f"made       by {clean(made.model)}, {short:,} to {plural(made.tokens, 'token')}",
-            f"fidelity   {made.fidelity:.2f}",
+            f"made       by {clean(made.model)}",
+            f"size       {plural(made.tokens, 'token')}, made from {given:,}",
+            f"fidelity   {share(round(made.fidelity * 10_000), 10_000)} of the anchors kept",
         ]
     console.print("\n".join(facts), style="bright_black")
     console.print()
@@ -109,7 +109,7 @@ def _heading(status: SessionStatus) -> Text:
 
 
 def _listed(status: SessionStatus, lowest: int | None) -> list[int]:
-    """Choose the levels to list: those asked for, else as many from the top as make a page."""
+    """Return the levels to list: those asked for, or as many from the top as fit a page."""
     levels = sorted((level for level, count in status.nodes.items() if count), reverse=True)
     if lowest is not None:
         return [level for level in levels if level >= lowest]
@@ -132,7 +132,7 @@ def _sizes(session: Session, count: int) -> tuple[list[int], list[datetime]]:
 
 
 def _outline(found: dict[int, list[Summary]], *, width: int) -> Tree:
-    """Hang each summary under its parent, in the order of time."""
+    """Return the tree of summaries, each under its parent, in the order of time."""
     below: dict[str, list[Summary]] = {}
     ids = {each.id for level in found.values() for each in level}
     for each in (each for level in found.values() for each in level):
@@ -148,7 +148,7 @@ def _outline(found: dict[int, list[Summary]], *, width: int) -> Tree:
 
 
 def _line(summary: Summary, *, width: int, text: bool) -> Text:
-    """Write one summary on one line: name, what it covers, when, how long, how it begins."""
+    """Return one summary as a line: name, messages, dates, size, beginning of the text."""
     line = Text(f"{summary.id:<6}", style=f"bold {level_style(summary.level)}", no_wrap=True)
     last = summary.span.stop - 1
     covers = f"{summary.span.start}-{last}" if last > summary.span.start else f"{last}"

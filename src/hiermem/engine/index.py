@@ -8,7 +8,7 @@
 The one rule: an index is derived. It is checked against the session's record each time, so that any
 process may write; whatever of it is lost, damaged or out of date is made again from the messages,
 and a store that cannot keep a block costs time and nothing else. What it answers is decided in
-``core.ranking``.
+``core.search.ranking``.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Held:
     """The index of one session as far as ``messages``, in one of its epochs.
 
     ``tail`` are the postings after the last full stride. ``shelf`` are its summaries, as they were
-    when the journal bore ``mark``; ``vectors`` belong to the engine's ``vectored`` and lie over
-    this index, or one that it has grown from; ``embedded`` is what its ``embedding`` need not look
-    for again, ``unlabelled`` are summaries, by node and revision, that have nothing to be labelled
-    with.
+    when the journal bore ``mark``; ``vectors`` belong to the engine's ``search.vectors`` and lie
+    over this index, or one that it has grown from; ``embedded`` is what its ``search.embed`` need
+    not look for again, ``unlabelled`` are summaries, by node and revision, that have nothing to be
+    labelled with.
     """
 
     record: SessionRecord

@@ -2,10 +2,11 @@
 
 Two families of values stand here. ``Answer`` and its parts are what a model is asked to return for
 one chunk: a closed schema with a bound on every length and every count, so that no answer can be
-larger than ``core.parse`` allows. ``TriVector`` and its parts are what a user gets: the same items
-after the reduce, each with the chunks and messages that it comes from.
+larger than ``core.calls.bounded_json`` allows. ``TriVector`` and its parts are what a user gets:
+the same items after the reduce, each with the chunks and messages that it comes from.
 
-The one rule: a value checks its own shape and decides nothing. Merging is ``core.reduce``.
+The one rule: a value checks its own shape and decides nothing. Merging is
+``core.extraction.reduce``.
 """
 
 from __future__ import annotations

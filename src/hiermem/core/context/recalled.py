@@ -2,7 +2,7 @@
 
 The one rule: a provider caches what comes first, so evidence, which another question would change,
 is one record after everything else, and it never says again what stands raw before it. What
-answers a question is decided in ``seek``.
+answers a question is decided in ``core.search.search``.
 """
 
 from __future__ import annotations

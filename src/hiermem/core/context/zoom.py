@@ -3,7 +3,7 @@
 The one rule: what comes out is still an exact cover inside the budget. What stood verbatim stands
 as it did; windows that a question is about stand word for word (or, where there is no room for
 that, by their whole summaries), and what lies between them in pooled views of what is left. Which
-windows a question is about is found by ``seek``.
+windows a question is about is found by ``core.search.search``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ statement settles are closed, and statements that settled nothing are dropped an
 everything is put in order and kept to its limits.
 
 The one rule: the same graph gives the same result, and nothing is left out without being counted.
-Merging is ``core.reduce``; making one summary of many is the engine's, in the groups given here.
+Merging is ``core.extraction.reduce``; making one summary of many is the engine's, in the groups
+given here.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A session's result is kept twice: whole, and as one small document for each name in it (names
 compare after NFKC and case folding). A question about a name reads that name's documents, one a
-session, and joins them here by the laws of ``core.reduce``; so the tenant's graph needs no second
-copy that could fall behind, and erasing a session's documents takes it out of the graph.
+session, and joins them here by the laws of ``core.extraction.reduce``; so the tenant's graph needs
+no second copy that could fall behind, and erasing a session's documents takes it out of the graph.
 
 The one rule: what is asked by a name is found under its aliases too, and things of different types
 stay apart.

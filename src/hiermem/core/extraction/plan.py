@@ -2,7 +2,7 @@
 
 The one rule: the engine reads, calls and writes; every choice it makes on the way is a function
 here, of values that were read before. Nothing here holds a text of the conversation but the result
-itself; what of it is journalled is decided in ``core.extract_record``.
+itself; what of it is journalled is decided in ``core.extraction.record``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Writes what the record of an extraction's run says: ids, counts and reasons.
 
 The one rule: nothing in it is a text of the conversation, of the model or of an error, so that what
-is journalled from here can go into any log. What the words mean is told in ``core.extract_plan``.
+is journalled from here can go into any log. What the words mean is told in
+``core.extraction.plan``.
 """
 
 from __future__ import annotations

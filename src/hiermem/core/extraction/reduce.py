@@ -2,12 +2,14 @@
 
 A ``Graph`` is what is known of a run of chunks: uncapped, mergeable, and the same kind of value
 for one chunk as for all of them. ``merge`` joins two neighbours, ``reduce`` any number in the order
-of their chunk numbers; ``core.finish`` makes of the last one the ``TriVector`` that a user gets.
+of their chunk numbers; ``core.extraction.finish`` makes of the last one the ``TriVector`` that a
+user gets.
 
 The laws, each a property in the tests: the order in which graphs are given changes nothing;
 merging a graph with itself changes nothing; merging neighbours may be bracketed at will. They
 hold because every field is a union, a maximum with ties to the earlier chunk, or the word of the
-chunk that spoke last. Whatever needs all chunks to be in is decided by ``core.finish``, once.
+chunk that spoke last. Whatever needs all chunks to be in is decided by ``core.extraction.finish``,
+once.
 
 The one rule: two things are one exactly where type and name agree after NFKC and case folding. So
 two things that share both are merged, a documented limit, and a name of two types stays two.

@@ -8,8 +8,8 @@ message goes, and where that cannot be told exactly, more goes rather than less.
 Memory that was put into a prompt may have come back inside a later message, and quotes there what
 it was made from. Such a message is the caller's own and stays; the receipt names it.
 
-What a text was shown beside its own messages is on record with it (``core.shown``); an open window
-or group has no lasting text, so all that stands for one goes.
+What a text was shown beside its own messages is on record with it (``core.log.overlap``); an open
+window or group has no lasting text, so all that stands for one goes.
 """
 
 from __future__ import annotations

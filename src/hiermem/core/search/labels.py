@@ -3,7 +3,7 @@
 The one rule: labels are read off what was said, by form and count, never made up and never asked
 of a model; the same messages have the same labels whoever summarises them. A summary of summaries
 bears what those bear that it stands for, the first of each first, so that a search can be narrowed
-at every level. What a name is, is decided in ``extract_names``.
+at every level. What a name is, is decided in ``core.text.entity_names``.
 """
 
 from __future__ import annotations

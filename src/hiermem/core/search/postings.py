@@ -3,7 +3,7 @@
 The one rule: postings are derived. They hold no text, only numbers of terms, offsets and the facts
 that ranking needs; packed, they are one block of bytes with a checksum, and a block that cannot be
 read is made again from its messages. Everything here is arrays in which one place is one passage
-(a *unit*), in the order of the messages. Nothing here is scored: see ``inverted`` and ``ranking``.
+(a *unit*), in the order of the messages. Nothing here is scored: see ``index`` and ``ranking``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ b = .75 and the statistics of the session. Words of the question that tell the a
 ("list", "summary") weigh .3, and those that tell whose matter it is ("I", "our") .6: rare ones
 would else outweigh what is asked for. A word that nobody used is looked for as what it may have
 been meant to be (``spelling``). A word also finds its synonyms (.4) and, where it names a kind, the
-members of that kind (.7; ``kinds``), each set counting as one term with its own frequency.
+members of that kind (.7; ``thesaurus``), each set counting as one term with its own frequency.
 
 A speaker is addressed where the question holds the name; the user, where the question speaks in the
 first person; the assistant, where it asks what "you" said. A question for an overview addresses

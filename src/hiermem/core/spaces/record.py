@@ -220,7 +220,7 @@ def new_note(
     ``counter`` is the record of the kind ``note-sequence``, None before the first note; ``mark`` is
     six random hexadecimal digits. The writes
     fail where another note arrived meanwhile; then this is to be called again. Where the note came
-    from is put on record beside it by ``traces``.
+    from is put on record beside it by ``sources``.
     """
     sequence = _sequence(counter) + 1
     note = Note(

@@ -2,7 +2,8 @@
 
 The one rule: a name is found by its form and by what stands right around it, in one pass over one
 sentence, without a model. A sentence is at most ``units.UNIT_CAP`` long, so the cost is linear
-whatever the text. Which names are worth keeping is decided over all sentences, by ``extraction``.
+whatever the text. Which names are worth keeping is decided over all sentences, by
+``models.offline.extraction``.
 """
 
 from __future__ import annotations

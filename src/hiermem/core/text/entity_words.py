@@ -2,7 +2,7 @@
 
 The one rule: lists of words and nothing else. They are English and short on purpose: a list decides
 only where the form of a name and what stands around it say nothing. What a word in a text is made
-to mean is decided by ``extract_names`` and its neighbours.
+to mean is decided by ``entity_names`` and its neighbours.
 """
 
 from __future__ import annotations

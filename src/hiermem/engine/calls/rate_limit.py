@@ -2,8 +2,8 @@
 
 The one rule: the traffic belongs to the model object, so every run, session and tenant of this
 process that uses it is counted together, and all of them leave a provider alone that is down. When
-a request may go is decided in ``core.pacing`` and ``core.circuit``. Another process, or another
-object for the same server, is not seen.
+a request may go is decided in ``core.calls.sliding_window`` and ``core.calls.circuit_breaker``.
+Another process, or another object for the same server, is not seen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Hands out the calls that may be in flight, to one session or to many that take turns.
 
 The one rule: there are never more than ``size`` in use, and who is next is decided in
-``core.schedule``, level by level and session by session.
+``core.calls.fairness``, level by level and session by session.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The context window manager, which applications call directly, over any store.
 
 The one rule: nothing is decided here. A call checks its arguments and hands them on, to
-``selecting`` and ``zooming``.
+``select`` and ``zoom``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Answers questions about the graph of all sessions of a tenant, by name.
 
 The one rule: it reads the documents of the names asked for and no others, so a question costs what
-the sessions say about that name, not what the tenant holds. Joining is ``core.graph``'s.
+the sessions say about that name, not what the tenant holds. Joining is ``core.extraction.graph``'s.
 """
 
 from __future__ import annotations

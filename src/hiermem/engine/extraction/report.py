@@ -1,7 +1,7 @@
 """Tells what an extraction did: the report, of what became of its chunks and of its summary.
 
 The one rule: it reads what the run noted and adds nothing; what the words of a report mean is
-written in ``core.extract_plan``.
+written in ``core.extraction.plan``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parts a session for an extraction: measures its messages and puts them into chunks.
 
-The one rule: it only reads. Where the boundaries are is decided in ``core.chunks``, from the
-messages, the options and the model alone.
+The one rule: it only reads. Where the boundaries are is decided in ``core.extraction.chunks``, from
+the messages, the options and the model alone.
 """
 
 from __future__ import annotations

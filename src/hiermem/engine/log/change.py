@@ -1,7 +1,7 @@
 """Edits and takes back what is in the log: prepare outside the transaction, decide inside it.
 
-The one rule: what is decided is in ``hiermem.core.log``, in ``edit``, ``erasing`` and
-``clearing``; here a new text is checked and counted before the store is asked, and the store's
+The one rule: what is decided is in ``hiermem.core.log``, in ``edit``, ``erase`` and
+``erase_space``; here a new text is checked and counted before the store is asked, and the store's
 bytes are scrubbed after.
 """
 

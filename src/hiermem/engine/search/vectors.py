@@ -3,7 +3,7 @@
 The one rule: a session's vectors are all of one embedder, and each belongs to the very text that it
 was made from: what does not fit its units is as good as missing. What was read once is kept for as
 long as the index is that it lies over, so that after an append only what is new is read. Who makes
-vectors is ``embedding``.
+vectors is ``embed``.
 """
 
 from __future__ import annotations

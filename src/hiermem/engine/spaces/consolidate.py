@@ -68,7 +68,7 @@ _BEATS: Final = 3
 #: Seconds by which a call's own limit comes before that of all its tries.
 _MARGIN: Final = 0.05
 _LOST: Final = "its lease ran out and another run took over; what was not committed is not kept"
-_log = logging.getLogger("hiermem.types.bank")
+_log = logging.getLogger("hiermem.bank")
 
 
 async def consolidate(

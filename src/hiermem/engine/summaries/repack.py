@@ -8,7 +8,7 @@
 
 All that a re-pack has is in the store: killed anywhere, the next one under the same configuration
 goes on. The one rule: the tree that serves is not touched before the swap, which is one
-transaction. What each step does is decided in ``core.rebuild``.
+transaction. What each step does is decided in ``core.log.repack``.
 """
 
 from __future__ import annotations

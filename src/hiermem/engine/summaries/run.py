@@ -1,7 +1,7 @@
 """Holds what a run's nodes are made with, and reads what they are made from.
 
 The one rule: a read takes what one node needs and no more, so memory is bounded by the nodes in
-hand. It decides nothing; ``core.inputs`` says what becomes of what was read.
+hand. It decides nothing; ``core.summaries.inputs`` says what becomes of what was read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The offline default model: summaries, graphs and banks made of what was said, word for word.
 
 The one rule: the same request gives the same answer, in any process, without a network. It decides
-nothing itself: it hands the request's inputs to ``core.salience``, ``core.extraction`` or
-``core.spaces``. It reads the inputs, never the rendered prompt, so no instruction inside a message
-can reach it.
+nothing itself: it hands the request's inputs to ``core.summaries.salience``, ``offline.extraction``
+or ``offline.consolidation``. It reads the inputs, never the rendered prompt, so no instruction
+inside a message can reach it.
 """
 
 from __future__ import annotations

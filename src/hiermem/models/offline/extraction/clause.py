@@ -3,7 +3,7 @@
 The one rule: an item is one clause that somebody said, word for word but for what is cut off at its
 ends, so it can be checked against the messages that it names. Two clauses are about the same by the
 stems of their telling words, or by a number that both give the thing ("open point 5", "#12").
-Which sentences are worth an item is decided by ``extract_open`` and its neighbours.
+Which sentences are worth an item is decided by ``open_items`` and its neighbours.
 """
 
 from __future__ import annotations

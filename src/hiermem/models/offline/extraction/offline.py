@@ -1,8 +1,8 @@
 """Decides what the offline default extracts from a stretch of conversation, without a model.
 
-It reads the stretch in one pass into sentences and definitions (``extract_text``), keeps the things
-that they name (``extract_things``), relates them (``extract_links``), lists what is open
-(``extract_open``) and what was decided (``extract_strategy``), and puts it into an ``Answer`` that
+It reads the stretch in one pass into sentences and definitions (``speech``), keeps the things
+that they name (``things``), relates them (``links``), lists what is open
+(``open_items``) and what was decided (``strategy``), and puts it into an ``Answer`` that
 fits the tokens allowed.
 
 The one rule: the same sources give the same answer, in any process, in time linear in their length,

@@ -1,9 +1,9 @@
 """Decides what a conversation leaves open, and what it reports as done, sentence by sentence.
 
 The one rule: an item is one clause that somebody said. A question counts as open only where nobody
-answered it (``extract_questions``), a task or a promise only where nobody reported it done. Advice
+answered it (``questions``), a task or a promise only where nobody reported it done. Advice
 that an assistant gives is nobody's task, and what it says it will do is a promise only where that
-is not what it goes on to do at once. The signs (``extract_signs``) are English; in other languages
+is not what it goes on to do at once. The signs (``signs``) are English; in other languages
 only questions, marks such as TODO and ticked lists are found.
 """
 

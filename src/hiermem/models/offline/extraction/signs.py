@@ -1,7 +1,7 @@
 """The signs by which a sentence is known to leave something open, to settle it, or to decide.
 
 The one rule: patterns and nothing else, each of one pass over one sentence. They are English, but
-for the marks of work to do. What a sign makes of a sentence is decided by ``extract_open``.
+for the marks of work to do. What a sign makes of a sentence is decided by ``open_items``.
 """
 
 from __future__ import annotations

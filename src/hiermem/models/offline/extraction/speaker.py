@@ -1,7 +1,7 @@
 """Decides what somebody who speaks says of themself and the things that they name.
 
 The one rule: it counts only where the first person and its verb stand right before the thing. What
-stands between two things of a sentence is read by ``extract_links``.
+stands between two things of a sentence is read by ``links``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The one rule: everything is taken in one pass and in bounded pieces: sentences of at most
 ``units.UNIT_CAP`` code points, lines of code of at most ``_LINE``. Headings, tables, the labels of
 lists and the calls of tools are layout, no sentences; instructions of the system role are nobody's
-statement. It finds no names in what it reads: that is ``extract_names``.
+statement. It finds no names in what it reads: that is ``core.text.entity_names``.
 """
 
 from __future__ import annotations

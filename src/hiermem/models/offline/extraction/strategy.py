@@ -2,7 +2,7 @@
 
 The one rule: a line is one clause that somebody said. What an assistant advises decides nothing;
 what it says that it or "we" decided does, and a thing it reports to have changed has an effect. The
-signs (``extract_signs``) are English.
+signs (``signs``) are English.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decides which things a conversation names, what kind each is, and which names mean the same one.
 
 The one rule: a thing is what its names have in common over all sentences. Names are found by
-``extract_names``; here they are counted, their kinds settled, short and long forms of a person's
-name made one, and recurring phrases added as concepts. Which of them are worth keeping is decided
-by ``extract_worth``.
+``core.text.entity_names``; here they are counted, their kinds settled, short and long forms of a
+person's name made one, and recurring phrases added as concepts. Which of them are worth keeping is
+decided by ``worth``.
 """
 
 from __future__ import annotations

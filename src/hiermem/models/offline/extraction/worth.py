@@ -2,7 +2,7 @@
 
 The one rule: a thing is kept for being said by people, more than once or in a telling form; what
 only stands in a program's output or in one piece of advice is not. No kind crowds out the others.
-How things are found and counted is decided by ``extract_things``.
+How things are found and counted is decided by ``things``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The options that commands share, and how they open a memory and choose a session.
+"""The options that commands share; opens a memory and chooses a session.
 
-The one rule: a command that is not meant to make a memory refuses a file that is not there.
+Only commands that create a memory accept a file that does not exist.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,17 +16,24 @@ from hiermem import LLM, Memory, NotFoundError, Session, UsageError
 from hiermem.cli.screen import clean, out
 
 Db = Annotated[Path, typer.Option("--db", envvar="HIERMEM_DB", help="The memory's file.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose memory in that file.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="The tenant whose memory is opened.")]
 SessionId = Annotated[
     str | None,
-    typer.Option("--session", "-s", help="The session; may be left out where there is one only."),
+    typer.Option("--session", "-s", help="The session; optional if there is only one."),
 ]
-#: The memory's file where none is named.
+#: The default file of the memory.
 DB = Path("hiermem.db")
 
 
-def existing(db: Path, tenant: str, llm: LLM | None = None) -> Memory:
-    """Open a memory that is there already."""
+class Shape(StrEnum):
+    """The format of a result."""
+
+    table = "table"
+    json = "json"
+
+
+def open_existing(db: Path, tenant: str, llm: LLM | None = None) -> Memory:
+    """Open an existing memory."""
     if not db.exists():
         raise NotFoundError(
             f"there is no memory at {db}; 'hiermem ingest FILE --db {db}' makes one"
@@ -33,8 +41,8 @@ def existing(db: Path, tenant: str, llm: LLM | None = None) -> Memory:
     return Memory.open(db, tenant=tenant, llm=llm, create=False)
 
 
-def chosen(memory: Memory, session: str | None) -> Session:
-    """Give the session that is meant; where none is named, the only one there is."""
+def session_of(memory: Memory, session: str | None) -> Session:
+    """Return the named session, or the only one if none is named."""
     if session is not None:
         return memory.session(session)
     ids = [record.id for record in memory.sessions()]
@@ -46,8 +54,8 @@ def chosen(memory: Memory, session: str | None) -> Session:
     raise UsageError(f"there are {len(ids):,} sessions; choose one with --session: {named}")
 
 
-def bars() -> Progress:
-    """Make progress bars on standard error that vanish when they are done."""
+def progress_bars() -> Progress:
+    """Return progress bars on standard error that disappear when they are done."""
     console = out(error=True)
     return Progress(
         TextColumn("{task.description}"),

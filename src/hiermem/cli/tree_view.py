@@ -1,7 +1,7 @@
-"""Draws a session as rows: time runs across, messages at the bottom, a row for each level above.
+"""Draws a session as rows: time runs across, messages at the bottom, one row per level above.
 
-The one rule: a column always stands for the same messages in every row, so that what lies under a
-summary is what it covers. It reads nothing and prints nothing; it makes lines of styled text.
+A column stands for the same messages in every row, so a summary stands above the messages that it
+covers. The module reads and prints nothing; it returns lines of styled text.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from hiermem import ContextSelection, Summary
 from hiermem.cli.screen import day
 
 GUTTER = 9
-_STYLES = {1: "green", 2: "cyan", 3: "blue"}
+#: Plain blue and magenta are hard to read on a black background.
+_STYLES = {1: "green", 2: "cyan", 3: "bright_blue"}
 _VERBATIM = "bright_white"
 
 
 def level_style(level: int) -> str:
-    """Give the colour of a level; 0 is verbatim."""
-    return _VERBATIM if level == 0 else _STYLES.get(level, "magenta")
+    """Return the colour of a level; 0 is verbatim."""
+    return _VERBATIM if level == 0 else _STYLES.get(level, "bright_magenta")
 
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """The characters that a terminal can show."""
+    """The characters of a drawing."""
 
     heights: str
     made: str
@@ -37,7 +38,7 @@ class Glyphs:
 
     @classmethod
     def of(cls, console: Console) -> Glyphs:
-        """Choose block characters where the encoding has them, else ASCII."""
+        """Return block characters if the console can encode them, otherwise ASCII."""
         try:
             "▁▂▃▄▅▆▇█░".encode(console.encoding or "ascii")
         except (LookupError, UnicodeEncodeError):
@@ -47,7 +48,7 @@ class Glyphs:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A summary as it is drawn: what it covers and whether it has a text."""
+    """A summary in a drawing: what it covers, and whether it has a text."""
 
     level: int
     start: int
@@ -58,7 +59,7 @@ class Bar:
 
 
 def bars_of(summaries: Iterable[Summary]) -> list[Bar]:
-    """Make the bars of summaries."""
+    """Return the bars of summaries."""
     return [
         Bar(
             level=summary.level,
@@ -81,7 +82,7 @@ class Strip:
     glyphs: Glyphs
 
     def column(self, index: int) -> int:
-        """Give the column in which the message at ``index`` begins."""
+        """Return the column in which the message at ``index`` begins."""
         return index * self.columns // max(1, self.messages)
 
     def level(self, level: int, bars: Sequence[Bar]) -> Text:
@@ -92,7 +93,7 @@ class Strip:
         for number, bar in enumerate(sorted(bars, key=lambda each: (each.start, each.stop))):
             begin = min(self.column(bar.start), self.columns - 1)
             end = max(begin + 1, min(self.column(bar.stop), self.columns))
-            # A bar of several columns leaves its last one blank; narrow ones tell apart by shade.
+            # A bar of several columns leaves its last one blank; narrow bars alternate in shade.
             drawn = end - 1 if end - begin > 1 else end
             fill = self.glyphs.made if bar.made else self.glyphs.waiting
             shade = "red" if bar.failed else colour if bar.made else f"dim {colour}"
@@ -105,7 +106,7 @@ class Strip:
         return _row(f"L{level}", cells, styles)
 
     def sizes(self, tokens: Sequence[int]) -> Text:
-        """Draw the messages that are there: the higher a column, the more tokens it holds."""
+        """Draw the sizes of messages: the higher a column, the more tokens it holds."""
         sums = [0] * self.columns
         for index, count in enumerate(tokens):
             sums[min(self.column(index), self.columns - 1)] += count
@@ -117,7 +118,7 @@ class Strip:
         return _row("messages", cells, ["bright_black"] * self.columns)
 
     def shown(self, levels: Sequence[int | None]) -> Text:
-        """Draw what represents each message: a level's digit, a block for verbatim, a blank."""
+        """Draw each message's representation: a level's digit, a block for verbatim, or a blank."""
         cells = [" "] * self.columns
         styles = [""] * self.columns
         for index, level in enumerate(levels):
@@ -129,14 +130,14 @@ class Strip:
         return _row("context", cells, styles)
 
     def found(self, indices: Iterable[int]) -> Text:
-        """Mark the columns in which these messages stand."""
+        """Mark the columns of these messages."""
         cells = [" "] * self.columns
         for index in indices:
             cells[min(self.column(index), self.columns - 1)] = "^"
         return _row("found", cells, ["bold"] * self.columns)
 
     def days(self, times: Sequence[datetime | None]) -> Text:
-        """Draw the axis: the day on which a message came, wherever there is room to say so."""
+        """Draw the axis: the days of the messages, as far as there is room."""
         cells = [" "] * self.columns
         free = 0
         marks = [(0, times[0])] if times else []
@@ -154,7 +155,7 @@ class Strip:
         return _row("", cells, ["bright_black"] * self.columns)
 
     def tree(self, bars: Sequence[Bar], *, tallest: int = 0) -> list[Text]:
-        """Draw the rows of all levels, highest first, with room for ``tallest`` of them."""
+        """Draw the rows of all levels, highest first, and at least ``tallest`` rows."""
         levels: dict[int, list[Bar]] = {}
         for bar in bars:
             levels.setdefault(bar.level, []).append(bar)
@@ -173,7 +174,7 @@ def _row(name: str, cells: Sequence[str], styles: Sequence[str]) -> Text:
 
 
 def representation(context: ContextSelection) -> list[int | None]:
-    """Say for each message what stands for it: a level, 0 for verbatim, None for nothing."""
+    """Return for each message its representation: a level, 0 for verbatim, None for nothing."""
     levels: list[int | None] = [None] * context.messages
     shown: Mapping[int, Sequence[object]] = context.summaries
     for level in sorted(shown, reverse=True):
@@ -182,7 +183,7 @@ def representation(context: ContextSelection) -> list[int | None]:
                 levels[index] = level
     views = [block for block in context.blocks if block.kind == "view"]
     for block in views:
-        # What a view holds beside summaries are the older messages of open windows, trimmed.
+        # Besides summaries, a view may hold trimmed messages of open windows.
         for index in range(block.span.start, min(block.span.stop, context.messages)):
             levels[index] = 1 if levels[index] is None else levels[index]
     for block in context.blocks:

@@ -1,7 +1,7 @@
-"""The commands that ask a memory something: ``context`` and ``search``.
+"""The commands ``context`` and ``search``.
 
-The one rule: what is printed for a program is exactly what the library gave; words are marked that
-matched only where a reader looks, on a terminal by their look, elsewhere by stars around them.
+Output for a program is exactly what the library returned. Matched words are marked for readers
+only: highlighted on a terminal, and between asterisks elsewhere.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
 from rich.text import Text
 
 from hiermem import ContextProfile, ContextSelection, Hit, matched
-from hiermem.cli.opening import DB, Db, SessionId, Tenant, chosen, existing
-from hiermem.cli.picture import level_style
-from hiermem.cli.screen import clean, date_range, out, trouble
+from hiermem.cli.options import DB, Db, SessionId, Shape, Tenant, open_existing, session_of
+from hiermem.cli.screen import clean, date_range, out, reported_errors
+from hiermem.cli.tree_view import level_style
 
 app = typer.Typer()
 
 _MATCH = "bold reverse"
-#: Characters of a hit that are shown, and how many of them stand before the first match.
+#: The number of characters of a hit that are shown, and how many of them precede the first match.
 _SHOWN, _BEFORE = 280, 60
+_INDENT = 2
 
 
 class Format(StrEnum):
-    """How a context is written."""
+    """The format of a context."""
 
     text = "text"
     openai = "openai"
@@ -36,33 +38,26 @@ class Format(StrEnum):
 
 
 class Recipe(StrEnum):
-    """How a context is chosen."""
+    """The strategy that selects a context."""
 
     cut = "cut"
     layered = "layered"
 
 
 class Mix(StrEnum):
-    """Profiles that come with the library."""
+    """The profiles that the library ships."""
 
     code_reviewer = "code-reviewer"
     documentation = "documentation"
 
 
 class Role(StrEnum):
-    """Who says a message."""
+    """The role of a message."""
 
     user = "user"
     assistant = "assistant"
     system = "system"
     tool = "tool"
-
-
-class Shape(StrEnum):
-    """How hits are printed."""
-
-    table = "table"
-    json = "json"
 
 
 @app.command()
@@ -73,29 +68,31 @@ def context(
     tenant: Tenant = "default",
     max_tokens: Annotated[int, typer.Option(min=1, help="The budget.")] = 8_000,
     query: Annotated[
-        str | None, typer.Option("--query", "-q", help="Add, at the end, what answers this.")
+        str | None, typer.Option("--query", "-q", help="Append what answers this question.")
     ] = None,
     recall_tokens: Annotated[
-        int | None, typer.Option(min=0, help="Tokens for that; by default 0.4 of the budget.")
+        int | None, typer.Option(min=0, help="Tokens for the answer; 0.4 of the budget by default.")
     ] = None,
     profile: Annotated[
-        Mix | None, typer.Option(help="What kind of agent the context is for.")
+        Mix | None, typer.Option(help="The kind of agent that the context is for.")
     ] = None,
     form: Annotated[
         Format, typer.Option("--format", help="Plain text, or a provider's JSON.")
     ] = Format.text,
-    strategy: Annotated[Recipe, typer.Option(help="How it is chosen.")] = Recipe.cut,
-    system: Annotated[str | None, typer.Option(help="A system prompt to go before it.")] = None,
+    strategy: Annotated[Recipe, typer.Option(help="How the context is selected.")] = Recipe.cut,
+    system: Annotated[
+        str | None, typer.Option(help="A system prompt that precedes the context.")
+    ] = None,
     allow_omission: Annotated[
-        bool, typer.Option("--allow-omission", help="List what does not fit; do not refuse.")
+        bool, typer.Option("--allow-omission", help="List what does not fit instead of failing.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say what stands where instead of printing it.")
+        bool, typer.Option("--explain", help="Describe the context instead of printing it.")
     ] = False,
 ) -> None:
-    """Print the best context that fits a budget."""
-    with trouble(), existing(db, tenant) as memory:
-        selection = chosen(memory, session).context(
+    """Print a context of the whole session that fits a token budget."""
+    with reported_errors(), open_existing(db, tenant) as memory:
+        selection = session_of(memory, session).context(
             max_tokens,
             query=query,
             recall_tokens=recall_tokens,
@@ -109,7 +106,7 @@ def context(
             _print_recalled(selection, query or "")
         elif form is not Format.text:
             data = selection.to_openai() if form is Format.openai else selection.to_anthropic()
-            typer.echo(_harmless_json(data))
+            typer.echo(_escaped_json(data))
         elif query is not None and out().is_terminal:
             _print_marked(selection, query)
         else:
@@ -123,13 +120,13 @@ def _profile(mix: Mix) -> ContextProfile:
 
 
 def _print_recalled(selection: ContextSelection, query: str) -> None:
-    """List what was recalled, a line each, with the matched words marked."""
+    """List the recalled hits, with the matched words marked."""
     for hit in selection.evidence or ():
         print_hit(hit, query)
 
 
 def _print_marked(selection: ContextSelection, query: str) -> None:
-    """Print a context as its text, the matched words of what was recalled in another look."""
+    """Print a context as text, with the matched words of the recalled part highlighted."""
     text = clean(selection.to_text())
     recalled = selection.blocks[-1] if selection.recall else None
     tail = clean(recalled.text) if recalled else ""
@@ -141,12 +138,12 @@ def _print_marked(selection: ContextSelection, query: str) -> None:
 
 @app.command()
 def search(
-    query: Annotated[str, typer.Argument(help="What to look for, in plain words.")],
+    query: Annotated[str, typer.Argument(help="The question, in plain words.")],
     *,
     db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many hits.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The number of hits.")] = 10,
     level: Annotated[
         list[int] | None,
         typer.Option(min=0, help="Only this level, 0 for messages; may be repeated."),
@@ -158,29 +155,27 @@ def search(
         list[str] | None, typer.Option(help="Only this thread; may be repeated.")
     ] = None,
     tag: Annotated[
-        list[str] | None, typer.Option(help="Only what bears this tag; may be repeated.")
+        list[str] | None, typer.Option(help="Only what has this tag; may be repeated.")
     ] = None,
     entity: Annotated[
-        list[str] | None, typer.Option(help="Only what speaks of this; may be repeated.")
+        list[str] | None, typer.Option(help="Only what names this entity; may be repeated.")
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option(help="Only from this day or time on, in UTC.")
+        datetime | None, typer.Option(help="Only from this day or time, in UTC.")
     ] = None,
     until: Annotated[
         datetime | None, typer.Option(help="Only before this day or time, in UTC.")
     ] = None,
     tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Print what was said, verbatim, in so many tokens instead."),
+        typer.Option(min=1, help="Print verbatim messages that fit this many tokens instead."),
     ] = None,
-    form: Annotated[Shape, typer.Option("--format", help="For a reader, or as JSON.")] = (
-        Shape.table
-    ),
+    form: Annotated[Shape, typer.Option("--format", help="A table, or JSON.")] = (Shape.table),
 ) -> None:
     """Find messages and summaries that answer a question, best first."""
-    with trouble(), existing(db, tenant) as memory:
-        target = chosen(memory, session)
-        # An option that is not given is an empty list; that would let nothing pass.
+    with reported_errors(), open_existing(db, tenant) as memory:
+        target = session_of(memory, session)
+        # An omitted option is an empty list, which as a filter would match nothing.
         filters: dict[str, Any] = {
             "roles": [each.value for each in role] if role else None,
             "threads": thread or None,
@@ -191,7 +186,7 @@ def search(
         }
         if tokens is not None:
             if level:
-                raise typer.BadParameter("--tokens gives messages; leave --level out")
+                raise typer.BadParameter("--tokens returns messages only; omit --level")
             found = target.recall(query, tokens, **filters)
             hits: Iterable[Hit] = found.hits
             if form is Shape.table:
@@ -200,7 +195,7 @@ def search(
         else:
             hits = target.search(query, limit, levels=level or None, **filters)
         if form is Shape.json:
-            typer.echo(_harmless_json([_as_data(hit, query) for hit in hits]))
+            typer.echo(_escaped_json([_as_data(hit, query) for hit in hits]))
             return
         printed = 0
         for hit in hits:
@@ -211,11 +206,15 @@ def search(
 
 
 def _print_text(text: str, query: str) -> None:
-    out().print(_styled(clean(text), query), soft_wrap=True)
+    console = out()
+    console.print(_styled(clean(text), query), soft_wrap=not console.is_terminal)
 
 
 def print_hit(hit: Hit, query: str) -> None:
-    """Print one hit: where it stands and who said it, then the words around the first match."""
+    """Print one hit: its place and speaker, then the text around the first match.
+
+    On a terminal the text is wrapped between words; elsewhere it is one line.
+    """
     head = Text(f"{hit.id:<6}", style=f"bold {level_style(hit.level)}" if hit.level else "bold")
     if hit.message is not None:
         said = hit.message.message.name or hit.message.role
@@ -228,24 +227,30 @@ def print_hit(hit: Hit, query: str) -> None:
     head.append(f"  {hit.score:.2f}", style="not bold bright_black")
     console = out()
     console.print(head, soft_wrap=True)
-    console.print(Text("  ").append(_styled(_snippet(hit.text, query), query)), soft_wrap=True)
+    found = _styled(_snippet(hit.text, query), query)
+    if console.is_terminal:
+        console.print(Padding(found, (0, 0, 0, _INDENT), expand=False))
+    else:
+        console.print(Text(" " * _INDENT).append(found), soft_wrap=True)
 
 
 def _snippet(text: str, query: str) -> str:
-    """Cut a text to one line around the first match."""
+    """Return the text around the first match, on one line."""
     flat = " ".join(clean(text).split())
     if len(flat) <= _SHOWN:
         return flat
     first = next(iter(matched(flat, query)), (0, 0))[0]
     begin = max(0, min(first - _BEFORE, len(flat) - _SHOWN))
-    # A word is not cut in two where there are spaces.
+    # Words are kept whole where there are spaces near the cut.
     begin = flat.find(" ", begin, begin + 20) + 1 or begin if begin else 0
     end = begin + _SHOWN
+    if end < len(flat) and (space := flat.rfind(" ", end - 20, end + 1)) > 0:
+        end = space
     return ("… " if begin else "") + flat[begin:end] + (" …" if end < len(flat) else "")
 
 
 def _styled(text: str, query: str) -> Text:
-    """Mark the words that matched: by their look on a terminal, by stars elsewhere."""
+    """Mark the matched words: highlighted on a terminal, between asterisks elsewhere."""
     marks = matched(text, query)
     if out().is_terminal:
         found = Text(text)
@@ -277,8 +282,8 @@ def _as_data(hit: Hit, query: str) -> dict[str, Any]:
     }
 
 
-def _harmless_json(data: object) -> str:
-    """Write JSON, loss-free, in which what a terminal would obey stands as an escape."""
+def _escaped_json(data: object) -> str:
+    """Return JSON, loss-free, with the characters that a terminal would obey escaped."""
     text = json.dumps(data, ensure_ascii=False, indent=2)
     found = {char for char in set(text) if clean(char) != char}
     for char in found:

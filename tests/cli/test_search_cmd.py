@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from hiermem import Memory, Message
@@ -84,6 +86,40 @@ def test_search_prints_evidence_in_a_budget(db):
     text = _run("search", "lighthouse", "--db", db, "--tokens", 60).stdout
     assert "User: The *lighthouse* keeper is called Ottilie Brandt." in text
     _run("search", "x", "--db", db, "--tokens", 60, "--level", 1, code=2)
+
+
+def _terminal(*, error=False, whole=False):
+    stream = sys.stderr if error else sys.stdout
+    return Console(file=stream, width=46, force_terminal=True, color_system=None)
+
+
+def test_hits_are_wrapped_between_words_on_a_terminal(db, monkeypatch):
+    """Broken, a terminal cuts words in two at its edge."""
+    monkeypatch.setattr("hiermem.cli.search_cmd.out", _terminal)
+    lines = _run("search", "message 7 clerk", "--db", db, "--level", 0, "-n", 1).stdout.splitlines()
+    assert lines[0].startswith("m8 ")
+    assert len(lines) > 2
+    assert all(line.startswith("  ") for line in lines[1:]), "the text is indented under its head"
+    assert max(map(len, lines[1:])) <= 46
+    assert " ".join(" ".join(lines[1:]).split()) == " ".join(
+        ["Message 7 costs 119 EUR, said the clerk."] * 4
+    )
+    evidence = _run("search", "message 7 clerk", "--db", db, "--tokens", 60).stdout
+    assert "User: The lighthouse keeper is called Ottilie Brandt." in " ".join(evidence.split())
+
+
+def test_a_hit_ends_with_a_whole_word(db):
+    """Broken, the end of a long message is cut off inside a word."""
+    text = _run("search", "filler", "--db", db, "--level", 0, "-n", 1).stdout.splitlines()[1]
+    assert text.endswith(" …")
+    assert {word.strip("*") for word in text.split()} <= {
+        "x",
+        "[31m",
+        "[31mfiller",
+        "filler",
+        "words",
+        "…",
+    }
 
 
 def test_search_that_finds_nothing_prints_nothing(db):

@@ -1,7 +1,7 @@
-"""Writes for a reader, or as JSON, what the commands of ``upkeep`` found.
+"""Formats the results of the commands in ``maintenance`` as tables, or as JSON.
 
-The one rule: whatever came from a user, a model or a file is cleaned before it is printed, and JSON
-is in ASCII, so that nothing in it can move a cursor.
+Text from a user, a model or a file is cleaned before it is printed, and JSON is ASCII, so that
+nothing in it can move the cursor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.text import Text
 from hiermem import CheckReport, Metrics, Receipt, RunRecord, RunReport, Scrubbed
 from hiermem.cli.screen import clean, out, plural, share
 
-#: What a receipt counts, one and many.
+#: The nouns of what a receipt counts, singular and plural.
 _FORMS = {
     "sessions": ("session",),
     "spaces": ("space",),
@@ -33,20 +33,36 @@ _FORMS = {
     "records": ("record",),
     "backups": ("backup",),
 }
-#: More messages that may quote what went are only counted.
+#: The number of names listed; the rest is only counted.
 _NAMED = 20
-#: More findings than this are left to the JSON.
+#: The number of findings printed; JSON has all.
 _FINDINGS = 50
-#: So much of a run's id is shown in a terminal, or more where it takes more to tell them apart.
+#: The characters of a run's id on a terminal; more if these are ambiguous.
 _SHORT = 12
+#: The names of the promises, for readers who do not know their numbers.
+_PROMISES = {
+    "P1": "nothing lost",
+    "P2": "idempotent ingest",
+    "P3": "exact cover",
+    "P4": "batch invariance",
+    "P5": "seal once",
+    "P6": "bounded work",
+    "P7": "good is never replaced by bad",
+    "P8": "convergence",
+    "P9": "bounded spend",
+    "P10": "nothing is paid for twice",
+    "P11": "erasure",
+    "P12": "isolation",
+    "P13": "stable rendering",
+}
 
 
 def all_runs(found: list[RunRecord], *, ids: int | None = None) -> Table:
-    """Draw runs as a table, one a row; an id is never broken, so that it can be used."""
+    """Return a table of runs, one per row; ids are never wrapped, so that they can be copied."""
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     longest = max((len(each.id[:ids]) for each in found), default=0)
     table.add_column("run", no_wrap=True, min_width=longest)
-    for name in ("kind", "of", "began", "outcome", "what came of it"):
+    for name in ("kind", "subject", "began", "outcome", "result"):
         table.add_column(name, overflow="fold")
     for each in found:
         table.add_row(
@@ -55,46 +71,51 @@ def all_runs(found: list[RunRecord], *, ids: int | None = None) -> Table:
             clean(each.subject),
             _moment(each.started_at),
             Text(each.outcome, style="" if each.outcome == "ok" else "yellow"),
-            clean(_told(each)),
+            clean(_result_of(each)),
         )
     return table
 
 
 def short(found: list[RunRecord]) -> int:
-    """Give how much of an id tells these runs apart, and is easily typed."""
+    """Return how many characters of an id distinguish these runs."""
     length = _SHORT
     while len({each.id[:length] for each in found}) < len(found):
         length += 1
     return length
 
 
-def _told(run: RunRecord) -> str:
-    """Say in a few words what a run's record holds."""
+def _result_of(run: RunRecord) -> str:
+    """Return the result of a run in a few words."""
     if run.kind == "erasure":
-        return ", ".join([_deed(run), *_counts(run.detail.get("removed"))])
-    words = ("made", "reused", "degraded", "failed", "calls", "unknown")
-    told = [f"{run.detail[word]:,} {word}" for word in words if _counted(run.detail.get(word))]
+        return ", ".join([_erasure_kind(run), *_counts(run.detail.get("removed"))])
+    parts = [
+        plural(run.detail[name], "call") if name == "calls" else f"{run.detail[name]:,} {name}"
+        for name in ("made", "reused", "degraded", "failed", "calls", "unknown")
+        if _counted(run.detail.get(name))
+    ]
     tokens = [run.detail.get(name, 0) for name in ("tokens_in", "tokens_out")]
     if all(_whole(each) for each in tokens) and sum(tokens):
-        told.append(f"{sum(tokens):,} tokens")
+        parts.append(f"{sum(tokens):,} tokens")
     cost = run.detail.get("cost")
     if isinstance(cost, (int, float)) and not isinstance(cost, bool):
-        told.append(f"cost {cost:,.4f}")
-    told += [
+        parts.append(f"cost {cost:,.4f}")
+    parts += [
         str(run.detail[n]) for n in ("stopped", "reason") if isinstance(run.detail.get(n), str)
     ]
     if isinstance(swapped := run.detail.get("swapped"), bool):
-        told.append("the new tree serves" if swapped else "the old tree serves still")
-    return ", ".join(told)
+        parts.append("the new tree serves" if swapped else "the old tree still serves")
+    if not parts and run.outcome == "ok":
+        parts.append("no calls")
+    return ", ".join(parts)
 
 
-def _deed(run: RunRecord) -> str:
+def _erasure_kind(run: RunRecord) -> str:
     deed = run.detail.get("kind")
     return str(deed).replace("_", " ") if isinstance(deed, str) else run.kind
 
 
 def _counts(removed: Any) -> list[str]:
-    """Write what an erasure removed: each count with its noun."""
+    """Return what an erasure removed: each count with its noun."""
     if not isinstance(removed, Mapping):
         return []
     found: Mapping[Any, Any] = removed
@@ -106,7 +127,7 @@ def _counts(removed: Any) -> list[str]:
 
 
 def _places(run: RunRecord) -> list[str]:
-    """Say of an erasure which messages of which sessions went."""
+    """Return which messages of which sessions an erasure removed."""
     sessions = run.detail.get("sessions")
     if run.kind != "erasure" or not isinstance(sessions, Mapping):
         return []
@@ -119,7 +140,7 @@ def _places(run: RunRecord) -> list[str]:
 
 
 def _stretches(indices: list[int]) -> str:
-    """Write indices as one would name them: ``3-5, 60``."""
+    """Return indices as ranges: ``3-5, 60``."""
     found: list[list[int]] = []
     for index in sorted(indices):
         if found and index == found[-1][1] + 1:
@@ -130,19 +151,19 @@ def _stretches(indices: list[int]) -> str:
 
 
 def one_run(report: RunReport) -> RenderableType:
-    """Draw one run: what it was, then its items."""
+    """Return one run and its items."""
     record = report.record
     lines = [
         f"{record.kind} of {clean(record.subject)}: {report.outcome}",
         f"began {_moment(record.started_at)}"
         + ("" if report.seconds is None else f", took {report.seconds:.1f} s"),
     ]
-    if told := _told(record):
-        lines.append(clean(told))
+    if parts := _result_of(record):
+        lines.append(clean(parts))
     lines += map(clean, _places(record))
     if report.queue is not None:
-        dirty = "" if report.dirty_share is None else f", {report.dirty_share:.0%} out of date"
-        lines.append(f"{report.queue:,} waited when it began{dirty}")
+        dirty = "" if report.dirty_share is None else f", {_percent(report.dirty_share)} outdated"
+        lines.append(f"{report.queue:,} were missing when it began{dirty}")
     if report.latency is not None:
         lines.append(f"{plural(report.calls, 'call')}, {report.latency:.2f} s each")
     if not report.items:
@@ -156,12 +177,12 @@ def one_run(report: RunReport) -> RenderableType:
         "in",
         "out",
         *(["cost"] if priced else []),
-        "s",
-        "why again",
+        "seconds",
+        "asked again because",
     ):
         table.add_column(
             name,
-            justify="left" if name in ("item", "state", "why again") else "right",
+            justify="left" if name in ("item", "state", "asked again because") else "right",
             no_wrap=name == "item",
         )
     for item in report.items:
@@ -179,7 +200,7 @@ def one_run(report: RunReport) -> RenderableType:
 
 
 def metrics_data(found: Metrics) -> dict[str, Any]:
-    """Give the fields, and what is worked out of them."""
+    """Return the fields, and the figures computed from them."""
     return {
         **asdict(found),
         "nodes": found.nodes,
@@ -191,10 +212,13 @@ def metrics_data(found: Metrics) -> dict[str, Any]:
 
 
 def metrics_table(found: Metrics) -> RenderableType:
-    """Draw a session's metrics: the sums, then its levels."""
+    """Return a session's metrics: the totals, then the levels."""
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     table.add_column("level")
-    for name in ("summaries", "made", "stale", "in", "out", "shorter by", "kept", "s each"):
+    for name in (
+        "summaries", "made", "stale", "tokens in", "tokens out", "saved", "anchors kept",
+        "seconds each",
+    ):  # fmt: skip
         table.add_column(name, justify="right")
     for level in found.levels:
         table.add_row(
@@ -215,27 +239,28 @@ def metrics_table(found: Metrics) -> RenderableType:
     calls = f"{plural(spent.calls, 'call')}, {spent.tokens_in:,} tokens in"
     lines = [
         f"{size}; {plural(found.open_tokens, 'token')} not sealed yet",
-        f"summaries stand for the rest in {found.cover_tokens:,} tokens, {fewer}",
+        f"summaries represent the rest in {found.cover_tokens:,} tokens, {fewer}",
         f"{calls}, {spent.tokens_out:,} out{unknown}",
     ]
     if found.cost_spent is not None:
         saves = "" if found.cost_saved is None else f"; saves {found.cost_saved:,.4f} a request"
         lines.append(f"spent {found.cost_spent:,.4f}{saves}")
     if found.summary_quality_score is not None:
-        lines.append(f"anchors kept {_percent(found.summary_quality_score)}")
+        lines.append(f"{_percent(found.summary_quality_score)} of the anchors kept")
     if found.feedback.mean is not None:
-        given = f"of {found.feedback.count:,} given"
-        lines.append(f"feedback: mean {found.feedback.mean:.2f} {given}")
+        scores = plural(found.feedback.count, "score")
+        lines.append(f"feedback: mean {found.feedback.mean:.2f} of {scores}")
     if found.prefix_reuse is not None:
         reused = _percent(found.prefix_reuse)
-        lines.append(f"{reused} of the tokens of a context stood at the front of the one before it")
+        lines.append(f"{reused} of a context is the unchanged beginning of the previous one")
     if found.queue or found.dirty_share:
-        lines.append(f"{found.queue:,} to be made, {found.dirty_share:.0%} out of date")
+        missing = plural(found.queue, "summary", "summaries")
+        lines.append(f"{missing} to be made, {_percent(found.dirty_share)} outdated")
     return Group(Text("\n".join(lines)), Text(), table)
 
 
 def print_receipt(receipt: Receipt) -> None:
-    """Print what went, what it reached, and what is left to be done."""
+    """Print what was removed, where it was found, and what is left to do."""
     done = {"quarantine": "quarantined"}.get(receipt.kind, "erased")
     what = plural(len(receipt.indices), "message") if receipt.indices else "nothing"
     if receipt.kind == "erase_session":
@@ -246,13 +271,13 @@ def print_receipt(receipt: Receipt) -> None:
         what = "everything"
     lines = [f"{done}: {what}"]
     if receipt.already:
-        lines.append(f"{plural(len(receipt.already), 'message')} had gone before")
+        lines.append(f"erased before: {plural(len(receipt.already), 'message')}")
     if gone := _counts(receipt.removed):
         lines.append(f"removed: {', '.join(gone)}")
     for title, names in (
-        ("reached the forks", receipt.forks_reached),
-        ("still held by", receipt.kept_in),
-        ("may quote it, look at them", receipt.unproven),
+        ("also in the forks", receipt.forks_reached),
+        ("still kept in", receipt.kept_in),
+        ("may quote it, please check", receipt.unproven),
     ):
         if names:
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
@@ -263,19 +288,19 @@ def print_receipt(receipt: Receipt) -> None:
     if receipt.scrubbed:
         apart = "apart from that, " if receipt.unproven else ""
         lines.append(f"{apart}no trace of them is left in the file")
-        lines.append("messages that say them again in other words were not looked for")
+        lines.append("paraphrases in other messages are not detected")
     elif receipt.scrub_reason:
         lines.append(f"the file may still hold bytes of it: {clean(receipt.scrub_reason)}")
         if receipt.kind != "quarantine":
-            lines.append("hiermem erase --scrub does the same")
+            lines.append("try again with: hiermem erase --scrub")
     if receipt.run_id:
         lines.append(f"run {receipt.run_id}")
     out().print("\n".join(lines), soft_wrap=True)
 
 
 def print_scrubbed(found: Scrubbed) -> None:
-    """Print whether the file's bytes are clean, and why not."""
-    lines = ["the file holds nothing any more of what was erased"]
+    """Print whether the file's bytes are clean, or why not."""
+    lines = ["the file holds no bytes of what was erased"]
     if not found.done:
         lines = [f"the file may still hold bytes of what was erased: {clean(found.reason)}"]
     if found.removed:
@@ -284,7 +309,7 @@ def print_scrubbed(found: Scrubbed) -> None:
 
 
 def print_check(report: CheckReport) -> None:
-    """Print each promise with its state, then the findings."""
+    """Print each promise by number and name with its state, then the findings."""
     console = out()
     console.print(
         f"{plural(report.sessions, 'session')}, {plural(report.messages, 'message')}, "
@@ -297,11 +322,15 @@ def print_check(report: CheckReport) -> None:
     for promise, what in report.checked.items():
         count = broken.get(promise, 0)
         state = Text("kept  ", style="green") if not count else Text("BROKEN", style="bold red")
-        line = Text(f"{promise:<5} ").append_text(state).append(f" {clean(what)}")
-        console.print(line.append(f" ({count:,})" if count else ""), soft_wrap=True)
+        line = Text(f"{promise:<5} ").append_text(state).append(f" {_promise(promise, what)}")
+        console.print(line.append(f": {count:,} found" if count else ""), soft_wrap=True)
     for promise, why in report.not_shown.items():
-        line = Text(f"{promise:<5} ").append("unseen", style="yellow").append(f" {clean(why)}")
-        console.print(line, soft_wrap=True)
+        line = Text(f"{promise:<5} ").append("unseen", style="yellow")
+        console.print(line.append(f" {_promise(promise, why)}"), soft_wrap=True)
+    if report.not_shown:
+        console.print(
+            "unseen: stored data cannot show these; the library's tests prove them", soft_wrap=True
+        )
     for skipped in report.skipped:
         console.print(Text(clean(skipped), style="yellow"), soft_wrap=True)
     for finding in report.findings[:_FINDINGS]:
@@ -311,8 +340,14 @@ def print_check(report: CheckReport) -> None:
         console.print(f"and {more:,} more; --format json gives all", soft_wrap=True)
 
 
+def _promise(number: str, text: str) -> str:
+    """Return the name of a promise with what was checked, or why it was not."""
+    name = _PROMISES.get(number)
+    return f"{name} ({clean(text)})" if name else clean(text)
+
+
 def as_json(value: Any) -> str:
-    """Write values as JSON in ASCII, so that nothing in them can move a cursor."""
+    """Return values as ASCII JSON, so that nothing in them can move the cursor."""
     data = asdict(value) if hasattr(value, "__dataclass_fields__") else value
     return json.dumps(data, indent=2, default=_plain)
 

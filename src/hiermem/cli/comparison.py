@@ -1,7 +1,7 @@
-"""The demo's verdict: what a context covers, what it saved, and what it still knows.
+"""The demo's comparison: what a context covers, what it saves, and which details it still holds.
 
-The one rule: every way of filling the prompt is judged by the same messages, tokens and words; what
-hiermem lost is printed as plainly as what a sliding window lost.
+Every way of filling the prompt is measured on the same messages, tokens and words. What hiermem
+lost is printed as clearly as what a sliding window lost.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hiermem import ContextSelection, Message
-from hiermem.cli.picture import representation
 from hiermem.cli.screen import clean, day, one_line, plural, share
+from hiermem.cli.tree_view import representation
 
-#: One detail of each sitting, as (words that the conversation uses, what they are).
+#: One detail of each day, as (words that the conversation uses, their description).
 DETAILS = (
     ("1.030", "kilograms a litre, by the statutes"),
     ("0.9985", "the factor in the hidden sheet"),
@@ -35,12 +35,12 @@ DETAILS = (
     ("6 minutes 40", "the restore, rehearsed"),
     ("26 March", "the board's next meeting"),
 )
-#: How many lines of the context's oldest part are printed.
+#: The number of lines printed of the context's oldest part.
 _EXCERPT = 7
 
 
 def excerpt(context: ContextSelection, *, width: int) -> Group:
-    """Show how the oldest part of the context reads to a model."""
+    """Show the oldest part of the context as a model reads it."""
     oldest = next((block.text for block in context.blocks if block.text), "")
     lines = clean(oldest).splitlines()
     shown = [Text("The oldest part of it, as a model reads it:", style="bold")]
@@ -54,7 +54,7 @@ def excerpt(context: ContextSelection, *, width: int) -> Group:
 
 
 def savings(script: Sequence[Message], tokens: Sequence[int], context: ContextSelection) -> str:
-    """Say what the context saved in this call, and what its budget saves over all replies."""
+    """Describe what the context saves in this call, and its budget over all replies."""
     total = sum(tokens)
     saved = total - context.total_tokens
     replies = [n for n in range(len(tokens)) if script[n].role == "assistant"]
@@ -68,7 +68,7 @@ def savings(script: Sequence[Message], tokens: Sequence[int], context: ContextSe
 
 
 def window_start(tokens: Sequence[int], budget: int) -> int:
-    """Give the index at which a sliding window of ``budget`` tokens begins."""
+    """Return the index at which a sliding window of ``budget`` tokens begins."""
     left, begin = budget, len(tokens)
     while begin and tokens[begin - 1] <= left:
         begin -= 1
@@ -76,10 +76,10 @@ def window_start(tokens: Sequence[int], budget: int) -> int:
     return begin
 
 
-def comparison(
+def compare(
     script: Sequence[Message], tokens: Sequence[int], context: ContextSelection, window: int
 ) -> Table:
-    """Set three ways of filling a prompt side by side; ``window``: where the sliding one begins."""
+    """Compare three ways of filling a prompt; the sliding window begins at ``window``."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bright_black")
     table.add_column("", no_wrap=True)
     for name in ("tokens", "messages represented", "", "reaching back to"):
@@ -108,13 +108,13 @@ def _earliest(context: ContextSelection) -> int:
 
 
 def details(script: Sequence[Message], context: ContextSelection, window: int) -> Table:
-    """Look for one detail of each sitting, as it was said, in the context and in the window."""
+    """Look for one detail of each day, word for word, in the context and in the window."""
     said = [_said(each) for each in script]
     shown = context.to_text()
     recent = "\n".join(said[window : context.messages])
     found = [(words in shown, words in recent) for words, _ in DETAILS]
     table = Table(
-        title="One detail of each sitting: is it still there?",
+        title="One detail of each day: is it still there?",
         title_justify="left",
         title_style="bold",
         box=None,

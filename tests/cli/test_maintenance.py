@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def test_an_id_is_never_broken_and_its_beginning_will_do(db, monkeypatch):
     told = run("runs", "--db", db).stdout.splitlines()
     assert [line.split()[0] for line in told[1:]] == [each.id for each in runs]
     for columns in ("40", "80"):
-        monkeypatch.setattr("hiermem.cli.upkeep.out", _terminal(int(columns)))
+        monkeypatch.setattr("hiermem.cli.maintenance.out", _terminal(int(columns)))
         told = run("runs", "--db", db).stdout
         for each in runs:
             assert each.id[:12] in told
@@ -136,7 +137,7 @@ def test_the_file_can_be_scrubbed_again(db, monkeypatch):
         told = run("erase", "--scrub", "--db", db, code=1).stdout
         assert "may still hold" in told
     told = run("erase", "--scrub", "--db", db).stdout
-    assert "holds nothing any more" in told
+    assert "holds no bytes of what was erased" in told
     assert SECRET.encode() not in _bytes(db)
     assert "leave --session out" in run("erase", "--scrub", "-s", "talk", "--db", db, code=1).stderr
 
@@ -154,7 +155,7 @@ def test_a_full_re_pack_is_told_to_be_one_and_whether_its_tree_serves(db):
     assert [detail.get("strategy") for detail in details] == [None, "full", "full", None]
     told = [run("runs", each["id"], "--db", db).stdout for each in found]
     assert ["the new tree serves" in each for each in told] == [False, True, False, False]
-    assert ["the old tree serves still" in each for each in told] == [False, False, True, False]
+    assert ["the old tree still serves" in each for each in told] == [False, False, True, False]
 
 
 def test_metrics_are_printed_with_and_without_prices(db):
@@ -169,8 +170,8 @@ def test_metrics_are_printed_with_and_without_prices(db):
         session.context()
         session.context()
     told = run("metrics", "--db", db, "-s", "talk").stdout
-    assert "feedback: mean 0.75 of 2 given" in told
-    assert "of the tokens of a context stood at the front of the one before" in told
+    assert "feedback: mean 0.75 of 2 scores" in told
+    assert "of a context is the unchanged beginning of the previous one" in told
     told = run("metrics", "--db", db, "-s", "talk", "--input-price", "2.5").stdout
     assert "a request" in told
     data = json.loads(run("metrics", "--db", db, "-s", "talk", "--format", "json").stdout)
@@ -216,7 +217,7 @@ def test_messages_are_erased_in_forks_too_and_out_of_the_file(db):
     assert SECRET.encode() in _bytes(db)
     told = run("erase", "60", "3-5", "--db", db, "-s", "talk", "--yes").stdout
     assert "erased: 4 messages" in told
-    assert "reached the forks: branch" in told
+    assert "also in the forks: branch" in told
     assert "no trace of them is left in the file" in told
     assert SECRET.encode() not in _bytes(db)
     with Memory.open(db) as memory:
@@ -226,7 +227,7 @@ def test_messages_are_erased_in_forks_too_and_out_of_the_file(db):
     run("update", "--db", db)
     run("check", "--db", db)
     told = run("erase", "60", "--db", db, "-s", "talk", "--yes").stdout
-    assert "1 message had gone before" in told
+    assert "erased before: 1 message" in told
     told = run("runs", "--db", db).stdout
     assert "erasure" in told
 
@@ -239,7 +240,7 @@ def test_messages_that_may_quote_what_went_are_named(db):
         record = next(block.text for block in context.blocks if "costs 51 EUR" in block.text)
         session.append(Message.user(f"You said: {record}"))
     told = run("erase", "3", "--db", db, "-s", "talk", "--yes").stdout
-    assert "may quote it, look at them: talk:message:61\n" in told
+    assert "may quote it, please check: talk:message:61\n" in told
     assert "apart from that, no trace of them is left in the file" in told
     assert b"costs 51 EUR" in _bytes(db)
     told = run("erase", "61", "--db", db, "-s", "talk", "--yes").stdout
@@ -249,7 +250,7 @@ def test_messages_that_may_quote_what_went_are_named(db):
 
 def test_forks_can_be_kept(db):
     told = run("erase", "3", "--db", db, "-s", "talk", "--forks", "keep", "--yes").stdout
-    assert "still held by: branch" in told
+    assert "still kept in: branch" in told
     with Memory.open(db) as memory:
         assert memory.session("branch").messages(3, 4)[0].state == "live"
 
@@ -283,6 +284,33 @@ def test_check_says_what_is_kept_and_what_it_cannot_see(db):
         assert f"\n{promise:<5} kept" in told
     for promise in ("P4", "P6", "P9", "P10"):
         assert f"\n{promise:<5} unseen" in told
+
+
+def test_check_names_each_promise(db):
+    """Broken, a reader is given numbers that only the project knows."""
+    told = run("check", "--db", db).stdout
+    with Memory.open(db) as memory:
+        report = memory.check()
+    numbers = [each for each in (*report.checked, *report.not_shown) if each.startswith("P")]
+    assert len(numbers) == 13
+    for number in numbers:
+        assert re.search(rf"(?m)^{number:<5} \w+ +[a-z][\w ]+ \([a-z]", told), number
+    assert "P10   unseen nothing is paid for twice (" in told
+    assert "the library's tests prove them" in told
+
+
+def test_counts_agree_with_their_nouns_and_percent_is_written_in_one_way(db):
+    """Broken, one reads "1 calls", and "40 %" next to "0%"."""
+    with Memory.open(db) as memory:
+        session = memory.session("talk")
+        session.extract()
+        session.extract()
+        session.edit(3, "Message 3 is free.", on_edit="rebuild")
+    told = [run(*words, "--db", db).stdout for words in (["runs"], ["metrics", "-s", "talk"])]
+    assert re.search(r"\bextraction\b.* 1 call\b", told[0])
+    assert re.search(r"\bextraction\b.* no calls *\n", told[0])
+    assert "to be made, " in told[1]
+    assert not any(re.search(r"\b1 calls|\d%", each) for each in told)
 
 
 def test_a_damaged_file_is_not_found_sound(db):

@@ -1,7 +1,7 @@
-"""The commands that look after a memory: ``runs``, ``metrics``, ``erase`` and ``check``.
+"""The maintenance commands: ``runs``, ``metrics``, ``erase`` and ``check``.
 
-The one rule: what cannot be taken back is asked for first, in words that say what it is; without a
-terminal to ask on, ``--yes`` has to have said so.
+An irreversible action is confirmed first, with a question that names it. Without a terminal to ask
+on, it needs ``--yes``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from hiermem import (
     RunReport,
     UsageError,
 )
-from hiermem.cli.ledgers import (
+from hiermem.cli.options import DB, Db, SessionId, Shape, Tenant, open_existing, session_of
+from hiermem.cli.screen import clean, confirm, out, plural, reported_errors
+from hiermem.cli.tables import (
     all_runs,
     as_json,
     metrics_data,
@@ -33,32 +35,23 @@ from hiermem.cli.ledgers import (
     print_scrubbed,
     short,
 )
-from hiermem.cli.opening import DB, Db, SessionId, Tenant, chosen, existing
-from hiermem.cli.screen import clean, confirm, out, plural, trouble
 
 app = typer.Typer()
 
 
-class Shape(StrEnum):
-    """How a result is printed."""
-
-    table = "table"
-    json = "json"
-
-
 class Forks(StrEnum):
-    """What an erasure does in the sessions that share a message."""
+    """What an erasure does in other sessions that share a message."""
 
     all = "all"
     keep = "keep"
 
 
-Form = Annotated[Shape, typer.Option("--format", help="For a reader, or all of it as JSON.")]
-#: Messages as they are named on the command line: 3, or 5-9 with both ends.
+Form = Annotated[Shape, typer.Option("--format", help="A table, or the complete result as JSON.")]
+#: Messages on the command line: 3, or 5-9 with both ends.
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
-#: More messages than this are not named one by one.
+#: The largest range of messages.
 _MOST = 1_000_000
-#: All the runs there are.
+#: A limit that returns all runs.
 _ALL = 2**31 - 1
 
 
@@ -69,7 +62,8 @@ _ALL = 2**31 - 1
 @app.command()
 def runs(
     run: Annotated[
-        str | None, typer.Argument(help="Show this run item by item; the start of its id will do.")
+        str | None,
+        typer.Argument(help="Show this run item by item; the beginning of its id is enough."),
     ] = None,
     *,
     db: Db = DB,
@@ -77,11 +71,11 @@ def runs(
         str | None, typer.Option("--session", "-s", help="Only the runs of this session.")
     ] = None,
     tenant: Tenant = "default",
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="The number of runs, newest first.")] = 20,
     form: Form = Shape.table,
 ) -> None:
-    """List what was done: updates, extractions, erasures; or show one of them item by item."""
-    with trouble(), existing(db, tenant) as memory:
+    """List runs (updates, extractions, erasures), or show one run item by item."""
+    with reported_errors(), open_existing(db, tenant) as memory:
         if run is not None:
             report = _run_of(memory, run)
             if form is Shape.json:
@@ -100,7 +94,10 @@ def runs(
 
 
 def _runs_of(memory: Memory, session: str | None, limit: int) -> list[RunRecord]:
-    """List runs; where there are none of a session that does not exist, it is a wrong name."""
+    """Return runs.
+
+    Raises NotFoundError for a session that has none and does not exist.
+    """
     if session is None:
         return memory.runs(limit=limit)
     found = memory.session(session).runs(limit=limit)
@@ -110,7 +107,7 @@ def _runs_of(memory: Memory, session: str | None, limit: int) -> list[RunRecord]
 
 
 def _run_of(memory: Memory, name: str) -> RunReport:
-    """Give the run of that id, or the only one whose id begins so."""
+    """Return the run with that id, or the only one whose id begins with it."""
     try:
         return memory.run(name)
     except NotFoundError:
@@ -133,22 +130,22 @@ def metrics(
     session: SessionId = None,
     tenant: Tenant = "default",
     input_price: Annotated[
-        float | None, typer.Option(min=0, help="What a million tokens in cost the summariser.")
+        float | None, typer.Option(min=0, help="The summariser's price of a million input tokens.")
     ] = None,
     output_price: Annotated[
-        float | None, typer.Option(min=0, help="What a million tokens out cost it.")
+        float | None, typer.Option(min=0, help="Its price of a million output tokens.")
     ] = None,
     context_price: Annotated[
-        float | None, typer.Option(min=0, help="What a million tokens of a context cost.")
+        float | None, typer.Option(min=0, help="The price of a million tokens of a context.")
     ] = None,
     form: Form = Shape.table,
 ) -> None:
-    """Measure a session: how much shorter it is, what that cost, what was kept."""
-    with trouble(), existing(db, tenant) as memory:
+    """Show a session's metrics: compression, cost, and the facts that were kept."""
+    with reported_errors(), open_existing(db, tenant) as memory:
         prices = None
         if (input_price, output_price, context_price) != (None, None, None):
             prices = Prices(input_price or 0.0, output_price or 0.0, context_price)
-        found = chosen(memory, session).metrics(prices)
+        found = session_of(memory, session).metrics(prices)
         if form is Shape.json:
             typer.echo(as_json(metrics_data(found)))
         else:
@@ -162,36 +159,35 @@ def metrics(
 @app.command()
 def erase(
     messages: Annotated[
-        list[str] | None, typer.Argument(help="Which messages: 3, or 5-9 with both ends.")
+        list[str] | None, typer.Argument(help="The messages: 3, or 5-9 with both ends.")
     ] = None,
     *,
     db: Db = DB,
     session: SessionId = None,
     tenant: Tenant = "default",
     whole: Annotated[
-        bool, typer.Option("--whole", help="The whole session, with its log and summaries.")
+        bool, typer.Option("--whole", help="Erase the whole session, with its log and summaries.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--everything", help="All that is kept for this tenant.")
+        bool, typer.Option("--everything", help="Erase everything kept for this tenant.")
     ] = False,
     forks: Annotated[
-        Forks, typer.Option(help="What happens in sessions that share the messages.")
+        Forks,
+        typer.Option(help="Erase in all sessions that share the messages, or keep them there."),
     ] = Forks.all,
     quarantine: Annotated[
-        bool, typer.Option("--quarantine", help="Keep the messages, make everything without them.")
+        bool, typer.Option("--quarantine", help="Keep the messages readable, but use them nowhere.")
     ] = False,
     scrub: Annotated[
         bool,
-        typer.Option("--scrub", help="Only clean the file's bytes of what was erased before."),
+        typer.Option("--scrub", help="Only clean the file's bytes after earlier erasures."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Take messages back, out of everything that was made from them. There is no way back."""
-    with trouble(), existing(db, tenant) as memory:
+    """Erase messages and everything made from them. This cannot be undone."""
+    with reported_errors(), open_existing(db, tenant) as memory:
         if sum((bool(messages), whole, everything, scrub)) != 1:
-            raise UsageError(
-                "name the messages, or say --whole, --everything or --scrub; one of them"
-            )
+            raise UsageError("pass messages, or exactly one of --whole, --everything and --scrub")
         if scrub:
             _scrub(memory, session)
             return
@@ -199,12 +195,12 @@ def erase(
             raise UsageError("--quarantine goes with messages")
         if everything:
             if session is not None:
-                raise UsageError("--everything is of no session; leave --session out")
+                raise UsageError("--everything concerns no single session; leave --session out")
             count = len(memory.sessions())
             confirm(f"erase all {plural(count, 'session')} of tenant {clean(tenant)!r}?", yes=yes)
             print_receipt(memory.erase_tenant())
             return
-        target = chosen(memory, session)
+        target = session_of(memory, session)
         name = clean(target.id)
         if whole:
             confirm(f"erase session {name!r}?", yes=yes)
@@ -218,9 +214,9 @@ def erase(
 
 
 def _scrub(memory: Memory, session: str | None) -> None:
-    """Clean the file's bytes; exit code 1 where that could not be done."""
+    """Clean the file's bytes; exit code 1 if that was not possible."""
     if session is not None:
-        raise UsageError("--scrub is of the whole file; leave --session out")
+        raise UsageError("--scrub cleans the whole file; leave --session out")
     found = memory.scrub()
     print_scrubbed(found)
     if not found.done:
@@ -232,7 +228,7 @@ def _indices(words: list[str]) -> list[int]:
     for word in words:
         match = _RANGE.fullmatch(word)
         if match is None:
-            raise UsageError(f"{word!r} names no message; write 3, or 5-9")
+            raise UsageError(f"{word!r} is not a message or a range; write 3, or 5-9")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first >= _MOST:
             raise UsageError(f"{word!r} is not a range of at most {_MOST:,} messages")
@@ -246,8 +242,8 @@ def _indices(words: list[str]) -> list[int]:
 
 @app.command()
 def check(*, db: Db = DB, tenant: Tenant = "default", form: Form = Shape.table) -> None:
-    """Verify the promises that a store can show: read everything, write nothing."""
-    with trouble(), existing(db, tenant) as memory:
+    """Verify the promises that stored data can show. Reads everything, writes nothing."""
+    with reported_errors(), open_existing(db, tenant) as memory:
         report = _checked(memory)
         if form is Shape.json:
             typer.echo(as_json({**asdict(report), "ok": report.ok}))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hiermem.cli.picture import GUTTER, Bar, Glyphs, Strip
+from hiermem.cli.tree_view import GUTTER, Bar, Glyphs, Strip, level_style
 
 BLOCKS = Glyphs("▁▂▃▄▅▆▇█", "█", "░")
 
@@ -66,3 +66,10 @@ def test_a_terminal_without_block_characters_gets_ascii():
 def test_the_most_telling_message_stands_in_a_column_of_several():
     row = Strip(40, 20, BLOCKS).shown([3] * 20 + [1] * 10 + [0] * 10).plain[GUTTER:]
     assert row == "3" * 10 + "1" * 5 + "█" * 5
+
+
+def test_every_level_can_be_read_on_a_black_background():
+    """Broken, labels are written in a colour that most terminals show almost black."""
+    styles = [level_style(level) for level in range(12)]
+    assert not {"blue", "magenta", "black"} & set(styles)
+    assert len(set(styles[:5])) == 5

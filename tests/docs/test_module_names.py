@@ -1,0 +1,184 @@
+"""The modules, files and folders that documents, docstrings and comments name exist.
+
+A name that outlives its module sends a reader to a place that is not there. Names may be written
+from the root of the repository, from ``src`` or from the package, as a path or with dots.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import importlib
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "hiermem"
+#: Where a path may begin.
+BASES = (ROOT, ROOT / "src", PACKAGE, ROOT / "docs")
+SCRIPTS = ("src", "tests", "benchmarks", "examples")
+SOURCES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(path for folder in SCRIPTS for path in sorted((ROOT / folder).rglob("*.py"))),
+]
+ROOMS = sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file())
+
+DOTTED = re.compile(rf"(?<![\w./])(?:hiermem|{'|'.join(ROOMS)})(?:\.\w+)+")
+PYTHON_FILE = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
+FOLDER = re.compile(rf"(?<![\w./])(?:{'|'.join((*SCRIPTS, 'docs', *ROOMS))})/(?:[\w-]+/)*(?![\w/])")
+NO_CODE = re.compile(r'"""(?s:.*?)"""|#.*')
+LONE = re.compile(r"``([A-Za-z_]\w*)``")
+
+#: Files of a user's project, in examples of what a conversation may name.
+NO_FILES_OF_OURS = {"src/store.py", "seats.py", "openai_public.py"}
+#: A page that is named by its file alone (``models.md``) looks like a member of a room.
+PAGE_SUFFIXES = (".md", ".py", ".txt")
+LOGGER = re.compile(r"getLogger\(\"([\w.]+)\"\)")
+
+
+def prose_of(text: str, suffix: str) -> Iterator[tuple[int, str]]:
+    """Yield (line number, line) of all that is prose: docstrings and comments of Python files."""
+    if suffix == ".md":
+        yield from enumerate(text.splitlines(), start=1)
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node, clean=False) or ""
+            begin = node.body[0].lineno if node.body else 1
+            yield from enumerate(docstring.splitlines(), start=begin)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+@functools.cache
+def loggers() -> frozenset[str]:
+    """Return the names of the package's loggers, which are no modules."""
+    texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
+    return frozenset(name for text in texts for name in LOGGER.findall(text))
+
+
+@functools.cache
+def exists(name: str) -> bool:
+    """Return whether a dotted name leads to a module of the package, or to something in one."""
+    if name in loggers():
+        return True
+    parts = name.removeprefix("hiermem.").split(".")
+    place, module = PACKAGE, "hiermem"
+    while parts and ((place / parts[0]).is_dir() or (place / f"{parts[0]}.py").is_file()):
+        place, module = place / parts[0], f"{module}.{parts[0]}"
+        parts = parts[1:]
+    if not parts:
+        return True
+    try:
+        return hasattr(importlib.import_module(module), parts[0])
+    except ImportError:  # the module needs an extra that is not installed here
+        return True
+
+
+def dead_names(line: str, *, beside: Path) -> list[str]:
+    """Return what a line of prose names and does not exist; ``beside`` is the folder it is in."""
+    dotted = [each for each in DOTTED.findall(line) if not each.endswith(PAGE_SUFFIXES)]
+    dead = [each for each in dotted if not exists(each)]
+    for path in (*PYTHON_FILE.findall(line), *FOLDER.findall(line)):
+        places = (base / path for base in (*BASES, beside))
+        if path not in NO_FILES_OF_OURS and not any(place.exists() for place in places):
+            dead.append(path)
+    return dead
+
+
+def test_every_module_that_is_named_exists():
+    """A reader who follows a name must find something there."""
+    found = []
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        if dead_names(text, beside=path.parent):  # in its prose, or in code that only looks so
+            found += [
+                f"{path.relative_to(ROOT)}:{number}: {name}"
+                for number, line in prose_of(text, path.suffix)
+                for name in dead_names(line, beside=path.parent)
+            ]
+    assert not found
+
+
+@pytest.fixture(scope="module")
+def known() -> set[str]:
+    """Return all words of the package's code: what stands in no docstring and no comment."""
+    words = set(dir(builtins))
+    for path in PACKAGE.rglob("*.py"):
+        code = NO_CODE.sub("", path.read_text(encoding="utf-8"))
+        words.update((path.stem, path.parent.name), re.findall(r"\w+", code))
+    return words
+
+
+def unknown_names(docstring: str, known: set[str]) -> list[str]:
+    """Return the lone names in backticks that are no word of the package's code."""
+    return [name for name in LONE.findall(docstring) if name not in known]
+
+
+def test_every_lone_name_of_a_modules_docstring_exists(known):
+    """A neighbour is named without its room: such a name must be one that the code has."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        if unknown := unknown_names(docstring, known):
+            found[str(path.relative_to(PACKAGE))] = unknown
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "decided in ``core.text.polity``",
+        "see hiermem.core.polity for more",
+        "``hiermem.engine.summaries.commit.NeverWas`` keeps it",
+        "``engine.no_room`` does it",
+        "| question | `core/text/polity.py` |",
+        "`src/hiermem/core/polity.py`",
+        "proven by tests/core/text/test_polity.py.",
+        "`benchmarks/polity.py` prints it",
+        "all of `core/polities/` may use it",
+    ],
+)
+def test_a_made_up_name_is_found(line):
+    """The check would prove nothing if it overlooked one of the ways to write a name."""
+    assert dead_names(line, beside=ROOT)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "decided in ``core.text.policy``, as ``hiermem.core.tree.fold`` says.",
+        "``hiermem.Memory`` and ``hiermem.protocols.TenantStore``",
+        "`core/text/policy.py`, `config.py`, `tests/core/text/test_policy.py` and `core/tree/`",
+        "[Models](models.md), [Prompts](prompts.md#rules), from hiermem.models",
+        "conftest.py stands beside it",
+    ],
+)
+def test_a_name_that_exists_is_let_pass(line):
+    """The check would be switched off if it refused what is right."""
+    assert not dead_names(line, beside=ROOT / "tests")
+
+
+def test_a_made_up_neighbour_is_found(known):
+    """A lone name that only a docstring has must not count as known from that docstring."""
+    docstring = "``policy`` reads what ``no_such_neighbour`` wrote."
+    assert unknown_names(docstring, known) == ["no_such_neighbour"]
+
+
+@pytest.mark.parametrize(("suffix", "text"), [
+    (".md", "a page\nnames `core/polity.py`"),
+    (".py", '"""A docstring\nnames ``core.polity``."""'),
+    (".py", "x = 1\n# a comment names core.polity"),
+    (".py", 'def f():\n    """It names ``core.polity``."""'),
+])  # fmt: skip
+def test_prose_is_read_wherever_it_stands(suffix, text):
+    """A name in a docstring or comment that is not read could be dead for ever."""
+    assert any(dead_names(line, beside=ROOT) for _, line in prose_of(text, suffix))
