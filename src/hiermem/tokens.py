@@ -15,6 +15,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from hiermem.data import vocabulary
 from hiermem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,23 +59,6 @@ _RUN_OF_LINES = re.compile(f"(?<![{_BLANKS}\r\n])[{_BLANKS}\r\n]{{{_LONG_RUN},}}
 _lock = Lock()
 
 
-def _shipped_ranks() -> dict[bytes, int]:
-    """Read the packed vocabulary: in rank order, one length byte and the token's bytes."""
-    import lzma
-    from importlib import resources
-
-    packed = resources.files("hiermem").joinpath("data", f"{SHIPPED}.ranks.xz").read_bytes()
-    raw = lzma.decompress(packed)
-    ranks: dict[bytes, int] = {}
-    place, end, rank = 0, len(raw), 0
-    while place < end:
-        start = place + 1
-        place = start + raw[place]
-        ranks[raw[start:place]] = rank
-        rank += 1
-    return ranks
-
-
 @lru_cache(maxsize=1)
 def _build_shipped() -> tiktoken.Encoding:
     import tiktoken
@@ -82,7 +66,7 @@ def _build_shipped() -> tiktoken.Encoding:
     return tiktoken.Encoding(
         name=SHIPPED,
         pat_str=_O200K_PATTERN,
-        mergeable_ranks=_shipped_ranks(),
+        mergeable_ranks=vocabulary(SHIPPED),
         special_tokens=_O200K_SPECIAL,
     )
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from hiermem.core.extraction.reduce import Graph, entity_key, joined, normalise, order, relation_key
-from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.lexicon import stem
+from hiermem.data import word_lists
 from hiermem.errors import UsageError
 from hiermem.types.trivector import Delta, Entity, EntityKey, Relation, Stats, Strategy, TriVector
 
@@ -31,13 +32,7 @@ _SETTLES: Final = 0.7
 _EXCHANGE: Final = 2
 #: Words that stand in more open ends than this tell none of them from another.
 _COMMON: Final = 64
-_EMPTY: Final = words(
-    """
-    the and for with that this from have has had was were will would should could are is not but
-    you your our their his her its what when where which who why how can does did into about then
-    need needs must still done been being now also just
-    """
-)
+_EMPTY: Final = word_lists("stop_words")["open items"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,41 +17,20 @@ from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
 from hiermem.core.search.terms import number, words
 from hiermem.core.search.thesaurus import members, synonyms
-from hiermem.core.text.lexicon import words as word_list
+from hiermem.data import word_lists
 
 #: A pasted document is looked for by this many of its terms, the most frequent first.
 _MOST_TERMS: Final = 1_000
 #: Nor is it a question that names kinds.
 _MOST_FOR_KINDS: Final = 64
 
+_WORDS: Final = word_lists("query_words")
 #: What a request says of the answer's form and not of its matter. Where these words are rare in a
 #: session they would weigh more than the matter itself.
-_OF_FORM: Final = frozenset(
-    stem(word)
-    for word in word_list(
-        """
-        please tell show list name mention describe explain clarify outline summarize summarise
-        summary overview recap comprehensive complete clear brief detailed detail order sequence
-        chronological item thing aspect different various several conversation chat discussion
-        discuss talk session question answer remember recall remind know throughout far brought
-        total kind type sort many much one two three four five six seven eight nine ten specific
-        particular
-        """
-    )
-)
-_OVERVIEW: Final = frozenset(
-    stem(word) for word in word_list("summary summarize summarise overview recap recapitulate")
-)
-_ADVISING: Final = frozenset(
-    stem(word)
-    for word in word_list(
-        """
-        said say suggest suggestion recommend recommendation advise advice told tell explain
-        explanation gave give propose proposal mention answer
-        """
-    )
-)
-_BIDDING: Final = word_list("tell give show remind let help")
+_OF_FORM: Final = frozenset(map(stem, _WORDS["form"]))
+_OVERVIEW: Final = frozenset(map(stem, _WORDS["overview"]))
+_ADVISING: Final = frozenset(map(stem, _WORDS["advising"]))
+_BIDDING: Final = _WORDS["bidding"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from hiermem.core.text.entity_words import (
     PLACES,
     TECHNOLOGIES,
 )
-from hiermem.core.text.lexicon import words
+from hiermem.data import word_lists
 from hiermem.types.trivector import EntityType
 
 _EXTENSION: Final = (
@@ -126,9 +126,7 @@ _ERROR_END: Final = re.compile(r"(?:Error|Exception|Warning|NotFound|Fault)$")
 _DIGIT: Final = re.compile(r"\d")
 #: What a name in mixed case or a capitalised one begins with, or holds.
 _CAPITAL: Final = re.compile(r"[A-ZÀ-Þ]")
-_PLAIN_CODE: Final = words(
-    "true false none null self this return import from def class if else for"
-)
+_PLAIN_CODE: Final = word_lists("entity_words")["keywords"]
 
 
 class Mention(NamedTuple):

@@ -15,7 +15,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from hiermem.core.text.lexicon import Lexicon, words
+from hiermem.core.text.lexicon import Lexicon
+from hiermem.data import word_lists
 
 #: What a thing is said to be: group 1 the thing, group 2 what it is.
 _IS: Final = re.compile(
@@ -31,10 +32,7 @@ _CHANGE: Final = re.compile(
 #: What a thing is said to be has so many words at most, or says more than one thing of it.
 _MOST_WORDS: Final = 8
 #: Words of changing, which say nothing of what is changed.
-_CUES: Final = words(
-    "instead longer anymore change chang mov switch replac supersed renam correct drop wrong revert"
-    " now not no from"
-)
+_CUES: Final = word_lists("offline_words")["change"]
 #: The share of a statement's words that a change of it has, and the fewest of them.
 _SHARED: Final = 0.6
 _FEWEST: Final = 2

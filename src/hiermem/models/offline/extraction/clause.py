@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.text.entity_words import FUNCTION_WORDS, GENERIC
-from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.lexicon import stem
+from hiermem.data import word_lists
 from hiermem.models.offline.extraction import signs
 from hiermem.types.trivector import DeltaKind
 
@@ -29,26 +30,9 @@ _LABEL: Final = re.compile(
 _LISTED: Final = re.compile(r"\b(?:clos\w+|open|list|points?|todo)\b", re.IGNORECASE)
 _BRACKETED: Final = re.compile(r"\((\d{1,3})\)")
 #: Verbs that tell somebody to do something where they open a clause.
-_ORDERS: Final = words(
-    """
-    adapt add adjust align apply ask avoid build change choose collaborate combine configure connect
-    consider convert copy customise customize discuss
-    create define delete deploy develop disable do don't download edit emphasize enable
-    ensure evaluate execute explore export extend follow generate get give go handle highlight
-    identify implement import include incorporate install integrate investigate keep leave let's
-    maintain make merge migrate modify never optimise optimize organise organize pass perform
-    prepare provide put reduce refactor remove rename replace restart rewrite run save
-    schedule seek select send share specify start stop submit swap switch take tell try turn
-    tailor update upgrade upload use utilise utilize validate verify visit write always
-    """
-)
+_ORDERS: Final = word_lists("offline_words")["orders"]
 #: Those that are as often the name of something: an order where a thing in particular follows.
-_ORDERS_OR_NAMES: Final = words(
-    """
-    call check format list load log monitor move open pair place plan practice practise pull push
-    read review set show store test track wrap
-    """
-)
+_ORDERS_OR_NAMES: Final = word_lists("offline_words")["orders or names"]
 _PARTICULAR: Final = (
     r"(?: (?:the|an?|all|any|each|both|every|my|your|our|its?|this|that|these|those|if|whether|for"
     r"|up|with)\b| [`\"\u201c]| \S*[A-Z./_]\S*)"

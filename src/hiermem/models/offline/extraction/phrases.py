@@ -16,49 +16,27 @@ from typing import Final
 
 from hiermem.core.text.entity_names import Mention
 from hiermem.core.text.entity_words import CALENDAR, FUNCTION_WORDS, GENERIC, NO_NAME, TECHNOLOGIES
-from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.lexicon import stem
+from hiermem.data import word_lists
 from hiermem.models.offline.extraction.speech import Said
 
 #: The most phrases that are given.
 MOST_PHRASES: Final = 40
-_DETERMINERS: Final = words(
-    """
-    a an the my our your his her their its this that these those some any no of in on for about with
-    from into at to and or by as more new own every each another
-    """
-)
+_WORDS: Final = word_lists("offline_words")
+_DETERMINERS: Final = _WORDS["determiners"]
 #: What stands before a thing, and seldom before a name.
-_ARTICLES: Final = words("a an the my our your his her their this that these those each every no")
-_VERB_BEFORE: Final = words(
-    """
-    to i we you he she they who can could will would should must may might let let's don't didn't
-    doesn't won't can't i'll we'll you'll they'll please not i'd always never helps help
-    """
-)
+_ARTICLES: Final = _WORDS["articles"]
+_VERB_BEFORE: Final = _WORDS["before a verb"]
 #: What a noun before them makes a kind of: "pottery class" speaks of pottery.
-_HEADS: Final = words(
-    "class classes workshop workshops trip trips group groups show shows session sessions course"
-    " courses lesson lessons project projects event events app page pages agency agencies"
-)
+_HEADS: Final = _WORDS["heads"]
 _AFTER: Final = FUNCTION_WORDS | frozenset({"", ".", ",", "!", "?", ";", ":", ")"})
 #: What stands before the subject of a clause, and what stands behind it.
-_CLAUSE_BEFORE: Final = words(". , ; : and but then so that because where if when while whether")
-_VERB_AFTER: Final = words(
-    """
-    is was are were has had have does did can could should would will must may might isn't wasn't
-    doesn't can't won't shouldn't
-    """
-)
+_CLAUSE_BEFORE: Final = _WORDS["before a subject"]
+_VERB_AFTER: Final = _WORDS["after a subject"]
 #: Forms in -ing that are as good as prepositions or verbs wherever they stand.
-_NEVER: Final = words(
-    "using including regarding following considering concerning happening feeling getting keeping"
-    " making going coming being having doing giving taking keep moving becoming"
-)
+_NEVER: Final = _WORDS["never nouns"]
 #: What follows a form in -ing that has an object.
-_OBJECTS: Final = words(
-    "a an the my our your his her their its this that these those it them me us you him myself"
-    " yourself ourselves themselves how what that"
-)
+_OBJECTS: Final = _WORDS["objects"]
 #: A form in -ing that so often has an object is a verb.
 _DOING: Final = 0.15
 #: So sure that a word means something done has to be before its form in -s counts for that too.

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from hiermem.core.text.lexicon import words
+from hiermem.data import word_lists
 from hiermem.types.trivector import EntityType
 
 #: What one mention of a kind is worth beside another kind's.
@@ -49,12 +49,7 @@ _MOST: Final[dict[EntityType, int]] = {
     "date": 25,
     "number": 25,
 }
-_EVENT_ENDS: Final = words(
-    """
-    parade conference festival concert wedding workshop marathon tournament summit meetup hackathon
-    race retreat ceremony party exhibition show game championship gala fundraiser camp
-    """
-)
+_EVENT_ENDS: Final = word_lists("offline_words")["event ends"]
 
 
 @dataclass(slots=True)
