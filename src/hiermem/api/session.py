@@ -34,7 +34,7 @@ from hiermem.engine.extraction.graph import tri_vector
 from hiermem.engine.handle import Handle
 from hiermem.engine.log import fork as forking
 from hiermem.engine.log import read
-from hiermem.engine.log.append import Seen
+from hiermem.engine.log.append import LastState
 from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import Strategy as UpdateStrategy
 from hiermem.engine.summaries.update import update as run_update
@@ -382,7 +382,7 @@ class AsyncSession(AsyncLog):
             id=check_name(new_id, what="new_id"),
             title=None if title is None else check(title, what="title", cap=MAX_NAME),
             participants=(),
-            seen=Seen(),
+            seen=LastState(),
         )
         await forking.fork(self._handle, self._about.id, about.id, at=at, title=about.title)
         return AsyncSession(self._parts, about)

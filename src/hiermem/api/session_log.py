@@ -14,7 +14,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.core import arguments
 from hiermem.core.context.selection import ShownSummary
 from hiermem.core.log.edit import OnEdit
-from hiermem.core.log.erase import Forks
+from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import EditReport, Receipt
 from hiermem.core.metrics import Metrics
 from hiermem.core.search.hits import Hit
@@ -82,7 +82,7 @@ class AsyncLog:
         """Give what a message was before its edits, oldest first; () where it was not edited."""
         return await read.versions(self._handle, self._about.id, index)
 
-    async def erase(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+    async def erase(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Erase messages, and everything that was made of them, for good; say what went.
 
         An empty message stays in each one's place. With ``forks="all"`` the sessions that share
@@ -92,7 +92,7 @@ class AsyncLog:
         """
         return await change.erase(self._handle, self._about.id, indices, forks=forks)
 
-    async def quarantine(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+    async def quarantine(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Take messages out of everything that is made of them; they stay readable as they are.
 
         Against input that should never have been believed. Raises NotFoundError.

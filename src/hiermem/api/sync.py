@@ -20,7 +20,7 @@ from hiermem.config import HierarchyConfig
 from hiermem.core.calls.run_report import RunReport
 from hiermem.core.check import CheckReport
 from hiermem.core.extraction.graph import GraphEntity, Mention, Neighbour
-from hiermem.core.log.erase import Forks
+from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.search.embedding_state import EmbeddingReport, IndexReport
 from hiermem.core.summaries.plan import UpdatePlan
@@ -226,7 +226,7 @@ class Memory:
         )
         return Worker(self._portal, inner)
 
-    def erase_session(self, session_id: str, *, forks: Forks = "all") -> Receipt:
+    def erase_session(self, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
         """Erase a session with all that is kept of it; say what went."""
         return self._portal.call(self._memory.erase_session(session_id, forks=forks))
 

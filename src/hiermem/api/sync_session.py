@@ -22,7 +22,7 @@ from hiermem.core.context.selection import (
 )
 from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
 from hiermem.core.log.edit import OnEdit
-from hiermem.core.log.erase import Forks
+from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import EditReport, Receipt
 from hiermem.core.metrics import Metrics
 from hiermem.core.search.embedding_state import EmbeddingReport
@@ -250,11 +250,11 @@ class Session:
         """Give what a message was before its edits, oldest first; () where it was not edited."""
         return self._portal.call(self._session.versions(index))
 
-    def erase(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+    def erase(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Erase messages, and everything that was made of them, for good; say what went."""
         return self._portal.call(self._session.erase(indices, forks=forks))
 
-    def quarantine(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+    def quarantine(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Take messages out of everything that is made of them; they stay readable as they are."""
         return self._portal.call(self._session.quarantine(indices, forks=forks))
 

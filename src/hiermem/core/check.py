@@ -97,7 +97,7 @@ class CheckReport:
 
 
 #: What is wrong: (promise, where, what).
-Told: TypeAlias = Iterator[tuple[str, str, str]]
+Faults: TypeAlias = Iterator[tuple[str, str, str]]
 Count: TypeAlias = Callable[[str], int]
 
 
@@ -105,7 +105,7 @@ Count: TypeAlias = Callable[[str], int]
 # Messages and keys
 
 
-def of_message(stored: StoredMessage, *, index: int, tokens: int | None) -> Told:
+def of_message(stored: StoredMessage, *, index: int, tokens: int | None) -> Faults:
     """Check one message at its place; ``tokens`` is its count made afresh, None if unknown."""
     where = f"message {index}"
     if stored.index != index:
@@ -129,7 +129,9 @@ def of_message(stored: StoredMessage, *, index: int, tokens: int | None) -> Told
         yield "P1", where, "an echo lies outside the message"
 
 
-def of_key(stored: StoredMessage, entry: KeyEntry | None, earlier: Sequence[StoredMessage]) -> Told:
+def of_key(
+    stored: StoredMessage, entry: KeyEntry | None, earlier: Sequence[StoredMessage]
+) -> Faults:
     """Check what is remembered of a message's key, and that an erased one has no past."""
     where = f"message {stored.index}"
     if stored.state == "erased" and earlier:
@@ -149,7 +151,7 @@ def of_key(stored: StoredMessage, entry: KeyEntry | None, earlier: Sequence[Stor
             yield "P2", where, "its key is not that of what was first appended"
 
 
-def of_versions(stored: StoredMessage, earlier: Sequence[StoredMessage]) -> Told:
+def of_versions(stored: StoredMessage, earlier: Sequence[StoredMessage]) -> Faults:
     """Check what is kept of a message that the log says was edited."""
     where = f"message {stored.index}"
     if stored.state == "erased":
@@ -169,7 +171,7 @@ def of_versions(stored: StoredMessage, earlier: Sequence[StoredMessage]) -> Told
 
 def of_threads(
     windows: Sequence[Node], threads: Mapping[str, Sequence[int]], state: SessionState
-) -> Told:
+) -> Faults:
     """Check that sealed and open windows tile each thread, ``threads`` giving its indices."""
     reached = dict.fromkeys(threads, Position(0))
     for node in windows:
@@ -217,7 +219,7 @@ def _between(indices: Sequence[int], start: int, stop: int) -> int:
     return bisect_left(indices, stop) - bisect_left(indices, start)
 
 
-def of_level(level: int, nodes: Sequence[Node], below: Mapping[str, Node], count: int) -> Told:
+def of_level(level: int, nodes: Sequence[Node], below: Mapping[str, Node], count: int) -> Faults:
     """Check the nodes of a level, by ordinal, over those ``below``; ``count`` is what is counted.
 
     Sizes are only compared where they bind a summary's length: what is kept word for word, and what
@@ -239,7 +241,7 @@ def of_level(level: int, nodes: Sequence[Node], below: Mapping[str, Node], count
             yield "P8", node.id, "it is allotted no less than its inputs"
 
 
-def _of_children(node: Node, below: Mapping[str, Node]) -> Told:
+def _of_children(node: Node, below: Mapping[str, Node]) -> Faults:
     children = [below[child] for child in node.children if child in below]
     if len(children) < max(2, len(node.children)):
         yield "P3", node.id, "children of it are missing"
@@ -257,7 +259,7 @@ def _of_children(node: Node, below: Mapping[str, Node]) -> Told:
         yield "P3", node.id, "its children do not hold the messages that it counts"
 
 
-def of_parents(nodes: Mapping[str, Node]) -> Told:
+def of_parents(nodes: Mapping[str, Node]) -> Faults:
     """Check that each node that has a parent is among that one's children."""
     for node in nodes.values():
         parent = None if node.parent is None else nodes.get(node.parent)
@@ -265,7 +267,7 @@ def of_parents(nodes: Mapping[str, Node]) -> Told:
             yield "P3", node.id, f"its parent {node.parent} does not have it"
 
 
-def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Told:
+def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Faults:
     """Check that what has no parent is what the open groups hold, and covers all windows once."""
     roots = state.roots()
     if {root.id for root in roots} != {node.id for node in nodes.values() if node.parent is None}:
@@ -284,7 +286,7 @@ def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Told:
         yield "P3", "open groups", "they do not cover all sealed windows"
 
 
-def of_log(nodes: Mapping[str, Node], explained: Mapping[str, Node], *, same: bool) -> Told:
+def of_log(nodes: Mapping[str, Node], explained: Mapping[str, Node], *, same: bool) -> Faults:
     """Check the tree against the one that replaying the log gives.
 
     ``same`` says whether the fold's state came out as it is on record.
@@ -305,7 +307,7 @@ def of_log(nodes: Mapping[str, Node], explained: Mapping[str, Node], *, same: bo
 # Texts
 
 
-def of_revision(node: Node, revision: Revision | None) -> Told:
+def of_revision(node: Node, revision: Revision | None) -> Faults:
     """Check that what serves is there, and that the node is marked as its text is."""
     if revision is None:
         if node.revision:
@@ -317,7 +319,7 @@ def of_revision(node: Node, revision: Revision | None) -> Told:
         yield "P7", node.id, "it is not marked as its text is: degraded"
 
 
-def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bool]) -> Told:
+def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bool]) -> Faults:
     """Check what a node says by itself; ``gone`` tells what was erased or quarantined."""
     where = revision.node_id
     if count is not None and revision.tokens != count(revision.text):
@@ -339,7 +341,7 @@ def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bo
         yield "P11", where, "it quotes a message that was erased or quarantined"
 
 
-def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken: bool) -> Told:
+def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken: bool) -> Faults:
     """Check what a text was made from against what its inputs say now.
 
     ``found`` are the inputs as they may be read now; ``taken`` says that a message among them was
@@ -368,7 +370,7 @@ def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken:
 # Views
 
 
-def of_view(record: ViewRecord, nodes: Mapping[str, Node], *, key: bytes, windows: int) -> Told:
+def of_view(record: ViewRecord, nodes: Mapping[str, Node], *, key: bytes, windows: int) -> Faults:
     """Check one stored cut against the tree that serves."""
     where = f"view {record.name}"
     view = View.from_json(record.state)

@@ -94,7 +94,7 @@ Share: TypeAlias = Annotated[float, Field(ge=0.0, le=1.0)]
 # What a model returns for one chunk
 
 
-class _Asked(BaseModel):
+class _AnswerModel(BaseModel):
     """A part of an answer: no unknown field, no coercion, no figure that is not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -120,21 +120,25 @@ MOST_MENTIONS: Final = 64
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_NAME)]
 _Tag: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_TAG)]
-_Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_LINE)]
-_Index: TypeAlias = Annotated[int, Field(ge=0, lt=2**53)]
+_ItemLine: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_LINE)]
+_MessageIndex: TypeAlias = Annotated[int, Field(ge=0, lt=2**53)]
 #: The numbers of the messages that an item rests on, as the record shows them.
-_Messages: TypeAlias = Annotated[tuple[_Index, ...], Field(max_length=MOST_MESSAGES, strict=False)]
-_Mentions: TypeAlias = Annotated[tuple[_Index, ...], Field(max_length=MOST_MENTIONS, strict=False)]
+_MessageIndices: TypeAlias = Annotated[
+    tuple[_MessageIndex, ...], Field(max_length=MOST_MESSAGES, strict=False)
+]
+_MentionIndices: TypeAlias = Annotated[
+    tuple[_MessageIndex, ...], Field(max_length=MOST_MENTIONS, strict=False)
+]
 
 
-class AnswerEnd(_Asked):
+class AnswerEnd(_AnswerModel):
     """The type and name by which a relation means an entity of the same answer."""
 
     type: EntityType
     name: _Name
 
 
-class AnswerEntity(_Asked):
+class AnswerEntity(_AnswerModel):
     """One thing or concept that the record speaks of."""
 
     type: EntityType
@@ -143,38 +147,38 @@ class AnswerEntity(_Asked):
     description: Annotated[str, Field(max_length=MOST_IN_LINE)] = ""
     tags: Annotated[tuple[_Tag, ...], Field(max_length=MOST_TAGS, strict=False)] = ()
     confidence: Share
-    messages: _Mentions = ()
+    messages: _MentionIndices = ()
 
 
-class AnswerRelation(_Asked):
+class AnswerRelation(_AnswerModel):
     """How one entity of the answer stands to another one, and why that is believed."""
 
     source: AnswerEnd
     relation: _Tag
     target: AnswerEnd
     weight: Share
-    justification: _Line
-    messages: _Messages = ()
+    justification: _ItemLine
+    messages: _MessageIndices = ()
 
 
-class AnswerDelta(_Asked):
+class AnswerDelta(_AnswerModel):
     """Something unfinished; ``open`` is False where the record itself settles it."""
 
     kind: DeltaKind
-    text: _Line
+    text: _ItemLine
     open: bool = True
-    messages: _Messages = ()
+    messages: _MessageIndices = ()
 
 
-class AnswerStrategy(_Asked):
+class AnswerStrategy(_AnswerModel):
     """Something that bears on where the work is going."""
 
     kind: StrategyKind
-    text: _Line
-    messages: _Messages = ()
+    text: _ItemLine
+    messages: _MessageIndices = ()
 
 
-class Answer(_Asked):
+class Answer(_AnswerModel):
     """What a model returns for one chunk."""
 
     summary: Annotated[str, Field(max_length=MOST_IN_SUMMARY)]
@@ -206,13 +210,13 @@ def answer_schema() -> dict[str, Any]:
 # What a user gets
 
 
-class _Given(BaseModel):
+class _ResultModel(BaseModel):
     """A part of a result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Provenance(_Given):
+class Provenance(_ResultModel):
     """Where an item comes from: a chunk, and a half-open range of message indices in it."""
 
     chunk: str
@@ -220,14 +224,14 @@ class Provenance(_Given):
     stop: int
 
 
-class EntityKey(_Given):
+class EntityKey(_ResultModel):
     """The type and name by which an entity is meant; names compare after NFKC and case folding."""
 
     type: EntityType
     name: str
 
 
-class Entity(_Given):
+class Entity(_ResultModel):
     """One node of the graph; ``aliases`` are other spellings and names that were met for it."""
 
     type: EntityType
@@ -244,7 +248,7 @@ class Entity(_Given):
         return EntityKey(type=self.type, name=self.name)
 
 
-class Relation(_Given):
+class Relation(_ResultModel):
     """One edge of the graph; both ends are entities of the same result, by their exact names."""
 
     source: EntityKey
@@ -255,7 +259,7 @@ class Relation(_Given):
     provenance: tuple[Provenance, ...]
 
 
-class Delta(_Given):
+class Delta(_ResultModel):
     """Something unfinished. ``closed_by`` says where it was settled; None while it is open."""
 
     kind: DeltaKind
@@ -265,7 +269,7 @@ class Delta(_Given):
     provenance: tuple[Provenance, ...]
 
 
-class Strategy(_Given):
+class Strategy(_ResultModel):
     """Something that bears on where the work is going, with the messages that say so."""
 
     kind: StrategyKind
@@ -273,7 +277,7 @@ class Strategy(_Given):
     provenance: tuple[Provenance, ...]
 
 
-class Stats(_Given):
+class Stats(_ResultModel):
     """What the reduce did.
 
     ``merged`` counts entities that were met again in another chunk. ``dropped`` counts items of
@@ -292,7 +296,7 @@ class Stats(_Given):
     idle: int = 0
 
 
-class TriVector(_Given):
+class TriVector(_ResultModel):
     """A session as a graph, its open ends and its direction, under a summary.
 
     ``namespace`` lists the features that the session touches, most often named first. Entities

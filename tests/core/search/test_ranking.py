@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hiermem.core.search import packing, ranking
 from hiermem.core.search.index import LEVELS, Index
 from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, collect
-from hiermem.core.search.query import meant, read_query
+from hiermem.core.search.query import corrections, read_query
 from hiermem.core.search.ranking import WEIGHTS, Dense, best
 from hiermem.core.search.stopwords import FIRST_PERSON
 from hiermem.core.search.terms import number, terms
@@ -129,7 +129,7 @@ class Reference:
             weight = sought.count * (0.3 if sought.of_form else 1.0)
             weight *= 0.6 if sought.word in FIRST_PERSON else 1.0
             own = (sought.number,)
-            yield (own if sought.number in known else meant(sought)), weight
+            yield (own if sought.number in known else corrections(sought)), weight
             yield sought.synonyms, weight * 0.4
             yield sought.members, weight * 0.7
 

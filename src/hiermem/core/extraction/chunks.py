@@ -76,7 +76,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MessagePiece:
     """A slice of one message, from character ``begin`` up to before ``end`` (None: its end)."""
 
     begin: int
@@ -106,7 +106,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ChunkPart:
     """A stretch of one message as it goes into a chunk."""
 
     index: int
@@ -152,7 +152,7 @@ def measure(stored: StoredMessage, *, count: Count) -> Measured:
     )
 
 
-def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[Piece, ...]:
+def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[MessagePiece, ...]:
     """Cut a message into pieces whose lines in the record are of at most ``room`` tokens each.
 
     Only where one character alone, or the frame of the line, is more than that, is a piece larger.
@@ -173,14 +173,14 @@ def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[
     return tuple(_pieces(stored, 1, counter))
 
 
-def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterator[Piece]:
+def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterator[MessagePiece]:
     inner = slice_points(stored.message, unit="tokens", target=target, counter=counter)
     length = len(body(stored.message))
     for begin, end in pairwise((0, *inner, length)):
         last = None if end == length else end
         span = Span(stored.index, stored.index + 1, begin, last)
         source, found = _read(stored, span)
-        yield Piece(
+        yield MessagePiece(
             begin, last, counter.count(line(source)) if source else 0, found if source else ""
         )
 
@@ -213,7 +213,7 @@ def plan(
     limit: int | None,
     strategy: str = "",
     oversized: OnOversized = "fail",
-    cut: Callable[[int, int], Sequence[Piece]] | None = None,
+    cut: Callable[[int, int], Sequence[MessagePiece]] | None = None,
 ) -> tuple[Chunk, ...]:
     """Put turns into chunks of at most ``limit`` tokens; None puts all into one.
 
@@ -226,10 +226,10 @@ def plan(
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}; it must be 1 or more, or None")
     made: list[Chunk] = []
-    parts: list[_Part] = []
+    parts: list[_ChunkPart] = []
     held = number_of_turns = 0
 
-    def seal(parts: Sequence[_Part], *, turns: int, oversized: bool = False) -> None:
+    def seal(parts: Sequence[_ChunkPart], *, turns: int, oversized: bool = False) -> None:
         if parts:
             made.append(
                 _chunk(session_id, len(made), parts, strategy, turns=turns, oversized=oversized)
@@ -254,15 +254,15 @@ def plan(
     return tuple(made)
 
 
-def _whole(message: Measured) -> _Part:
-    return _Part(message.index, message.tokens, message.hash)
+def _whole(message: Measured) -> _ChunkPart:
+    return _ChunkPart(message.index, message.tokens, message.hash)
 
 
 def _sliced(
-    turn: Turn, limit: int, cut: Callable[[int, int], Sequence[Piece]] | None
-) -> Iterator[list[_Part]]:
+    turn: Turn, limit: int, cut: Callable[[int, int], Sequence[MessagePiece]] | None
+) -> Iterator[list[_ChunkPart]]:
     """Part a turn that is over the limit: by exchange groups, messages, then pieces of one."""
-    held: list[_Part] = []
+    held: list[_ChunkPart] = []
     weight = 0
     for group in _groups(turn):
         fits = sum(message.tokens for message in group) <= limit
@@ -272,7 +272,7 @@ def _sliced(
                 if cut is None:
                     raise UsageError("oversized='slice' needs cut for a message over the limit")
                 parts = [
-                    _Part(bundle[0].index, piece.tokens, piece.hash, piece.begin, piece.end)
+                    _ChunkPart(bundle[0].index, piece.tokens, piece.hash, piece.begin, piece.end)
                     for piece in cut(bundle[0].index, limit)
                 ]
             # What was cut is taken piece by piece; everything else stays together.
@@ -309,7 +309,7 @@ def _groups(turn: Turn) -> Iterator[list[Measured]]:
 def _chunk(
     session_id: str,
     number: int,
-    parts: Sequence[_Part],
+    parts: Sequence[_ChunkPart],
     strategy: str,
     *,
     turns: int,
@@ -335,7 +335,7 @@ def _chunk(
     )
 
 
-def _runs(parts: Sequence[_Part]) -> Iterator[Span]:
+def _runs(parts: Sequence[_ChunkPart]) -> Iterator[Span]:
     """Give the contiguous stretches that ``parts``, in order, make."""
     first = last = parts[0]
     for part in parts[1:]:

@@ -36,7 +36,7 @@ _EMPTY: Final = word_lists("stop_words")["open items"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ResultLimits:
     """The most of each that a result holds; what comes first by ``finish``'s order stays."""
 
     entities: int = 2000
@@ -55,7 +55,11 @@ class Limits:
 
 
 def finish(
-    graph: Graph, *, summary: str, limits: Limits = Limits(), missing: Sequence[str] = ()
+    graph: Graph,
+    *,
+    summary: str,
+    limits: ResultLimits = ResultLimits(),
+    missing: Sequence[str] = (),
 ) -> TriVector:
     """Make the result: point relations at entities, settle what was settled, keep to ``limits``.
 
@@ -116,7 +120,7 @@ def finish(
     )
 
 
-def _cut(items: Iterable[_Item], limits: Limits) -> tuple[_Item, ...]:
+def _cut(items: Iterable[_Item], limits: ResultLimits) -> tuple[_Item, ...]:
     return tuple(
         each.model_copy(update={"provenance": each.provenance[: limits.provenance]})
         for each in items

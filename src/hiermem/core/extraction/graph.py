@@ -30,7 +30,7 @@ from hiermem.types.trivector import (
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NameRecord:
     """What one session says under one name.
 
     ``entities`` bear the name, ``relations`` have one of them at an end, ``see`` are the names of
@@ -102,7 +102,7 @@ class Mention:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeOf:
+class ResultBasis:
     """What a session's result was made of, which decides whether another may take its place.
 
     ``messages`` is how many the session had and ``input`` names what they said; ``tokens`` counts
@@ -122,21 +122,21 @@ class MadeOf:
         return self.whole, not self.degraded, 0 if self.whole else self.tokens
 
 
-def write_kept_vector(vector: TriVector, made_of: MadeOf) -> str:
+def write_result(vector: TriVector, basis: ResultBasis) -> str:
     """Write a session's whole result, with what it was made of."""
-    facts = {name: getattr(made_of, name) for name in MadeOf.__slots__}
+    facts = {name: getattr(basis, name) for name in ResultBasis.__slots__}
     return json.dumps({"of": facts, "vector": vector.model_dump_json()})
 
 
-def read_kept_vector(body: str) -> TriVector | None:
-    """Read what ``write_kept_vector`` wrote; None where it was damaged."""
+def read_result(body: str) -> TriVector | None:
+    """Read what ``write_result`` wrote; None where it was damaged."""
     try:
         return TriVector.model_validate_json(json.loads(body)["vector"])
     except (ValidationError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
-def replaces(made_of: MadeOf, standing: str) -> bool:
+def replaces(basis: ResultBasis, standing: str) -> bool:
     """Say whether a result made of that may take the place of the ``standing`` one.
 
     It may not where that one is of more messages, or of the same ones and better. One that was
@@ -144,7 +144,7 @@ def replaces(made_of: MadeOf, standing: str) -> bool:
     """
     try:
         found = json.loads(standing)["of"]
-        before = MadeOf(
+        before = ResultBasis(
             int(found["messages"]),
             str(found["input"]),
             int(found["tokens"]),
@@ -153,11 +153,11 @@ def replaces(made_of: MadeOf, standing: str) -> bool:
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return True
-    if before.input == made_of.input:
-        stays = before.worth() > made_of.worth()
+    if before.input == basis.input:
+        stays = before.worth() > basis.worth()
     else:
-        stays = before.messages > made_of.messages
-    return not stays or read_kept_vector(standing) is None
+        stays = before.messages > basis.messages
+    return not stays or read_result(standing) is None
 
 
 def graph_records(vector: TriVector) -> dict[str, str]:
@@ -175,14 +175,14 @@ def graph_records(vector: TriVector) -> dict[str, str]:
         for end in {normalise(relation.source.name), normalise(relation.target.name)}:
             relations.setdefault(end, []).append(relation)
     return {
-        name: _write_named(
+        name: _write_name_record(
             entities.get(name, ()), relations.get(name, ()), sorted(see.get(name, ()))
         )
         for name in sorted(entities.keys() | see.keys())
     }
 
 
-def _write_named(
+def _write_name_record(
     entities: Iterable[Entity], relations: Iterable[Relation], see: Sequence[str]
 ) -> str:
     value: dict[str, Any] = {
@@ -193,25 +193,27 @@ def _write_named(
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_named(session_id: str, body: str) -> Named:
+def read_name_record(session_id: str, body: str) -> NameRecord:
     """Read a name's document; an empty one where it was damaged."""
     try:
         found = json.loads(body)
-        return Named(
+        return NameRecord(
             session_id,
             tuple(Entity.model_validate(each) for each in found["entities"]),
             tuple(Relation.model_validate(each) for each in found["relations"]),
             tuple(map(str, found["see"])),
         )
     except (ValidationError, ValueError, TypeError, KeyError, RecursionError):
-        return Named(session_id)
+        return NameRecord(session_id)
 
 
 # ---------------------------------------------------------------------------------------------
 # Questions
 
 
-def entities_named(named: Iterable[Named], type_: EntityType | None) -> tuple[GraphEntity, ...]:
+def entities_named(
+    named: Iterable[NameRecord], type_: EntityType | None
+) -> tuple[GraphEntity, ...]:
     """Join what sessions say into one entity for each type and name, most mentioned first."""
     joined: dict[tuple[str, ...], tuple[Entity, dict[str, None]]] = {}
     for each in named:
@@ -238,7 +240,7 @@ def _mentions(entity: Entity) -> int:
     return sum(1 if each > MOST_MENTIONS else each for each in wide)
 
 
-def neighbours_of(named: Sequence[Named], type_: EntityType | None) -> tuple[Neighbour, ...]:
+def neighbours_of(named: Sequence[NameRecord], type_: EntityType | None) -> tuple[Neighbour, ...]:
     """Join the relations of the entities in ``named``, seen from them; heaviest first."""
     mine = {
         entity_key(entity)
@@ -275,7 +277,7 @@ def _heavier(left: Relation, right: Relation) -> Relation:
     return best.model_copy(update={"provenance": tuple(places)})
 
 
-def mentions_of(named: Iterable[Named], type_: EntityType | None) -> tuple[Mention, ...]:
+def mentions_of(named: Iterable[NameRecord], type_: EntityType | None) -> tuple[Mention, ...]:
     """List where the entities were mentioned, by session, then place."""
     found = {
         Mention(each.session_id, place.chunk, place.start, place.stop, entity.key)

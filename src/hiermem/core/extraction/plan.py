@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from hiermem.config import ExtractionOptions
 from hiermem.core.calls.failures import Cause
 from hiermem.core.extraction.chunks import Chunk
-from hiermem.core.extraction.kept import Kept
+from hiermem.core.extraction.stored_answer import StoredAnswer
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.text import hashes
 from hiermem.types import Span
@@ -204,22 +204,22 @@ def join_key(texts: Sequence[str], *, strategy: str, template: PromptTemplate, t
 
 
 @dataclass(frozen=True, slots=True)
-class Agenda:
+class ChunkAgenda:
     """What a run does about its chunks: ``make`` in order, ``reuse`` as kept, ``fail`` at once."""
 
     make: tuple[Chunk, ...]
-    reuse: Mapping[str, Kept] = field(default_factory=dict[str, Kept])
+    reuse: Mapping[str, StoredAnswer] = field(default_factory=dict[str, StoredAnswer])
     fail: tuple[Failure, ...] = ()
 
 
-def agenda(
+def chunk_agenda(
     chunks: Sequence[Chunk],
-    kept: Mapping[str, Kept],
+    kept: Mapping[str, StoredAnswer],
     options: ExtractionOptions,
     *,
     room: int | None = None,
     answer: int = 0,
-) -> Agenda:
+) -> ChunkAgenda:
     """Say which chunks to make, given what is kept by input hash.
 
     ``room`` is the tokens that a record may have, ``answer`` those kept for the answer.
@@ -247,7 +247,7 @@ def agenda(
     make = tuple(chunk for chunk in chunks if chunk.id not in failed and chunk.id not in reuse)
     if failures and options.on_chunk_failure == "abort":
         make = ()
-    return Agenda(make, reuse, failures)
+    return ChunkAgenda(make, reuse, failures)
 
 
 def _too_large(chunk: Chunk, *, room: int | None, answer: int) -> str:

@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from hiermem.core.context.view import outdated
-from hiermem.core.log.locate import Place
-from hiermem.core.log.propagate import Rippled
+from hiermem.core.log.locate import Location
+from hiermem.core.log.propagate import Propagated
 from hiermem.core.log.receipts import EditReport
-from hiermem.core.log.size_changes import Scales, Shift
-from hiermem.core.log.trees import Trunk, changes_of, told, trunks
+from hiermem.core.log.size_changes import SizeChange, Weigher
+from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_states
 from hiermem.core.needs import inside
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
 from hiermem.types import SessionRecord, StoredMessage
@@ -40,7 +40,7 @@ Amend: TypeAlias = Callable[[StoredMessage], StoredMessage]
 
 
 def edit(
-    session_id: str, index: int, amend: Amend, *, on_edit: OnEdit, now: datetime, scales: Scales
+    session_id: str, index: int, amend: Amend, *, on_edit: OnEdit, now: datetime, weigher: Weigher
 ) -> Deciding[EditReport]:
     """Replace a message's content. One that says the same already changes nothing.
 
@@ -55,44 +55,48 @@ def edit(
     after = amend(before)
     if after.message == before.message:
         return Batch(EditReport(session_id, index))
-    reached: list[Trunk] = []
-    for trunk in trunks(record):
-        if index < trunk.stop:
-            place = yield from inside(session_id, trunk.look(before))
-            points = _weighed(trunk, place, before, after, scales)
-            if trunk.build is None:
+    reached: list[TreeState] = []
+    for tree_state in tree_states(record):
+        if index < tree_state.stop:
+            location = yield from inside(session_id, tree_state.locate(before))
+            points = _weighed(tree_state, location, before, after, weigher)
+            if tree_state.build is None:
                 after = replace(after, slices=points)
-            reached.append(trunk)
-    struck: list[tuple[Trunk, Rippled]] = []
-    for trunk in reached:
-        rippled = yield from inside(session_id, trunk.shake(on_edit, now))
-        struck.append((trunk, rippled))
+            reached.append(tree_state)
+    propagated: list[tuple[TreeState, Propagated]] = []
+    for tree_state in reached:
+        result = yield from inside(session_id, tree_state.propagate(on_edit, now))
+        propagated.append((tree_state, result))
     views: Sequence[ViewRecord] = yield session_id, NeedViews()
     _, changes = changes_of(
         record,
-        struck,
-        LogEvent("edit", record.messages, now, told(reached).to_json()),
+        propagated,
+        LogEvent("edit", record.messages, now, logged_changes(reached).to_json()),
         rewrites=(Rewrite(after, "edit"),),
-        drop_views=outdated({v.name: v.state for v in views}, index, struck[0][1].windows),
+        drop_views=outdated({v.name: v.state for v in views}, index, propagated[0][1].windows),
     )
-    serving = struck[0][1]
+    serving = propagated[0][1]
     report = EditReport(session_id, index, 0, serving.stale, serving.dirty, serving.split)
     return Batch(report, tuple((session_id, each) for each in changes))
 
 
 def _weighed(
-    trunk: Trunk, place: Place, before: StoredMessage, after: StoredMessage, scales: Scales
+    tree_state: TreeState,
+    location: Location,
+    before: StoredMessage,
+    after: StoredMessage,
+    weigher: Weigher,
 ) -> tuple[int, ...]:
     """Note in a tree what the message weighs now; give the offsets of its slices there."""
-    config = trunk.config
-    points = scales.points(after, place.slices, unit=config.unit, target=config.target)
-    shift = Shift(
+    config = tree_state.config
+    points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
+    shift = SizeChange(
         before.index,
         before.thread,
-        scales.weigh(before, place.points),
-        scales.weigh(after, points),
+        weigher.weigh(before, location.points),
+        weigher.weigh(after, points),
     )
-    trunk.take(place, shift, points)
+    tree_state.add(location, shift, points)
     return points
 
 

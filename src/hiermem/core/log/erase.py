@@ -19,15 +19,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from hiermem.core.extraction.kept import made_from
+from hiermem.core.extraction.stored_answer import made_from
 from hiermem.core.log.edit import known_session, message_at
 from hiermem.core.log.lineage import Family
-from hiermem.core.log.propagate import Rippled
+from hiermem.core.log.propagate import Propagated
 from hiermem.core.log.receipts import Receipt
-from hiermem.core.log.size_changes import NOTHING, Scales, Shift, Told, marks_of
-from hiermem.core.log.trees import Trunk, changes_of, told, trunks
+from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher, marks_of
+from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_states
 from hiermem.core.needs import inside
-from hiermem.core.spaces.sources import SOURCE, Trace, found_in, named
+from hiermem.core.spaces.sources import SOURCE, SourceLink, links_in, named
 from hiermem.types import Message, Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Batch,
@@ -54,11 +54,10 @@ DERIVED: Final = (CHUNK, "entity", "feedback", "join", "part", "trivector")
 #: The hash of every message that was erased.
 ERASED: Final = "erased"
 #: Whether the sessions that share a message are reached too, or keep it and are named.
-Forks: TypeAlias = Literal["all", "keep"]
-Kind: TypeAlias = Literal["erase", "quarantine"]
+ForkHandling: TypeAlias = Literal["all", "keep"]
+WithdrawalKind: TypeAlias = Literal["erase", "quarantine"]
 #: Summaries counted together.
 _PAGE: Final = 512
-Step: TypeAlias = Generator[tuple[str, Need], Any, SessionRecord]
 
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
@@ -85,12 +84,12 @@ def tombstone(stored: StoredMessage) -> StoredMessage:
 def erase(
     session_id: str,
     indices: Iterable[int],
-    kind: Kind,
+    kind: WithdrawalKind,
     *,
-    forks: Forks,
+    forks: ForkHandling,
     now: datetime,
     run_id: str,
-    scales: Scales,
+    weigher: Weigher,
 ) -> Deciding[Receipt]:
     """Erase or quarantine messages, in the whole family of the session or in it alone.
 
@@ -101,13 +100,13 @@ def erase(
     for index in wanted:
         yield from message_at(record, index)
     family = yield from Family.around(record, wanted)
-    work = _Withdrawal(kind, now, scales)
+    work = _Withdrawal(kind, now, weigher)
     for one, shared in family.reach.items():
         if one == session_id or forks == "all":
             yield from work.withdraw(family.records[one], shared)
     kin = tuple(one for one in family.reach if one != session_id)
     looked_at = family.reach if forks == "all" else {session_id: family.reach[session_id]}
-    noted = yield from named(work.traces)
+    noted = yield from named(work.links)
     receipt = replace(
         work.receipt(),
         unproven=(*(yield from work.echoes(looked_at)), *noted),
@@ -124,7 +123,7 @@ def erase(
 
 
 def erase_session(
-    session_id: str, *, forks: Forks, now: datetime, run_id: str, scales: Scales
+    session_id: str, *, forks: ForkHandling, now: datetime, run_id: str, weigher: Weigher
 ) -> Deciding[Receipt]:
     """Erase a session: all that is kept of it, and what its forks have of its own messages.
 
@@ -136,7 +135,7 @@ def erase_session(
     record = yield from known_session(session_id)
     own = range(record.forked_at if record.forked_from else 0, record.messages)
     family = yield from Family.below(record, own)
-    work = _Withdrawal("erase", now, scales)
+    work = _Withdrawal("erase", now, weigher)
     for one, shared in family.reach.items():
         if one != session_id and forks == "all":
             yield from work.withdraw(family.records[one], shared)
@@ -157,7 +156,7 @@ def erase_session(
     yield from work.count_all(record)
     looked_at = {one: held for one, held in family.reach.items() if one != session_id}
     echoing = (yield from work.echoes(looked_at)) if forks == "all" else ()
-    noted = yield from named(work.traces)
+    noted = yield from named(work.links)
     receipt = replace(
         work.receipt(),
         unproven=(*echoing, *noted),
@@ -185,9 +184,9 @@ def _run(run_id: str, session_id: str, now: datetime, kind: str, work: _Withdraw
 class _Withdrawal:
     """One erasure or quarantine at work, over the sessions that it reaches."""
 
-    kind: Kind
+    kind: WithdrawalKind
     now: datetime
-    scales: Scales
+    weigher: Weigher
     changes: list[tuple[str, Changes[None]]] = field(
         default_factory=list[tuple[str, Changes[None]]]
     )
@@ -195,7 +194,7 @@ class _Withdrawal:
     done: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     removed: dict[str, int] = field(default_factory=dict[str, int])
     remake: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    traces: list[Trace] = field(default_factory=list[Trace])
+    links: list[SourceLink] = field(default_factory=list[SourceLink])
 
     def receipt(self) -> Receipt:
         """Give what was done so far, as a receipt whose place is not filled in."""
@@ -219,37 +218,37 @@ class _Withdrawal:
             return
         events: Sequence[LogEvent] = yield record.id, NeedEvents()
         edits = _edits(events)
-        reached: list[Trunk] = []
-        for trunk in trunks(record):
-            mine = [stored for stored in live if stored.index < trunk.stop]
+        reached: list[TreeState] = []
+        for tree_state in tree_states(record):
+            mine = [stored for stored in live if stored.index < tree_state.stop]
             for stored in mine:
-                yield from self._strike(record, trunk, stored)
+                yield from self._withdraw_message(record, tree_state, stored)
             if mine:
-                reached.append(trunk)
-        struck: list[tuple[Trunk, Rippled]] = []
-        for trunk in reached:
-            rippled = yield from inside(record.id, trunk.shake("forget", self.now))
+                reached.append(tree_state)
+        propagated: list[tuple[TreeState, Propagated]] = []
+        for tree_state in reached:
+            result = yield from inside(record.id, tree_state.propagate("forget", self.now))
             # Of what stands for something open, nobody can tell when it was made and from what.
-            loose: Sequence[Node] = yield record.id, NeedProvisional(trunk.tree)
-            drop = dict.fromkeys((*rippled.drop, *(node.id for node in loose)))
-            struck.append((trunk, replace(rippled, drop=tuple(drop))))
+            loose: Sequence[Node] = yield record.id, NeedProvisional(tree_state.tree)
+            drop = dict.fromkeys((*result.drop, *(node.id for node in loose)))
+            propagated.append((tree_state, replace(result, drop=tuple(drop))))
         views: Sequence[ViewRecord] = yield record.id, NeedViews()
-        struck_at = {stored.index for stored in live}
+        withdrawn = {stored.index for stored in live}
         derived: list[tuple[str, str]] = []
         for kind in DERIVED:
             found: Sequence[Record] = yield record.id, NeedRecords(kind)
-            derived += [(kind, each.key) for each in found if _made_from(each, struck_at)]
+            derived += [(kind, each.key) for each in found if _made_from(each, withdrawn)]
         # A note is by its own author and stays; what it came from is no longer on record after an
         # erasure, and still is after a quarantine, which an erasure may follow.
         sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
-        noted = found_in(sources, struck_at)
-        self.traces += noted.values()
+        noted = links_in(sources, withdrawn)
+        self.links += noted.values()
         if self.kind == "erase":
             derived += [(SOURCE, key) for key in noted]
-        event = LogEvent(self.kind, record.messages, self.now, told(reached).to_json())
+        event = LogEvent(self.kind, record.messages, self.now, logged_changes(reached).to_json())
         after, changes = changes_of(
             record,
-            struck,
+            propagated,
             event,
             rewrites=[self._rewrite(stored) for stored in live],
             drop_views=[view.name for view in views],
@@ -260,12 +259,12 @@ class _Withdrawal:
         done = tuple(stored.index for stored in live)
         self.done[record.id] = done
         # Also those that had no text yet: they wait for one, and so does all that is above.
-        if struck[0][1].forget:
-            self.remake[record.id] = struck[0][1].forget
+        if propagated[0][1].forget:
+            self.remake[record.id] = propagated[0][1].forget
         versions = sum(edits.get(index, 0) for index in done)
         self._count("messages", len(done))
         self._count("versions", versions if self.kind == "erase" else 0)
-        self._count("summaries", sum(len(rippled.gone) for _, rippled in struck))
+        self._count("summaries", sum(len(result.gone) for _, result in propagated))
         self._count("views", len(views))
         self._count("records", len(derived))
 
@@ -277,12 +276,15 @@ class _Withdrawal:
         for index, edits in _edits(events).items():
             stored = yield from message_at(record, index)
             self._count("versions", edits if stored.state != "erased" else 0)
-        for trunk in trunks(record):
-            for level in range(1, len(trunk.state.ordinals) + 1):
-                count = trunk.state.next_ordinal(level)
+        for tree_state in tree_states(record):
+            for level in range(1, len(tree_state.state.ordinals) + 1):
+                count = tree_state.state.next_ordinal(level)
                 for first in range(0, count, _PAGE):
                     stop = min(count, first + _PAGE)
-                    page: list[Node] = yield record.id, NeedLevel(level, first, stop, trunk.tree)
+                    page: list[Node] = yield (
+                        record.id,
+                        NeedLevel(level, first, stop, tree_state.tree),
+                    )
                     self._count("summaries", sum(node.revision > 0 for node in page))
         views: Sequence[ViewRecord] = yield record.id, NeedViews()
         self._count("views", len(views))
@@ -291,7 +293,7 @@ class _Withdrawal:
             self._count("records", len(found))
         sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
         self._count("records", len(sources))
-        self.traces += found_in(sources, None).values()
+        self.links += links_in(sources, None).values()
 
     def echoes(
         self, reach: Mapping[str, Collection[int]]
@@ -314,15 +316,15 @@ class _Withdrawal:
             ]
         return tuple(found)
 
-    def _strike(
-        self, record: SessionRecord, trunk: Trunk, stored: StoredMessage
+    def _withdraw_message(
+        self, record: SessionRecord, tree_state: TreeState, stored: StoredMessage
     ) -> Generator[tuple[str, Need], Any, None]:
         """Let a message weigh nothing in one tree; its slices keep their windows."""
-        place = yield from inside(record.id, trunk.look(stored, ever=True))
+        place = yield from inside(record.id, tree_state.locate(stored, ever=True))
         calls, result_of = marks_of(stored.message) if self.kind == "erase" else ((), None)
-        scales = self.scales
-        weigh = scales.weigh if record.counter == scales.counter.name else scales.rough
-        shift = Shift(
+        weigher = self.weigher
+        weigh = weigher.weigh if record.counter == weigher.counter.name else weigher.estimate
+        shift = SizeChange(
             stored.index,
             stored.thread,
             weigh(stored, place.points),
@@ -330,7 +332,9 @@ class _Withdrawal:
             calls,
             result_of,
         )
-        trunk.take(place, shift, (0,) * len(place.points) if self.kind == "erase" else place.points)
+        tree_state.add(
+            place, shift, (0,) * len(place.points) if self.kind == "erase" else place.points
+        )
 
     def _rewrite(self, stored: StoredMessage) -> Rewrite:
         if self.kind == "erase":
@@ -352,6 +356,6 @@ def _edits(events: Iterable[LogEvent]) -> dict[int, int]:
     edits: dict[int, int] = {}
     for event in events:
         if event.kind == "edit":
-            for shift in Told.from_json(event.detail).shifts:
+            for shift in LoggedChanges.from_json(event.detail).shifts:
                 edits[shift.index] = edits.get(shift.index, 0) + 1
     return edits

@@ -16,7 +16,7 @@ from typing import Final
 
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.spaces import record as kept
-from hiermem.core.spaces.record import SHELF, kind_of
+from hiermem.core.spaces.record import SPACE_SCOPE, kind_of
 from hiermem.core.spaces.sources import SOURCE, exported, of_space
 from hiermem.errors import NotFoundError
 from hiermem.types.transaction import Batch, Deciding, NeedRecords, Record, RunRecord
@@ -38,19 +38,19 @@ def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deci
 
     Raises NotFoundError.
     """
-    headers: Sequence[Record] = yield SHELF, NeedRecords(kept.SPACE)
+    headers: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kept.SPACE)
     if all(each.key != space for each in headers):
         raise NotFoundError(f"space {space!r} does not exist")
-    going = [(kept.SPACE, SHELF, space)]
+    going = [(kept.SPACE, SPACE_SCOPE, space)]
     removed = {"spaces": 1}
     folders: tuple[str, ...] = ()
     for kind in kept.KINDS:
-        found: Sequence[Record] = yield SHELF, NeedRecords(kind_of(kind, space))
+        found: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kind_of(kind, space))
         going += [(each.kind, each.scope, each.key) for each in found]
         _count(removed, _COUNTED.get(kind, "records"), len(found))
         if kind == kept.EXPORT:
             folders = exported(space, found)
-    sources: Sequence[Record] = yield SHELF, NeedRecords(SOURCE, everywhere=True)
+    sources: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(SOURCE, everywhere=True)
     traces = of_space(space, sources)
     going += [(each.kind, each.scope, each.key) for each in traces]
     _count(removed, "records", len(traces))

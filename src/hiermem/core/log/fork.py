@@ -43,7 +43,7 @@ _PAGE: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedFork:
     """A fork that was worked out from ``source`` as it was read; ``events`` are its log's.
 
     ``nodes`` are its tree without texts. ``waiting`` are the messages whose exchange group is still
@@ -64,12 +64,12 @@ def prepare(
     *,
     events: Sequence[LogEvent],
     title: str | None,
-    born: int,
+    first_epoch: int,
     now: datetime,
-) -> Prepared:
+) -> PreparedFork:
     """Work a fork out; ``replay``, of the ``events``, is finished.
 
-    ``born`` is what its epochs and trees begin at.
+    ``first_epoch`` is what its epochs and trees begin at.
     """
     at, state = replay.state.next_index, replay.state
     log = list(events)
@@ -87,14 +87,14 @@ def prepare(
         messages=at,
         state=state.to_json(),
         version=1,
-        epoch=born,
-        tree=born,
+        epoch=first_epoch,
+        tree=first_epoch,
         forked_from=source.id,
         forked_at=at,
     )
     nodes = sorted(replay.nodes.values(), key=lambda node: (node.level, node.ordinal))
     waiting = {index for thread in state.threads for _, index in state.strand(thread).turns.waiting}
-    return Prepared(source, record, tuple(log), tuple(nodes), tuple(sorted(waiting)))
+    return PreparedFork(source, record, tuple(log), tuple(nodes), tuple(sorted(waiting)))
 
 
 def _with_texts(
@@ -113,7 +113,7 @@ def _with_texts(
         if (
             other is None
             or not other.revision
-            or not _alike(node, other)
+            or not _same_inputs(node, other)
             or not taken.keys() >= set(node.children)
         ):
             found.append(node)
@@ -135,7 +135,7 @@ def _with_texts(
     return tuple(found), tuple(taken.items())
 
 
-def _alike(node: Node, other: Node) -> bool:
+def _same_inputs(node: Node, other: Node) -> bool:
     """Say whether two nodes of one name cover the same at the same length: one text serves both."""
     return all(
         getattr(node, name) == getattr(other, name)
@@ -145,7 +145,7 @@ def _alike(node: Node, other: Node) -> bool:
     )  # fmt: skip
 
 
-def fork(prepared: Prepared) -> Deciding[bool]:
+def fork(prepared: PreparedFork) -> Deciding[bool]:
     """Write a fork; False, with nothing written, where the source has changed since it was read.
 
     Raises NotFoundError where the source is gone, SessionExistsError where the name is taken.
@@ -168,7 +168,7 @@ def fork(prepared: Prepared) -> Deciding[bool]:
         page: Sequence[Node] = yield source.id, NeedNodes(ids)
         theirs.update((node.id, node) for node in page)
     mine, revisions = _with_texts(prepared.nodes, theirs)
-    rewrites = yield from _hoping(source.id, prepared.waiting)
+    rewrites = yield from _still_waiting(source.id, prepared.waiting)
     changes: Changes[None] = Changes(
         None,
         session=record,
@@ -180,7 +180,7 @@ def fork(prepared: Prepared) -> Deciding[bool]:
     return Batch(result=True, sessions=((record.id, changes),))
 
 
-def _hoping(
+def _still_waiting(
     source_id: str, waiting: Iterable[int]
 ) -> Generator[tuple[str, Need], Any, tuple[Rewrite, ...]]:
     """Take the flag off messages whose results may still come in the fork.

@@ -23,7 +23,7 @@ from hiermem.types.transaction import NeedCovering, NeedMessages, NeedRevisions
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a message stands: its sealed windows in order, each with one slice of it.
 
     ``points`` are the offsets at which its slices but the first begin; ``opened`` says that its
@@ -42,7 +42,7 @@ class Place:
         return len(self.points) + 1
 
 
-def place_of(thread: str, index: int, state: SessionState, tree: int | None) -> Reading[Place]:
+def locate(thread: str, index: int, state: SessionState, tree: int | None) -> Reading[Location]:
     """Find a message that was folded into the tree whose fold is at ``state``."""
     windows: Sequence[Node] = yield NeedCovering(thread, index, tree)
     window = state.strand(thread).window
@@ -52,22 +52,22 @@ def place_of(thread: str, index: int, state: SessionState, tree: int | None) -> 
     points = [node.span.start_char for node in windows[1:]]
     if windows and opened:
         points.append(window.char)
-    return Place(index, thread, tuple(windows), tuple(points), opened)
+    return Location(index, thread, tuple(windows), tuple(points), opened)
 
 
-def said(stored: StoredMessage) -> int:
+def overlap_size(stored: StoredMessage) -> int:
     """Give the characters that a message takes in an overlap."""
     text = heard(stored, 0, None) if stored.state == "live" else ""
     return len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
 
 
-def later_windows(place: Place, tree: int | None) -> Reading[list[Node]]:
+def later_windows(location: Location, tree: int | None) -> Reading[list[Node]]:
     """Find the later windows of the thread that any overlap could show some of the message."""
-    if place.opened:
+    if location.opened:
         return []
-    first, last = place.index + 1, place.index + OVERLAP_REACH
-    windows: Sequence[Node] = yield NeedCovering(place.thread, first, tree, last)
-    own = {node.id for node in place.windows}
+    first, last = location.index + 1, location.index + OVERLAP_REACH
+    windows: Sequence[Node] = yield NeedCovering(location.thread, first, tree, last)
+    own = {node.id for node in location.windows}
     return [node for node in windows if node.id not in own]
 
 
@@ -89,36 +89,36 @@ def shown_to(
     ]
 
 
-def wants_text(node: Node) -> bool:
+def may_be_generating(node: Node) -> bool:
     """Say whether a text may be in the making for a node: a local model's leaves no trace."""
     return node.status != "active" or node.degraded or node.dirty
 
 
-def reached(
-    place: Place, overlap: int, state: SessionState, tree: int | None
+def windows_overlapping(
+    location: Location, overlap: int, state: SessionState, tree: int | None
 ) -> Reading[tuple[tuple[Node, ...], bool]]:
     """Find the later windows of the thread whose overlap shows some of the message, as it is now.
 
     The second value says whether the thread's open window is one of them.
     """
-    if overlap <= 0 or place.opened:
+    if overlap <= 0 or location.opened:
         return (), False
-    first, stop = place.index + 1, min(place.index + 1 + OVERLAP_REACH, state.next_index)
+    first, stop = location.index + 1, min(location.index + 1 + OVERLAP_REACH, state.next_index)
     if stop <= first:
         return (), False
-    between: Sequence[StoredMessage] = yield NeedMessages(first, stop, place.thread)
+    between: Sequence[StoredMessage] = yield NeedMessages(first, stop, location.thread)
     found: list[Node] = []
-    shown, sealed = 0, place.windows[-1].span.stop
+    shown, sealed = 0, location.windows[-1].span.stop
     for stored in between:
         if shown >= overlap:
             break
-        taken = said(stored)
+        taken = overlap_size(stored)
         if stored.index >= sealed:
-            windows: Sequence[Node] = yield NeedCovering(place.thread, stored.index, tree)
+            windows: Sequence[Node] = yield NeedCovering(location.thread, stored.index, tree)
             found += [
                 node for node in windows if shown + min(taken, node.span.start_char) < overlap
             ]
-            content = state.strand(place.thread).window.content
+            content = state.strand(location.thread).window.content
             if content.messages and content.begin <= stored.index:
                 return tuple(found), True
             if not windows:

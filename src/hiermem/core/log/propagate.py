@@ -21,8 +21,8 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import Place
-from hiermem.core.log.size_changes import Shift
+from hiermem.core.log.locate import Location
+from hiermem.core.log.size_changes import SizeChange
 from hiermem.core.needs import Reading
 from hiermem.core.tree.fold import provisional_group, provisional_window
 from hiermem.core.tree.levels import Root, allot, group_node, hull, parts
@@ -40,16 +40,16 @@ Mark: TypeAlias = Literal["flag", "rebuild", "forget"]
 
 
 @dataclass(frozen=True, slots=True)
-class Blow:
+class MessageChange:
     """One message's change in one tree; ``points`` is where its slices begin from now on."""
 
-    place: Place
-    shift: Shift
+    location: Location
+    shift: SizeChange
     points: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rippled:
+class Propagated:
     """What became of a tree.
 
     ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are provisional nodes
@@ -69,35 +69,35 @@ class Rippled:
     windows: tuple[int, ...] = ()
 
 
-def ripple(
+def propagate(
     state: SessionState,
     config: HierarchyConfig,
-    blows: Sequence[Blow],
+    changes: Sequence[MessageChange],
     *,
-    beside: Sequence[Node] = (),
-    open_beside: Sequence[str] = (),
+    overlapping: Sequence[Node] = (),
+    overlapping_open: Sequence[str] = (),
     mark: Mark,
     now: datetime,
     tree: int | None = None,
-) -> Reading[Rippled]:
+) -> Reading[Propagated]:
     """Carry changes of messages up the tree whose fold is at ``state``.
 
-    ``beside`` are windows that were shown some of a changed message as overlap, ``open_beside`` the
-    threads whose open window was. Groups are split unless texts are forgotten or the session is
+    ``overlapping`` are windows that were shown some of a changed message as overlap,
+    ``overlapping_open`` the threads whose open window was. Groups are split unless texts are forgotten or the session is
     closed: an erasure is no edit, and a closed session has one root.
     """
-    made = _Ripple(state, config, mark=mark, now=now, tree=tree)
-    for blow in blows:
-        made.strike(blow)
-    for node in beside:
-        made.hit(node)
-    for thread in open_beside:
+    made = _Propagation(state, config, mark=mark, now=now, tree=tree)
+    for change in changes:
+        made.apply(change)
+    for node in overlapping:
+        made.touch(node)
+    for thread in overlapping_open:
         made.drop[provisional_window(thread)] = None
-    yield from made.climb()
-    return made.rippled()
+    yield from made.propagate()
+    return made.result()
 
 
-class _Ripple:
+class _Propagation:
     """One ripple at work: the nodes as they were read, and as they are now."""
 
     def __init__(
@@ -119,39 +119,39 @@ class _Ripple:
         self._queue: list[tuple[int, str]] = []
         self._queued: set[str] = set()
         self._forget: dict[str, None] = {}
-        self._soiled: set[str] = set()
+        self._dirtied: set[str] = set()
         self._split: list[str] = []
         self._moved = False
 
     # -- the windows
 
-    def strike(self, blow: Blow) -> None:
+    def apply(self, change: MessageChange) -> None:
         """Let one message weigh what it weighs now, in its windows and in what is open."""
-        place, shift, last = blow.place, blow.shift, blow.place.slices - 1
-        for number, window in enumerate(place.windows):
-            self.hit(window)
+        location, shift, last = change.location, change.shift, change.location.slices - 1
+        for number, window in enumerate(location.windows):
+            self.touch(window)
             node = self._nodes[window.id]
             before, after = shift.before[number], shift.after[number]
             if last:
-                node = replace(node, span=_sliced(node.span, blow.points, number))
+                node = replace(node, span=_sliced(node.span, change.points, number))
                 self._moved = True
             self._nodes[node.id] = self._weighed(
                 node,
                 size=after.size(node.unit) - before.size(node.unit),
                 tokens=after.tokens - before.tokens,
             )
-        if place.opened:
+        if location.opened:
             before, after, unit = shift.before[last], shift.after[last], self.config.unit
             self.state = self.state.with_size(
-                place.thread,
-                place.index,
+                location.thread,
+                location.index,
                 size=after.size(unit) - before.size(unit),
                 tokens=after.tokens - before.tokens,
-                char=blow.points[-1] if last else None,
+                char=change.points[-1] if last else None,
             )
-            self.drop[provisional_window(place.thread)] = None
+            self.drop[provisional_window(location.thread)] = None
 
-    def hit(self, window: Node) -> None:
+    def touch(self, window: Node) -> None:
         """Note that a window is made from something else now."""
         self._take(window)
         self._inputs.add(window.id)
@@ -169,7 +169,7 @@ class _Ripple:
 
     # -- the way up
 
-    def climb(self) -> Reading[None]:
+    def propagate(self) -> Reading[None]:
         """Go up to the roots, a level at a time, so that every node is finished once."""
         while self._queue:
             _, id_ = heapq.heappop(self._queue)
@@ -190,7 +190,7 @@ class _Ripple:
             (parent,) = yield from self._read([before.parent])
             self._nodes[parent.id] = self._regrouped(parent, Root.of(before), roots)
             if len(pieces) > 1:
-                self._soiled.add(parent.id)
+                self._dirtied.add(parent.id)
             self._push(parent.id)
 
     def _read(self, ids: Sequence[str]) -> Reading[list[Node]]:
@@ -278,7 +278,7 @@ class _Ripple:
 
     # -- the end
 
-    def rippled(self) -> Rippled:
+    def result(self) -> Propagated:
         """Mark what was visited, and give all that is to be written."""
         written: list[Node] = []
         stale: list[str] = []
@@ -301,7 +301,7 @@ class _Ripple:
             if must or after != before:
                 written.append(replace(after, version=before.version + 1))
         windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
-        return Rippled(
+        return Propagated(
             self.state,
             tuple(written),
             tuple(self._forget),
@@ -317,7 +317,7 @@ class _Ripple:
         """Mark a node on the path; one of whose inputs the content changed is let go of."""
         if self._mark == "forget":
             return replace(
-                _let_go(node),
+                _reset(node),
                 status="pending",
                 revision=0,
                 degraded=False,
@@ -327,16 +327,16 @@ class _Ripple:
                 since=self._now if node.revision else node.since,
             )
         if node.id in self._inputs:
-            node = _let_go(node)
+            node = _reset(node)
         if not node.revision:
             return node
-        if self._mark == "rebuild" or node.id in self._soiled:
+        if self._mark == "rebuild" or node.id in self._dirtied:
             since = self._now if not node.dirty else node.since
             return replace(node, stale=True, dirty=True, since=since)
         return replace(node, stale=True)
 
 
-def _let_go(node: Node) -> Node:
+def _reset(node: Node) -> Node:
     """Give a node that nobody is making, with all its attempts before it."""
     status = "pending" if node.status == "generating" else node.status
     return replace(node, status=status, attempts=0, error=None, lease_owner=None, lease_until=None)

@@ -40,8 +40,8 @@ def reconfigure(session_id: str, *, config: str, build_id: str, now: datetime) -
         return Batch(result=False)
     session = replace(record, version=record.version + 1)
     if overtaken is not None:
-        anew = repack.anew(record, overtaken, config=config, build_id=build_id)
-        session = replace(session, build=anew.to_json())
+        new_build = repack.new_build(record, overtaken, config=config, build_id=build_id)
+        session = replace(session, build=new_build.to_json())
     changes: Changes[None] = Changes(
         None, session=session, drop_tree=overtaken.tree if overtaken else None
     )

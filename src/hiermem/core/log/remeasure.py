@@ -8,20 +8,20 @@ no slices; all else is weighed and cut by the rules of an append.
 from __future__ import annotations
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.size_changes import Scales
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.turns import Arrival, call_mark
 from hiermem.types import StoredMessage
 
 
 def arrival(
-    stored: StoredMessage, config: HierarchyConfig, scales: Scales
+    stored: StoredMessage, config: HierarchyConfig, weigher: Weigher
 ) -> tuple[Arrival, tuple[int, ...]]:
     """Give what the fold of a re-pack looks at, and the offsets at which the message is cut."""
     message = stored.message
-    (whole,) = scales.weigh(stored)
+    (whole,) = weigher.weigh(stored)
     size = whole.size(config.unit)
-    points, slices = cut(message, size, config, counter=scales.counter, echoes=stored.echoes)
+    points, slices = cut(message, size, config, counter=weigher.counter, echoes=stored.echoes)
     arrived = Arrival(
         index=stored.index,
         thread=message.thread,

@@ -23,10 +23,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import place_of
+from hiermem.core.log.locate import locate
 from hiermem.core.log.remeasure import arrival
 from hiermem.core.log.repack_state import Build
-from hiermem.core.log.size_changes import Scales
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.needs import inside
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
@@ -60,9 +60,9 @@ class Page:
     sliced: tuple[int, ...] = ()
 
 
-def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, scales: Scales) -> Page:
+def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, weigher: Weigher) -> Page:
     """Measure messages for the fold of a re-pack under ``config``."""
-    found = [arrival(stored, config, scales) for stored in messages]
+    found = [arrival(stored, config, weigher) for stored in messages]
     return Page(
         arrivals=tuple(arrived for arrived, _ in found),
         marks=tuple(
@@ -88,7 +88,7 @@ class Refold:
     parents: dict[str, str] = field(default_factory=dict[str, str])
     drop: dict[str, None] = field(default_factory=dict[str, None])
 
-    def go_on(self, arrivals: Sequence[Arrival], events: Sequence[LogEvent]) -> None:
+    def fold_in(self, arrivals: Sequence[Arrival], events: Sequence[LogEvent]) -> None:
         """Fold messages and, each at its place, events."""
         waiting = list(arrivals)
         for event in events:
@@ -145,11 +145,11 @@ def begin(session_id: str, *, config: str, build_id: str) -> Deciding[Build | No
     before = Build.from_json(record.build)
     if before is not None and before.config == config:
         return Batch(before)
-    build = anew(record, before, config=config, build_id=build_id)
+    build = new_build(record, before, config=config, build_id=build_id)
     return Batch(build, ((session_id, _changed(record, build, drop=before)),))
 
 
-def anew(record: SessionRecord, before: Build | None, *, config: str, build_id: str) -> Build:
+def new_build(record: SessionRecord, before: Build | None, *, config: str, build_id: str) -> Build:
     """Give a build of which nothing is folded yet, in the place of the one ``before``.
 
     The number of a tree is never given twice: whoever still works on the old one writes nowhere.
@@ -166,7 +166,7 @@ def advance(
     if record is None or record.epoch != epoch or record.build != build.to_json():
         return Batch(None)
     refold = Refold(config_from(build.config), SessionState.from_json(build.state))
-    refold.go_on(page.arrivals, events)
+    refold.fold_in(page.arrivals, events)
     after = replace(
         build,
         state=refold.state.to_json(),
@@ -206,7 +206,7 @@ def swap(
             points: tuple[int, ...] = ()
             if stored.index in cut:
                 place = yield from inside(
-                    session_id, place_of(stored.thread, stored.index, state, build.tree)
+                    session_id, locate(stored.thread, stored.index, state, build.tree)
                 )
                 points = place.points
             after = replace(stored, size=sizes[stored.index], slices=points)
@@ -234,10 +234,10 @@ def swap(
 
 
 def sizes_of(
-    messages: Iterable[StoredMessage], config: HierarchyConfig, scales: Scales
+    messages: Iterable[StoredMessage], config: HierarchyConfig, weigher: Weigher
 ) -> dict[int, int]:
     """Give what messages weigh as a whole in the unit of ``config``, by index."""
-    return {stored.index: scales.weigh(stored)[0].size(config.unit) for stored in messages}
+    return {stored.index: weigher.weigh(stored)[0].size(config.unit) for stored in messages}
 
 
 def _changed(record: SessionRecord, build: Build, *, drop: Build | None = None) -> Changes[Any]:

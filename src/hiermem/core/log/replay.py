@@ -21,13 +21,13 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import place_of
-from hiermem.core.log.propagate import Blow, ripple
+from hiermem.core.log.locate import locate
+from hiermem.core.log.propagate import MessageChange, propagate
 from hiermem.core.log.size_changes import (
-    Mid,
-    Scales,
-    Shift,
-    Told,
+    BuildChanges,
+    LoggedChanges,
+    SizeChange,
+    Weigher,
     Weight,
     configs_of,
     marks_of,
@@ -83,14 +83,18 @@ def _before(event: LogEvent, stop: int, count: Sequence[int]) -> LogEvent | None
 
     ``count`` says how many events are kept of the first so many.
     """
-    told = Told.from_json(event.detail).before(stop)
-    mid = told.mid
-    if mid is not None:
-        at = min(mid.at, stop)
-        mid = Mid(mid.tree, at, count[mid.events], mid.shifts) if mid.shifts else None
-    if not told.shifts and mid is None:
+    logged = LoggedChanges.from_json(event.detail).before(stop)
+    build = logged.build
+    if build is not None:
+        at = min(build.at, stop)
+        build = (
+            BuildChanges(build.tree, at, count[build.events], build.shifts)
+            if build.shifts
+            else None
+        )
+    if not logged.shifts and build is None:
         return None
-    return replace(event, detail=Told(told.shifts, mid).to_json())
+    return replace(event, detail=LoggedChanges(logged.shifts, build).to_json())
 
 
 def _last_repack(events: Sequence[LogEvent]) -> int:
@@ -104,7 +108,7 @@ class _Step:
 
     at: int
     event: LogEvent
-    shifts: tuple[Shift, ...] = ()
+    shifts: tuple[SizeChange, ...] = ()
 
 
 @dataclass(slots=True)
@@ -112,7 +116,7 @@ class Replay:
     """A replay under way: ``feed`` it all messages in order, then ``finish``."""
 
     config: HierarchyConfig
-    scales: Scales
+    weigher: Weigher
     state: SessionState = field(default_factory=SessionState)
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     _steps: list[_Step] = field(default_factory=list[_Step])
@@ -126,7 +130,7 @@ class Replay:
     )
 
     @classmethod
-    def of(cls, events: Sequence[LogEvent], config: HierarchyConfig, scales: Scales) -> Replay:
+    def of(cls, events: Sequence[LogEvent], config: HierarchyConfig, weigher: Weigher) -> Replay:
         """Begin to replay a log; ``config`` is the configuration that the session has at its end.
 
         Raises StoreCorruptError where an event is not what hiermem wrote.
@@ -135,14 +139,18 @@ class Replay:
         steps: list[tuple[tuple[int, float], _Step]] = []
         tree = tree_of(events[last]) if last >= 0 else None
         for place, event in enumerate(events):
-            shifts: tuple[Shift, ...] = ()
+            shifts: tuple[SizeChange, ...] = ()
             at, order = event.at, float(place)
             if event.kind in _CHANGES:
-                told = Told.from_json(event.detail)
+                logged = LoggedChanges.from_json(event.detail)
                 if place > last:
-                    shifts = told.shifts
-                elif told.mid is not None and told.mid.tree == tree:
-                    shifts, at, order = told.mid.shifts, told.mid.at, told.mid.events - 0.5
+                    shifts = logged.shifts
+                elif logged.build is not None and logged.build.tree == tree:
+                    shifts, at, order = (
+                        logged.build.shifts,
+                        logged.build.at,
+                        logged.build.events - 0.5,
+                    )
                 if not shifts:
                     continue
             elif place == last or (place < last and event.kind not in _FOLDED):
@@ -151,7 +159,7 @@ class Replay:
         steps.sort(key=lambda step: step[0])
         named = [configs_of(event) for event in events[max(last, 0) :]]
         first = next((found[0] for found in named if found), config)
-        replay = cls(first, scales, _steps=[step for _, step in steps])
+        replay = cls(first, weigher, _steps=[step for _, step in steps])
         for step in replay._steps:
             replay._expect(step)
         return replay
@@ -225,7 +233,7 @@ class Replay:
     def _arrival(self, stored: StoredMessage) -> Arrival:
         """Give what the fold looked at when the message arrived."""
         index, message, unit = stored.index, stored.message, self.config.unit
-        weights = self._weights.get(index) or self.scales.weigh(stored, stored.slices)
+        weights = self._weights.get(index) or self.weigher.weigh(stored, stored.slices)
         if len(weights) != len(stored.slices) + 1:
             raise StoreCorruptError(
                 f"message {index} is not cut as the log says; the store is damaged"
@@ -253,25 +261,25 @@ class Replay:
 
     def _change(self, step: _Step) -> None:
         """Let messages weigh something else from here on, as the transaction did at the time."""
-        blows: list[Blow] = []
+        changes: list[MessageChange] = []
         for shift in step.shifts:
-            place = self._drive(place_of(shift.thread, shift.index, self.state, None))
+            place = self._drive(locate(shift.thread, shift.index, self.state, None))
             if place.slices != len(shift.before):
                 raise StoreCorruptError(
                     f"message {shift.index} is not cut as the log says; the store is damaged"
                 )
-            blows.append(Blow(place, shift, place.points))
-        rippled = self._drive(
-            ripple(
+            changes.append(MessageChange(place, shift, place.points))
+        result = self._drive(
+            propagate(
                 self.state,
                 self.config,
-                blows,
+                changes,
                 mark="flag" if step.event.kind == "edit" else "forget",
                 now=step.event.when,
             )
         )
-        self.state = rippled.state
-        self.nodes.update((node.id, node) for node in rippled.nodes)
+        self.state = result.state
+        self.nodes.update((node.id, node) for node in result.nodes)
 
     def _drive(self, reading: Reading[T]) -> T:
         reply: Any = None

@@ -43,7 +43,7 @@ NOTHING = Weight(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class SizeChange:
     """The weights of one message's slices before and after a change; unsliced, it has one.
 
     ``calls`` and ``result_of`` are the marks of the tool calls that an erasure took away.
@@ -68,7 +68,7 @@ class Shift:
         return row
 
     @classmethod
-    def read(cls, row: Any) -> Shift:
+    def read(cls, row: Any) -> SizeChange:
         """Read what JSON made of what ``row`` gave."""
         shift = cls(
             row["index"],
@@ -84,7 +84,7 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class Mid:
+class BuildChanges:
     """What changed in a tree under construction: its number, and how far it had come.
 
     The messages before ``at`` and the first ``events`` events were folded into it.
@@ -93,56 +93,55 @@ class Mid:
     tree: int
     at: int
     events: int
-    shifts: tuple[Shift, ...]
+    shifts: tuple[SizeChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LoggedChanges:
     """What an event of the kinds "edit", "erase" and "quarantine" tells beside its place."""
 
-    shifts: tuple[Shift, ...]
-    mid: Mid | None = None
+    shifts: tuple[SizeChange, ...]
+    build: BuildChanges | None = None
 
-    def before(self, index: int) -> Told:
+    def before(self, index: int) -> LoggedChanges:
         """Give what it tells of the messages before ``index``."""
         kept = tuple(shift for shift in self.shifts if shift.index < index)
-        mid = self.mid
-        if mid is not None:
-            inside = tuple(shift for shift in mid.shifts if shift.index < index)
-            mid = Mid(mid.tree, mid.at, mid.events, inside)
-        return Told(kept, mid)
+        build = self.build
+        if build is not None:
+            inside = tuple(shift for shift in build.shifts if shift.index < index)
+            build = BuildChanges(build.tree, build.at, build.events, inside)
+        return LoggedChanges(kept, build)
 
     def to_json(self) -> str:
         """Write it as the detail of an event."""
-        told: dict[str, Any] = {"shifts": [shift.row() for shift in self.shifts]}
-        if self.mid is not None:
-            told["build"] = {
-                "tree": self.mid.tree,
-                "at": self.mid.at,
-                "events": self.mid.events,
-                "shifts": [shift.row() for shift in self.mid.shifts],
+        logged: dict[str, Any] = {"shifts": [shift.row() for shift in self.shifts]}
+        if self.build is not None:
+            logged["build"] = {
+                "tree": self.build.tree,
+                "at": self.build.at,
+                "events": self.build.events,
+                "shifts": [shift.row() for shift in self.build.shifts],
             }
-        return json.dumps(told, separators=(",", ":"))
+        return json.dumps(logged, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, detail: str) -> Told:
+    def from_json(cls, detail: str) -> LoggedChanges:
         """Read what ``to_json`` wrote. Raises StoreCorruptError where it is something else."""
         try:
-            told = json.loads(detail)
-            shifts = tuple(map(Shift.read, told["shifts"]))
-            build = told.get("build")
-            mid = None
-            if build is not None:
-                inside = tuple(map(Shift.read, build["shifts"]))
-                mid = Mid(int(build["tree"]), int(build["at"]), int(build["events"]), inside)
-            return cls(shifts, mid)
+            value = json.loads(detail)
+            shifts = tuple(map(SizeChange.read, value["shifts"]))
+            row, build = value.get("build"), None
+            if row is not None:
+                inside = tuple(map(SizeChange.read, row["shifts"]))
+                build = BuildChanges(int(row["tree"]), int(row["at"]), int(row["events"]), inside)
+            return cls(shifts, build)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise StoreCorruptError(
                 "an event of a session's log is not what hiermem wrote; the store is damaged"
             ) from None
 
 
-class Scales:
+class Weigher:
     """Weighs messages, and remembers what it weighed.
 
     A decision inside a transaction asks for the weights again that were taken before it, and counts
@@ -163,7 +162,7 @@ class Scales:
             self._weights[known] = self._weigh(stored, points)
         return self._weights[known]
 
-    def rough(self, stored: StoredMessage, points: Sequence[int] = ()) -> tuple[Weight, ...]:
+    def estimate(self, stored: StoredMessage, points: Sequence[int] = ()) -> tuple[Weight, ...]:
         """Give about the same for a message that another counter counted: by its own tokens."""
         if stored.state != "live":
             return (NOTHING,) * (len(points) + 1)

@@ -46,7 +46,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class EmbeddedState:
     """How far a pass came that left nothing out: a session's state in which it has all vectors.
 
     ``made`` names the newest run that may have made summaries, and how it stood.

@@ -34,7 +34,7 @@ _BIDDING: Final = _WORDS["bidding"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class QueryTerm:
     """A term's number with how often it is asked for, and the numbers that may stand for it.
 
     ``word`` is the word as it was typed, in lower case. ``of_form``: it says how the answer is to
@@ -58,7 +58,7 @@ class Query:
     the assistant once said. ``overview``: a summary of a whole matter, not one fact.
     """
 
-    sought: tuple[Sought, ...]
+    sought: tuple[QueryTerm, ...]
     numbers: frozenset[int]
     first_person: bool
     to_assistant: bool
@@ -81,7 +81,7 @@ def read_query(text: str) -> Query:
     all_of_form = counts.keys() <= _OF_FORM
     broad = len(counts) <= _MOST_FOR_KINDS
     sought = tuple(
-        Sought(
+        QueryTerm(
             number=number(term),
             word=typed[term],
             count=count,
@@ -102,7 +102,7 @@ def read_query(text: str) -> Query:
 
 
 @lru_cache(maxsize=256)
-def meant(sought: Sought) -> tuple[int, ...]:
+def corrections(sought: QueryTerm) -> tuple[int, ...]:
     """Give the terms that are one slip of the finger from what was typed."""
     return _numbers(frozenset(map(stem, slips(sought.word))))
 

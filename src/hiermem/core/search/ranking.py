@@ -45,7 +45,7 @@ import numpy as np
 
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, Array, is_generic
-from hiermem.core.search.query import Query, meant
+from hiermem.core.search.query import Query, corrections
 from hiermem.core.search.terms import number, terms
 from hiermem.types import ROLES
 
@@ -56,7 +56,7 @@ _MOST_GUESSES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class RankingWeights:
     """The constants of the formula above."""
 
     saturation: float = 0.8
@@ -73,7 +73,7 @@ class Weights:
     reply: float = 0.4
 
 
-WEIGHTS = Weights()
+WEIGHTS = RankingWeights()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +115,7 @@ class Scores:
 
 
 def score(
-    index: Index, query: Query, *, dense: Dense | None = None, weights: Weights = WEIGHTS
+    index: Index, query: Query, *, dense: Dense | None = None, weights: RankingWeights = WEIGHTS
 ) -> Scores:
     """Score every unit of the index."""
     words = lexical(index, query, weights=weights)
@@ -167,7 +167,7 @@ def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
 # The lexical leg
 
 
-def lexical(index: Index, query: Query, *, weights: Weights = WEIGHTS) -> Lexical:
+def lexical(index: Index, query: Query, *, weights: RankingWeights = WEIGHTS) -> Lexical:
     """Score units and windows by their terms, each scaled to at most 1."""
     own = np.zeros(len(index))
     levels = [np.zeros(len(level.length)) for level in index.levels]
@@ -184,7 +184,9 @@ def lexical(index: Index, query: Query, *, weights: Weights = WEIGHTS) -> Lexica
     return Lexical(_scaled(own), tuple(_scaled(values) for values in levels))
 
 
-def _held(index: Index, query: Query, weights: Weights) -> Iterator[tuple[Array, Array, float]]:
+def _held(
+    index: Index, query: Query, weights: RankingWeights
+) -> Iterator[tuple[Array, Array, float]]:
     """Give who holds each set of terms, how often, and what that weighs.
 
     The terms of one set count as one.
@@ -196,7 +198,7 @@ def _held(index: Index, query: Query, weights: Weights) -> Iterator[tuple[Array,
         rows, counts = index.find((sought.number,))
         if not len(rows) and guesses > 0:
             guesses -= 1
-            rows, counts = index.find(meant(sought))
+            rows, counts = index.find(corrections(sought))
         yield rows, counts, weight
         for numbers, share in (
             (sought.synonyms, weights.synonyms),
@@ -206,7 +208,7 @@ def _held(index: Index, query: Query, weights: Weights) -> Iterator[tuple[Array,
                 yield *index.find(numbers), weight * share
 
 
-def _bm25(counts: Array, lengths: Array, total: int, weights: Weights) -> Array:
+def _bm25(counts: Array, lengths: Array, total: int, weights: RankingWeights) -> Array:
     """Give BM25 of one term for all that hold it; ``lengths`` are relative to the mean."""
     k, b = weights.saturation, weights.length
     rarity = math.log(1 + (total - len(counts) + 0.5) / (len(counts) + 0.5))

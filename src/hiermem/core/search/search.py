@@ -21,7 +21,7 @@ from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.query import Query, read_query
 from hiermem.core.search.ranking import Dense
-from hiermem.core.search.summary_index import LENT, Shelf, lent
+from hiermem.core.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.types import Span, Summary
 
 #: Of a longer question only the beginning is read.
@@ -46,7 +46,7 @@ def read(text: str) -> Query:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class ScoredQuery:
     """A question put to a session.
 
     ``scores`` are the units', scaled so that the best has 1. ``hit`` says which units hold
@@ -55,7 +55,7 @@ class Asked:
     """
 
     index: Index
-    shelf: Shelf
+    summary_index: SummaryIndex
     scores: Array
     hit: Array
     near: Array
@@ -64,36 +64,36 @@ class Asked:
 
 def ask(
     index: Index,
-    shelf: Shelf,
+    summary_index: SummaryIndex,
     query: Query,
     *,
     dense: Dense | None = None,
-    told_near: Mapping[int, Array] = _NOTHING,
-) -> Asked:
+    summaries_near: Mapping[int, Array] = _NOTHING,
+) -> ScoredQuery:
     """Score everything; filters come later.
 
-    ``dense`` is what vectors say of the units, ``told_near`` of the summaries by level.
+    ``dense`` is what vectors say of the units, ``summaries_near`` of the summaries by level.
     """
     found = ranking.score(index, query, dense=dense)
     scores, hit, near = found.total, found.held, found.beside
-    told = {level: row.ask(query) for level, row in shelf.rows.items()}
+    told = {level: row.ask(query) for level, row in summary_index.levels.items()}
     if dense is not None:
-        for level, seen in told_near.items():
+        for level, seen in summaries_near.items():
             own = told[level]
             told[level] = (own + dense.weight * np.where(np.isnan(seen), own, seen)) / (
                 1 + dense.weight
             )
     if told and len(index):
-        given = sum(lent(index, shelf.rows[level], row) for level, row in told.items())
-        scores = scores + LENT * given / len(told)
+        given = sum(boost(index, summary_index.levels[level], row) for level, row in told.items())
+        scores = scores + BOOST * given / len(told)
     if dense is not None:
         # Not a number compares as false: what has no vector is a hit by its words alone.
         hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)
     top = scores[near].max(initial=0.0)
-    return Asked(index, shelf, scores / top if top > 0 else scores, hit, near, told)
+    return ScoredQuery(index, summary_index, scores / top if top > 0 else scores, hit, near, told)
 
 
-def hits(asked: Asked, filters: Filters, limit: int, *, dedup: bool) -> list[int]:
+def hits(asked: ScoredQuery, filters: Filters, limit: int, *, dedup: bool) -> list[int]:
     """Give the units that are hits, best first, one a message."""
     index = asked.index
     allowed = asked.hit & filters.units(index, windows(asked))
@@ -108,9 +108,11 @@ def hits(asked: Asked, filters: Filters, limit: int, *, dedup: bool) -> list[int
         looked_at *= _LOOK
 
 
-def told(asked: Asked, level: int, filters: Filters, limit: int) -> list[tuple[Summary, float]]:
+def told(
+    asked: ScoredQuery, level: int, filters: Filters, limit: int
+) -> list[tuple[Summary, float]]:
     """Give the summaries of a level that are hits, best first, each with its score."""
-    row = asked.shelf.rows.get(level)
+    row = asked.summary_index.levels.get(level)
     if row is None or not filters.level(level):
         return []
     scores = asked.told[level]
@@ -125,7 +127,7 @@ def told(asked: Asked, level: int, filters: Filters, limit: int) -> list[tuple[S
     return found
 
 
-def found_below(asked: Asked, summary: Summary) -> tuple[int, ...]:
+def found_below(asked: ScoredQuery, summary: Summary) -> tuple[int, ...]:
     """Name the messages below a summary that answer best, best first."""
     index = asked.index
     inside = np.zeros(len(index), dtype=bool)
@@ -141,7 +143,7 @@ def found_below(asked: Asked, summary: Summary) -> tuple[int, ...]:
 
 
 def evidence(
-    asked: Asked,
+    asked: ScoredQuery,
     filters: Filters,
     budget: int,
     *,
@@ -179,9 +181,9 @@ def chosen(
     return fill(index, ranked, budget, count=count)
 
 
-def windows(asked: Asked) -> tuple[Summary, ...]:
+def windows(asked: ScoredQuery) -> tuple[Summary, ...]:
     """Give the made summaries of level 1."""
-    row = asked.shelf.rows.get(1)
+    row = asked.summary_index.levels.get(1)
     return row.summaries if row else ()
 
 
@@ -210,7 +212,7 @@ def _inside(index: Index, spans: Iterable[Span]) -> Array:
 
 
 def of_spans(
-    asked: Asked,
+    asked: ScoredQuery,
     wanted: Sequence[Span],
     budget: int,
     *,

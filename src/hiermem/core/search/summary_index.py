@@ -23,23 +23,23 @@ from hiermem.core.search.ranking import WEIGHTS
 from hiermem.types import Message, StoredMessage, Summary
 
 #: What was read of texts, by node id and revision number.
-Parts: TypeAlias = Mapping[tuple[str, int], Postings]
+SummaryPostings: TypeAlias = Mapping[tuple[str, int], Postings]
 
 #: What a summary's score counts for in the score of a unit below it.
-LENT: Final = 0.1
+BOOST: Final = 0.1
 #: So many of the best summaries of a level lend.
-_LENDERS: Final = 64
+_BOOSTERS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class SummaryLevel:
     """The made summaries of one level, by ordinal, with the index of their texts."""
 
     summaries: tuple[Summary, ...]
     index: Index
 
     @classmethod
-    def of(cls, summaries: Sequence[Summary], parts: Sequence[Postings]) -> Row:
+    def of(cls, summaries: Sequence[Summary], parts: Sequence[Postings]) -> SummaryLevel:
         """Put summaries with what ``read`` found in each on one row."""
         index = Index(join(parts))
         places = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
@@ -54,27 +54,27 @@ class Row:
         return ranking.lexical(self.index, query).levels[0]
 
 
-class Shelf:
+class SummaryIndex:
     """The rows of a session by level.
 
     ``parts`` are what was read of each text, by node and revision, so that a text is read once.
     """
 
-    def __init__(self, rows: Mapping[int, Row], parts: Parts) -> None:
-        self.rows = dict(rows)
+    def __init__(self, levels: Mapping[int, SummaryLevel], parts: SummaryPostings) -> None:
+        self.levels = dict(levels)
         self.parts = dict(parts)
 
     @property
     def nbytes(self) -> int:
         """Give about how many bytes the rows take."""
-        texts = sum(summary.tokens for row in self.rows.values() for summary in row.summaries)
-        return 8 * texts + sum(2 * row.index.nbytes for row in self.rows.values())
+        texts = sum(summary.tokens for row in self.levels.values() for summary in row.summaries)
+        return 8 * texts + sum(2 * row.index.nbytes for row in self.levels.values())
 
     def wants(self, summaries: Iterable[Summary]) -> list[Summary]:
         """Give those of ``summaries`` whose text was not read yet."""
         return [each for each in summaries if _name(each) not in self.parts]
 
-    def restocked(self, summaries: Sequence[Summary], kept: Parts) -> Shelf:
+    def refreshed(self, summaries: Sequence[Summary], kept: SummaryPostings) -> SummaryIndex:
         """Give the shelf with exactly these summaries, which are made, by level and ordinal.
 
         ``kept`` are parts that were read before, by whomever.
@@ -84,15 +84,15 @@ class Shelf:
         by_level: dict[int, list[Summary]] = {}
         for each in summaries:
             by_level.setdefault(each.level, []).append(each)
-        rows = {}
+        levels = {}
         for level, held in by_level.items():
-            known = self.rows.get(level)
+            known = self.levels.get(level)
             same = known is not None and list(map(_name, known.summaries)) == list(map(_name, held))
             if known and same:
-                rows[level] = Row(tuple(held), known.index)
+                levels[level] = SummaryLevel(tuple(held), known.index)
             else:
-                rows[level] = Row.of(held, [parts[_name(each)] for each in held])
-        return Shelf(rows, parts)
+                levels[level] = SummaryLevel.of(held, [parts[_name(each)] for each in held])
+        return SummaryIndex(levels, parts)
 
 
 def _name(summary: Summary) -> tuple[str, int]:
@@ -116,7 +116,7 @@ def _roughly(text: str) -> int:
 _MAGIC: Final = b"hmR1"
 
 
-def pack(parts: Parts) -> bytes:
+def pack(parts: SummaryPostings) -> bytes:
     """Write parts of one level with the revisions that they belong to, by rising ordinal."""
     sizes = [[*name, len(part)] for name, part in parts.items()]
     names = json.dumps(sizes, separators=(",", ":")).encode()
@@ -125,7 +125,7 @@ def pack(parts: Parts) -> bytes:
     )
 
 
-def unpack(data: bytes) -> Parts:
+def unpack(data: bytes) -> SummaryPostings:
     """Read a block; nothing where it is damaged."""
     size = int.from_bytes(data[4:8], "little")
     if data[:4] != _MAGIC or len(data) < 8 + size:
@@ -157,11 +157,11 @@ def _cut(whole: Postings, low: int, high: int, ends: Array) -> Postings:
 # Lending
 
 
-def lent(index: Index, row: Row, scores: Array) -> Array:
+def boost(index: Index, row: SummaryLevel, scores: Array) -> Array:
     """Give each unit the best score among the summaries of the row that cover it."""
     units = index.units
     found = np.zeros(len(index))
-    many = min(_LENDERS, len(scores))
+    many = min(_BOOSTERS, len(scores))
     best = np.argsort(-scores, kind="stable")[:many]
     for place in best[scores[best] > 0].tolist():
         summary = row.summaries[place]

@@ -19,17 +19,17 @@ from hiermem.core.search.postings import Array
 _MAGIC: Final = b"hmS1"
 
 #: A unit vector by node id and revision number.
-Told: TypeAlias = Mapping[tuple[str, int], Array]
+SummaryVectors: TypeAlias = Mapping[tuple[str, int], Array]
 
 
-def pack(told: Told) -> bytes:
+def pack(vectors_of: SummaryVectors) -> bytes:
     """Write vectors with the revisions that they belong to; there is at least one."""
-    names = json.dumps([list(name) for name in told], separators=(",", ":")).encode()
-    table = vectors.pack(np.stack(list(told.values())))
+    names = json.dumps([list(name) for name in vectors_of], separators=(",", ":")).encode()
+    table = vectors.pack(np.stack(list(vectors_of.values())))
     return _MAGIC + len(names).to_bytes(4, "little") + names + table
 
 
-def unpack(data: bytes, *, dimension: int) -> Told:
+def unpack(data: bytes, *, dimension: int) -> SummaryVectors:
     """Read a block; nothing where it is damaged or of another dimension."""
     size = int.from_bytes(data[4:8], "little")
     if data[:4] != _MAGIC or len(data) < 8 + size:

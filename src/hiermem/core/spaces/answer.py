@@ -39,11 +39,11 @@ _Heading: TypeAlias = Annotated[str, Field(max_length=LONGEST_HEADING)]
 _Number: TypeAlias = Annotated[StrictInt, Field(ge=1, le=_MOST_NOTES)]
 
 
-class _Part(BaseModel):
+class _AnswerPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SectionEdit(_Part):
+class SectionEdit(_AnswerPart):
     """One change of one section, found by its heading.
 
     ``replace`` puts ``text`` in place of what the section says, ``append`` at its end; ``insert``
@@ -58,7 +58,7 @@ class SectionEdit(_Part):
     reason: Annotated[str, Field(max_length=_LONGEST_REASON)] = ""
 
 
-class FileAnswer(_Part):
+class FileAnswer(_AnswerPart):
     """What shall become of one file: ``content`` is the whole of it, ``edits`` change sections."""
 
     name: Annotated[str, Field(max_length=_LONGEST_NAME)]
@@ -68,7 +68,7 @@ class FileAnswer(_Part):
     notes: Annotated[tuple[_Number, ...], Field(max_length=_MOST_NOTES)] = ()
 
 
-class BankAnswer(_Part):
+class BankAnswer(_AnswerPart):
     """An answer: the files that change, and the new synthesis."""
 
     files: Annotated[tuple[FileAnswer, ...], Field(max_length=MOST_FILES)]

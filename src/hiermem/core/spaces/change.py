@@ -25,10 +25,10 @@ from hiermem.core.spaces.record import (
     META,
     NOTE,
     REVISION,
-    SHELF,
+    SPACE_SCOPE,
     SYNTHESIS,
     BankState,
-    Held,
+    StoredText,
     failures_body,
     kind_of,
     meta_body,
@@ -51,7 +51,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class AnswerUsage:
     """Who answered, and what the answer took, its repairs included."""
 
     run_id: str
@@ -61,7 +61,7 @@ class Took:
     tokens_out: int = 0
 
 
-def commit(state: BankState, applied: Applied, *, took: Took, now: datetime) -> Change:
+def commit(state: BankState, applied: Applied, *, usage: AnswerUsage, now: datetime) -> Change:
     """Make an answer part of the bank: texts, synthesis, notes, revision, journal, figures."""
     meta = state.meta
     number = meta.revision + 1
@@ -77,21 +77,21 @@ def commit(state: BankState, applied: Applied, *, took: Took, now: datetime) -> 
         number,
         "consolidation",
         now,
-        run_id=took.run_id,
-        model=took.model,
+        run_id=usage.run_id,
+        model=usage.model,
         notes=tuple(note.key for note in consumed),
     )
     journal = Journal(
         meta.consolidations,
-        took.run_id,
+        usage.run_id,
         now,
         notes=revision.notes,
         created=applied.created,
         updated=applied.updated,
-        model=took.model,
-        calls=took.calls,
-        tokens_in=took.tokens_in,
-        tokens_out=took.tokens_out,
+        model=usage.model,
+        calls=usage.calls,
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
     )
     change = _revise(
         replace(state, meta=meta), revision, texts=applied.texts, synthesis=applied.synthesis
@@ -99,18 +99,18 @@ def commit(state: BankState, applied: Applied, *, took: Took, now: datetime) -> 
     space = state.space
     writes = [
         RecordWrite(
-            kind_of(CONSOLIDATION, space), SHELF, number_key(journal.number),
+            kind_of(CONSOLIDATION, space), SPACE_SCOPE, number_key(journal.number),
             write_journal(journal), expected=0,
         )
     ]  # fmt: skip
     for note in consumed:
         body = note_body(replace(note, state="consumed", consolidation=number))
         writes += (
-            RecordWrite(kind_of(NOTE, space), SHELF, note.key, None, expected=1),
-            RecordWrite(kind_of(CONSUMED, space), SHELF, note.key, body, expected=0),
+            RecordWrite(kind_of(NOTE, space), SPACE_SCOPE, note.key, None, expected=1),
+            RecordWrite(kind_of(CONSUMED, space), SPACE_SCOPE, note.key, body, expected=0),
         )
         if note.failures:
-            writes.append(RecordWrite(kind_of(BLOCKED, space), SHELF, note.key, None))
+            writes.append(RecordWrite(kind_of(BLOCKED, space), SPACE_SCOPE, note.key, None))
     return Change(change.state, (*change.writes, *writes))
 
 
@@ -158,10 +158,10 @@ def failed(
 def set_aside(space: str, note: Note, failures: int, reason: str) -> RecordWrite:
     """Give the write that says how often a note failed, and why it is set aside, "" for not."""
     body = failures_body(failures, reason=reason)
-    return RecordWrite(kind_of(BLOCKED, space), SHELF, note.key, body)
+    return RecordWrite(kind_of(BLOCKED, space), SPACE_SCOPE, note.key, body)
 
 
-def outlived(
+def expired(
     space: str, consumed: Iterable[Note], *, at: Mapping[int, datetime], before: datetime
 ) -> tuple[RecordWrite, ...]:
     """Give the writes that forget notes which were consumed before that time.
@@ -169,7 +169,7 @@ def outlived(
     ``at`` says when each revision was made.
     """
     return tuple(
-        RecordWrite(kind_of(CONSUMED, space), SHELF, note.key, None)
+        RecordWrite(kind_of(CONSUMED, space), SPACE_SCOPE, note.key, None)
         for note in consumed
         if note.consolidation is not None
         and (when := at.get(note.consolidation)) is not None
@@ -185,7 +185,7 @@ def _grown(most: int | None, applied: Applied) -> int | None:
 
 
 def _meta_write(space: str, body: str, version: int) -> RecordWrite:
-    return RecordWrite(kind_of(META, space), SHELF, "", body, expected=version)
+    return RecordWrite(kind_of(META, space), SPACE_SCOPE, "", body, expected=version)
 
 
 def _revise(
@@ -197,23 +197,25 @@ def _revise(
     kinds: dict[str, str] = {}
     for name, text in sorted(texts.items()):
         version = held[name].version if name in held else 0
-        writes.append(RecordWrite(kind_of(BANK, space), SHELF, name, text, expected=version))
+        writes.append(RecordWrite(kind_of(BANK, space), SPACE_SCOPE, name, text, expected=version))
         kinds[name] = "removed" if text is None else "updated" if version else "created"
         if text is None:
             held.pop(name, None)
         else:
-            held[name] = Held(text, version + 1)
+            held[name] = StoredText(text, version + 1)
     said = state.synthesis
     if synthesis != said.text or not said.version:
         writes.append(
-            RecordWrite(kind_of(SYNTHESIS, space), SHELF, "", synthesis, expected=said.version)
+            RecordWrite(
+                kind_of(SYNTHESIS, space), SPACE_SCOPE, "", synthesis, expected=said.version
+            )
         )
-        said = Held(synthesis, said.version + 1)
+        said = StoredText(synthesis, said.version + 1)
     revision = replace(revision, files=kinds)
     meta = replace(state.meta, revision=revision.number)
     writes += (
         RecordWrite(
-            kind_of(REVISION, space), SHELF, number_key(revision.number),
+            kind_of(REVISION, space), SPACE_SCOPE, number_key(revision.number),
             revision_body(revision, texts=texts, synthesis=synthesis), expected=0,
         ),
         _meta_write(space, meta_body(meta), state.meta_version),

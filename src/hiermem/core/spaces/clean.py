@@ -30,10 +30,10 @@ _FORM: Final = re.compile(f"[{_SELECTORS}]?[{_JOINERS}]?")
 _KEYCAP: Final = "\u20e3"
 
 
-def seen(text: str) -> str:
+def visible(text: str) -> str:
     r"""Give ``text`` without what cannot be seen, its line ends being plain ones.
 
-    >>> seen("re\u202ed\r\nan\u200bd \u2764\ufe0f")
+    >>> visible("re\u202ed\r\nan\u200bd \u2764\ufe0f")
     'red\nand ❤️'
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -42,7 +42,7 @@ def seen(text: str) -> str:
 
 def tidy(text: str) -> str:
     """Give the text of a file as it is stored: what can be seen, ending in one line end."""
-    text = seen(text).strip("\n")
+    text = visible(text).strip("\n")
     lines = text.split("\n")
     while lines and not lines[0].strip():
         del lines[0]
@@ -55,7 +55,7 @@ def folded(line: str) -> str:
     >>> folded("  -  a\u200b   line ")
     '- a line'
     """
-    return " ".join(seen(line).split())
+    return " ".join(visible(line).split())
 
 
 def _kept(match: re.Match[str]) -> str:

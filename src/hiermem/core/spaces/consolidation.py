@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.answer import FileAnswer, SectionEdit, read_answer
-from hiermem.core.spaces.files import Applied, Fault, Shown, settle
+from hiermem.core.spaces.files import AnswerFault, Applied, ShownBank, settle
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.sections import outline
 from hiermem.core.summaries.prompt import PromptTemplate
@@ -40,7 +40,7 @@ _LEARNED_SHARE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """What one request may take, in tokens; ``notes`` is the most notes of it.
 
     ``tokens`` is for all of it, None for no limit; ``answer`` of them are kept for the answer.
@@ -52,14 +52,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class NoteBatch:
     """One request and the notes in it. ``id`` is that of its journal entries."""
 
     id: str
     notes: tuple[Note, ...]
     request: LLMRequest
     input_tokens: int
-    shown: Shown
+    shown: ShownBank
     limit: int | None = None
 
 
@@ -82,14 +82,14 @@ class NoRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Accepted:
     """The answer is fit, or what can be taken of it is; ``applied`` is what it comes to."""
 
     applied: Applied
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Retry:
     """The answer is to be asked for again; ``reason`` says why, without any text.
 
     ``faults`` are all that were asked to be mended so far.
@@ -97,17 +97,17 @@ class Again:
 
     request: LLMRequest
     reason: str
-    faults: tuple[Fault, ...]
+    faults: tuple[AnswerFault, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """No answer could be used; the notes stay live."""
 
     reason: str
 
 
-Verdict: TypeAlias = Taken | Again | Refused
+Verdict: TypeAlias = Accepted | Retry | Rejected
 
 
 # ---------------------------------------------------------------------------------------------
@@ -120,11 +120,11 @@ def next_batch(
     *,
     template: PromptTemplate,
     counter: TokenCounter,
-    limits: Limits,
+    limits: BatchLimits,
     temperature: float = 0.0,
-) -> Batch | TooLarge | NoRoom:
+) -> NoteBatch | TooLarge | NoRoom:
     """Decide the next request. ``notes`` are live, not set aside, oldest first, one at least."""
-    planner = _Planner(state, template, counter, limits, temperature)
+    planner = _BatchPlanner(state, template, counter, limits, temperature)
     most = min(limits.notes, state.meta.batch_notes or limits.notes)
     notes = planner.answerable(notes[:most])
     if limits.tokens is None:
@@ -132,22 +132,22 @@ def next_batch(
     return planner.fitted(notes, limits.tokens)
 
 
-def learned(
+def reduced_limits(
     state: BankState,
-    batch: Batch,
+    batch: NoteBatch,
     *,
     template: PromptTemplate,
     counter: TokenCounter,
-    limits: Limits,
+    limits: BatchLimits,
     temperature: float = 0.0,
-) -> Limits | None:
+) -> BatchLimits | None:
     """Give the limits after a model could not take ``batch``; None where none smaller is possible.
 
     Its window is not known, or is counted in another way, so the request itself is the measure. The
     limit never falls below what the oldest note takes alone, without any file: else that note
     would be set aside for a guess.
     """
-    planner = _Planner(state, template, counter, limits, temperature)
+    planner = _BatchPlanner(state, template, counter, limits, temperature)
     least = planner.alone(batch.notes[0]) + _LEAST_ROOM
     if batch.input_tokens <= least:
         return None
@@ -155,7 +155,7 @@ def learned(
     return replace(limits, tokens=max(share, least + limits.answer + prompt.REPAIR_ROOM))
 
 
-class _Planner:
+class _BatchPlanner:
     """One request in the making."""
 
     def __init__(
@@ -163,7 +163,7 @@ class _Planner:
         state: BankState,
         template: PromptTemplate,
         counter: TokenCounter,
-        limits: Limits,
+        limits: BatchLimits,
         temperature: float,
     ) -> None:
         self.texts = state.texts
@@ -204,7 +204,7 @@ class _Planner:
         self._outlines = dict.fromkeys(self._outlines, "")
         return self.batch((note,), ()).input_tokens
 
-    def batch(self, notes: Sequence[Note], whole: Collection[str]) -> Batch:
+    def batch(self, notes: Sequence[Note], whole: Collection[str]) -> NoteBatch:
         """Make the request for these notes, the files of ``whole`` being shown whole."""
         state = self._state
         bank = BankText(
@@ -228,7 +228,7 @@ class _Planner:
             max_tokens=self._limits.answer,
             temperature=self._temperature,
         )
-        shown = Shown(
+        shown = ShownBank(
             rules=state.rules,
             texts=self.texts,
             outlined=frozenset(name for name, _ in bank.outlines),
@@ -238,7 +238,7 @@ class _Planner:
         # The limit too: the same notes may be asked about again in the same run, with less beside.
         named = "\n".join([str(self._limits.tokens), *(note.key for note in notes)])
         digest = hashlib.sha256(named.encode("utf-8")).hexdigest()
-        return Batch(
+        return NoteBatch(
             id=f"notes:{digest[:16]}",
             notes=bank.notes,
             request=request,
@@ -252,7 +252,7 @@ class _Planner:
         limit = self._limits.tokens
         return None if limit is None else limit - self._limits.answer
 
-    def fitted(self, notes: Sequence[Note], limit: int) -> Batch | TooLarge | NoRoom:
+    def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | TooLarge | NoRoom:
         """Make the largest request that fits: notes first, then the files that they touch."""
         most = limit - self._limits.answer - prompt.REPAIR_ROOM
         base = self.batch((), ()).input_tokens
@@ -342,10 +342,10 @@ class _Planner:
 
 
 def judge(
-    batch: Batch,
+    batch: NoteBatch,
     response: LLMResponse,
     *,
-    asked: Collection[Fault] = (),
+    asked: Collection[AnswerFault] = (),
     repairs: int = 1,
     loss_share: float = 0.5,
     loss_lines: int = 5,
@@ -363,10 +363,10 @@ def judge(
         return _form(batch, f"{error.problem.replace('_', ' ')}: {error}", asked, repairs)
     applied, problems = settle(answer, batch.shown, loss_share=loss_share, loss_lines=loss_lines)
     told = [f"{problem.file}: {problem.detail}" for problem in problems]
-    faults: list[Fault] = sorted({problem.fault for problem in problems})
+    faults: list[AnswerFault] = sorted({problem.fault for problem in problems})
     if any(list(asked).count(fault) < repairs for fault in faults):
         return _again(batch, told, (*asked, *faults))
-    return Taken(applied) if applied is not None else Refused("; ".join(told))
+    return Accepted(applied) if applied is not None else Rejected("; ".join(told))
 
 
 _FINISHED: Final = {
@@ -376,14 +376,14 @@ _FINISHED: Final = {
 }
 
 
-def _form(batch: Batch, wrong: str, asked: Collection[Fault], repairs: int) -> Verdict:
+def _form(batch: NoteBatch, wrong: str, asked: Collection[AnswerFault], repairs: int) -> Verdict:
     """Ask once more for an answer that cannot be read at all."""
     if list(asked).count("form") < repairs:
         return _again(batch, [wrong], (*asked, "form"))
-    return Refused(wrong)
+    return Rejected(wrong)
 
 
-def _again(batch: Batch, told: Sequence[str], faults: tuple[Fault, ...]) -> Again:
+def _again(batch: NoteBatch, told: Sequence[str], faults: tuple[AnswerFault, ...]) -> Retry:
     request = batch.request
-    messages = prompt.again(request.messages, told, count=request.counter.count, limit=batch.limit)
-    return Again(replace(request, messages=messages), "; ".join(told), faults)
+    messages = prompt.repair(request.messages, told, count=request.counter.count, limit=batch.limit)
+    return Retry(replace(request, messages=messages), "; ".join(told), faults)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from hiermem.core.spaces.record import SHELF, SPACE
+from hiermem.core.spaces.record import SPACE, SPACE_SCOPE
 from hiermem.types.transaction import Batch, Deciding, NeedRecords, Record, RunRecord
 
 #: Why a run of an erased space ended.
@@ -23,7 +23,7 @@ def ended(header: Record | None, run: RunRecord) -> Deciding[None]:
 
     ``header`` is that of the space as the run found it.
     """
-    headers: Sequence[Record] = yield SHELF, NeedRecords(SPACE)
+    headers: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(SPACE)
     if header is None or header in headers:
         return Batch(None, runs=(run,))
     bare = {"model": run.detail.get("model", ""), "reason": ERASED}

@@ -2,7 +2,7 @@
 
 An answer is not believed: a file that the rules do not name, an action that does not fit what is
 there, an edit of a section that is not certain, a file emptied, lines that vanish. What is wrong is
-a ``Problem``, to be named to the model once; what is still wrong then is not taken.
+a ``AnswerProblem``, to be named to the model once; what is still wrong then is not taken.
 
 The one rule: a note goes in whole or not at all. Where what an answer makes of one file is not
 taken, neither is what it makes of the others that took in the same notes, and those notes stay
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.spaces.answer import BankAnswer, FileAnswer
-from hiermem.core.spaces.clean import MAX_FILE, seen, tidy
-from hiermem.core.spaces.loss import Vanished, lines_of, vanished
+from hiermem.core.spaces.clean import MAX_FILE, tidy, visible
+from hiermem.core.spaces.loss import LostLines, lines_of, lost_lines
 from hiermem.core.spaces.names import check_file_name
 from hiermem.core.spaces.rules import Rules
 from hiermem.core.spaces.sections import (
@@ -33,7 +33,7 @@ from hiermem.core.spaces.sections import (
 from hiermem.types.bank import FileChange, Note
 
 #: What can be wrong with an answer; each is asked to be mended.
-Fault: TypeAlias = Literal["form", "names", "edits", "content", "loss"]
+AnswerFault: TypeAlias = Literal["form", "names", "edits", "content", "loss"]
 #: The longest synthesis, in code points.
 MAX_SYNTHESIS: Final = 65_536
 #: Where a file is not there.
@@ -48,21 +48,21 @@ _WRAPPERS: Final = frozenset({"```markdown", "```md"})
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class AnswerProblem:
     """Something that is wrong with what an answer makes of the file at ``place`` in it.
 
     ``file`` is its name where that is one of the bank's, and else how it is called instead.
     ``detail`` says what would be right and holds no text of the answer.
     """
 
-    fault: Fault
+    fault: AnswerFault
     file: str
     detail: str
     place: int
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownBank:
     """What a model was shown: the files' texts, and which of them by their outlines alone."""
 
     rules: Rules
@@ -97,21 +97,21 @@ class Applied:
 
 
 def settle(
-    answer: BankAnswer, shown: Shown, *, loss_share: float, loss_lines: int
-) -> tuple[Applied | None, tuple[Problem, ...]]:
+    answer: BankAnswer, shown: ShownBank, *, loss_share: float, loss_lines: int
+) -> tuple[Applied | None, tuple[AnswerProblem, ...]]:
     """Give what can be taken of an answer, None for nothing of it, and what is wrong with it.
 
     A file is refused for its loss where more than the share ``loss_share`` of its lines, and more
     than ``loss_lines`` of them, vanish.
     """
-    drafts: dict[int, _Draft] = {}
-    problems: list[Problem] = []
+    drafts: dict[int, _EditedFile] = {}
+    problems: list[AnswerProblem] = []
     for at, file in enumerate(answer.files):
         try:
             drafts[at] = _draft(file, shown, [each.name for each in answer.files[:at]])
         except _WrongError as wrong:
             label = file.name if check_file_name(file.name) is None else f"file {at + 1}"
-            problems.append(Problem(wrong.fault, label, str(wrong), at))
+            problems.append(AnswerProblem(wrong.fault, label, str(wrong), at))
     meant = _losses(answer, shown, drafts, every=True)
     for at, loss in meant.items():
         if loss.passes(share=loss_share, lines=loss_lines):
@@ -119,11 +119,11 @@ def settle(
                 f"{loss.count} of its {loss.of} lines are gone; keep what no note contradicts, or "
                 "delete a section with the reason for it"
             )
-            problems.append(Problem("loss", answer.files[at].name, detail, at))
+            problems.append(AnswerProblem("loss", answer.files[at].name, detail, at))
     bad = {problem.place for problem in problems}
     while True:
         out, kept = _not_taken(answer, bad, len(shown.notes))
-        left = {at: draft for at, draft in drafts.items() if at not in out}
+        left = {at: edited for at, edited in drafts.items() if at not in out}
         losses = _losses(answer, shown, left)
         # What was moved into a file that is not taken is nowhere; so it stays where it was.
         moved = {at for at, loss in losses.items() if loss.count > meant[at].count}
@@ -136,47 +136,47 @@ def settle(
     for at in sorted(out - {problem.place for problem in problems}):
         why = "lines of it went into" if at in bad else "it takes in notes of"
         failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
-    texts = {answer.files[at].name: draft.text for at, draft in left.items()}
+    texts = {answer.files[at].name: edited.text for at, edited in left.items()}
     lost = {answer.files[at].name: loss.count for at, loss in losses.items()}
     applied = _applied(answer, shown, texts, lost=lost, kept=kept, failed=failed)
     return applied, tuple(problems)
 
 
 def _losses(
-    answer: BankAnswer, shown: Shown, drafts: Mapping[int, _Draft], *, every: bool = False
-) -> dict[int, Vanished]:
+    answer: BankAnswer, shown: ShownBank, drafts: Mapping[int, _EditedFile], *, every: bool = False
+) -> dict[int, LostLines]:
     """Give what vanishes of each file, by its place, where these drafts are taken and no others.
 
     With ``every`` what the other files of the answer say counts as written too: what was meant.
     """
-    texts = {answer.files[at].name: draft.text for at, draft in drafts.items()}
-    deleted = {answer.files[at].name: draft.deleted for at, draft in drafts.items()}
+    texts = {answer.files[at].name: edited.text for at, edited in drafts.items()}
+    deleted = {answer.files[at].name: edited.deleted for at, edited in drafts.items()}
     if every:
         others = (file for at, file in enumerate(answer.files) if at not in drafts)
         said = [text for file in others for text in (file.content, *(e.text for e in file.edits))]
         # No file can have this name.
         texts[""] = "\n".join(said)
-    losses = vanished(shown.texts, texts, deleted)
+    losses = lost_lines(shown.texts, texts, deleted)
     return {at: losses[name] for at in drafts if (name := answer.files[at].name) in losses}
 
 
 class _WrongError(Exception):
     """What an answer makes of one file cannot be taken."""
 
-    def __init__(self, fault: Fault, detail: str) -> None:
+    def __init__(self, fault: AnswerFault, detail: str) -> None:
         super().__init__(detail)
-        self.fault: Fault = fault
+        self.fault: AnswerFault = fault
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class _EditedFile:
     """What one file would become, and the lines that were taken out for a reason."""
 
     text: str
     deleted: frozenset[str] = frozenset()
 
 
-def _draft(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> _Draft:
+def _draft(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) -> _EditedFile:
     """Work out what one file would become. Raises _WrongError."""
     _check_name(file, shown, earlier)
     held = shown.texts.get(file.name)
@@ -186,7 +186,7 @@ def _draft(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> _Draft:
         if file.content.strip():
             raise _WrongError("form", "its action is edit, so it has edits and no content")
         # An edit of a file that is not there yet is one of what it begins with.
-        draft = _edited(file, shown, _skeleton(shown.rules, file.name) if held is None else held)
+        edited = _edited(file, shown, _skeleton(shown.rules, file.name) if held is None else held)
     elif file.edits:
         raise _WrongError("form", f"its action is {file.action}, so it has content and no edits")
     elif file.action == "create" and held is not None:
@@ -196,12 +196,12 @@ def _draft(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> _Draft:
     elif file.name in shown.outlined:
         raise _WrongError("edits", "its outline alone was shown; it can only be edited")
     else:
-        draft = _Draft(tidy(_unwrapped(file.content)))
-    _check_content(draft.text, held or "")
-    return draft
+        edited = _EditedFile(tidy(_unwrapped(file.content)))
+    _check_content(edited.text, held or "")
+    return edited
 
 
-def _check_name(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> None:
+def _check_name(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) -> None:
     if (problem := check_file_name(file.name)) is not None:
         raise _WrongError("names", f"its name cannot be used: {problem}")
     if file.name not in shown.texts and file.name not in shown.rules.names:
@@ -226,7 +226,7 @@ def _check_content(text: str, held: str) -> None:
         )
 
 
-def _edited(file: FileAnswer, shown: Shown, text: str) -> _Draft:
+def _edited(file: FileAnswer, shown: ShownBank, text: str) -> _EditedFile:
     """Make the edits of one file, in their order."""
     if not file.edits:
         raise _WrongError("form", "its action is edit, but it has no edits")
@@ -245,7 +245,7 @@ def _edited(file: FileAnswer, shown: Shown, text: str) -> _Draft:
         if edit.operation == "delete":
             deleted.update(set(lines_of(text)).difference(lines_of(after)))
         text = after
-    return _Draft(tidy(text), frozenset(deleted))
+    return _EditedFile(tidy(text), frozenset(deleted))
 
 
 def _skeleton(rules: Rules, name: str) -> str:
@@ -267,7 +267,7 @@ def _unwrapped(content: str) -> str:
 
 def _applied(
     answer: BankAnswer,
-    shown: Shown,
+    shown: ShownBank,
     texts: Mapping[str, str],
     *,
     lost: Mapping[str, int],
@@ -288,7 +288,7 @@ def _applied(
         )
         for name, text in sorted(taken.items())
     ]
-    synthesis = seen(answer.synthesis).strip()
+    synthesis = visible(answer.synthesis).strip()
     return Applied(
         texts=taken,
         # A blank synthesis never takes the place of one that says something.

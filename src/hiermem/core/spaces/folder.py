@@ -26,7 +26,7 @@ _FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class UnfitFile:
     """A plain file whose content no bank file can have: no UTF-8, too much; ``wrong`` says what."""
 
     wrong: str
@@ -34,7 +34,7 @@ class Unfit:
 
 #: What is found in a folder under a name: a text, content that is unfit to be one, nothing, or what
 #: is no file to be read (a link, a folder, a pipe), which is left alone whatever is asked for.
-Found: TypeAlias = str | Unfit | Literal[False] | None
+FolderEntry: TypeAlias = str | UnfitFile | Literal[False] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class BankFile:
     """One file of the bank: its text, and the hash of what was last loaded into it, or ""."""
 
     text: str
@@ -59,7 +59,7 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Exporting:
+class ExportPlan:
     """What an export does: which files it writes and removes, and which it leaves alone and why."""
 
     write: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Exporting:
 
 
 @dataclass(frozen=True, slots=True)
-class Loading:
+class LoadPlan:
     """What a load takes: files that are new, that changed, and those it leaves alone."""
 
     created: tuple[str, ...] = ()
@@ -94,12 +94,12 @@ def text_hash(text: str) -> str:
 
 
 def export(
-    bank: Mapping[str, Copied],
-    folder: Mapping[str, Found],
+    bank: Mapping[str, BankFile],
+    folder: Mapping[str, FolderEntry],
     manifest: Manifest,
     *,
     overwrite: bool = False,
-) -> Exporting:
+) -> ExportPlan:
     """Decide what becomes of each file of the bank, and of each that the manifest lists.
 
     ``folder`` is what was found there under those names. With ``overwrite`` a file that was changed
@@ -114,7 +114,7 @@ def export(
             write.append(name)
         elif theirs is False:
             kept.append(name)
-        elif isinstance(theirs, Unfit):
+        elif isinstance(theirs, UnfitFile):
             (write if overwrite else kept).append(name)
         elif text_hash(theirs) == text_hash(ours.text):
             unchanged.append(name)
@@ -129,16 +129,16 @@ def export(
         if isinstance(text := folder.get(name), str) and text_hash(text) in manifest.files[name]
     ]
     kept += [name for name in gone if name not in remove and folder.get(name) is not None]
-    return Exporting(tuple(write), tuple(unchanged), tuple(remove), tuple(kept))
+    return ExportPlan(tuple(write), tuple(unchanged), tuple(remove), tuple(kept))
 
 
 def load(
-    bank: Mapping[str, Copied],
-    folder: Mapping[str, Found],
+    bank: Mapping[str, BankFile],
+    folder: Mapping[str, FolderEntry],
     manifest: Manifest,
     *,
     overwrite: bool = False,
-) -> Loading:
+) -> LoadPlan:
     """Decide which files of a folder are taken into the bank.
 
     A file that is not in the folder stays in the bank: a folder that was checked out in part, or
@@ -153,7 +153,7 @@ def load(
     for name, theirs in sorted(folder.items()):
         if theirs is None:
             continue
-        if isinstance(theirs, Unfit):
+        if isinstance(theirs, UnfitFile):
             raise UsageError(theirs.wrong)
         ours = bank.get(name)
         if theirs is False:
@@ -172,7 +172,7 @@ def load(
                 unchanged.append(name)
             else:
                 conflicts.append(name)
-    return Loading(*map(tuple, (created, updated, unchanged, conflicts, skipped)))
+    return LoadPlan(*map(tuple, (created, updated, unchanged, conflicts, skipped)))
 
 
 def write_manifest(manifest: Manifest) -> str:
@@ -217,7 +217,7 @@ def read_manifest(text: str, *, space: str, known: Collection[str]) -> Manifest:
     )
 
 
-def _known(theirs: str, ours: Copied, exported: Collection[str]) -> bool:
+def _known(theirs: str, ours: BankFile, exported: Collection[str]) -> bool:
     """Say whether a folder's text is one that the bank knows, so that nothing is lost by it."""
     other = text_hash(theirs)
     return other in exported or (bool(ours.loaded) and other == ours.loaded)

@@ -22,7 +22,7 @@ _STRUCK: Final = re.compile(r"^(?P<lead>[^~]*)~~(?P<line>.+)~~")
 
 
 @dataclass(frozen=True, slots=True)
-class Vanished:
+class LostLines:
     """How many of a file's lines have vanished."""
 
     count: int
@@ -31,7 +31,7 @@ class Vanished:
     def passes(self, *, share: float, lines: int) -> bool:
         """Say whether it is more than that share of the file and more than so many lines.
 
-        >>> Vanished(6, 10).passes(share=0.5, lines=5), Vanished(5, 5).passes(share=0.5, lines=5)
+        >>> LostLines(6, 10).passes(share=0.5, lines=5), LostLines(5, 5).passes(share=0.5, lines=5)
         (True, False)
         """
         return self.count > lines and self.count > share * self.of
@@ -42,11 +42,11 @@ def lines_of(text: str) -> list[str]:
     return [line for each in text.split("\n") if (line := folded(each))]
 
 
-def vanished(
+def lost_lines(
     before: Mapping[str, str],
     after: Mapping[str, str],
     deleted: Mapping[str, Collection[str]],
-) -> dict[str, Vanished]:
+) -> dict[str, LostLines]:
     """Give for each file of ``after`` that was there before what has vanished of it.
 
     ``deleted`` are the folded lines that were taken out of a file for a reason.
@@ -56,10 +56,10 @@ def vanished(
     gained: set[str] = set()
     for name, readable in new.items():
         gained |= readable.difference(old.get(name, ()))
-    found: dict[str, Vanished] = {}
+    found: dict[str, LostLines] = {}
     for name, lines in old.items():
         still = new[name] | gained | set(deleted.get(name, ()))
-        found[name] = Vanished(sum(line not in still for line in lines), len(lines))
+        found[name] = LostLines(sum(line not in still for line in lines), len(lines))
     return found
 
 

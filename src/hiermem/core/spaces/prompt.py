@@ -77,7 +77,7 @@ def tokens(messages: Sequence[ChatMessage], count: Count) -> int:
     return request_tokens(messages, count) + count(canonical_json(answer_schema()))
 
 
-def again(
+def repair(
     messages: Sequence[ChatMessage], wrong: Iterable[str], *, count: Count, limit: int | None
 ) -> tuple[ChatMessage, ...]:
     """Ask again, naming what was wrong, in no more than ``limit`` tokens in all.

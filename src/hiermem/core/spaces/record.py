@@ -16,8 +16,8 @@
 | ``bank-export`` | folder | where the bank was exported to |
 | ``bank-loaded`` | file name | the hash of the text that was last loaded into it |
 
-All of them have the scope ``SHELF``, which no session can have, for whatever has a session's id as
-its scope goes with that session. All kinds but the first are told apart by space (``kind_of``).
+All of them have the scope ``SPACE_SCOPE``, which no session can have: a record that has a session's
+id as its scope is deleted with that session. All kinds but the first are told apart by space (``kind_of``).
 
 The one rule: what reads back is what was written, or StoreCorruptError. Which writes make one
 change is decided in ``change``; putting them is the engine's.
@@ -38,7 +38,7 @@ from hiermem.types.bank import BankRevision, Note, RevisionKind, SpaceMeta
 from hiermem.types.transaction import Record, RecordWrite
 
 #: The scope of all records of spaces; no session's id is empty.
-SHELF: Final = ""
+SPACE_SCOPE: Final = ""
 
 SPACE: Final = "space"
 SEQUENCE: Final = "note-sequence"
@@ -70,7 +70,7 @@ def kind_of(kind: str, space: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredText:
     """A text on record, and the version of its record."""
 
     text: str
@@ -88,8 +88,8 @@ class BankState:
     rules: Rules
     meta: SpaceMeta = field(default_factory=SpaceMeta)
     meta_version: int = 0
-    files: Mapping[str, Held] = field(default_factory=dict[str, Held])
-    synthesis: Held = Held("", 0)
+    files: Mapping[str, StoredText] = field(default_factory=dict[str, StoredText])
+    synthesis: StoredText = StoredText("", 0)
 
     @property
     def texts(self) -> dict[str, str]:
@@ -124,8 +124,8 @@ def read_state(
         rules,
         meta=_read_meta(meta) if meta else SpaceMeta(),
         meta_version=meta.version if meta else 0,
-        files={each.key: Held(each.body, each.version) for each in files},
-        synthesis=Held(synthesis.body, synthesis.version) if synthesis else Held("", 0),
+        files={each.key: StoredText(each.body, each.version) for each in files},
+        synthesis=StoredText(synthesis.body, synthesis.version) if synthesis else StoredText("", 0),
     )
 
 
@@ -187,7 +187,7 @@ def new_space(space: str, rules: Rules, *, now: datetime, mark: str) -> RecordWr
     ``mark`` is random: by it a space is told from one of its name that was erased.
     """
     body = _written({"rules": rules.text, "created": _time(now), "mark": mark})
-    return RecordWrite(SPACE, SHELF, space, body, expected=0)
+    return RecordWrite(SPACE, SPACE_SCOPE, space, body, expected=0)
 
 
 def note_key(timestamp: datetime, sequence: int, mark: str) -> str:
@@ -234,8 +234,8 @@ def new_note(
     )
     arrived = counter.version if counter else 0
     return note, (
-        RecordWrite(kind_of(SEQUENCE, space), SHELF, "", str(sequence), expected=arrived),
-        RecordWrite(kind_of(NOTE, space), SHELF, note.key, note_body(note), expected=0),
+        RecordWrite(kind_of(SEQUENCE, space), SPACE_SCOPE, "", str(sequence), expected=arrived),
+        RecordWrite(kind_of(NOTE, space), SPACE_SCOPE, note.key, note_body(note), expected=0),
     )
 
 

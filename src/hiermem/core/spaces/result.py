@@ -26,7 +26,7 @@ _PUBLISHED = (
 
 
 @dataclass(slots=True)
-class Tally:
+class ConsolidationTally:
     """What a run has come to so far.
 
     ``before`` and ``after`` are the files' texts when it began and now. ``stopped`` says why it
@@ -51,7 +51,13 @@ class Tally:
 
 
 def result_of(
-    space: str, tally: Tally, *, remaining: int, seconds: float, dry_run: bool, run_id: str
+    space: str,
+    tally: ConsolidationTally,
+    *,
+    remaining: int,
+    seconds: float,
+    dry_run: bool,
+    run_id: str,
 ) -> ConsolidationResult:
     """Tell what a run did; ``remaining`` notes are live and wait for the next."""
     created = tuple(sorted(tally.after.keys() - tally.before.keys()))
@@ -90,14 +96,16 @@ def result_of(
     )
 
 
-def idle(space: str, tally: Tally, *, blocked: int, dry_run: bool) -> ConsolidationResult:
+def idle(
+    space: str, tally: ConsolidationTally, *, blocked: int, dry_run: bool
+) -> ConsolidationResult:
     """Tell that no note waits; ``blocked`` ones are set aside."""
     result = _nothing(space, tally, remaining=0, dry_run=dry_run)
     aside = f"; {_count(blocked, 'note')} set aside" if blocked else ""
     return _with(result, "nothing_to_do", f"No new notes to consolidate{aside}")
 
 
-def busy(space: str, tally: Tally, *, remaining: int) -> ConsolidationResult:
+def busy(space: str, tally: ConsolidationTally, *, remaining: int) -> ConsolidationResult:
     """Tell that another run consolidates the space."""
     result = _nothing(space, tally, remaining=remaining, dry_run=False)
     return _with(result, "busy", "Another run is writing this bank; nothing was done")
@@ -131,7 +139,9 @@ def log_line(result: ConsolidationResult) -> str:
     return ", ".join([f"space {result.space!r}: {result.status}", *figures])
 
 
-def _nothing(space: str, tally: Tally, *, remaining: int, dry_run: bool) -> ConsolidationResult:
+def _nothing(
+    space: str, tally: ConsolidationTally, *, remaining: int, dry_run: bool
+) -> ConsolidationResult:
     return result_of(space, tally, remaining=remaining, seconds=0.0, dry_run=dry_run, run_id="")
 
 
@@ -141,14 +151,14 @@ def _with(
     return replace(result, status=status, message=message)
 
 
-def _status(tally: Tally, failed: Sequence[str]) -> Literal["ok", "partial", "error"]:
+def _status(tally: ConsolidationTally, failed: Sequence[str]) -> Literal["ok", "partial", "error"]:
     if not (failed or tally.stopped or tally.blocked):
         return "ok"
     return "partial" if tally.processed else "error"
 
 
 def _message(
-    tally: Tally, status: str, failed: Sequence[str], remaining: int, *, dry_run: bool
+    tally: ConsolidationTally, status: str, failed: Sequence[str], remaining: int, *, dry_run: bool
 ) -> str:
     """Say in one sentence what was done, and what was not and why."""
     done = "would be consolidated" if dry_run else "consolidated"
@@ -164,7 +174,9 @@ def _message(
     return "; ".join(parts)
 
 
-def _changes(tally: Tally, created: Sequence[str], updated: Sequence[str]) -> list[FileChange]:
+def _changes(
+    tally: ConsolidationTally, created: Sequence[str], updated: Sequence[str]
+) -> list[FileChange]:
     removed: dict[str, int] = {}
     for applied in tally.taken:
         for each in applied.changes:

@@ -98,7 +98,7 @@ def _read_once(text: str) -> Rules:
 
 
 @dataclass(slots=True)
-class _Line:
+class _RuleLine:
     """One line of the rules: how deep it lies, what it says, and the file that it defines."""
 
     depth: tuple[int, int] | None
@@ -129,29 +129,29 @@ def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
     return found
 
 
-def _read(text: str) -> list[_Line]:
+def _read(text: str) -> list[_RuleLine]:
     """Read each line with its depth: headings above points, points by their indent.
 
     A heading in a code block is one of a template; it lies deepest.
     """
-    lines: list[_Line] = []
+    lines: list[_RuleLine] = []
     fenced = False
     for raw in text.splitlines():
         if _FENCE.match(raw):
             fenced = not fenced
-            lines.append(_Line(None, raw))
+            lines.append(_RuleLine(None, raw))
         elif found := _HEADING.match(raw):
-            lines.append(_Line((2, len(found[1])) if fenced else (0, len(found[1])), found[2]))
+            lines.append(_RuleLine((2, len(found[1])) if fenced else (0, len(found[1])), found[2]))
         elif fenced:
-            lines.append(_Line(None, raw))
+            lines.append(_RuleLine(None, raw))
         elif found := _POINT.match(raw):
-            lines.append(_Line((1, len(found[1].expandtabs(4))), found[2]))
+            lines.append(_RuleLine((1, len(found[1].expandtabs(4))), found[2]))
         else:
-            lines.append(_Line(None, raw))
+            lines.append(_RuleLine(None, raw))
     return lines
 
 
-def _headings(lines: Sequence[_Line], at: int) -> list[str]:
+def _headings(lines: Sequence[_RuleLine], at: int) -> list[str]:
     """Give the headings of the file that line ``at`` defines.
 
     Its stretch ends where another file is defined or, where it is a heading or a point itself,

@@ -118,7 +118,7 @@ def outline(text: str) -> str:
 # Edits
 
 
-class _Place(NamedTuple):
+class _Target(NamedTuple):
     """What an edit does: the lines from ``start`` to ``stop`` give way to ``block``."""
 
     start: int
@@ -140,25 +140,25 @@ def apply_edit(text: str, edit: SectionEdit, *, hidden: bool = False) -> str:
     return _spliced(lines, place)
 
 
-def _edited(lines: Sequence[str], edit: SectionEdit) -> _Place:
+def _edited(lines: Sequence[str], edit: SectionEdit) -> _Target:
     """Place an edit of a section that is there."""
     section = find("\n".join(lines), edit.heading)
     if edit.operation == "delete":
         if not folded(edit.reason):
             raise EditError("a section is deleted only with the reason for it")
-        return _Place(section.start, section.stop, [])
+        return _Target(section.start, section.stop, [])
     block = _trimmed(_without_heading(edit.text, section.name))
     if not block:
         raise EditError("the text is empty; a section is removed by delete, with the reason")
     if edit.operation == "replace":
-        return _Place(section.body, section.stop, block)
+        return _Target(section.body, section.stop, block)
     # What begins with a heading of its own goes below the sections that are there.
     marks, _ = _scan(block)
     at = section.stop if marks and marks[0].start == 0 else section.own
-    return _Place(at, at, block)
+    return _Target(at, at, block)
 
 
-def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Place:
+def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Target:
     """Place a new section behind the one that the edit names, or at the end."""
     after = find("\n".join(lines), edit.after) if edit.after.strip() else None
     found = _ATX.match(edit.heading.strip())
@@ -168,7 +168,7 @@ def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Place:
     level = len(found[1]) if found else after.level if after else 2
     block = _trimmed(_without_heading(edit.text, plain(heading)))
     at = after.stop if after else len(lines)
-    return _Place(at, at, [f"{'#' * level} {heading}", *(["", *block] if block else [])])
+    return _Target(at, at, [f"{'#' * level} {heading}", *(["", *block] if block else [])])
 
 
 def find(text: str, heading: str) -> Section:
@@ -216,7 +216,7 @@ def _without_heading(text: str, name: str) -> list[str]:
     return lines
 
 
-def _spliced(lines: Sequence[str], place: _Place) -> str:
+def _spliced(lines: Sequence[str], place: _Target) -> str:
     """Make the edit, and refuse it where a section beside it became another one by it."""
     head, tail = _trimmed(lines[: place.start]), _trimmed(lines[place.stop :])
     block = place.block
@@ -266,7 +266,7 @@ def _trimmed(lines: Sequence[str]) -> list[str]:
 # Headings
 
 
-class _Mark(NamedTuple):
+class _HeadingLine(NamedTuple):
     """A heading: its first line, the line after it, its level and its words."""
 
     start: int
@@ -275,14 +275,14 @@ class _Mark(NamedTuple):
     heading: str
 
 
-def _scan(lines: Sequence[str]) -> tuple[list[_Mark], bool]:
+def _scan(lines: Sequence[str]) -> tuple[list[_HeadingLine], bool]:
     """Find the headings in one pass; say whether a code block or comment is open at the end.
 
     ``paragraph`` is the line where a paragraph began, -1 outside of one; ``other`` says that a list
     or a quotation goes on, whose lines underline nothing; ``listed`` that what is indented belongs
     to a point of a list, headings too.
     """
-    marks: list[_Mark] = []
+    marks: list[_HeadingLine] = []
     fence, comment, paragraph, other, listed = "", False, -1, False, False
     for at in range(_front_matter(lines), len(lines)):
         line = lines[at]
@@ -310,17 +310,17 @@ def _scan(lines: Sequence[str]) -> tuple[list[_Mark], bool]:
     return marks, bool(fence) or comment
 
 
-def _mark(lines: Sequence[str], at: int, paragraph: int) -> _Mark | None:
+def _mark(lines: Sequence[str], at: int, paragraph: int) -> _HeadingLine | None:
     """Read line ``at`` as a heading; ``paragraph`` is the line where a paragraph began, or -1."""
     if found := _ATX.match(lines[at]):
-        return _Mark(at, at + 1, len(found[1]), (found[2] or "").strip())
+        return _HeadingLine(at, at + 1, len(found[1]), (found[2] or "").strip())
     if paragraph >= 0 and (found := _UNDERLINE.match(lines[at])):
         words = " ".join(" ".join(lines[paragraph:at]).split())
-        return _Mark(paragraph, at + 1, 1 if found[1][0] == "=" else 2, words)
+        return _HeadingLine(paragraph, at + 1, 1 if found[1][0] == "=" else 2, words)
     return None
 
 
-def _stops(marks: Sequence[_Mark], end: int) -> list[int]:
+def _stops(marks: Sequence[_HeadingLine], end: int) -> list[int]:
     """Give for each heading the line of the next one that is no deeper, in one pass."""
     stops = [end] * len(marks)
     waiting: list[int] = []

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hiermem.core.spaces.answer_record import read_journal
-from hiermem.core.spaces.record import CONSOLIDATION, EXPORT, SHELF, kind_of
+from hiermem.core.spaces.record import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of
 from hiermem.types.transaction import Need, NeedRecords, Record, RecordWrite
 
 #: The kind of record that says which note was made from a message; its scope is the session.
@@ -25,7 +25,7 @@ _DIGITS: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class SourceLink:
     """One message that a note was made from."""
 
     index: int
@@ -33,18 +33,18 @@ class Trace:
     note: str
 
 
-def write_of(session_id: str, trace: Trace) -> RecordWrite:
+def write_of(session_id: str, link: SourceLink) -> RecordWrite:
     """Give the write by which a trace is put on record under the message's session."""
-    return RecordWrite(SOURCE, session_id, f"{trace.index}/{trace.note}/{trace.space}", "")
+    return RecordWrite(SOURCE, session_id, f"{link.index}/{link.note}/{link.space}", "")
 
 
-def found_in(records: Iterable[Record], indices: Collection[int] | None) -> dict[str, Trace]:
+def links_in(records: Iterable[Record], indices: Collection[int] | None) -> dict[str, SourceLink]:
     """Give the traces of messages, of all where None is given, by the keys of their records."""
-    found: dict[str, Trace] = {}
+    found: dict[str, SourceLink] = {}
     for record in records:
-        trace = _read(record.key)
-        if trace is not None and (indices is None or trace.index in indices):
-            found[record.key] = trace
+        link = _read(record.key)
+        if link is not None and (indices is None or link.index in indices):
+            found[record.key] = link
     return found
 
 
@@ -53,7 +53,7 @@ def of_space(space: str, records: Iterable[Record]) -> list[Record]:
     return [
         record
         for record in records
-        if (trace := _read(record.key)) is not None and trace.space == space
+        if (link := _read(record.key)) is not None and link.space == space
     ]
 
 
@@ -62,29 +62,29 @@ def exported(space: str, records: Iterable[Record]) -> tuple[str, ...]:
     return tuple(f"the export of space {space!r} in {each.key}" for each in records)
 
 
-def named(traces: Collection[Trace]) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
+def named(links: Collection[SourceLink]) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
     """Name the notes, the files that they went into, and the folders these were exported to."""
-    told: dict[str, None] = {}
-    for space in sorted({trace.space for trace in traces}):
-        notes = sorted({trace.note for trace in traces if trace.space == space})
-        told |= dict.fromkeys(f"note {note} of space {space!r}" for note in notes)
-        journal: Sequence[Record] = yield SHELF, NeedRecords(kind_of(CONSOLIDATION, space))
+    names: dict[str, None] = {}
+    for space in sorted({link.space for link in links}):
+        notes = sorted({link.note for link in links if link.space == space})
+        names |= dict.fromkeys(f"note {note} of space {space!r}" for note in notes)
+        journal: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kind_of(CONSOLIDATION, space))
         entries = [found for record in journal if (found := read_journal(record)) is not None]
         into = [entry for entry in entries if not {*entry.notes}.isdisjoint(notes)]
         if not into:
             continue
         files = sorted({name for entry in into for name in (*entry.created, *entry.updated)})
-        told |= dict.fromkeys(f"file {name} of space {space!r}" for name in files)
-        told[f"the synthesis and the history of space {space!r}"] = None
-        exports: Sequence[Record] = yield SHELF, NeedRecords(kind_of(EXPORT, space))
-        told |= dict.fromkeys(exported(space, exports))
-    return tuple(told)
+        names |= dict.fromkeys(f"file {name} of space {space!r}" for name in files)
+        names[f"the synthesis and the history of space {space!r}"] = None
+        exports: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kind_of(EXPORT, space))
+        names |= dict.fromkeys(exported(space, exports))
+    return tuple(names)
 
 
-def _read(key: str) -> Trace | None:
+def _read(key: str) -> SourceLink | None:
     """Read the key of a source: the message, the note, the space, whose name may hold any mark."""
     index, _, rest = key.partition("/")
     note, mark, space = rest.partition("/")
     if not mark or not index.isdecimal() or len(index) >= _DIGITS:
         return None
-    return Trace(int(index), space, note)
+    return SourceLink(int(index), space, note)

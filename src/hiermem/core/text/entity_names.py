@@ -129,7 +129,7 @@ _CAPITAL: Final = re.compile(r"[A-ZÀ-Þ]")
 _PLAIN_CODE: Final = word_lists("entity_words")["keywords"]
 
 
-class Mention(NamedTuple):
+class NameMention(NamedTuple):
     """A name in a sentence: its kind, where it stands, and how sure its form makes it.
 
     ``sure`` is the confidence that the form alone gives; for "concept" the kind is not known, and
@@ -144,12 +144,12 @@ class Mention(NamedTuple):
     detail: str = ""
 
 
-def find(sentence: str, *, prose: bool = True) -> list[Mention]:
+def find(sentence: str, *, prose: bool = True) -> list[NameMention]:
     """Give the names in one sentence, in order, none inside another.
 
     ``prose`` is False for the output of programs, where only files, functions and errors count.
     """
-    found: list[Mention] = []
+    found: list[NameMention] = []
     taken: list[tuple[int, int]] = []
     for mention in _all(sentence) if prose else _formal(sentence):
         if any(mention.start < stop and start < mention.stop for start, stop in taken):
@@ -159,7 +159,7 @@ def find(sentence: str, *, prose: bool = True) -> list[Mention]:
     return sorted(found, key=lambda mention: mention.start)
 
 
-def _all(sentence: str) -> Iterator[Mention]:
+def _all(sentence: str) -> Iterator[NameMention]:
     """Yield names in the order of their claims: what is surest in form comes first.
 
     What no match can do without is looked for first, since that takes no pattern.
@@ -167,48 +167,48 @@ def _all(sentence: str) -> Iterator[Mention]:
     yield from _formal(sentence)
     if _DIGIT.search(sentence):
         for match in _DATE.finditer(sentence):
-            yield Mention("date", match.group(), match.start(), match.end(), 0.9)
+            yield NameMention("date", match.group(), match.start(), match.end(), 0.9)
         for match in _FIGURE.finditer(sentence):
             name = match.group().strip()
-            yield Mention("number", name, match.start(), match.end(), 0.85)
+            yield NameMention("number", name, match.start(), match.end(), 0.85)
     if '"' in sentence or "“" in sentence:
         for match in _TITLE.finditer(sentence):
-            yield Mention("concept", match.group(1), match.start(), match.end(), 0.7)
+            yield NameMention("concept", match.group(1), match.start(), match.end(), 0.7)
     yield from _products(sentence)
     if "_" in sentence:
         for match in _SNAKE.finditer(sentence):
             name = match.group()
-            yield Mention("identifier", name, match.start(), match.end(), 0.75)
+            yield NameMention("identifier", name, match.start(), match.end(), 0.75)
     if not _CAPITAL.search(sentence):
         return
     for match in _CAMEL.finditer(sentence):
         name = match.group()
         kind, sure = kind_of_identifier(name, after=sentence[match.end() : match.end() + 12])
-        yield Mention(kind, name, match.start(), match.end(), sure)
+        yield NameMention(kind, name, match.start(), match.end(), sure)
     yield from _names(sentence)
 
 
-def _formal(sentence: str) -> Iterator[Mention]:
+def _formal(sentence: str) -> Iterator[NameMention]:
     """Yield what has a form that nothing else has."""
     if "://" in sentence:
         for match in _URL.finditer(sentence):
             name = match.group().rstrip(".;:!?")
-            yield Mention("url", name, match.start(), match.start() + len(name), 0.9)
+            yield NameMention("url", name, match.start(), match.start() + len(name), 0.9)
     if "." in sentence:
         for match in FILE.finditer(sentence):
             name = match.group()
             if not (name[0].isupper() and _JS_NAME.fullmatch(name)):
-                yield Mention("file", name.removeprefix("./"), match.start(), match.end(), 0.95)
+                yield NameMention("file", name.removeprefix("./"), match.start(), match.end(), 0.95)
     if "()" in sentence:
         for match in _CALL.finditer(sentence):
-            yield Mention("function", match.group()[:-2], match.start(), match.end(), 0.9)
+            yield NameMention("function", match.group()[:-2], match.start(), match.end(), 0.9)
     if "`" not in sentence:
         return
     for match in _CODE.finditer(sentence):
         quoted = match.group(1).strip()
         if (read := _read_code(quoted)) is not None:
             kind, name, sure = read
-            yield Mention(kind, name, match.start(), match.end(), sure)
+            yield NameMention(kind, name, match.start(), match.end(), sure)
 
 
 def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
@@ -234,7 +234,7 @@ def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
     return None
 
 
-def _products(sentence: str) -> Iterator[Mention]:
+def _products(sentence: str) -> Iterator[NameMention]:
     """Yield names that are products by a version behind them, or by an ending such as .js."""
     if "." not in sentence:
         return
@@ -245,9 +245,9 @@ def _products(sentence: str) -> Iterator[Mention]:
             name = name.partition(" ")[2]
         if len(name) > 1 and name.lower() not in NO_NAME | CALENDAR:
             start = match.start() + match.group().index(name)
-            yield Mention("technology", name, start, match.end(), 0.9, version)
+            yield NameMention("technology", name, start, match.end(), 0.9, version)
     for match in _JS_NAME.finditer(sentence):
-        yield Mention("technology", match.group(), match.start(), match.end(), 0.85)
+        yield NameMention("technology", match.group(), match.start(), match.end(), 0.85)
 
 
 def kind_of_identifier(name: str, *, after: str = "") -> tuple[EntityType, float]:
@@ -263,7 +263,7 @@ def kind_of_identifier(name: str, *, after: str = "") -> tuple[EntityType, float
     return "concept", 0.6
 
 
-def _names(sentence: str) -> Iterator[Mention]:
+def _names(sentence: str) -> Iterator[NameMention]:
     """Yield capitalised names, without the words at their ends that are none."""
     for match in _NAME.finditer(sentence):
         for start, name in _trimmed(match.group(), match.start()):
@@ -275,7 +275,7 @@ def _names(sentence: str) -> Iterator[Mention]:
             if first and " " not in name and sure <= 0.65:
                 # A capital at the start of a sentence says nothing by itself.
                 sure = 0.2
-            yield Mention(kind, name, start, start + len(name), sure)
+            yield NameMention(kind, name, start, start + len(name), sure)
 
 
 def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:

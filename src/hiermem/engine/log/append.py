@@ -32,7 +32,7 @@ Messages: TypeAlias = Message | Iterable[Message]
 
 
 @dataclass(slots=True)
-class Seen:
+class LastState:
     """The record's texts as they were last seen, so that an append need not read or parse them.
 
     Only ever a saving: what the transaction finds is compared with it.
@@ -50,11 +50,11 @@ class About:
     title: str | None = None
     participants: tuple[str, ...] = ()
     on_bad_text: Literal["refuse", "replace"] = "refuse"
-    seen: Seen = field(default_factory=Seen, compare=False, repr=False)
+    seen: LastState = field(default_factory=LastState, compare=False, repr=False)
 
 
 @dataclass(slots=True)
-class _Prepared:
+class _PreparedMessage:
     """A message that is ready to be folded in, but for its index.
 
     ``fingerprint`` is None where there is no key to compare by; ``heard`` are the tokens that a
@@ -201,11 +201,11 @@ class _Preparer:
     config: HierarchyConfig
     key: bytes
 
-    def __call__(self, messages: Sequence[Message]) -> list[_Prepared]:
+    def __call__(self, messages: Sequence[Message]) -> list[_PreparedMessage]:
         now = self.handle.clock()
         return [self._one(message, now) for message in messages]
 
-    def _one(self, message: Message, now: datetime) -> _Prepared:
+    def _one(self, message: Message, now: datetime) -> _PreparedMessage:
         message = clean_message(message, on_bad=self.about.on_bad_text)
         if message.created_at is None:
             message = _stamped(message, now)
@@ -221,7 +221,7 @@ class _Preparer:
         if unit != "tokens":
             size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
         points, slices = cut(message, size, self.config, counter=counter, echoes=echoes)
-        return _Prepared(
+        return _PreparedMessage(
             message=message,
             tokens=tokens,
             heard=heard,
@@ -260,7 +260,7 @@ class _Append:
     about: About
     config: HierarchyConfig
     stored: str | None
-    prepared: Sequence[_Prepared]
+    prepared: Sequence[_PreparedMessage]
 
     def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
         record = snapshot.session
@@ -305,7 +305,7 @@ class _Append:
 
     def _new_record(self) -> SessionRecord:
         now = self.handle.clock()
-        born = beginning()
+        first_epoch = beginning()
         return SessionRecord(
             id=self.about.id,
             title=self.about.title,
@@ -313,16 +313,16 @@ class _Append:
             config=self.config.to_json(),
             counter=self.handle.counter.name,
             created_at=now,
-            epoch=born,
-            tree=born,
+            epoch=first_epoch,
+            tree=first_epoch,
         )
 
     def _place(
         self, snapshot: Snapshot, next_index: int
-    ) -> tuple[list[int], list[_Prepared], list[tuple[str, KeyEntry]]]:
+    ) -> tuple[list[int], list[_PreparedMessage], list[tuple[str, KeyEntry]]]:
         """Tell the new messages from those whose key was seen, in the store or in this call."""
         indices: list[int] = []
-        fresh: list[_Prepared] = []
+        fresh: list[_PreparedMessage] = []
         claimed: dict[str, KeyEntry] = {}
         for item in self.prepared:
             key = item.message.key

@@ -18,9 +18,9 @@ from hiermem.core.log import edit as change
 from hiermem.core.log import erase as erasing
 from hiermem.core.log import erase_space as clearing
 from hiermem.core.log.edit import OnEdit
-from hiermem.core.log.erase import Forks, Kind
+from hiermem.core.log.erase import ForkHandling, WithdrawalKind
 from hiermem.core.log.receipts import EditReport, Receipt
-from hiermem.core.log.size_changes import Scales
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import OnBad, clean_message
@@ -55,31 +55,31 @@ async def edit(
     arguments.whole(index, "index")
     arguments.one_of(on_edit, "on_edit", _ON_EDIT)
     record = await handle.record(session_id)
-    scales = Scales(handle.counter)
+    weigher = Weigher(handle.counter)
     unit = config_from(record.config).unit
     amend = _Amended(content, handle.counter, await handle.key(), unit, on_bad_text)
     if index < record.messages:
         target = config_from(record.config).target
         (stored,) = await handle.messages(session_id, index, index + 1)
-        await asyncio.to_thread(_prepare, stored, amend, scales, unit, target)
+        await asyncio.to_thread(_prepare, stored, amend, weigher, unit, target)
     report = await handle.store.transact(
         lambda: change.edit(
-            session_id, index, amend, on_edit=on_edit, now=handle.clock(), scales=scales
+            session_id, index, amend, on_edit=on_edit, now=handle.clock(), weigher=weigher
         )
     )
     return replace(report, version=len(await handle.store.versions(session_id, index)))
 
 
 def _prepare(
-    stored: StoredMessage, amend: _Amended, scales: Scales, unit: SizeUnit, target: int
+    stored: StoredMessage, amend: _Amended, weigher: Weigher, unit: SizeUnit, target: int
 ) -> None:
     """Count before the transaction what it will most likely ask for."""
     if stored.state != "live":
         return
     after = amend(stored)
-    points = scales.points(after, len(stored.slices) + 1, unit=unit, target=target)
-    scales.weigh(stored, stored.slices)
-    scales.weigh(after, points)
+    points = weigher.points(after, len(stored.slices) + 1, unit=unit, target=target)
+    weigher.weigh(stored, stored.slices)
+    weigher.weigh(after, points)
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class _Amended:
 
 
 async def erase(
-    handle: Handle, session_id: str, indices: Iterable[int], *, forks: Forks = "all"
+    handle: Handle, session_id: str, indices: Iterable[int], *, forks: ForkHandling = "all"
 ) -> Receipt:
     """Erase messages and all that was made of them, in the session and in what shares them.
 
@@ -126,7 +126,7 @@ async def erase(
 
 
 async def quarantine(
-    handle: Handle, session_id: str, indices: Iterable[int], *, forks: Forks = "all"
+    handle: Handle, session_id: str, indices: Iterable[int], *, forks: ForkHandling = "all"
 ) -> Receipt:
     """Take messages out of all that is made of them; they stay readable for the record.
 
@@ -136,13 +136,17 @@ async def quarantine(
 
 
 async def _withdraw(
-    handle: Handle, session_id: str, indices: Iterable[int], kind: Kind, forks: Forks
+    handle: Handle,
+    session_id: str,
+    indices: Iterable[int],
+    kind: WithdrawalKind,
+    forks: ForkHandling,
 ) -> Receipt:
     _check_many(indices)
     arguments.one_of(forks, "forks", _FORKS)
     record = await handle.record(session_id)
     wanted = _indices(indices, record)
-    scales, run_id = Scales(handle.counter), uuid.uuid4().hex
+    weigher, run_id = Weigher(handle.counter), uuid.uuid4().hex
     receipt = await handle.store.transact(
         lambda: erasing.erase(
             session_id,
@@ -151,7 +155,7 @@ async def _withdraw(
             forks=forks,
             now=handle.clock(),
             run_id=run_id,
-            scales=scales,
+            weigher=weigher,
         )
     )
     if kind == "quarantine":
@@ -184,16 +188,16 @@ def _indices(indices: Iterable[Any], record: SessionRecord) -> tuple[int, ...]:
     return tuple(wanted)
 
 
-async def erase_session(handle: Handle, session_id: str, *, forks: Forks = "all") -> Receipt:
+async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
     """Erase a whole session, and its own messages in the sessions that were forked from it.
 
     Raises NotFoundError.
     """
     arguments.one_of(forks, "forks", _FORKS)
-    scales, run_id = Scales(handle.counter), uuid.uuid4().hex
+    weigher, run_id = Weigher(handle.counter), uuid.uuid4().hex
     receipt = await handle.store.transact(
         lambda: erasing.erase_session(
-            session_id, forks=forks, now=handle.clock(), run_id=run_id, scales=scales
+            session_id, forks=forks, now=handle.clock(), run_id=run_id, weigher=weigher
         )
     )
     return await _scrubbed(handle, receipt)

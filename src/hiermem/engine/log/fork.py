@@ -12,9 +12,9 @@ from functools import partial
 
 from hiermem.core import arguments
 from hiermem.core.log import fork as forking
-from hiermem.core.log.fork import Prepared
+from hiermem.core.log.fork import PreparedFork
 from hiermem.core.log.replay import Replay, config_at, prefix
-from hiermem.core.log.size_changes import Scales
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.text.policy import check_name
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, beginning
@@ -53,7 +53,7 @@ async def fork(
 
 async def _prepare(
     handle: Handle, source_id: str, new_id: str, at: int | None, title: str | None
-) -> Prepared:
+) -> PreparedFork:
     source = await handle.record(source_id)
     stop = source.messages if at is None else at
     if stop > source.messages:
@@ -65,7 +65,7 @@ async def _prepare(
     log = await handle.store.events(source_id)
     events = prefix(log, stop)
     config = config_at(log, stop, config_from(source.config))
-    replay = Replay.of(events, config, Scales(handle.counter))
+    replay = Replay.of(events, config, Weigher(handle.counter))
     await _run(handle, source_id, replay, stop)
     return forking.prepare(
         source,
@@ -73,7 +73,7 @@ async def _prepare(
         replay,
         events=events,
         title=title,
-        born=beginning(),
+        first_epoch=beginning(),
         now=handle.clock(),
     )
 
@@ -82,7 +82,7 @@ async def replayed(handle: Handle, session_id: str) -> Replay:
     """Replay the whole log of a session: its tree, as its log explains it."""
     record = await handle.record(session_id)
     events = await handle.store.events(session_id)
-    replay = Replay.of(events, config_from(record.config), Scales(handle.counter))
+    replay = Replay.of(events, config_from(record.config), Weigher(handle.counter))
     await _run(handle, session_id, replay, record.messages)
     return replay
 

@@ -28,21 +28,21 @@ from hiermem.core.search import vectors as packed
 from hiermem.core.search.embedding_state import EMBEDDER, EmbeddingReport, Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, spoken
-from hiermem.core.search.summary_index import Row
-from hiermem.core.search.summary_vectors import Told
+from hiermem.core.search.summary_index import SummaryLevel
+from hiermem.core.search.summary_vectors import SummaryVectors
 from hiermem.core.text.measure import body
 from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.calls.embedder_client import Asker
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, Held
 from hiermem.engine.search.fork_vectors import Source
-from hiermem.engine.search.summary_index import by_stretch, kept_beside, stocked
+from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh
 from hiermem.engine.search.vectors import (
-    REACHED,
+    EMBEDDED_STATE,
     agree,
+    embedded_state,
     identity_of,
     place_of,
-    reached_by,
     read_blocks,
     vectors_in,
 )
@@ -144,7 +144,7 @@ class _Seen:
 
     kind: str
     messages: int = 0
-    told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    vectors_of: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
 
 class _Pass:
@@ -210,13 +210,13 @@ class _Pass:
         False where the session was changed meanwhile: what is left has to be looked for again.
         """
         indexes = self._handle.indexes
-        reached = await reached_by(self._handle, record)
+        reached = await embedded_state(self._handle, record)
         self._source = Source(self._handle, record, self._asker.identity)
         try:
             async with indexes.lock(record.id):
                 held = await indexes.of(record)
-                await stocked(self._handle, held, record)
-                index, shelf, seen = held.index, held.shelf, self._seen(held)
+                await refresh(self._handle, held, record)
+                index, summary_index, seen = held.index, held.summary_index, self._seen(held)
             for start in range(seen.messages // STRIDE * STRIDE, record.messages, STRIDE):
                 stop = min(record.messages, start + STRIDE)
                 if not await self._stride(record, index, start, stop):
@@ -224,9 +224,9 @@ class _Pass:
                     self._report = replace(self._report, stopped="closing", left=left)
                     return True
                 seen.messages = stop
-            if self._handle.search_policy.embed_summaries and kept_beside(record):
-                for level in sorted(shelf.rows):
-                    if not await self._level(record, level, shelf.rows[level], seen):
+            if self._handle.search_policy.embed_summaries and may_be_stored(record):
+                for level in sorted(summary_index.levels):
+                    if not await self._level(record, level, summary_index.levels[level], seen):
                         self._report = replace(self._report, stopped="closing")
                         return True
             await self._reached(record, reached.to_json())
@@ -237,9 +237,9 @@ class _Pass:
     async def _reached(self, record: SessionRecord, state: str) -> None:
         """Keep the state in which the session has all its vectors, so that none looks for more."""
         store = self._handle.store
-        known = await store.records(EMBEDDER, scope=record.id, key=REACHED)
+        known = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
         if not known or known[0].body != state:
-            write = RecordWrite(EMBEDDER, record.id, REACHED, state)
+            write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, state)
             await store.put_records([write], epochs={record.id: record.epoch})
 
     def _seen(self, held: Held) -> _Seen:
@@ -290,13 +290,15 @@ class _Pass:
             for unit in range(low, high)
         ]
 
-    async def _level(self, record: SessionRecord, level: int, row: Row, seen: _Seen) -> bool:
+    async def _level(
+        self, record: SessionRecord, level: int, row: SummaryLevel, seen: _Seen
+    ) -> bool:
         """Make the vectors of a level's summaries that lack one; say whether all have one now."""
         identity = self._asker.identity
         kind = identity.kind_of(level)
         for start, summaries in by_stretch(row.summaries):
             wanted = {_name(each): each for each in summaries}
-            if wanted.keys() <= seen.told:
+            if wanted.keys() <= seen.vectors_of:
                 continue
             held: dict[tuple[str, int], Array] = {}
             for block in await read_blocks(self._handle, record.id, kind, start, start + 1):
@@ -308,15 +310,15 @@ class _Pass:
                 made = await self._told(row, [each for each in missing if _name(each) not in taken])
                 if made is None:
                     return False
-                told = {name: held[name] for name in held if name in wanted} | dict(made)
+                vectors_of = {name: held[name] for name in held if name in wanted} | dict(made)
                 stop = max(each.span.stop for each in summaries)
-                await self._put(record, Block(kind, start, stop, summary_vectors.pack(told)))
+                await self._put(record, Block(kind, start, stop, summary_vectors.pack(vectors_of)))
                 done = self._report.summaries + len(taken) + len(made)
                 self._report = replace(self._report, summaries=done)
-            seen.told |= wanted.keys()
+            seen.vectors_of |= wanted.keys()
         return True
 
-    async def _told(self, row: Row, missing: Sequence[Summary]) -> Told | None:
+    async def _told(self, row: SummaryLevel, missing: Sequence[Summary]) -> SummaryVectors | None:
         """Give the vectors of summaries: the mean of their passages'."""
         units = row.index.units
         texts: list[str] = []

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hiermem.core.search import labels
-from hiermem.core.search.summary_index import Row, Shelf
+from hiermem.core.search.summary_index import SummaryIndex, SummaryLevel
 from hiermem.core.summaries.inputs import Inputs, from_children, from_stretch
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import Held
@@ -21,14 +21,16 @@ from hiermem.types import SessionRecord, Summary
 
 async def labelled(handle: Handle, held: Held, record: SessionRecord) -> None:
     """Give labels to the summaries on the shelf of ``held`` that lack them, lowest level first."""
-    rows: dict[int, Row] = {}
+    rows: dict[int, SummaryLevel] = {}
     below: Mapping[str, Summary] = {}
-    for level, row in sorted(held.shelf.rows.items()):
+    for level, row in sorted(held.summary_index.levels.items()):
         summaries = [await _labelled(handle, held, record, each, below) for each in row.summaries]
         rows[level] = replace(row, summaries=tuple(summaries))
         below = {each.id: each for each in summaries}
-    if any(rows[level].summaries != row.summaries for level, row in held.shelf.rows.items()):
-        held.shelf = Shelf(rows, held.shelf.parts)
+    if any(
+        rows[level].summaries != row.summaries for level, row in held.summary_index.levels.items()
+    ):
+        held.summary_index = SummaryIndex(rows, held.summary_index.parts)
 
 
 async def _labelled(

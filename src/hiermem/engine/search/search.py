@@ -14,25 +14,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hiermem.core import arguments
-from hiermem.core.search import search as seek
+from hiermem.core.search import search as core_search
 from hiermem.core.search.embedding_state import IndexReport
 from hiermem.core.search.evidence import write
 from hiermem.core.search.filters import Filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
-from hiermem.core.search.search import Asked
-from hiermem.core.search.summary_index import Shelf
+from hiermem.core.search.search import ScoredQuery
+from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.core.text.measure import body
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import KIND, Held
 from hiermem.engine.search.labels import labelled
-from hiermem.engine.search.summary_index import kind_of, stocked
+from hiermem.engine.search.summary_index import kind_of, refresh
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
 
 if TYPE_CHECKING:
-    from hiermem.engine.search.vectors import Loaded
+    from hiermem.engine.search.vectors import LoadedVectors
 
 T = TypeVar("T")
 #: How often a search is done again that was overtaken.
@@ -61,7 +61,7 @@ async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
     arguments.whole(limit, "limit")
     of_level = handle.search_policy.of_level
 
-    async def answer(asked: Asked, record: SessionRecord) -> list[Hit]:
+    async def answer(asked: ScoredQuery, record: SessionRecord) -> list[Hit]:
         found = await _hits(
             handle, record, asked, question, lambda level: of_level(level) if level else limit
         )
@@ -74,7 +74,7 @@ async def semantic(handle: Handle, question: Question) -> list[Hit]:
     """Give the candidates of every level, as many of each as the policy says, best first."""
     of_level = handle.search_policy.of_level
 
-    async def answer(asked: Asked, record: SessionRecord) -> list[Hit]:
+    async def answer(asked: ScoredQuery, record: SessionRecord) -> list[Hit]:
         return await _hits(handle, record, asked, question, of_level)
 
     return await _asked(handle, question, answer)
@@ -93,8 +93,8 @@ async def recall(
     arguments.whole(neighbours, "neighbours")
     spans = tuple(shown)
 
-    async def answer(asked: Asked, record: SessionRecord) -> Evidence:
-        units = seek.evidence(
+    async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
+        units = core_search.evidence(
             asked,
             question.filters,
             max_tokens,
@@ -126,8 +126,8 @@ async def fill_budget(
     wanted = _wanted(session_id, hits)
     spans = tuple(shown)
 
-    async def answer(asked: Asked, record: SessionRecord) -> Evidence:
-        units = seek.of_spans(
+    async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
+        units = core_search.of_spans(
             asked,
             wanted,
             max_tokens,
@@ -168,7 +168,7 @@ async def rebuild(handle: Handle) -> IndexReport:
         async with handle.indexes.lock(record.id):
             try:
                 held = await handle.indexes.of(record)
-                await stocked(handle, held, record)
+                await refresh(handle, held, record)
             except SessionChangedError:
                 # Whoever changed it took from the index what it held; the next search sees to it.
                 continue
@@ -184,7 +184,7 @@ async def rebuild(handle: Handle) -> IndexReport:
 async def _asked(
     handle: Handle,
     question: Question,
-    answer: Callable[[Asked, SessionRecord], Awaitable[T]],
+    answer: Callable[[ScoredQuery, SessionRecord], Awaitable[T]],
 ) -> T:
     """Put a question to a session and let ``answer`` read what it needs, in one of its states."""
     indexes = handle.indexes
@@ -193,15 +193,15 @@ async def _asked(
         async with indexes.lock(record.id):
             try:
                 held = await indexes.of(record)
-                await stocked(handle, held, record)
+                await refresh(handle, held, record)
                 if question.filters.by_window:
                     await labelled(handle, held, record)
                 vectors = await _vectors(handle, held, record)
             except SessionChangedError:
                 continue
-            index, shelf = held.index, held.shelf
+            index, summary_index = held.index, held.summary_index
         near = await _near(handle, question.text) if vectors is not None else None
-        asking = partial(_ask, index, shelf, question.text, vectors, near)
+        asking = partial(_ask, index, summary_index, question.text, vectors, near)
         asked = asking() if len(index) <= _FEW_UNITS else await asyncio.to_thread(asking)
         result = await answer(asked, record)
         now = await handle.store.session(record.id)
@@ -210,12 +210,12 @@ async def _asked(
     raise SessionChangedError(question.session_id)
 
 
-async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> Loaded | None:
+async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> LoadedVectors | None:
     if handle.asker is None:
         return None
-    from hiermem.engine.search.vectors import loaded
+    from hiermem.engine.search.vectors import load_vectors
 
-    return await loaded(handle, held, record)
+    return await load_vectors(handle, held, record)
 
 
 async def _near(handle: Handle, text: str) -> tuple[Array, float] | None:
@@ -227,17 +227,17 @@ async def _near(handle: Handle, text: str) -> tuple[Array, float] | None:
 
 def _ask(
     index: Index,
-    shelf: Shelf,
+    summary_index: SummaryIndex,
     text: str,
-    vectors: Loaded | None,
+    vectors: LoadedVectors | None,
     near: tuple[Array, float] | None,
-) -> Asked:
-    query = seek.read(text)
+) -> ScoredQuery:
+    query = core_search.read(text)
     if vectors is None or near is None:
-        return seek.ask(index, shelf, query)
+        return core_search.ask(index, summary_index, query)
     vector, weight = near
     dense, told = vectors.near(index, vector, weight=weight)
-    return seek.ask(index, shelf, query, dense=dense, told_near=told)
+    return core_search.ask(index, summary_index, query, dense=dense, summaries_near=told)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -247,12 +247,12 @@ def _ask(
 async def _hits(
     handle: Handle,
     record: SessionRecord,
-    asked: Asked,
+    asked: ScoredQuery,
     question: Question,
     many: Callable[[int], int],
 ) -> list[Hit]:
     """Give message hits and summary hits together, as ``many`` of each level, best first."""
-    units = seek.hits(asked, question.filters, many(0), dedup=question.filters.dedup)
+    units = core_search.hits(asked, question.filters, many(0), dedup=question.filters.dedup)
     spans = [_span(asked, unit) for unit in units]
     read = await _messages(handle, record.id, [span.start for span in spans])
     found = [
@@ -260,15 +260,15 @@ async def _hits(
         for unit, span in zip(units, spans, strict=True)
         if span.start in read
     ]
-    for level in sorted(asked.shelf.rows):
+    for level in sorted(asked.summary_index.levels):
         found += [
             _summary_hit(asked, summary, score)
-            for summary, score in seek.told(asked, level, question.filters, many(level))
+            for summary, score in core_search.told(asked, level, question.filters, many(level))
         ]
     return sorted(found, key=lambda hit: (-hit.score, hit.level, hit.span.start))
 
 
-def _span(asked: Asked, unit: int) -> Span:
+def _span(asked: ScoredQuery, unit: int) -> Span:
     units = asked.index.units
     number = int(units.message[unit])
     return Span(number, number + 1, int(units.begin[unit]), int(units.end[unit]))
@@ -296,7 +296,7 @@ def _message_hit(
     )
 
 
-def _summary_hit(asked: Asked, summary: Summary, score: float) -> Hit:
+def _summary_hit(asked: ScoredQuery, summary: Summary, score: float) -> Hit:
     return Hit(
         session_id=summary.session_id,
         kind="summary",
@@ -307,7 +307,7 @@ def _summary_hit(asked: Asked, summary: Summary, score: float) -> Hit:
         tokens=summary.tokens,
         time_range=summary.time_range,
         thread=summary.thread,
-        found=seek.found_below(asked, summary),
+        found=core_search.found_below(asked, summary),
         summary=summary,
     )
 
@@ -315,7 +315,7 @@ def _summary_hit(asked: Asked, summary: Summary, score: float) -> Hit:
 async def _written(
     handle: Handle,
     record: SessionRecord,
-    asked: Asked,
+    asked: ScoredQuery,
     units: Sequence[int],
     max_tokens: int,
     *,

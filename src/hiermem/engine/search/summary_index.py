@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hiermem.core.search.postings import Postings
-from hiermem.core.search.summary_index import Parts, pack, unpack
+from hiermem.core.search.summary_index import SummaryPostings, pack, unpack
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
@@ -45,30 +45,30 @@ def _running(run: RunRecord) -> bool:
     return run.outcome == "running"
 
 
-async def stocked(handle: Handle, held: Held, record: SessionRecord) -> None:
+async def refresh(handle: Handle, held: Held, record: SessionRecord) -> None:
     """Bring the shelf of ``held`` up to date, where it may be out of date."""
     mark, running = await journal_mark(handle, record)
     began = time.monotonic()
-    if held.shelf_mark == mark and not (running and began >= held.shelf_until):
+    if held.summary_mark == mark and not (running and began >= held.summary_until):
         return
     state = state_from(record.state) if record.state else SessionState()
     nodes: list[Node] = []
     for level in range(1, len(state.ordinals) + 1):
         nodes += await handle.store.level(record.id, level, 0, tree=record.tree)
     summaries = await _told(handle, held, record, [node for node in nodes if node.revision])
-    missing = held.shelf.wants(summaries)
+    missing = held.summary_index.wants(summaries)
     if len(missing) <= _FEW:
-        held.shelf = held.shelf.restocked(summaries, {})
+        held.summary_index = held.summary_index.refreshed(summaries, {})
     else:
         kept = await _kept(handle, record, {each.level for each in missing})
-        held.shelf = await asyncio.to_thread(held.shelf.restocked, summaries, kept)
-        if kept_beside(record):
+        held.summary_index = await asyncio.to_thread(held.summary_index.refreshed, summaries, kept)
+        if may_be_stored(record):
             await _keep(handle, held, record, kept)
-    held.shelf_mark = mark
-    held.shelf_until = time.monotonic() + (time.monotonic() - began) / _LOOKING
+    held.summary_mark = mark
+    held.summary_until = time.monotonic() + (time.monotonic() - began) / _LOOKING
 
 
-async def _kept(handle: Handle, record: SessionRecord, levels: Iterable[int]) -> Parts:
+async def _kept(handle: Handle, record: SessionRecord, levels: Iterable[int]) -> SummaryPostings:
     """Read what the store keeps of texts that were read before."""
     found: dict[tuple[str, int], Postings] = {}
     for level in sorted(levels):
@@ -81,14 +81,14 @@ async def _kept(handle: Handle, record: SessionRecord, levels: Iterable[int]) ->
     return found
 
 
-async def _keep(handle: Handle, held: Held, record: SessionRecord, kept: Parts) -> None:
+async def _keep(handle: Handle, held: Held, record: SessionRecord, kept: SummaryPostings) -> None:
     """Let the store keep what was read of texts, stretch by stretch where one is missing."""
     blocks: list[Block] = []
-    for level, row in held.shelf.rows.items():
+    for level, row in held.summary_index.levels.items():
         for start, summaries in by_stretch(row.summaries):
             names = [(each.id, each.node.revision) for each in summaries]
             if not all(name in kept for name in names):
-                data = pack({name: held.shelf.parts[name] for name in names})
+                data = pack({name: held.summary_index.parts[name] for name in names})
                 stop = max(each.span.stop for each in summaries)
                 blocks.append(Block(kind_of(level), start, stop, data))
     for first in range(0, len(blocks), _AT_ONCE):
@@ -100,7 +100,7 @@ async def _keep(handle: Handle, held: Held, record: SessionRecord, kept: Parts) 
             return
 
 
-def kept_beside(record: SessionRecord) -> bool:
+def may_be_stored(record: SessionRecord) -> bool:
     """Say whether what is made of a summary may be kept in a block over the messages it covers.
 
     With an overlap a summary was shown something of the messages before those, too, and a block
@@ -128,7 +128,7 @@ async def _told(
     """Give the summaries of ``nodes`` with their texts; those on the shelf are not read again."""
     known = {
         (each.id, each.node.revision): each.revision
-        for row in held.shelf.rows.values()
+        for row in held.summary_index.levels.values()
         for each in row.summaries
     }
     wanted = [(node.id, node.revision) for node in nodes if (node.id, node.revision) not in known]

@@ -17,11 +17,11 @@ import numpy as np
 
 from hiermem.core.search import summary_vectors
 from hiermem.core.search import vectors as packed
-from hiermem.core.search.embedding_state import EMBEDDER, Identity, Reached
+from hiermem.core.search.embedding_state import EMBEDDER, EmbeddedState, Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.ranking import Dense
-from hiermem.core.search.summary_index import Row
+from hiermem.core.search.summary_index import SummaryLevel
 from hiermem.core.search.vectors import Vectors
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, Held
@@ -31,7 +31,7 @@ from hiermem.types import SessionRecord
 from hiermem.types.transaction import Block
 
 #: The key of the record that says in which state a session had all its vectors.
-REACHED: Final = "reached"
+EMBEDDED_STATE: Final = "reached"
 #: Of the newest runs, so many are looked at for one that was no embedding pass.
 _RUNS: Final = 8
 #: Blocks of vectors read at a time.
@@ -39,7 +39,7 @@ _AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loaded:
+class LoadedVectors:
     """The vectors of a session in memory: those of its index, and those of its shelf by level.
 
     ``names`` are the summaries of a level, by node and revision; one without a vector has NaN in
@@ -73,11 +73,11 @@ async def identity_of(handle: Handle, session_id: str) -> Identity | None:
     return Identity.from_json(found[0].body) if found else None
 
 
-async def reached_by(handle: Handle, record: SessionRecord) -> Reached:
+async def embedded_state(handle: Handle, record: SessionRecord) -> EmbeddedState:
     """Name the state of a session, as far as it says which vectors it should have."""
     runs = await handle.store.runs(subject=record.id, limit=_RUNS)
     made = next((f"{run.id} {run.outcome}" for run in runs if run.kind != "embedding"), "")
-    return Reached(record.epoch, record.tree, record.messages, made)
+    return EmbeddedState(record.epoch, record.tree, record.messages, made)
 
 
 async def lacks(handle: Handle, record: SessionRecord) -> bool:
@@ -93,7 +93,7 @@ async def lacks(handle: Handle, record: SessionRecord) -> bool:
     kept = {each.key: each.body for each in found}
     if "identity" in kept and Identity.from_json(kept["identity"]) != asker.identity:
         return False
-    return kept.get(REACHED) != (await reached_by(handle, record)).to_json()
+    return kept.get(EMBEDDED_STATE) != (await embedded_state(handle, record)).to_json()
 
 
 def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
@@ -110,7 +110,7 @@ def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
 # Loading
 
 
-async def loaded(handle: Handle, held: Held, record: SessionRecord) -> Loaded | None:
+async def load_vectors(handle: Handle, held: Held, record: SessionRecord) -> LoadedVectors | None:
     """Give the vectors of ``held``, read again where a pass may have made more since.
 
     Call it under the index's lock. Raises EmbedderMismatchError.
@@ -118,22 +118,26 @@ async def loaded(handle: Handle, held: Held, record: SessionRecord) -> Loaded | 
     asker = handle.asker
     if asker is None:
         return None
-    mark = (held.messages, await journal_mark(handle, record), held.shelf)
+    mark = (held.messages, await journal_mark(handle, record), held.summary_index)
     if held.vectors_mark != mark:
         kept = await identity_of(handle, record.id)
         agree(record.id, kept, asker.identity)
-        known = held.vectors if isinstance(held.vectors, Loaded) else None
+        known = held.vectors if isinstance(held.vectors, LoadedVectors) else None
         held.vectors = (
             None if kept is None else await _load(handle, held, record, asker.identity, known)
         )
         held.vectors_mark = mark
     found = held.vectors
-    return found if isinstance(found, Loaded) else None
+    return found if isinstance(found, LoadedVectors) else None
 
 
 async def _load(
-    handle: Handle, held: Held, record: SessionRecord, identity: Identity, known: Loaded | None
-) -> Loaded:
+    handle: Handle,
+    held: Held,
+    record: SessionRecord,
+    identity: Identity,
+    known: LoadedVectors | None,
+) -> LoadedVectors:
     """Read what ``known`` lacks, which lies over an index that this one has grown from."""
     index, dimension = held.index, identity.dimension
     units = Vectors.none(dimension) if known is None else known.units
@@ -147,10 +151,10 @@ async def _load(
         units = await asyncio.to_thread(units.extended, index, parts)
     names: dict[int, list[tuple[str, int]]] = {}
     told: dict[int, Array] = {}
-    for level, row in held.shelf.rows.items():
+    for level, row in held.summary_index.levels.items():
         names[level] = [(each.id, each.node.revision) for each in row.summaries]
         told[level] = await _told(handle, record, identity, row, known)
-    return Loaded(units, told, names)
+    return LoadedVectors(units, told, names)
 
 
 def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
@@ -168,7 +172,11 @@ def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
 
 
 async def _told(
-    handle: Handle, record: SessionRecord, identity: Identity, row: Row, known: Loaded | None
+    handle: Handle,
+    record: SessionRecord,
+    identity: Identity,
+    row: SummaryLevel,
+    known: LoadedVectors | None,
 ) -> Array:
     """Give the vectors of a level's summaries: those that are known, and those in the store."""
     level = row.summaries[0].level

@@ -16,9 +16,9 @@ from hiermem.errors import MemoryClosedError
 from hiermem.stores.contract import run_decision
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
-from hiermem.stores.memory.kept import (
-    KeptSession,
-    KeptTenant,
+from hiermem.stores.memory.data import (
+    SessionData,
+    TenantData,
     fresh_message,
     fresh_revision,
     fresh_run,
@@ -51,7 +51,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
-        self._tenants: dict[str, KeptTenant] = {}
+        self._tenants: dict[str, TenantData] = {}
         self._lock = threading.RLock()
         self._closed = False
 
@@ -68,7 +68,7 @@ class MemoryStore:
         """Refuse every later call."""
         self._closed = True
 
-    def open_tenant(self, name: str) -> tuple[threading.RLock, KeptTenant]:
+    def open_tenant(self, name: str) -> tuple[threading.RLock, TenantData]:
         """Give what is kept of ``name`` and the lock that guards it, for the tenant's handle.
 
         Raises MemoryClosedError after ``close``.
@@ -76,7 +76,7 @@ class MemoryStore:
         if self._closed:
             raise MemoryClosedError("the store is closed; open a new one")
         with self._lock:
-            return self._lock, self._tenants.setdefault(name, KeptTenant())
+            return self._lock, self._tenants.setdefault(name, TenantData())
 
     def open_secret(self) -> bytes:
         """Give the store's secret, for the tenant's handle."""
@@ -145,7 +145,7 @@ class MemoryTenant:
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             count = len(kept.sessions)
-            kept.become(KeptTenant())
+            kept.become(TenantData())
             return count
 
     async def scrub(self) -> Scrubbed:
@@ -362,8 +362,8 @@ class MemoryTenant:
             if found:
                 found.blocks = {at: one for at, one in found.blocks.items() if at[0] != kind}
 
-    def _kept(self) -> KeptTenant:
+    def _kept(self) -> TenantData:
         return self._store.open_tenant(self._name)[1]
 
-    def _session(self, session_id: str) -> KeptSession | None:
+    def _session(self, session_id: str) -> SessionData | None:
         return self._kept().sessions.get(session_id)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
-from hiermem.stores.memory.kept import (
-    KeptSession,
-    KeptTenant,
-    KeptTree,
+from hiermem.stores.memory.data import (
+    SessionData,
+    TenantData,
+    TreeData,
     fresh_message,
     fresh_revision,
     fresh_run,
@@ -32,7 +32,7 @@ from hiermem.types.transaction import (
 )
 
 
-def change(kept: KeptTenant, session_id: str, changes: Changes[Any]) -> None:
+def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
     """Make the changes to one session of ``kept``.
 
     Raises UsageError, changing nothing, where they contradict what is kept.
@@ -43,7 +43,7 @@ def change(kept: KeptTenant, session_id: str, changes: Changes[Any]) -> None:
     session = kept.sessions.get(session_id)
     check_changes(session_id, session.record if session else None, after, changes)
     copied = _copied(kept, session_id, changes.copy)
-    session = session or KeptSession(after)
+    session = session or SessionData(after)
     _check_references(session, copied or session, after, changes)
     session.record = after
     if changes.copy is not None and copied is not None:
@@ -57,7 +57,7 @@ def change(kept: KeptTenant, session_id: str, changes: Changes[Any]) -> None:
     kept.sessions[session_id] = session
 
 
-def change_all(kept: KeptTenant, batch: Batch[Any]) -> None:
+def change_all(kept: TenantData, batch: Batch[Any]) -> None:
     """Make all that ``batch`` says, in its order; UsageError, and nothing, where it cannot be."""
     draft = kept.draft()
     own: set[str] = set()
@@ -77,7 +77,7 @@ def change_all(kept: KeptTenant, batch: Batch[Any]) -> None:
     kept.become(draft)
 
 
-def _copied(kept: KeptTenant, session_id: str, copy: Copy | None) -> KeptSession | None:
+def _copied(kept: TenantData, session_id: str, copy: Copy | None) -> SessionData | None:
     """Give the part of the source that ``copy`` wants, with the revisions in its tree 0."""
     if copy is None:
         return None
@@ -89,17 +89,17 @@ def _copied(kept: KeptTenant, session_id: str, copy: Copy | None) -> KeptSession
     made = source.tree().revisions
     if any(place not in made for place in copy.revisions):
         raise refuse(session_id, f"a copy is of a revision that {copy.source!r} does not have")
-    return KeptSession(
+    return SessionData(
         source.record,
         source.messages[: copy.stop],
         {index: list(old) for index, old in source.versions.items() if index < copy.stop},
         {key: entry for key, entry in source.keys.items() if entry.index < copy.stop},
-        trees={0: KeptTree({}, {place: made[place] for place in copy.revisions})},
+        trees={0: TreeData({}, {place: made[place] for place in copy.revisions})},
     )
 
 
 def _fill(
-    kept: KeptTenant, session: KeptSession, copied: KeptSession, changes: Changes[Any]
+    kept: TenantData, session: SessionData, copied: SessionData, changes: Changes[Any]
 ) -> None:
     session.messages = copied.messages
     session.versions = copied.versions
@@ -111,7 +111,7 @@ def _fill(
 
 
 def _check_references(
-    session: KeptSession, log: KeptSession, after: SessionRecord, changes: Changes[Any]
+    session: SessionData, log: SessionData, after: SessionRecord, changes: Changes[Any]
 ) -> None:
     """Refuse changes that name what does not exist, or claim what is taken.
 
@@ -133,7 +133,7 @@ def _check_references(
         raise refuse(after.id, "a parent is for a node that does not exist")
 
 
-def _write_log(session: KeptSession, changes: Changes[Any]) -> None:
+def _write_log(session: SessionData, changes: Changes[Any]) -> None:
     session.messages += [fresh_message(stored) for stored in changes.messages]
     session.keys.update(changes.keys)
     for index, flag in changes.flags:
@@ -145,7 +145,7 @@ def _write_log(session: KeptSession, changes: Changes[Any]) -> None:
     session.events += changes.events
 
 
-def _rewrite(session: KeptSession, rewrite: Rewrite) -> None:
+def _rewrite(session: SessionData, rewrite: Rewrite) -> None:
     index = rewrite.message.index
     if rewrite.kind == "edit":
         session.versions.setdefault(index, []).append(session.messages[index])
@@ -162,7 +162,7 @@ def _rewrite(session: KeptSession, rewrite: Rewrite) -> None:
     }
 
 
-def _write_structure(kept: KeptTenant, session: KeptSession, changes: Changes[Any]) -> None:
+def _write_structure(kept: TenantData, session: SessionData, changes: Changes[Any]) -> None:
     """Drop and forget first, then write nodes and parents."""
     owner = session.record.id
     if changes.drop_tree is not None:
@@ -187,7 +187,7 @@ def _write_structure(kept: KeptTenant, session: KeptSession, changes: Changes[An
         tree.nodes[child] = replace(node, parent=parent, version=node.version + 1)
 
 
-def _delete(kept: KeptTenant, session_id: str) -> None:
+def _delete(kept: TenantData, session_id: str) -> None:
     """Remove all that is kept of a session; of an unknown one, what bears its name."""
     kept.sessions.pop(session_id, None)
     kept.written = [entry for entry in kept.written if entry[0] != session_id]
@@ -196,7 +196,7 @@ def _delete(kept: KeptTenant, session_id: str) -> None:
     kept.records = {at: one for at, one in kept.records.items() if at[1] != session_id}
 
 
-def _drop_journal(kept: KeptTenant, subject: str) -> None:
+def _drop_journal(kept: TenantData, subject: str) -> None:
     """Remove the runs of that subject and the calls that were charged to it."""
     kept.runs = {id_: run for id_, run in kept.runs.items() if run.subject != subject}
     kept.attempts = {
@@ -205,7 +205,7 @@ def _drop_journal(kept: KeptTenant, subject: str) -> None:
 
 
 def write_nodes(
-    kept: KeptTenant, session_id: str, writes: Sequence[NodeWrite], tree: int | None
+    kept: TenantData, session_id: str, writes: Sequence[NodeWrite], tree: int | None
 ) -> list[bool]:
     """Apply each write whose expectations hold and tell which did."""
     for write in writes:
@@ -243,7 +243,7 @@ def write_nodes(
     return applied
 
 
-def put_records(kept: KeptTenant, writes: Sequence[RecordWrite], *, holds: bool) -> bool:
+def put_records(kept: TenantData, writes: Sequence[RecordWrite], *, holds: bool) -> bool:
     """Apply all of the writes, or none where an expectation fails; say which.
 
     ``holds`` says whether the epochs that the writes were worked out in still are, and whether

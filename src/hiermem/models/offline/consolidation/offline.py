@@ -17,7 +17,7 @@ from datetime import UTC
 from typing import Final, TypeAlias
 
 from hiermem.core.spaces.answer import MOST_EDITS, BankAnswer, FileAnswer, SectionEdit
-from hiermem.core.spaces.clean import folded, seen, tidy
+from hiermem.core.spaces.clean import folded, tidy, visible
 from hiermem.core.spaces.loss import lines_of
 from hiermem.core.spaces.rules import read_rules
 from hiermem.core.spaces.sections import apply_edit
@@ -171,7 +171,7 @@ class _Merge:
         return ""
 
     def _shortened(self, note: Note) -> str:
-        text = seen("\n".join(note.text.splitlines())).strip()
+        text = visible("\n".join(note.text.splitlines())).strip()
         cut = self._cut
         if cut is None and len(text) <= _LONGEST:
             return text

@@ -32,7 +32,7 @@ _LABEL: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """A section: its file and its heading as an edit names it, "" where the file has none.
 
     ``terms`` are the words by which it is known, with their weights.
@@ -43,14 +43,14 @@ class Place:
     terms: dict[str, float] = field(repr=False, compare=False)
 
 
-def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Place]:
+def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Placement]:
     """Give the sections of all files, in the order of the rules, then of the files' names."""
     shown = dict(bank.files) | dict(bank.missing)
     outlines = dict(bank.outlines)
     about = {file.name: file for file in rules.files}
     order = [name for name in rules.names if name in shown or name in outlines]
     order += [name for name in sorted({*shown, *outlines}) if name not in about]
-    places: list[Place] = []
+    places: list[Placement] = []
     for name in order:
         told = f"{about[name].title} {about[name].about}" if name in about else name
         known = dict.fromkeys(lexicon.terms(told), _ABOUT)
@@ -59,12 +59,12 @@ def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Place]:
         else:
             headings = [line.rpartition(" (")[0] for line in outlines[name].splitlines()]
             headings = headings or [f"## {each}" for each in _given(rules, name)]
-            found = [Place(name, each, _known(each, known, lexicon)) for each in headings]
+            found = [Placement(name, each, _known(each, known, lexicon)) for each in headings]
             places += _deepest(found)
     return places
 
 
-def place(note: Note, places: Sequence[Place], lexicon: Lexicon) -> Place:
+def place(note: Note, places: Sequence[Placement], lexicon: Lexicon) -> Placement:
     """Give the place of one note."""
     said: dict[str, float] = dict.fromkeys(lexicon.terms(note.text), _SAYS)
     for term in lexicon.terms(" ".join((note.category, *note.tags))):
@@ -73,7 +73,7 @@ def place(note: Note, places: Sequence[Place], lexicon: Lexicon) -> Place:
     if not spread:
         return places[0]
 
-    def worth(each: Place) -> float:
+    def worth(each: Placement) -> float:
         return math.fsum(
             each.terms[term] * said[term] / spread[term]
             for term in sorted(said.keys() & each.terms.keys())
@@ -86,16 +86,16 @@ def _given(rules: Rules, name: str) -> tuple[str, ...]:
     return next((file.headings for file in rules.files if file.name == name), ())
 
 
-def _in_text(name: str, text: str, known: dict[str, float], lexicon: Lexicon) -> list[Place]:
+def _in_text(name: str, text: str, known: dict[str, float], lexicon: Lexicon) -> list[Placement]:
     """Give the sections of a file that is shown, but those that no edit could name."""
     lines = text.split("\n")
-    places: list[Place] = []
+    places: list[Placement] = []
     for each, label in _labelled(sections(text)):
         terms = _known(each.heading, known, lexicon)
         for term in lexicon.terms("\n".join(lines[each.body : each.own])):
             terms[term] = max(terms.get(term, 0.0), _SAYS)
-        places.append(Place(name, label, terms))
-    return _deepest(places) or [Place(name, "", known)]
+        places.append(Placement(name, label, terms))
+    return _deepest(places) or [Placement(name, "", known)]
 
 
 def _labelled(found: Sequence[Section]) -> Iterator[tuple[Section, str]]:
@@ -125,7 +125,7 @@ def _known(heading: str, known: dict[str, float], lexicon: Lexicon) -> dict[str,
     return known | dict.fromkeys(lexicon.terms(plain(heading)), _HEADING)
 
 
-def _deepest(places: list[Place]) -> list[Place]:
+def _deepest(places: list[Placement]) -> list[Placement]:
     """Leave out the title of a file, where it has sections."""
     below = [each for each in places if not each.heading.startswith("# ")]
     return below or places

@@ -64,7 +64,7 @@ _NEAR: Final = 70
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenItem:
     """One open end, or a statement that settles one (``open`` False).
 
     ``report`` marks such a statement while it has settled nothing; a ``slight`` one is worth

@@ -21,7 +21,7 @@ from hiermem.core.extraction.reduce import normalise
 from hiermem.models.offline.extraction.clause import instructs
 from hiermem.models.offline.extraction.speaker import of_themself
 from hiermem.models.offline.extraction.speech import Definition
-from hiermem.models.offline.extraction.things import Sentence
+from hiermem.models.offline.extraction.things import MarkedSentence
 from hiermem.models.offline.extraction.worth import Thing
 from hiermem.types.trivector import EntityType
 
@@ -188,7 +188,7 @@ class Link:
 
 
 def links(
-    sentences: Sequence[Sentence],
+    sentences: Sequence[MarkedSentence],
     defined: Sequence[Definition],
     things: Sequence[Thing],
     people: Mapping[str, Thing],
@@ -229,7 +229,9 @@ def _from_code(defined: Sequence[Definition], things: Sequence[Thing]) -> Iterat
             yield Link(thing, "extends", base, 0.95, why, {each.index: None})
 
 
-def _from_speech(sentences: Sequence[Sentence], people: Mapping[str, Thing]) -> Iterator[Link]:
+def _from_speech(
+    sentences: Sequence[MarkedSentence], people: Mapping[str, Thing]
+) -> Iterator[Link]:
     """Yield what sentences say of the things in them, in order."""
     for number, sentence in enumerate(sentences):
         said, text = sentence.said, sentence.said.text
@@ -290,7 +292,7 @@ def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
     return None
 
 
-def _of_the_same(before: Sentence, sentence: Sentence) -> Iterator[Link]:
+def _of_the_same(before: MarkedSentence, sentence: MarkedSentence) -> Iterator[Link]:
     """Yield what a sentence says of "it", where the one before names one thing that it can be."""
     said, first = sentence.said, before.said
     if (first.index, first.speaker) != (said.index, said.speaker) or first.asks or said.asks:
@@ -306,13 +308,13 @@ def _of_the_same(before: Sentence, sentence: Sentence) -> Iterator[Link]:
     yield Link(meant[0], relation, other, _SURE, why, {said.index: None})
 
 
-def _subjects(sentence: Sentence) -> list[Thing]:
+def _subjects(sentence: MarkedSentence) -> list[Thing]:
     """Give the things of a sentence that "it" may be."""
     found = {id(thing): thing for _, _, thing in sentence.things if thing.type in _THING}
     return list(found.values())
 
 
-def _together(sentences: Sequence[Sentence], joined: set[frozenset[int]]) -> list[Link]:
+def _together(sentences: Sequence[MarkedSentence], joined: set[frozenset[int]]) -> list[Link]:
     """Give the pairs that share sentences in several messages and are not joined otherwise."""
     pairs: dict[frozenset[int], Link] = {}
     told: dict[frozenset[int], int] = {}

@@ -19,19 +19,19 @@ from typing import Final
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
 from hiermem.core.text.entity_words import GIVEN_NAMES
-from hiermem.models.offline.extraction.clause import Open, clause
+from hiermem.models.offline.extraction.clause import OpenItem, clause
 from hiermem.models.offline.extraction.links import Link, links
 from hiermem.models.offline.extraction.open_items import open_ends
 from hiermem.models.offline.extraction.speech import (
     ROLE_LABELS,
-    Said,
+    Sentence,
     composed,
     definitions,
     headless,
     paths,
     sentences,
 )
-from hiermem.models.offline.extraction.strategy import Line, strategy
+from hiermem.models.offline.extraction.strategy import StrategyLine, strategy
 from hiermem.models.offline.extraction.things import collect
 from hiermem.models.offline.extraction.worth import Thing
 from hiermem.protocols import SourceText
@@ -115,7 +115,7 @@ def write(answer: Answer) -> str:
     return answer.model_dump_json()
 
 
-def _people(said: Sequence[Said]) -> dict[str, str]:
+def _people(said: Sequence[Sentence]) -> dict[str, str]:
     """Give the name of each speaker who has one, their own or the one they introduce."""
     named = {one.speaker: one.speaker for one in said if one.named}
     for one in said:
@@ -132,12 +132,12 @@ def _summary(sources: Sequence[SourceText], budget: int, count: Callable[[str], 
         unit
         for source in sources
         if source.role not in ("system", "tool")
-        for unit in _told(source)
+        for unit in _informative(source)
     ]
     return salience.select(pool, budget, count).text[:MOST_IN_SUMMARY]
 
 
-def _told(source: SourceText) -> list[Unit]:
+def _informative(source: SourceText) -> list[Unit]:
     """Give the units of one message that tell something: no code, headings, or mere points."""
     said = [unit for unit in units.of_source(headless(source)) if not unit.code]
     if source.role != "assistant" or source.speaker not in ROLE_LABELS or len(said) < 3:
@@ -157,7 +157,7 @@ def _is_bare(text: str) -> bool:
     return len(words) <= _POINT and not sentence and not figures
 
 
-def _rank_open(found: Sequence[Open]) -> list[Open]:
+def _rank_open(found: Sequence[OpenItem]) -> list[OpenItem]:
     """Put what is open first, then what was settled, then reports; the newest of each first."""
     newest = found[::-1]
     opened = [each for each in newest if each.open]
@@ -171,8 +171,8 @@ def _fitted(
     summary: str,
     things: Sequence[Thing],
     related: Sequence[Link],
-    opened: Sequence[Open],
-    lines: Sequence[Line],
+    opened: Sequence[OpenItem],
+    lines: Sequence[StrategyLine],
     max_tokens: int,
     count: Callable[[str], int],
 ) -> Answer:
@@ -251,7 +251,7 @@ def _relations(
     )
 
 
-def _delta(item: Open) -> AnswerDelta:
+def _delta(item: OpenItem) -> AnswerDelta:
     return AnswerDelta(
         kind=item.kind,
         text=item.text[:MOST_IN_LINE],
@@ -260,7 +260,7 @@ def _delta(item: Open) -> AnswerDelta:
     )
 
 
-def _line(line: Line) -> AnswerStrategy:
+def _line(line: StrategyLine) -> AnswerStrategy:
     return AnswerStrategy(
         kind=line.kind, text=line.text[:MOST_IN_LINE], messages=line.messages[:MOST_MESSAGES]
     )

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from hiermem.models.offline.extraction import signs
 from hiermem.models.offline.extraction.clause import (
     CAP,
-    Open,
+    OpenItem,
     around,
     clause,
     labels,
@@ -25,7 +25,7 @@ from hiermem.models.offline.extraction.clause import (
     telling,
 )
 from hiermem.models.offline.extraction.questions import questions
-from hiermem.models.offline.extraction.speech import ROLE_LABELS, Said, calls
+from hiermem.models.offline.extraction.speech import ROLE_LABELS, Sentence, calls
 from hiermem.protocols import SourceText
 from hiermem.types.trivector import DeltaKind
 
@@ -38,7 +38,7 @@ _HELD: Final = 40
 _LEAST, _SHARE, _SHARE_OF_TROUBLE = 2, 0.35, 0.5
 #: The one telling word of a report is enough for an open end that has no more than so many.
 _FEW: Final = 3
-_Read: TypeAlias = tuple[Open, bool]
+_Read: TypeAlias = tuple[OpenItem, bool]
 _DOING: Final = stems(
     "done did fixed finished completed shipped merged deployed sent closed resolved sorted tested"
     " ticked uploaded delivered submitted signed booked paid built written published renewed ready"
@@ -46,14 +46,14 @@ _DOING: Final = stems(
 )
 
 
-def open_ends(said: Sequence[Said], sources: Sequence[SourceText]) -> list[Open]:
+def open_ends(said: Sequence[Sentence], sources: Sequence[SourceText]) -> list[OpenItem]:
     """Give what is open at the end, what was settled, and reports that settled nothing here."""
     found = [*_marks(sources), *questions(said), *_listed(said), *_statements(said, sources)]
     found.sort(key=lambda item: item.messages[0])
     return _settle(found)
 
 
-def _marks(sources: Sequence[SourceText]) -> Iterator[Open]:
+def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
     """Yield marks that mean a task in any language: TODO, FIXME, boxes to tick.
 
     Programs print the marks of others' work. An assistant that only advises fills its examples with
@@ -67,7 +67,7 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[Open]:
         advice = source.role == "assistant" and source.speaker in ROLE_LABELS and not agent
         for match in () if advice else signs.MARK.finditer(source.text):
             text = match["rest"].strip(" */#->")
-            yield Open("task", text, (index,), stems(text), labels=labels(text))
+            yield OpenItem("task", text, (index,), stems(text), labels=labels(text))
         boxes = list(signs.BOX.finditer(source.text))
         ticked = any(match["tick"] != " " for match in boxes)
         for match in boxes:
@@ -75,12 +75,12 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[Open]:
             if advice and not ticked and not signs.DAY.search(text):
                 continue
             done = match["tick"] != " "
-            yield Open(
+            yield OpenItem(
                 "task", text, (index,), stems(text), not done, labels=labels(text), report=done
             )
 
 
-def _listed(said: Sequence[Said]) -> Iterator[Open]:
+def _listed(said: Sequence[Sentence]) -> Iterator[OpenItem]:
     """Yield the points that people put on a list, or say to be open."""
     heading, within = "", -1
     for at, one in enumerate(said):
@@ -110,7 +110,7 @@ def _listed(said: Sequence[Said]) -> Iterator[Open]:
             yield _opened("unresolved", text, one)
 
 
-def _statements(said: Sequence[Said], sources: Sequence[SourceText]) -> Iterator[Open]:
+def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iterator[OpenItem]:
     """Yield tasks, promises and troubles that people state, and what is reported as done."""
     helped = _helped(said)
     acting = calls(sources)
@@ -133,7 +133,7 @@ def _statements(said: Sequence[Said], sources: Sequence[SourceText]) -> Iterator
             yield item
 
 
-def _helped(said: Sequence[Said]) -> set[int]:
+def _helped(said: Sequence[Sentence]) -> set[int]:
     """Give the messages that an assistant without a name answers: a doubt in them is settled."""
     order = list(dict.fromkeys((one.index, one.speaker, one.role, one.named) for one in said))
     return {
@@ -143,7 +143,7 @@ def _helped(said: Sequence[Said]) -> set[int]:
     }
 
 
-def _reports(one: Said) -> Iterator[_Read]:
+def _reports(one: Sentence) -> Iterator[_Read]:
     """Yield what a sentence reports to be done."""
     text = one.text
     if one.own and signs.BARE_DONE.match(text):
@@ -158,7 +158,7 @@ def _reports(one: Said) -> Iterator[_Read]:
         yield _report(one, clause(text, done.start()), told, slight=False), False
 
 
-def _slight_reports(one: Said) -> Iterator[_Read]:
+def _slight_reports(one: Sentence) -> Iterator[_Read]:
     """Yield what may report that something is done, if something like it is open."""
     text = one.text
     done = signs.SETTLES.search(text) if one.own and not one.asks else None
@@ -168,8 +168,8 @@ def _slight_reports(one: Said) -> Iterator[_Read]:
         yield _report(one, clause(text, done.start()), told, slight=True), False
 
 
-def _report(one: Said, kept: str, told: str, *, slight: bool) -> Open:
-    return Open(
+def _report(one: Sentence, kept: str, told: str, *, slight: bool) -> OpenItem:
+    return OpenItem(
         "task",
         kept,
         (one.index,),
@@ -182,7 +182,7 @@ def _report(one: Said, kept: str, told: str, *, slight: bool) -> Open:
     )
 
 
-def _troubles(one: Said) -> Iterator[_Read]:
+def _troubles(one: Sentence) -> Iterator[_Read]:
     """Yield what does not work, or is not understood, and whether that is only a doubt."""
     text = one.text
     trouble = signs.TROUBLE.search(text) if one.own else None
@@ -193,7 +193,7 @@ def _troubles(one: Said) -> Iterator[_Read]:
             yield _opened("unresolved", kept, one), doubt
 
 
-def _duties(one: Said, acting: frozenset[int]) -> Iterator[_Read]:
+def _duties(one: Sentence, acting: frozenset[int]) -> Iterator[_Read]:
     """Yield what somebody has to do, or says they will; ``acting`` are messages that call tools."""
     text = one.text
     if one.asks and (signs.ASKING.match(text) or not signs.ASIDE.search(text)):
@@ -221,7 +221,7 @@ def _duties(one: Said, acting: frozenset[int]) -> Iterator[_Read]:
             yield _opened("promise", kept, one), False
 
 
-def _is_kept_for_later(one: Said, start: int, stop: int, acting: frozenset[int]) -> bool:
+def _is_kept_for_later(one: Sentence, start: int, stop: int, acting: frozenset[int]) -> bool:
     """Say whether an assistant promises something, and not only says what it does next.
 
     One that works with tools does what it says in the same message, if that calls one; one without
@@ -238,21 +238,21 @@ def _is_kept_for_later(one: Said, start: int, stop: int, acting: frozenset[int])
     return one.agent and one.index not in acting and not signs.NO_PROMISE.match(rest)
 
 
-def _opened(kind: DeltaKind, text: str, one: Said) -> Open:
-    return Open(kind, text, (one.index,), stems(text), labels=labels(text))
+def _opened(kind: DeltaKind, text: str, one: Sentence) -> OpenItem:
+    return OpenItem(kind, text, (one.index,), stems(text), labels=labels(text))
 
 
 # ---------------------------------------------------------------------------------------------
 # What is settled
 
 
-def _settle(found: Sequence[Open]) -> list[Open]:
+def _settle(found: Sequence[OpenItem]) -> list[OpenItem]:
     """Close what a later statement reports as done; keep reports that closed nothing.
 
     A report is about what shares enough of its words, or a number; about the one open end that
     holds its only telling word; and where it says nothing else, about what was last spoken of.
     """
-    result: list[Open | None] = list(found)
+    result: list[OpenItem | None] = list(found)
     holders: dict[str, list[int]] = {}
     for at, item in enumerate(found):
         if item.open:
@@ -273,7 +273,7 @@ def _settle(found: Sequence[Open]) -> list[Open]:
 
 
 def _closed_by(
-    item: Open, at: int, result: Sequence[Open | None], holders: dict[str, list[int]]
+    item: OpenItem, at: int, result: Sequence[OpenItem | None], holders: dict[str, list[int]]
 ) -> list[int]:
     """Give the places of the open ends that a report settles."""
 
@@ -314,7 +314,7 @@ def _closed_by(
     return only if held and duty and len(telling(held.words) - _DOING) <= _FEW else []
 
 
-def _just_before(item: Open, at: int, result: Sequence[Open | None]) -> list[int]:
+def _just_before(item: OpenItem, at: int, result: Sequence[OpenItem | None]) -> list[int]:
     """Give the last task or promise of the messages right before a report that names none."""
     for place in range(at - 1, max(-1, at - 1 - _HELD), -1):
         held = result[place]
@@ -327,9 +327,9 @@ def _just_before(item: Open, at: int, result: Sequence[Open | None]) -> list[int
     return []
 
 
-def _once(items: Sequence[Open]) -> list[Open]:
+def _once(items: Sequence[OpenItem]) -> list[OpenItem]:
     """Leave out what says nearly the same as an earlier item of its kind or message."""
-    kept: list[Open] = []
+    kept: list[OpenItem] = []
     for item in items:
         near = any(
             (item.kind == other.kind or item.messages[0] == other.messages[0])

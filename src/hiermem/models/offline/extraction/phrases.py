@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hiermem.core.text.entity_names import Mention
+from hiermem.core.text.entity_names import NameMention
 from hiermem.core.text.entity_words import CALENDAR, FUNCTION_WORDS, GENERIC, NO_NAME, TECHNOLOGIES
 from hiermem.core.text.lexicon import stem
 from hiermem.data import word_lists
-from hiermem.models.offline.extraction.speech import Said
+from hiermem.models.offline.extraction.speech import Sentence
 
 #: The most phrases that are given.
 MOST_PHRASES: Final = 40
@@ -58,7 +58,7 @@ class _Phrase:
 
 
 def phrases(
-    said: Sequence[Said], mentions: Sequence[Sequence[Mention]]
+    said: Sequence[Sentence], mentions: Sequence[Sequence[NameMention]]
 ) -> dict[str, tuple[list[int], list[int], str]]:
     """Give recurring phrases that stand where nouns stand, with the messages that hold them."""
     met: dict[str, _Phrase] = {}

@@ -16,8 +16,8 @@ from typing import Final
 
 from hiermem.core.text.lexicon import is_back_channel
 from hiermem.models.offline.extraction import signs
-from hiermem.models.offline.extraction.clause import CAP, Open, labels, stems, telling
-from hiermem.models.offline.extraction.speech import Said
+from hiermem.models.offline.extraction.clause import CAP, OpenItem, labels, stems, telling
+from hiermem.models.offline.extraction.speech import Sentence
 
 #: So many messages of one's own may stand between a question and the reply to it.
 _REACH: Final = 4
@@ -35,7 +35,7 @@ _EMPTY: Final = stems("one ones thing things time stuff else mean say think like
 
 
 @dataclass(slots=True)
-class _Turn:
+class _SpeakerTurn:
     """One message's sentences, by their places in the row of all.
 
     ``answers`` marks an assistant without a name, who answers what it is asked.
@@ -46,10 +46,10 @@ class _Turn:
     answers: bool
 
 
-def questions(said: Sequence[Said]) -> Iterator[Open]:
+def questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
     """Yield the questions that nobody answered, and those that were put off and answered later."""
     turns = _turns(said)
-    late: list[tuple[int, Open]] = []
+    late: list[tuple[int, OpenItem]] = []
     for number, turn in enumerate(turns):
         for at in range(turn.begin, turn.end):
             one = said[at]
@@ -67,7 +67,7 @@ def questions(said: Sequence[Said]) -> Iterator[Open]:
                 continue
             text = one.text[-CAP:] if len(one.text) > CAP else one.text
             where = (one.index, said[reply.begin].index) if reply and put_off else (one.index,)
-            found = Open("question", text, where, asked, labels=labels(text))
+            found = OpenItem("question", text, where, asked, labels=labels(text))
             if reply and put_off:
                 late.append((reply.end, found))
             else:
@@ -75,18 +75,18 @@ def questions(said: Sequence[Said]) -> Iterator[Open]:
     yield from _answered_late(said, late)
 
 
-def _turns(said: Sequence[Said]) -> list[_Turn]:
-    turns: list[_Turn] = []
+def _turns(said: Sequence[Sentence]) -> list[_SpeakerTurn]:
+    turns: list[_SpeakerTurn] = []
     for at, one in enumerate(said):
         if turns and said[at - 1].index == one.index:
             turns[-1].end = at + 1
         else:
             answers = one.role == "assistant" and not one.named and not one.agent
-            turns.append(_Turn(at, at + 1, answers))
+            turns.append(_SpeakerTurn(at, at + 1, answers))
     return turns
 
 
-def _is_asking(one: Said, *, last: bool) -> bool:
+def _is_asking(one: Sentence, *, last: bool) -> bool:
     """Say whether a sentence is a question of substance that somebody waits to have answered.
 
     What an assistant without a name asks is mostly an offer; it is waiting where it spoke last.
@@ -94,7 +94,9 @@ def _is_asking(one: Said, *, last: bool) -> bool:
     return one.asks and (one.own or last) and not signs.PHATIC.search(one.text)
 
 
-def _reply(said: Sequence[Said], turns: Sequence[_Turn], number: int) -> _Turn | None:
+def _reply(
+    said: Sequence[Sentence], turns: Sequence[_SpeakerTurn], number: int
+) -> _SpeakerTurn | None:
     """Give the next message of somebody else, past what the asker goes on to say."""
     asker = said[turns[number].begin].speaker
     for turn in turns[number + 1 : number + 2 + _REACH]:
@@ -103,7 +105,7 @@ def _reply(said: Sequence[Said], turns: Sequence[_Turn], number: int) -> _Turn |
     return None
 
 
-def _puts_off(said: Sequence[Said], reply: _Turn) -> bool:
+def _puts_off(said: Sequence[Sentence], reply: _SpeakerTurn) -> bool:
     """Say whether a reply gives no answer: it does not know, or asks for what it lacks."""
     opening = [one.text for one in said[reply.begin : min(reply.end, reply.begin + _OPENING)]]
     if not reply.answers:
@@ -121,16 +123,20 @@ def _is_unknown(text: str) -> bool:
     return found is not None and signs.BUT.search(text, found.end()) is None
 
 
-def _passes(said: Sequence[Said], one: Said, reply: _Turn, asked: frozenset[str]) -> bool:
+def _passes(
+    said: Sequence[Sentence], one: Sentence, reply: _SpeakerTurn, asked: frozenset[str]
+) -> bool:
     """Say whether what comes next comes on another day and is about something else."""
     if reply.answers or not one.date or said[reply.begin].date in ("", one.date):
         return False
     return not any(stems(other.text) & asked for other in said[reply.begin : reply.end])
 
 
-def _answered_late(said: Sequence[Said], late: Sequence[tuple[int, Open]]) -> Iterator[Open]:
+def _answered_late(
+    said: Sequence[Sentence], late: Sequence[tuple[int, OpenItem]]
+) -> Iterator[OpenItem]:
     """Yield questions that were put off, closed where a later statement is about the same."""
-    waiting: dict[int, tuple[Open, frozenset[str]]] = {}
+    waiting: dict[int, tuple[OpenItem, frozenset[str]]] = {}
     ahead = sorted(late, key=lambda each: each[0])
     taken = 0
     for at in range(ahead[0][0] if ahead else len(said), len(said)):

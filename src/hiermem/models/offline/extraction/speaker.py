@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hiermem.models.offline.extraction.things import Sentence
+from hiermem.models.offline.extraction.things import MarkedSentence
 from hiermem.models.offline.extraction.worth import Thing
 
 #: What a speaker says of themself, up to the thing it is about.
@@ -47,7 +47,7 @@ _WORK_AT: Final = re.compile(
 )
 
 
-def of_themself(speaker: Thing, sentence: Sentence) -> Iterator[tuple[str, Thing, float]]:
+def of_themself(speaker: Thing, sentence: MarkedSentence) -> Iterator[tuple[str, Thing, float]]:
     """Yield what a speaker says of themself and the first things of a sentence.
 
     Each is the relation, the thing and the weight of it.

@@ -59,7 +59,7 @@ _COMMENT: Final = re.compile(r"^[ \t]*(?:#|//|--|<!--|/\*)[ \t]*(?P<rest>.{1,120
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Sentence:
     """One sentence: who said it in which message.
 
     ``last`` marks the last one of its message. ``agent`` marks an assistant that works with tools:
@@ -116,7 +116,7 @@ def composed(source: SourceText) -> SourceText:
     )
 
 
-def sentences(sources: Sequence[SourceText]) -> Iterator[Said]:
+def sentences(sources: Sequence[SourceText]) -> Iterator[Sentence]:
     """Yield the sentences of all sources but the system's and the tools', in order."""
     tools = any(source.role == "tool" for source in sources)
     for position, source in enumerate(sources):
@@ -137,7 +137,7 @@ def sentences(sources: Sequence[SourceText]) -> Iterator[Said]:
         ]
         for unit in spoken:
             last = unit is spoken[-1]
-            yield Said(index, source.role, source.speaker, source.date, unit.text, last, agent)
+            yield Sentence(index, source.role, source.speaker, source.date, unit.text, last, agent)
 
 
 def headless(source: SourceText) -> SourceText:

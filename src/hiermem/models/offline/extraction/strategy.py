@@ -15,7 +15,7 @@ from typing import Final
 from hiermem.core.text.lexicon import is_back_channel
 from hiermem.models.offline.extraction import signs
 from hiermem.models.offline.extraction.clause import clause, stems
-from hiermem.models.offline.extraction.speech import Said
+from hiermem.models.offline.extraction.speech import Sentence
 from hiermem.types.trivector import StrategyKind
 
 #: What stands before the words of a draft, and not before one's own.
@@ -23,7 +23,7 @@ _QUOTED: Final = re.compile(r"[\"\u201c\u2018:]\s*$|(?:^|\s)'$")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StrategyLine:
     """One thing that bears on where the work is going."""
 
     kind: StrategyKind
@@ -31,9 +31,9 @@ class Line:
     messages: tuple[int, ...]
 
 
-def strategy(said: Sequence[Said]) -> list[Line]:
+def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
     """Give the decisions, constraints, preferences, milestones and effects that people state."""
-    found: list[Line] = []
+    found: list[StrategyLine] = []
     seen: list[frozenset[str]] = []
     for one in said:
         read = _direction(one)
@@ -46,11 +46,11 @@ def strategy(said: Sequence[Said]) -> list[Line]:
         if len(told) < 3 or near or is_back_channel(text):
             continue
         seen.append(told)
-        found.append(Line(kind, text, (one.index,)))
+        found.append(StrategyLine(kind, text, (one.index,)))
     return found
 
 
-def _direction(one: Said) -> tuple[StrategyKind, int] | None:  # noqa: PLR0911 - a row of cases
+def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:  # noqa: PLR0911 - a row of cases
     """Give what kind of direction a sentence states, and where."""
     text = one.text
     if not one.own or one.agent:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.extraction.reduce import normalise
-from hiermem.core.text.entity_names import Mention, find
+from hiermem.core.text.entity_names import NameMention, find
 from hiermem.models.offline.extraction.phrases import TOKEN
 from hiermem.models.offline.extraction.phrases import phrases as find_phrases
-from hiermem.models.offline.extraction.speech import Definition, Said
+from hiermem.models.offline.extraction.speech import Definition, Sentence
 from hiermem.models.offline.extraction.worth import Thing, keep
 from hiermem.types.trivector import EntityType
 
@@ -33,24 +33,24 @@ _PLAIN: Final = re.compile(r"\b[a-z][a-z'’-]+\b")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class MarkedSentence:
     """A sentence with the things kept that it names, as (start, stop, thing)."""
 
-    said: Said
+    said: Sentence
     things: tuple[tuple[int, int, Thing], ...]
 
 
 _Key = tuple[EntityType, str]
 
 
-class _Shelf:
+class _ThingTable:
     """All that was met so far, by kind and normalised name."""
 
     def __init__(self) -> None:
         self.things: dict[_Key, Thing] = {}
         self._kinds: dict[str, Counter[EntityType]] = {}
 
-    def meet(self, said: Said, mention: Mention) -> None:
+    def meet(self, said: Sentence, mention: NameMention) -> None:
         """Count one mention."""
         thing = self.get(mention.type, mention.name)
         thing.spellings[mention.name] += 1
@@ -136,7 +136,7 @@ class _Shelf:
                 self.things[longer[0]].absorb(self.things.pop(key))
 
 
-def _telling(said: Said, mention: Mention) -> float:
+def _telling(said: Sentence, mention: NameMention) -> float:
     """Say how well a sentence describes a name that is in it."""
     text = said.text
     length = len(text)
@@ -152,31 +152,31 @@ def _telling(said: Said, mention: Mention) -> float:
 
 
 def collect(
-    said: Sequence[Said],
+    said: Sequence[Sentence],
     defined: Sequence[Definition],
     shown: Sequence[tuple[int, str]],
     speakers: Sequence[str],
-) -> tuple[list[Thing], list[Sentence]]:
+) -> tuple[list[Thing], list[MarkedSentence]]:
     """Give the things worth keeping, worthiest first, and the sentences with those they name.
 
     ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
     name, ``speakers`` the people who speak under names of their own.
     """
-    shelf = _Shelf()
+    table = _ThingTable()
     mentions = [find(one.text) for one in said]
     _ground_names(mentions)
     for one, found in zip(said, mentions, strict=True):
         telling = any(m.sure > 0.3 and m.type not in ("number", "date") for m in found)
         for mention in found:
             if mention.sure > 0.3:
-                shelf.meet(one, mention)
+                table.meet(one, mention)
                 if telling or _MEASURED.search(one.text):
-                    shelf.get(mention.type, mention.name).company = True
-    _add_code(shelf, defined, shown)
-    shelf.settle(speakers)
+                    table.get(mention.type, mention.name).company = True
+    _add_code(table, defined, shown)
+    table.settle(speakers)
     phrases = find_phrases(said, mentions)
     for phrase, (messages, own, text) in phrases.items():
-        thing = shelf.get("concept", phrase)
+        thing = table.get("concept", phrase)
         thing.spellings[phrase] += len(messages)
         thing.messages.update(dict.fromkeys(messages))
         thing.own.update(dict.fromkeys(own))
@@ -185,13 +185,13 @@ def collect(
             thing.about = text
     plain = Counter(word for one in said for word in _PLAIN.findall(one.text))
     own_names = frozenset(part for name in speakers for part in name.lower().split())
-    kept = keep(shelf.things.values(), own_names, plain)
+    kept = keep(table.things.values(), own_names, plain)
     return kept, _sentences(said, mentions, kept, phrases)
 
 
-def _ground_names(mentions: list[list[Mention]]) -> None:
+def _ground_names(mentions: list[list[NameMention]]) -> None:
     """Raise names at the start of a sentence to what the same name is found to be elsewhere."""
-    known: dict[str, Mention] = {}
+    known: dict[str, NameMention] = {}
     for found in mentions:
         for mention in found:
             name = normalise(mention.name)
@@ -205,27 +205,27 @@ def _ground_names(mentions: list[list[Mention]]) -> None:
 
 
 def _add_code(
-    shelf: _Shelf, defined: Sequence[Definition], shown: Sequence[tuple[int, str]]
+    table: _ThingTable, defined: Sequence[Definition], shown: Sequence[tuple[int, str]]
 ) -> None:
     """Count what code shows, for names that speech knows too, or that code defines again."""
     times = Counter((each.kind, normalise(each.name)) for each in defined)
     for each in defined:
         name = normalise(each.name)
         for kind in ("concept", "identifier", "function", "class"):
-            other = shelf.things.get((kind, name))
+            other = table.things.get((kind, name))
             if other is not None and kind != each.kind and each.name in other.spellings:
-                del shelf.things[kind, name]
-                shelf.get(each.kind, each.name).absorb(other)
-                shelf.things[each.kind, name].sure = 0.9
-        known = (each.kind, name) in shelf.things
+                del table.things[kind, name]
+                table.get(each.kind, each.name).absorb(other)
+                table.things[each.kind, name].sure = 0.9
+        known = (each.kind, name) in table.things
         if known or (times[each.kind, name] > 1 and re.search(r"_[a-z]|[a-z][A-Z]", each.name)):
-            thing = shelf.get(each.kind, each.name)
+            thing = table.get(each.kind, each.name)
             thing.spellings[each.name] += 1
             thing.messages[each.index] = None
             thing.sure = max(thing.sure, 0.85)
             if not thing.about:
                 thing.about = f"Defined in {each.file}" if each.file else ""
-    bases = {name for kind, name in shelf.things if kind == "file"}
+    bases = {name for kind, name in table.things if kind == "file"}
     tails = {name.rsplit("/", 1)[-1]: name for name in bases}
     counts = Counter(normalise(path.removeprefix("./")) for _, path in shown)
     for index, path in shown:
@@ -236,18 +236,18 @@ def _add_code(
             target = tails[tail]
         else:
             continue
-        thing = shelf.get("file", target if target in bases else path.removeprefix("./"))
+        thing = table.get("file", target if target in bases else path.removeprefix("./"))
         thing.spellings[path.removeprefix("./") if target == name else target] += 1
         thing.messages[index] = None
         thing.sure = max(thing.sure, 0.9)
 
 
 def _sentences(
-    said: Sequence[Said],
-    mentions: Sequence[Sequence[Mention]],
+    said: Sequence[Sentence],
+    mentions: Sequence[Sequence[NameMention]],
     kept: Sequence[Thing],
     phrases: Iterable[str],
-) -> list[Sentence]:
+) -> list[MarkedSentence]:
     """Give each sentence with the kept things that it names, in order of place."""
     by_name: dict[tuple[str, str], Thing] = {}
     any_kind: dict[str, Thing] = {}
@@ -256,7 +256,7 @@ def _sentences(
             by_name.setdefault((thing.type, normalise(spelling)), thing)
             any_kind.setdefault(normalise(spelling), thing)
     wanted = {phrase: any_kind[phrase] for phrase in phrases if phrase in any_kind}
-    result: list[Sentence] = []
+    result: list[MarkedSentence] = []
     for one, found in zip(said, mentions, strict=True):
         placed: list[tuple[int, int, Thing]] = []
         for mention in found:
@@ -268,7 +268,7 @@ def _sentences(
                 placed.append((mention.start, mention.stop, known))
         placed += _placed_phrases(one.text, wanted, placed)
         placed.sort(key=lambda place: place[0])
-        result.append(Sentence(one, tuple(placed)))
+        result.append(MarkedSentence(one, tuple(placed)))
     return result
 
 

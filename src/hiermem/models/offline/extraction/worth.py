@@ -101,9 +101,9 @@ def keep(things: Iterable[Thing], speakers: frozenset[str], plain: Counter[str])
         _name_event(thing)
         if _is_plain(thing, plain):
             continue
-        shelf = thing.type, thing.type == "concept" and thing.name != thing.name.lower()
-        if room[shelf] < _MOST[thing.type] and _is_worthy(thing, speakers):
-            room[shelf] += 1
+        table = thing.type, thing.type == "concept" and thing.name != thing.name.lower()
+        if room[table] < _MOST[thing.type] and _is_worthy(thing, speakers):
+            room[table] += 1
             kept.append(thing)
     return kept
 

@@ -23,7 +23,7 @@ from hiermem.types.transaction import (
 
 
 @dataclass
-class KeptTree:
+class TreeData:
     """The nodes of one tree and what they say."""
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
@@ -31,13 +31,13 @@ class KeptTree:
         default_factory=dict[tuple[str, int], Revision]
     )
 
-    def copy(self) -> KeptTree:
+    def copy(self) -> TreeData:
         """Give a tree that can be changed without changing this one."""
-        return KeptTree(dict(self.nodes), dict(self.revisions))
+        return TreeData(dict(self.nodes), dict(self.revisions))
 
 
 @dataclass
-class KeptSession:
+class SessionData:
     """All that is kept of one session, apart from views, records and its journal."""
 
     record: SessionRecord
@@ -45,16 +45,16 @@ class KeptSession:
     versions: dict[int, list[StoredMessage]] = field(default_factory=dict[int, list[StoredMessage]])
     keys: dict[str, KeyEntry] = field(default_factory=dict[str, KeyEntry])
     events: list[LogEvent] = field(default_factory=list[LogEvent])
-    trees: dict[int, KeptTree] = field(default_factory=dict[int, KeptTree])
+    trees: dict[int, TreeData] = field(default_factory=dict[int, TreeData])
     blocks: dict[tuple[str, int], Block] = field(default_factory=dict[tuple[str, int], Block])
 
-    def tree(self, number: int | None = None) -> KeptTree:
+    def tree(self, number: int | None = None) -> TreeData:
         """Give a tree, the serving one where ``number`` is None; an empty one where it is new."""
-        return self.trees.setdefault(self.record.tree if number is None else number, KeptTree())
+        return self.trees.setdefault(self.record.tree if number is None else number, TreeData())
 
-    def copy(self) -> KeptSession:
+    def copy(self) -> SessionData:
         """Give a session that can be changed without changing this one."""
-        return KeptSession(
+        return SessionData(
             self.record,
             list(self.messages),
             {index: list(earlier) for index, earlier in self.versions.items()},
@@ -66,13 +66,13 @@ class KeptSession:
 
 
 @dataclass
-class KeptTenant:
+class TenantData:
     """All that is kept of one tenant; dicts remember the order of first insertion.
 
     ``written`` are all revisions as (session id, tree, revision), in the order of writing.
     """
 
-    sessions: dict[str, KeptSession] = field(default_factory=dict[str, KeptSession])
+    sessions: dict[str, SessionData] = field(default_factory=dict[str, SessionData])
     written: list[tuple[str, int, Revision]] = field(
         default_factory=list[tuple[str, int, Revision]]
     )
@@ -85,9 +85,9 @@ class KeptTenant:
         default_factory=dict[tuple[str, str, str], Record]
     )
 
-    def draft(self) -> KeptTenant:
+    def draft(self) -> TenantData:
         """Give a tenant whose own containers can be changed; its sessions are still shared."""
-        return KeptTenant(
+        return TenantData(
             dict(self.sessions),
             list(self.written),
             dict(self.runs),
@@ -96,7 +96,7 @@ class KeptTenant:
             dict(self.records),
         )
 
-    def become(self, other: KeptTenant) -> None:
+    def become(self, other: TenantData) -> None:
         """Hold what ``other`` holds from now on."""
         self.sessions, self.written = other.sessions, other.written
         self.runs, self.attempts = other.runs, other.attempts

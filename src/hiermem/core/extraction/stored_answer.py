@@ -23,7 +23,7 @@ from hiermem.types.trivector import Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredAnswer:
     """What a model answered, checked, with what it took.
 
     ``answer`` is an Answer's JSON, or the text of a summary made of several; ``ways`` are the ways
@@ -62,7 +62,7 @@ def way_of(room: int | None, *, oversized: str, summary: int | None = None) -> s
     return "/".join(parts if summary is None else [*parts, str(summary)])
 
 
-def settled(kept: Kept, *, way: str, used: bool) -> Kept | None:
+def settled(kept: StoredAnswer, *, way: str, used: bool) -> StoredAnswer | None:
     """Give what stays of an answer that this ``way`` of parting uses, or has no use for.
 
     None where it is to be deleted.
@@ -80,19 +80,19 @@ def made_from(body: str, indices: Collection[int]) -> bool:
 
     What does not say what it was made from (a claim, a damaged record) may have been.
     """
-    found = read_kept(body)
-    if not isinstance(found, Kept) or not found.spans:
+    found = read_answer(body)
+    if not isinstance(found, StoredAnswer) or not found.spans:
         return True
     return any(start <= index < stop for start, stop in found.spans for index in indices)
 
 
-def write_kept(kept: Kept) -> str:
+def write_answer(kept: StoredAnswer) -> str:
     """Write an answer as a record's body."""
-    value = {name: getattr(kept, name) for name in Kept.__slots__}
+    value = {name: getattr(kept, name) for name in StoredAnswer.__slots__}
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_kept(body: str) -> Kept | Claim | None:
+def read_answer(body: str) -> StoredAnswer | Claim | None:
     """Read a record's body; None where it is neither, so that it is made anew."""
     try:
         found = json.loads(body)
@@ -103,8 +103,8 @@ def read_kept(body: str) -> Kept | Claim | None:
         return None
 
 
-def _kept(found: dict[str, Any]) -> Kept:
-    return Kept(
+def _kept(found: dict[str, Any]) -> StoredAnswer:
+    return StoredAnswer(
         str(found["answer"]),
         str(found["strategy"]),
         str(found["model"]),
