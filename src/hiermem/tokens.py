@@ -122,7 +122,7 @@ class TiktokenCounter:
 
     @property
     def name(self) -> str:
-        """Give ``tiktoken:`` and the encoding's name."""
+        """Return ``tiktoken:`` and the encoding's name."""
         return f"tiktoken:{self._name}"
 
     def count(self, text: str) -> int:
@@ -169,7 +169,7 @@ def _count_piece(encoding: tiktoken.Encoding, piece: str) -> int:
 
 @lru_cache(maxsize=1)
 def default_counter() -> TokenCounter:
-    """Give the default counter, one for the whole process.
+    """Return the default counter, one for the whole process.
 
     >>> default_counter().name
     'tiktoken:o200k_base'
@@ -198,7 +198,7 @@ class FunctionCounter:
 
     @property
     def name(self) -> str:
-        """Give ``function:`` and the name given."""
+        """Return ``function:`` and the name given."""
         return f"function:{self._name}"
 
     def count(self, text: str) -> int:
@@ -251,12 +251,12 @@ class CalibratedCounter:
 
     @property
     def name(self) -> str:
-        """Give the inner counter's name: the counts are its own."""
+        """Return the inner counter's name: the counts are its own."""
         return self._inner.name
 
     @property
     def margin(self) -> float:
-        """Give how many of the provider's tokens one of ours may be, 1 or more."""
+        """Return how many of the provider's tokens one of ours may be, 1 or more."""
         return self._margin
 
     def count(self, text: str) -> int:
@@ -264,7 +264,7 @@ class CalibratedCounter:
         return self._inner.count(text)
 
     def at_most(self, tokens: int) -> int:
-        """Give the provider's tokens that ``tokens`` of ours may be."""
+        """Return the provider's tokens that ``tokens`` of ours may be."""
         return math.ceil(tokens * self._margin)
 
     def record_usage(self, *, counted: int, reported: int) -> None:

@@ -151,7 +151,8 @@ def _from_user(content: object, first: dict[str, Any], *, where: str) -> list[Me
 
 
 def _place(first: dict[str, Any], read: Sequence[Message]) -> dict[str, Any]:
-    """Give what the next piece of a message keeps: the first one bears the message's own fields."""
+    """Return what the next piece of a message keeps: the first one bears the message's own fields.
+    """
     return {} if read else dict(first)
 
 
@@ -170,7 +171,7 @@ def _tool_result(block: dict[str, Any], kept: dict[str, Any], *, where: str) -> 
 
 
 def _blocks(content: object, *, where: str) -> tuple[Content, dict[str, Any]]:
-    """Read text or blocks; give the content and, by number, the fields that parts cannot hold."""
+    """Read text or blocks; return the content and, by number, the fields that parts cannot hold."""
     if isinstance(content, str):
         return content, {}
     parts: list[Part] = []
@@ -276,7 +277,7 @@ def context_to_anthropic(messages: Iterable[Message], system: str | None = None)
 
 
 def _context_blocks(message: Message) -> list[dict[str, Any]]:
-    """Give a message's blocks without the blank texts, which the interface refuses."""
+    """Return a message's blocks without the blank texts, which the interface refuses."""
     content = _anthropic_content(message, _needed(kept_of(message.metadata, "anthropic")))
     blocks = [
         block
@@ -292,7 +293,7 @@ def _context_blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _needed(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Give of what was kept only what says something and costs nothing."""
+    """Return of what was kept only what says something and costs nothing."""
     needed: dict[str, Any] = {"order": kept["order"]} if "order" in kept else {}
     result = kept.get("result")
     if isinstance(result, Mapping) and result.get("is_error") is True:
@@ -301,7 +302,7 @@ def _needed(kept: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_blocks(content: Any) -> list[dict[str, Any]]:
-    """Give content as blocks; an empty text has none, as the interface refuses empty blocks."""
+    """Return content as blocks; an empty text has none, as the interface refuses empty blocks."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return list(content)

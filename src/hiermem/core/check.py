@@ -92,7 +92,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Say whether nothing was found."""
+        """Return whether nothing was found."""
         return not self.findings
 
 
@@ -208,7 +208,7 @@ def of_threads(
 
 
 def _next(indices: Sequence[int], end: Position) -> Position | None:
-    """Give where the next window of a thread begins after one that ends at ``end``."""
+    """Return where the next window of a thread begins after one that ends at ``end``."""
     place = bisect_left(indices, end.index)
     if place == len(indices):
         return None

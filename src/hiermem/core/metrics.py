@@ -1,8 +1,8 @@
 """What a session's memory is worth: how much shorter it is, what it cost, what it kept.
 
-The one rule: a figure is worked out of what is on record, and is None where nothing is; none is
-ever filled in. Tokens are as the session's counter counts them; money is worked out of prices that
-the caller gives. Reading the record is the engine's business.
+The one rule: a figure is worked out of what is on record, and is None if nothing is; none is ever
+filled in. Tokens are as the session's counter counts them; money is worked out of prices that the
+caller gives. Reading the record is the engine's business.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Feedback:
 
     @property
     def mean(self) -> float | None:
-        """Give the mean score, or None where there is none."""
+        """Return the mean score, or None if there is none."""
         return self.total / self.count if self.count else None
 
 
@@ -109,34 +109,34 @@ class Metrics:
 
     @property
     def nodes(self) -> int:
-        """Give the number of sealed summaries of all levels."""
+        """Return the number of sealed summaries of all levels."""
         return sum(level.nodes for level in self.levels)
 
     @property
     def queue(self) -> int:
-        """Give how many summaries have no text that serves yet."""
+        """Return how many summaries have no text that serves yet."""
         return sum(level.nodes - level.made for level in self.levels)
 
     @property
     def dirty_share(self) -> float:
-        """Give the share of the summaries whose text is out of date: dirty or stale."""
+        """Return the share of the summaries whose text is out of date: dirty or stale."""
         return dirty_share(self.levels)
 
     @property
     def prefix_reuse(self) -> float | None:
-        """Give the share of the contexts' tokens that were already in the one before."""
+        """Return the share of the contexts' tokens that were already in the one before."""
         return self.served.shared / self.served.tokens if self.served.tokens else None
 
 
 def waiting(tally: NodeTally) -> int:
-    """Give how many of these an update would make."""
+    """Return how many of these an update would make."""
     if tally.status != "active":
         return tally.count
     return min(tally.count, tally.degraded + tally.dirty)
 
 
 def dirty_share(sums: Iterable[NodeTally | LevelMetrics]) -> float:
-    """Give the share of the summaries whose text is out of date: dirty or stale."""
+    """Return the share of the summaries whose text is out of date: dirty or stale."""
     counted = [
         (each.nodes if isinstance(each, LevelMetrics) else each.count, each.dirty + each.stale)
         for each in sums

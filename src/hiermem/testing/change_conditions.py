@@ -62,7 +62,7 @@ class DecisionError(Exception):
 
 
 async def _echoing(tenant: TenantStore, session: str) -> list[int]:
-    """Give the indices that a decision about the session is told to have echoes."""
+    """Return the indices that a decision about the session is told to have echoes."""
 
     def decide() -> Deciding[list[int]]:
         found: list[int] = yield session, NeedEchoes()

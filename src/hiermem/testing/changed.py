@@ -32,12 +32,12 @@ def rewriting(index: int, text: str, kind: Any, **fields_: Any) -> tuple[Rewrite
 
 
 async def said(tenant: TenantStore, session: str = "s") -> list[Any]:
-    """Give the texts of a session's messages."""
+    """Return the texts of a session's messages."""
     return [one.content for one in await tenant.messages(session, 0, 99)]
 
 
 async def was(tenant: TenantStore, index: int, session: str = "s") -> list[Any]:
-    """Give the texts of a message's earlier versions."""
+    """Return the texts of a message's earlier versions."""
     return [one.content for one in await tenant.versions(session, index)]
 
 

@@ -93,11 +93,11 @@ class FaultyStore:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Give those of the wrapped store."""
+        """Return those of the wrapped store."""
         return self._store.capabilities
 
     def tenant(self, name: str) -> TenantStore:
-        """Give the wrapped handle bound to tenant ``name``."""
+        """Return the wrapped handle bound to tenant ``name``."""
         return cast("TenantStore", _FaultyTenant(self._store.tenant(name), self.plan))
 
     async def close(self) -> None:

@@ -114,12 +114,12 @@ class ScriptedLLM:
 
     @property
     def name(self) -> str:
-        """Give the name that it was made with."""
+        """Return the name that it was made with."""
         return self._name
 
     @property
     def context_window(self) -> int | None:
-        """Give the window that it was made with."""
+        """Return the window that it was made with."""
         return self._window
 
     @property
@@ -130,7 +130,7 @@ class ScriptedLLM:
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Answer ``request`` after the latency.
 
-        Raises ModelOverflowError where prompt and answer do not fit the stated window.
+        Raises ModelOverflowError if prompt and answer do not fit the stated window.
         """
         self.calls += 1
         self.in_flight += 1
@@ -235,12 +235,12 @@ class FaultyLLM:
 
     @property
     def name(self) -> str:
-        """Give the name of the model inside."""
+        """Return the name of the model inside."""
         return self.inner.name
 
     @property
     def context_window(self) -> int | None:
-        """Give the window of the model inside."""
+        """Return the window of the model inside."""
         return self.inner.context_window
 
     @property
@@ -250,12 +250,12 @@ class FaultyLLM:
 
     @property
     def prices(self) -> Prices | None:
-        """Give the prices of the model inside."""
+        """Return the prices of the model inside."""
         return getattr(self.inner, "prices", None)
 
     @property
     def overhead_tokens(self) -> int:
-        """Give what a call of the model inside may take besides prompt and answer."""
+        """Return what a call of the model inside may take besides prompt and answer."""
         return int(getattr(self.inner, "overhead_tokens", 0) or 0)
 
     async def disconnect(self) -> None:
@@ -349,7 +349,7 @@ def _longer(request: LLMRequest, text: str) -> str:
 
 
 def _other_language(request: LLMRequest) -> str:
-    """Give German, or English where the inputs are German."""
+    """Return German, or English where the inputs are German."""
     german = (
         "Der Nutzer hat gesagt, dass die Arbeit noch nicht fertig ist, und die anderen wollen das "
         "morgen mit ihm besprechen. Es wurde auch über die Kosten und über die Zeit geredet."

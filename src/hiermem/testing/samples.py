@@ -166,7 +166,7 @@ async def write(
     keys: Sequence[str] = (),
     **how: Any,
 ) -> Snapshot:
-    """Write to a session what ``writing`` decides; give the snapshot that it was decided on."""
+    """Write to a session what ``writing`` decides; return the snapshot that it was decided on."""
     return await tenant.mutate(session_id, writing(session_id, messages, **how), keys=keys)
 
 
@@ -262,12 +262,13 @@ async def _tree(tenant: TenantStore, id_: str, tree: int | None) -> dict[str, An
 
 
 def rounded(tally: NodeTally) -> NodeTally:
-    """Give a tally for a comparison: a sum of fractions depends on the order of adding."""
+    """Return a tally for a comparison: a sum of fractions depends on the order of adding."""
     return replace(tally, fidelity=round(tally.fidelity, 6))
 
 
 def plain(value: StoredMessage | Revision | LogEvent) -> dict[str, Any]:
-    """Give the fields of a value for a comparison that also sees the offset of a message's time."""
+    """Return the fields of a value for a comparison that also sees the offset of a message's time.
+    """
     shown = {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, StoredMessage):
         shown["offset"] = value.created_at.utcoffset()

@@ -65,7 +65,7 @@ class Twins(RuleBasedStateMachine):
             return type(error)
 
     def nodes(self, tenant: str, session: str) -> list[Node]:
-        """Give the reference's nodes of a session, sealed ones first."""
+        """Return the reference's nodes of a session, sealed ones first."""
 
         async def all_of(handle: TenantStore) -> list[Node]:
             counts = await handle.levels(session)
@@ -113,7 +113,7 @@ class Twins(RuleBasedStateMachine):
 
     @property
     def durable(self) -> bool:
-        """Say whether the store survives being closed."""
+        """Return whether the store survives being closed."""
         return self._store is not None and "durable" in self._store.capabilities
 
     def teardown(self) -> None:
@@ -133,7 +133,7 @@ async def _of_kind(kind: str, handle: TenantStore) -> list[Record]:
 
 
 def _fresh_path(root: Path) -> Path:
-    """Give a path in ``root`` where nothing is; Hypothesis runs many machines in one test."""
+    """Return a path in ``root`` where nothing is; Hypothesis runs many machines in one test."""
     for number in itertools.count():
         room = root / f"machine-{number}"
         if not room.exists():

@@ -127,7 +127,7 @@ class ConsolidationResult:
 
     @property
     def diff(self) -> str:
-        """Give the unified diffs of all changed files, in the order of their names."""
+        """Return the unified diffs of all changed files, in the order of their names."""
         return "".join(each.diff for each in self.changes)
 
 
@@ -184,8 +184,8 @@ class ExportReport:
 class LoadReport:
     """What a load took from ``folder``, by the names of files.
 
-    ``revision`` is the one that it made, None where nothing changed. ``conflicts`` changed both
-    there and in the bank, and were left alone on both sides; ``skipped`` are no plain files.
+    ``revision`` is the one that it made, None if nothing changed. ``conflicts`` changed both there
+    and in the bank, and were left alone on both sides; ``skipped`` are no plain files.
     """
 
     folder: str

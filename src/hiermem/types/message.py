@@ -32,7 +32,7 @@ class Message:
     must be timezone-aware; where it is None the append stamps it with the clock. ``tool_calls``
     belong to an assistant, ``tool_call_id`` to a tool's result.
 
-    Raises InvalidMessageError where the shape is wrong.
+    Raises InvalidMessageError if the shape is wrong.
     """
 
     role: Role

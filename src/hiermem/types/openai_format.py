@@ -210,7 +210,7 @@ def openai_from_fields(
 
 
 def _role_back(role: Role, kept: Mapping[str, Any]) -> str:
-    """Give the role as it was read, where it is one that stands for the message's own.
+    """Return the role as it was read, where it is one that stands for the message's own.
 
     Metadata is an application's to fill; it must not turn a user's message into a system one.
     """

@@ -47,7 +47,7 @@ class Prices:
                 raise UsageError(f"{name} must be a finite price, 0 or more")
 
     def cost(self, tokens_in: int, tokens_out: int, *, cached: int = 0) -> float:
-        """Give what so many tokens cost; ``cached`` of those in came out of the cache."""
+        """Return what so many tokens cost; ``cached`` of those in came out of the cache."""
         cheaper = self.input if self.cached is None else self.cached
         held = min(max(0, cached), tokens_in)
         fresh = tokens_in - held
@@ -55,6 +55,6 @@ class Prices:
 
 
 def add_costs(*costs: float | None) -> float | None:
-    """Add up costs, of which some may be unknown; None where all are."""
+    """Add up costs, of which some may be unknown; None if all are."""
     known = [cost for cost in costs if cost is not None]
     return math.fsum(known) if known else None

@@ -162,8 +162,8 @@ class Attempt:
     One that was started and never ended was cut off; it is reported as ``unknown``.
     ``cached_tokens`` are those of ``tokens_in`` that the provider's cache held,
     ``reasoning_tokens`` those of ``tokens_out`` that are no part of the answer. ``cost`` is what
-    the call costs at the price of that day, None where the model has none; until the call has
-    ended, the most that it may.
+    the call costs at the price of that day, None if the model has none; until the call has ended,
+    the most that it may.
     """
 
     id: str
@@ -282,7 +282,7 @@ class Spent:
     """What journalled attempts have cost together, those whose outcome is unknown included.
 
     ``unknown`` counts those, with the ones that have started and not ended. ``cost`` is the sum of
-    those that have a price, None where none has.
+    those that have a price, None if none has.
     """
 
     calls: int = 0

@@ -45,19 +45,19 @@ class Span:
 
     @property
     def begin(self) -> Position:
-        """Give the first position inside."""
+        """Return the first position inside."""
         return Position(self.start, self.start_char)
 
     @property
     def end(self) -> Position:
-        """Give the first position outside."""
+        """Return the first position outside."""
         if self.stop_char is None:
             return Position(self.stop)
         return Position(self.stop - 1, self.stop_char)
 
     @property
     def sliced(self) -> bool:
-        """Say whether either end lies inside a message."""
+        """Return whether either end lies inside a message."""
         return self.start_char > 0 or self.stop_char is not None
 
     @classmethod
@@ -90,48 +90,48 @@ class StoredMessage:
 
     @property
     def role(self) -> Role:
-        """Give the message's role."""
+        """Return the message's role."""
         return self.message.role
 
     @property
     def content(self) -> Content:
-        """Give the message's content."""
+        """Return the message's content."""
         return self.message.content
 
     @property
     def name(self) -> str | None:
-        """Give the speaker's name, or None."""
+        """Return the speaker's name, or None."""
         return self.message.name
 
     @property
     def thread(self) -> str:
-        """Give the message's thread."""
+        """Return the message's thread."""
         return self.message.thread
 
     @property
     def key(self) -> str | None:
-        """Give the message's key, or None."""
+        """Return the message's key, or None."""
         return self.message.key
 
     @property
     def created_at(self) -> datetime:
-        """Give the time that the message bears; the append stamped it where it had none."""
+        """Return the time that the message bears; the append stamped it where it had none."""
         assert self.message.created_at is not None
         return self.message.created_at
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """Give the calls that an assistant made in this message."""
+        """Return the calls that an assistant made in this message."""
         return self.message.tool_calls
 
     @property
     def tool_call_id(self) -> str | None:
-        """Give the id of the call that a tool's result answers."""
+        """Return the id of the call that a tool's result answers."""
         return self.message.tool_call_id
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Give the application's own fields."""
+        """Return the application's own fields."""
         return self.message.metadata
 
 
@@ -158,12 +158,12 @@ class Node:
 
     ``windows`` is the half-open range of level-1 ordinals below it: every node covers a contiguous
     stretch of them, which is what makes an exact cover a matter of intervals. ``span`` is the hull
-    of what it covers; for level 1 the exact stretch of its ``thread``; ``thread`` is None where
+    of what it covers; for level 1 the exact stretch of its ``thread``; ``thread`` is None if
     several threads are covered. ``input_size`` and ``allotted`` are in the session's unit and known
     when the node is sealed, before any model is called; ``input_tokens`` and ``allotted_tokens``
     are the same in tokens. ``linked`` marks a window that shares a message or an exchange group
     with the window before it in its thread. ``version`` changes with every write to the node and is
-    what commits compare. ``revision`` is the number of the serving revision, 0 where none is made.
+    what commits compare. ``revision`` is the number of the serving revision, 0 if none is made.
     ``unit`` is what its sizes were measured in when it was sealed. ``forced`` asks for a new text
     although nothing that it is made from changed. ``since`` is when a made node last came to want
     making; None for one that waits since it was sealed.
@@ -207,8 +207,7 @@ class Revision:
     """What a node says: one made text with the record of how it was made.
 
     ``provenance`` is the packed list of kept units (``hiermem.core.text.units.unpack``); "" where
-    the text was not extracted. ``fidelity`` is kept / required anchors, 1.0 where none were
-    required.
+    the text was not extracted. ``fidelity`` is kept / required anchors, 1.0 if none were required.
     """
 
     node_id: str
@@ -248,107 +247,107 @@ class Summary:
 
     @property
     def id(self) -> str:
-        """Give the node's id, such as ``L2.3``: level 2, the fourth of its level."""
+        """Return the node's id, such as ``L2.3``: level 2, the fourth of its level."""
         return self.node.id
 
     @property
     def level(self) -> int:
-        """Give the level: 1 covers messages, k + 1 covers summaries."""
+        """Return the level: 1 covers messages, k + 1 covers summaries."""
         return self.node.level
 
     @property
     def span(self) -> Span:
-        """Give the hull of the messages covered."""
+        """Return the hull of the messages covered."""
         return self.node.span
 
     @property
     def thread(self) -> str | None:
-        """Give the one thread covered, or None where there are several."""
+        """Return the one thread covered, or None if there are several."""
         return self.node.thread
 
     @property
     def children(self) -> tuple[str, ...]:
-        """Give the ids of the summaries it covers; () for level 1."""
+        """Return the ids of the summaries it covers; () for level 1."""
         return self.node.children
 
     @property
     def parent(self) -> str | None:
-        """Give the id of the summary that covers this one, or None."""
+        """Return the id of the summary that covers this one, or None."""
         return self.node.parent
 
     @property
     def messages(self) -> int:
-        """Give the number of messages covered; a slice counts as one."""
+        """Return the number of messages covered; a slice counts as one."""
         return self.node.messages
 
     @property
     def status(self) -> Status:
-        """Give the status of its generation."""
+        """Return the status of its generation."""
         return self.node.status
 
     @property
     def text(self) -> str:
-        """Give what it says, "" until it is made."""
+        """Return what it says, "" until it is made."""
         return self.revision.text if self.revision else ""
 
     @property
     def tokens(self) -> int:
-        """Give the token count of ``text``."""
+        """Return the token count of ``text``."""
         return self.revision.tokens if self.revision else 0
 
     @property
     def made(self) -> bool:
-        """Say whether it has a text that serves."""
+        """Return whether it has a text that serves."""
         return self.revision is not None
 
     @property
     def degraded(self) -> bool:
-        """Say whether the extractive fallback stands in for a model's text."""
+        """Return whether the extractive fallback stands in for a model's text."""
         return self.revision.degraded if self.revision else False
 
     @property
     def superseded(self) -> bool:
-        """Say whether a parent covers it, which speaks for it once made; it stays selectable."""
+        """Return whether a parent covers it, which speaks for it once made; it stays selectable."""
         return self.node.parent is not None
 
     @property
     def time_range(self) -> tuple[datetime, datetime]:
-        """Give the earliest and latest time covered."""
+        """Return the earliest and latest time covered."""
         return self.node.first_at, self.node.last_at
 
     @property
     def created_at(self) -> datetime:
-        """Give the latest time covered."""
+        """Return the latest time covered."""
         return self.node.last_at
 
     @property
     def input_hash(self) -> str | None:
-        """Give the hash of what it was made from, or None."""
+        """Return the hash of what it was made from, or None."""
         return self.revision.input_hash if self.revision else None
 
     @property
     def output_hash(self) -> str | None:
-        """Give the hash of what it says, or None."""
+        """Return the hash of what it says, or None."""
         return self.revision.output_hash if self.revision else None
 
     @property
     def anchors(self) -> tuple[str, ...]:
-        """Give the facts in its text that must survive word for word."""
+        """Return the facts in its text that must survive word for word."""
         return self.revision.anchors if self.revision else ()
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Give its tags: words that its window kept coming back to, and "code" or "tool"."""
+        """Return its tags: words that its window kept coming back to, and "code" or "tool"."""
         return self.revision.tags if self.revision else ()
 
     @property
     def entities(self) -> tuple[str, ...]:
-        """Give the things named in what it covers, the most named first."""
+        """Return the things named in what it covers, the most named first."""
         return self.revision.entities if self.revision else ()
 
     @property
     def fidelity(self) -> float | None:
-        """Give kept / required anchors, or None until it is made."""
+        """Return kept / required anchors, or None until it is made."""
         return self.revision.fidelity if self.revision else None
 
 

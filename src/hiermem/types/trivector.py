@@ -162,7 +162,7 @@ class AnswerRelation(_AnswerModel):
 
 
 class AnswerDelta(_AnswerModel):
-    """Something unfinished; ``open`` is False where the record itself settles it."""
+    """Something unfinished; ``open`` is False if the record itself settles it."""
 
     kind: DeltaKind
     text: _ItemLine
@@ -196,7 +196,7 @@ class Answer(_AnswerModel):
 
 
 def answer_schema() -> dict[str, Any]:
-    """Give the JSON schema of ``Answer``: every field asked for, no other allowed."""
+    """Return the JSON schema of ``Answer``: every field asked for, no other allowed."""
     schema = Answer.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         # Providers that hold a model to a schema want each field listed, defaults or not.
@@ -244,7 +244,7 @@ class Entity(_ResultModel):
 
     @property
     def key(self) -> EntityKey:
-        """Give the type and name by which relations point here."""
+        """Return the type and name by which relations point here."""
         return EntityKey(type=self.type, name=self.name)
 
 

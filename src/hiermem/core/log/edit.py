@@ -1,8 +1,9 @@
-"""Decides an edit: what is replaced, what weighs something else, which texts are old.
+"""Decides an edit: the new message, its new size, and which summaries become outdated.
 
-The decision runs inside the store's transaction and reads what it needs there; what costs time
-(checking and counting the new text) was done before and is only looked up. The one rule: bounds
-stay where they are, and what said the old text is told, asked for anew, or both.
+The decision runs inside the store's transaction and reads what it needs there. Slow work (checking
+and counting the new text) is done before the transaction; here its results are only looked up. An
+edit never moves a window's bounds. Summaries of the old text are flagged as stale, queued for
+another generation, or both.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-#: What an edit does to the summaries above: "flag" tells that they are old, "rebuild" makes anew.
+#: What an edit does to the summaries above: "flag" marks them as stale, "rebuild" also as dirty.
 OnEdit: TypeAlias = Literal["flag", "rebuild"]
-#: Gives the message as it is after the edit, with its tokens, hash and echoes; slices come later.
+#: Returns the edited message with its tokens, hash and echoes; the slices are set later.
 Amend: TypeAlias = Callable[[StoredMessage], StoredMessage]
 
 
 def edit(
     session_id: str, index: int, amend: Amend, *, on_edit: OnEdit, now: datetime, weigher: Weigher
 ) -> Deciding[EditReport]:
-    """Replace a message's content. One that says the same already changes nothing.
+    """Replace a message's content; an edit that repeats the stored content changes nothing.
 
     Raises NotFoundError, SessionClosedError and MessageWithdrawnError.
     """
@@ -87,7 +88,7 @@ def _weighed(
     after: StoredMessage,
     weigher: Weigher,
 ) -> tuple[int, ...]:
-    """Note in a tree what the message weighs now; give the offsets of its slices there."""
+    """Note the message's new weight in one tree; return the offsets of its slices there."""
     config = tree_state.config
     points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
     shift = SizeChange(
@@ -101,7 +102,7 @@ def _weighed(
 
 
 def known_session(session_id: str) -> Generator[tuple[str, Need], Any, SessionRecord]:
-    """Read a session's record. Raises NotFoundError where there is none."""
+    """Read a session's record. Raises NotFoundError if the session does not exist."""
     record: SessionRecord | None = yield session_id, NeedSession()
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
@@ -111,7 +112,7 @@ def known_session(session_id: str) -> Generator[tuple[str, Need], Any, SessionRe
 def message_at(
     record: SessionRecord, index: int
 ) -> Generator[tuple[str, Need], Any, StoredMessage]:
-    """Read one message. Raises NotFoundError where the session has none there."""
+    """Read one message. Raises NotFoundError if the session has no message at that index."""
     if not 0 <= index < record.messages:
         raise NotFoundError(
             f"session {record.id!r} has no message {index}; it has {record.messages}"

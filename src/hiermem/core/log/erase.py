@@ -1,15 +1,15 @@
 """Decides what an erasure or a quarantine takes away, in every session that shares the messages.
 
-A fork holds the message too, so the family is followed both ways along its lineage. All of it is
-one transaction: content, versions, every summary that was made of it, views, records; the trees
-weigh the message as nothing from then on. The one rule: whatever may have been made from the
-message goes, and where that cannot be told exactly, more goes rather than less.
+Forks hold the message too, so the family of sessions is followed both ways along its lineage. One
+transaction takes everything: the content, its earlier versions, every summary that was made from
+it, views and records. From then on the message has no weight in the trees. Everything that may have
+been made from the message goes; where that cannot be decided exactly, more goes rather than less.
 
-Memory that was put into a prompt may have come back inside a later message, and quotes there what
-it was made from. Such a message is the caller's own and stays; the receipt names it.
+Memory that was put into a prompt may have come back inside a later message, which then quotes what
+the memory was made from. Such a message belongs to the caller and stays; the receipt names it.
 
-What a text was shown beside its own messages is on record with it (``core.shown``); an open window
-or group has no lasting text, so all that stands for one goes.
+Which earlier messages a summary was shown as overlap is on record with it (``overlap``). An open
+window or group has no lasting text, so every provisional node is dropped.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ from hiermem.types.transaction import (
 
 #: The kind of record that says which messages it was made from: a chunk's answer.
 CHUNK: Final = "chunk"
-#: The kinds of record that are made from messages. The others are made of all of a session.
+#: The kinds of record made from messages. All but chunks are made from the whole session.
 DERIVED: Final = (CHUNK, "entity", "feedback", "join", "part", "trivector")
 #: The hash of every message that was erased.
 ERASED: Final = "erased"
-#: Whether the sessions that share a message are reached too, or keep it and are named.
+#: "all": sessions that share a message lose it too; "keep": they keep it, and are named.
 ForkHandling: TypeAlias = Literal["all", "keep"]
 WithdrawalKind: TypeAlias = Literal["erase", "quarantine"]
-#: Summaries counted together.
+#: Summaries counted in one read.
 _PAGE: Final = 512
 
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
-    """Give what is left of a message that is erased: its place, its role, its time and its key."""
+    """Return what remains of an erased message: its place, its role, its time and its key."""
     message = stored.message
     return StoredMessage(
         index=stored.index,
@@ -91,7 +91,7 @@ def erase(
     run_id: str,
     weigher: Weigher,
 ) -> Deciding[Receipt]:
-    """Erase or quarantine messages, in the whole family of the session or in it alone.
+    """Erase or quarantine messages, in the whole family of the session or in this session alone.
 
     Raises NotFoundError.
     """
@@ -125,10 +125,10 @@ def erase(
 def erase_session(
     session_id: str, *, forks: ForkHandling, now: datetime, run_id: str, weigher: Weigher
 ) -> Deciding[Receipt]:
-    """Erase a session: all that is kept of it, and what its forks have of its own messages.
+    """Erase a session: everything stored of it, and in its forks the messages that were its own.
 
-    What it shares with the session that it was forked from is that one's, and stays there and in
-    the forks; ``kept_in`` names them. Its forks go on as forks of what is left of the family.
+    Messages inherited from the parent belong to the parent: they stay there and in its other forks,
+    which ``kept_in`` lists. The session's own forks become forks of the remaining family.
 
     Raises NotFoundError.
     """
@@ -140,7 +140,7 @@ def erase_session(
         if one != session_id and forks == "all":
             yield from work.withdraw(family.records[one], shared)
     for child in family.without(record):
-        # The record may have been changed above; what it is forked from is set on that.
+        # The record may have been changed above; the new parent is set on the changed one.
         latest = work.records.get(child.id, family.records[child.id])
         work.put(
             replace(
@@ -171,7 +171,7 @@ def erase_session(
 
 
 def _run(run_id: str, session_id: str, now: datetime, kind: str, work: _Withdrawal) -> RunRecord:
-    """Give the journal's record of an erasure: which messages of which sessions, and counts."""
+    """Return the journal's record of an erasure: which messages of which sessions, and counts."""
     detail: dict[str, Any] = {
         "kind": kind,
         "sessions": {one: list(done) for one, done in work.done.items()},
@@ -182,7 +182,7 @@ def _run(run_id: str, session_id: str, now: datetime, kind: str, work: _Withdraw
 
 @dataclass(slots=True)
 class _Withdrawal:
-    """One erasure or quarantine at work, over the sessions that it reaches."""
+    """The state of one erasure or quarantine, over all the sessions that it reaches."""
 
     kind: WithdrawalKind
     now: datetime
@@ -197,18 +197,18 @@ class _Withdrawal:
     links: list[SourceLink] = field(default_factory=list[SourceLink])
 
     def receipt(self) -> Receipt:
-        """Give what was done so far, as a receipt whose place is not filled in."""
+        """Return what was done so far, as a receipt that does not yet name its session."""
         return Receipt(self.kind, None, removed=dict(self.removed), to_remake=dict(self.remake))
 
     def put(self, record: SessionRecord) -> None:
-        """Write a record by itself."""
+        """Add a write of one session's record."""
         self.records[record.id] = record
         self.changes.append((record.id, Changes(None, session=record)))
 
     def withdraw(
         self, record: SessionRecord, indices: Iterable[int]
     ) -> Generator[tuple[str, Need], Any, None]:
-        """Take messages out of one session, with all that was made of them."""
+        """Take messages out of one session, with everything that was made from them."""
         live: list[StoredMessage] = []
         for index in sorted(indices):
             stored = yield from message_at(record, index)
@@ -228,7 +228,7 @@ class _Withdrawal:
         propagated: list[tuple[TreeState, Propagated]] = []
         for tree_state in reached:
             result = yield from inside(record.id, tree_state.propagate("forget", self.now))
-            # Of what stands for something open, nobody can tell when it was made and from what.
+            # It is not on record when a provisional node was made, or from what.
             loose: Sequence[Node] = yield record.id, NeedProvisional(tree_state.tree)
             drop = dict.fromkeys((*result.drop, *(node.id for node in loose)))
             propagated.append((tree_state, replace(result, drop=tuple(drop))))
@@ -238,8 +238,8 @@ class _Withdrawal:
         for kind in DERIVED:
             found: Sequence[Record] = yield record.id, NeedRecords(kind)
             derived += [(kind, each.key) for each in found if _made_from(each, withdrawn)]
-        # A note is by its own author and stays; what it came from is no longer on record after an
-        # erasure, and still is after a quarantine, which an erasure may follow.
+        # A note belongs to its author and stays. An erasure deletes the record of its sources;
+        # a quarantine keeps that record, because an erasure may follow.
         sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
         noted = links_in(sources, withdrawn)
         self.links += noted.values()
@@ -258,7 +258,7 @@ class _Withdrawal:
         self.changes += [(record.id, each) for each in changes]
         done = tuple(stored.index for stored in live)
         self.done[record.id] = done
-        # Also those that had no text yet: they wait for one, and so does all that is above.
+        # Nodes without a text yet are included: they wait for one, and so do all nodes above.
         if propagated[0][1].forget:
             self.remake[record.id] = propagated[0][1].forget
         versions = sum(edits.get(index, 0) for index in done)
@@ -269,7 +269,7 @@ class _Withdrawal:
         self._count("records", len(derived))
 
     def count_all(self, record: SessionRecord) -> Generator[tuple[str, Need], Any, None]:
-        """Count all that is kept of a session, which goes as a whole."""
+        """Count everything that is stored of a session that is erased as a whole."""
         self._count("sessions", 1)
         self._count("messages", record.messages)
         events: Sequence[LogEvent] = yield record.id, NeedEvents()
@@ -298,9 +298,9 @@ class _Withdrawal:
     def echoes(
         self, reach: Mapping[str, Collection[int]]
     ) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
-        """Name the messages in which memory of the messages that go may have come back.
+        """Name the messages into which memory of the erased messages may have come back.
 
-        It came after the first of them, or with an edit.
+        Memory can come back only in messages after the first erased one, or in edited messages.
         """
         found: list[str] = []
         for one, indices in reach.items():
@@ -319,7 +319,7 @@ class _Withdrawal:
     def _withdraw_message(
         self, record: SessionRecord, tree_state: TreeState, stored: StoredMessage
     ) -> Generator[tuple[str, Need], Any, None]:
-        """Let a message weigh nothing in one tree; its slices keep their windows."""
+        """Set the message's weight in one tree to nothing; its slices keep their windows."""
         place = yield from inside(record.id, tree_state.locate(stored, ever=True))
         calls, result_of = marks_of(stored.message) if self.kind == "erase" else ((), None)
         weigher = self.weigher
@@ -347,12 +347,12 @@ class _Withdrawal:
 
 
 def _made_from(record: Record, indices: Collection[int]) -> bool:
-    """Say whether a derived record goes with these messages; only a chunk's may stay."""
+    """Return whether a derived record goes with these messages; only a chunk's record may stay."""
     return record.kind != CHUNK or made_from(record.body, indices)
 
 
 def _edits(events: Iterable[LogEvent]) -> dict[int, int]:
-    """Give how often each message was edited, by index."""
+    """Return how often each message was edited, by index."""
     edits: dict[int, int] = {}
     for event in events:
         if event.kind == "edit":

@@ -1,12 +1,13 @@
-"""Decides a fork: a session that shares another one's first messages, its windows and its texts.
+"""Decides a fork: a session that shares another one's first messages, windows and summaries.
 
-Its log is the other's as far as it concerns those messages, its tree what replaying that log gives.
-Texts of nodes that come out equal are taken along, with the mark where they say something old, so
-that nothing sealed before the fork is paid for again. The one rule: what was prepared from the log
-is compared, inside the transaction, with the log as it is then; where they differ, nothing is
-written. The texts change without a trace in the log, whenever an update runs, so which of them
-serve is read inside the transaction: taken from two moments, a parent would tell of a child's text
-that is not there.
+The fork's log is the source's log as far as it concerns the shared messages, and its tree is what a
+replay of that log gives. Summaries of nodes that come out equal are taken along, with their stale
+mark, so that nothing sealed before the fork is paid for again.
+
+The fork is prepared outside the transaction. Inside it, the log that was used is compared with the
+log as it is then; if they differ, nothing is written. Updates change summaries without a trace in
+the log, so the transaction itself reads which summaries serve: if parent and child were read at two
+moments, a parent could describe a text of its child that is not there.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from hiermem.types.transaction import (
     Rewrite,
 )
 
-#: What a message is flagged with when its calls were given up, by what may come after the fork.
+#: The flag of a message whose tool calls were given up, perhaps only after the fork.
 _GIVEN_UP: Final = "missing_result"
-#: Nodes read at once.
+#: Nodes read in one go.
 _PAGE: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedFork:
-    """A fork that was worked out from ``source`` as it was read; ``events`` are its log's.
+    """A fork that was worked out from ``source`` as it was read; ``events`` are those of its log.
 
-    ``nodes`` are its tree without texts. ``waiting`` are the messages whose exchange group is still
-    open at the fork.
+    ``nodes`` are the fork's tree without texts. ``waiting`` are the messages whose exchange group
+    is still open at the fork.
     """
 
     source: SessionRecord
@@ -67,9 +68,9 @@ def prepare(
     first_epoch: int,
     now: datetime,
 ) -> PreparedFork:
-    """Work a fork out; ``replay``, of the ``events``, is finished.
+    """Work out a fork from a finished ``replay`` of ``events``.
 
-    ``first_epoch`` is what its epochs and trees begin at.
+    ``first_epoch`` is the first number of the fork's epochs and of its trees.
     """
     at, state = replay.state.next_index, replay.state
     log = list(events)
@@ -100,11 +101,11 @@ def prepare(
 def _with_texts(
     nodes: Iterable[Node], theirs: Mapping[str, Node]
 ) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
-    """Give the nodes, children first, as they are in the fork, and the revisions to take along.
+    """Return the fork's nodes, children first, and the revisions to copy into it.
 
-    What waits to be made anew, or only says something old, does so in the fork as well; a text that
-    was asked for once more, for its own sake, was not asked for there. A parent says what its
-    children's texts said, so it is taken along only where all of those are.
+    Nodes that are dirty or stale in the source are so in the fork as well. A text that was
+    requested once more for its own sake is not requested in the fork. A parent describes its
+    children's texts, so its text is copied only if all of theirs are.
     """
     found: list[Node] = []
     taken: dict[str, int] = {}
@@ -136,7 +137,8 @@ def _with_texts(
 
 
 def _same_inputs(node: Node, other: Node) -> bool:
-    """Say whether two nodes of one name cover the same at the same length: one text serves both."""
+    """Return whether two nodes of one id cover the same stretch at one length, so one text serves.
+    """
     return all(
         getattr(node, name) == getattr(other, name)
         for name in (
@@ -146,9 +148,9 @@ def _same_inputs(node: Node, other: Node) -> bool:
 
 
 def fork(prepared: PreparedFork) -> Deciding[bool]:
-    """Write a fork; False, with nothing written, where the source has changed since it was read.
+    """Write a fork; False, with nothing written, if the source has changed since it was read.
 
-    Raises NotFoundError where the source is gone, SessionExistsError where the name is taken.
+    Raises NotFoundError if the source is gone, SessionExistsError if the name is taken.
     """
     source, record = prepared.source, prepared.record
     other: SessionRecord | None = yield record.id, NeedSession()
@@ -183,9 +185,9 @@ def fork(prepared: PreparedFork) -> Deciding[bool]:
 def _still_waiting(
     source_id: str, waiting: Iterable[int]
 ) -> Generator[tuple[str, Need], Any, tuple[Rewrite, ...]]:
-    """Take the flag off messages whose results may still come in the fork.
+    """Take the "missing result" flag off messages whose results may still arrive in the fork.
 
-    The source may have given them up since, and an append that does so leaves no event in its log.
+    The source may have given up on them since; an append that does so leaves no event in its log.
     """
     rewrites: list[Rewrite] = []
     for index in waiting:

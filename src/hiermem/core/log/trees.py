@@ -1,8 +1,8 @@
 """The trees of a session that a change of its messages reaches, and what it does to each.
 
-One serves; at times another is being built, which holds the messages before some index. The one
-rule: whatever changes a message changes both in one transaction, each by its own configuration,
-its own slices and its own fold. What is written of it goes into the log once, for both.
+One tree serves; at times another is being built, which holds the messages before some index. A
+change of a message changes both in one transaction, each by its own configuration, slices and fold.
+The log gets one event for both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hiermem.types.transaction import Changes, LogEvent, NeedEvents, Rewrite
 
 @dataclass(slots=True)
 class TreeState:
-    """One tree of a session: where its fold stands, and the changes that reach it.
+    """One tree of a session: the state of its fold, and the changes that reach it.
 
     ``build`` is None for the tree that serves; ``stop`` is the first message not folded in yet.
     """
@@ -52,11 +52,12 @@ class TreeState:
         *,
         ever: bool = False,
     ) -> Reading[Location]:
-        """Find where a message stands, and note the windows that were shown some of it.
+        """Find where a message is, and note the windows that were shown some of it.
 
-        What a made text was shown is on record with it; with ``ever``, its node's earlier texts
-        count too. What may be in the making is shown what the widest configuration of the log asks
-        for at most: it began under one of them, and a change since would have stopped it.
+        What a finished text was shown is on record with it; with ``ever``, the node's earlier texts
+        count too. A text in progress may have been shown as much as the widest configuration of the
+        log allows: its generation began under one of them, and any later change would have stopped
+        it.
         """
         location = yield from locate(stored.thread, stored.index, self.state, self.tree)
         later = yield from later_windows(location, self.tree)
@@ -74,13 +75,14 @@ class TreeState:
         return location
 
     def add(self, location: Location, shift: SizeChange, points: Sequence[int]) -> None:
-        """Note what becomes of the message that stands at ``location``."""
+        """Note the change of the message at ``location``."""
         self.message_changes.append(MessageChange(location, shift, tuple(points)))
 
     def propagate(self, mark: Mark, now: datetime) -> Reading[Propagated]:
-        """Carry all that was noted up the tree.
+        """Propagate all noted changes through the tree.
 
-        What is being built is made anew anyway, so nothing in it is only flagged.
+        The texts of a tree under construction are generated anyway, so nothing in it is only
+        flagged.
         """
         if self.build is not None and mark == "flag":
             mark = "rebuild"
@@ -99,7 +101,7 @@ class TreeState:
 
 
 def tree_states(record: SessionRecord) -> list[TreeState]:
-    """Give the tree that serves, then the one that is being built, if there is one."""
+    """Return the tree that serves, then the one that is being built, if there is one."""
     state = SessionState.from_json(record.state)
     found = [TreeState(record.tree, config_from(record.config), state, record.messages)]
     build = Build.from_json(record.build)
@@ -110,7 +112,7 @@ def tree_states(record: SessionRecord) -> list[TreeState]:
 
 
 def logged_changes(propagated: Sequence[TreeState]) -> LoggedChanges:
-    """Give what the log's event tells of the changes that reached the trees."""
+    """Return what the log's event records of the changes that reached the trees."""
     serving, *others = propagated
     build_changes: BuildChanges | None = None
     for tree_state in others:
@@ -131,7 +133,7 @@ def changes_of(
     drop_views: Sequence[str] = (),
     drop_records: Sequence[tuple[str, str]] = (),
 ) -> tuple[SessionRecord, list[Changes[None]]]:
-    """Give the record after a change of messages, and what to write: one entry for each tree."""
+    """Return the record after a change of messages, and the writes: one entry for each tree."""
     made: list[Changes[None]] = []
     for tree_state, result in propagated:
         state = result.state.to_json()

@@ -24,11 +24,11 @@ class Identity:
 
     @property
     def kind(self) -> str:
-        """Give the kind of the blocks that hold vectors of messages."""
+        """Return the kind of the blocks that hold vectors of messages."""
         return f"vectors/{self.dimension}/{self.name}"
 
     def kind_of(self, level: int) -> str:
-        """Give the kind of the blocks that hold vectors of a level's summaries."""
+        """Return the kind of the blocks that hold vectors of a level's summaries."""
         return f"vectors-L{level}/{self.dimension}/{self.name}"
 
     def to_json(self) -> str:
@@ -37,7 +37,7 @@ class Identity:
 
     @classmethod
     def from_json(cls, body: str) -> Identity | None:
-        """Read what was stored; None where it says nothing."""
+        """Read what was stored; None if it says nothing."""
         try:
             read = json.loads(body)
             return cls(str(read["name"]), int(read["dimension"]))

@@ -39,7 +39,7 @@ class Written:
 def fill(
     index: Index, ranked: Sequence[int] | Array, budget: int, *, count: Callable[[str], int]
 ) -> list[int]:
-    """Give the units that fill ``budget`` from ``ranked`` (best first), best first.
+    """Return the units that fill ``budget`` from ``ranked`` (best first), best first.
 
     What a unit costs is foreseen, once for each sitting's date; ``write`` counts exactly.
     """

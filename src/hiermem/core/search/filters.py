@@ -47,15 +47,15 @@ class Filters:
 
     @property
     def by_window(self) -> bool:
-        """Say whether a message is judged by what the summary of its window bears."""
+        """Return whether a message is judged by what the summary of its window bears."""
         return self.tags is not None or self.entities is not None
 
     def level(self, number: int) -> bool:
-        """Say whether anything of that level may be given; 0 is messages."""
+        """Return whether anything of that level may be given; 0 is messages."""
         return self.levels is None or number in self.levels
 
     def summary(self, node: Node, revision: Revision) -> bool:
-        """Say whether a summary may be given: it covers some of what the filters let pass."""
+        """Return whether a summary may be given: it covers some of what the filters let pass."""
         if self.roles is not None or not self.level(node.level):
             return False
         if self.span is not None and not (
@@ -181,7 +181,7 @@ def _roles(value: Any) -> frozenset[str]:
 
 
 def _texts(value: Any, what: str) -> tuple[str, ...]:
-    """Give the texts of a filter; one text alone is a filter with one value."""
+    """Return the texts of a filter; one text alone is a filter with one value."""
     if isinstance(value, str):
         value = (value,)
     if isinstance(value, bytes) or not isinstance(value, Iterable):

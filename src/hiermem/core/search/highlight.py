@@ -11,7 +11,7 @@ from hiermem.core.search.terms import number, spans, terms
 
 
 def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
-    """Give the stretches of ``text`` that hold a sought term, in order, joined where they touch.
+    """Return the stretches of ``text`` that hold a sought term, in order, joined where they touch.
 
     >>> from hiermem.core.search.query import read_query
     >>> marks("Two kittens and a car", read_query("What pets are there?"))
@@ -31,7 +31,7 @@ def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
 
 
 def matched(text: str, query: str) -> tuple[tuple[int, int], ...]:
-    """Give the stretches of ``text`` that a search for ``query`` finds it by, in order.
+    """Return the stretches of ``text`` that a search for ``query`` finds it by, in order.
 
     They are (begin, end) in characters, so that ``text[begin:end]`` can be shown as a match.
 

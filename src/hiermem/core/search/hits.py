@@ -39,27 +39,27 @@ class Hit:
 
     @property
     def id(self) -> str:
-        """Give the summary's id, or a message's name, such as ``m12``."""
+        """Return the summary's id, or a message's name, such as ``m12``."""
         return self.summary.id if self.summary else f"m{self.span.start}"
 
     @property
     def content(self) -> str:
-        """Give the text, by the name that it has in a message: of a long one the passage."""
+        """Return the text, by the name that it has in a message: of a long one the passage."""
         return self.text
 
     @property
     def index(self) -> int | None:
-        """Give the message's index, None for a summary."""
+        """Return the message's index, None for a summary."""
         return self.message.index if self.message else None
 
     @property
     def role(self) -> Role | None:
-        """Give the message's role, None for a summary."""
+        """Return the message's role, None for a summary."""
         return self.message.role if self.message else None
 
     @property
     def created_at(self) -> datetime:
-        """Give the message's time, or the latest that the summary covers."""
+        """Return the message's time, or the latest that the summary covers."""
         return self.time_range[1]
 
 
@@ -79,7 +79,7 @@ class Evidence(Sequence[Hit]):
 
     @property
     def messages(self) -> tuple[Hit, ...]:
-        """Give what stands there, passage by passage, each with ``index``, ``content``, ``span``.
+        """Return what stands there, passage by passage, each with ``index``, ``content``, ``span``.
 
         A message that stands in several parts is there for each of them.
         """
@@ -87,7 +87,7 @@ class Evidence(Sequence[Hit]):
 
     @property
     def sources(self) -> tuple[StoredMessage, ...]:
-        """Give the messages that the passages are of, each once and whole."""
+        """Return the messages that the passages are of, each once and whole."""
         seen = {hit.message.index: hit.message for hit in self.hits if hit.message}
         return tuple(seen.values())
 

@@ -84,14 +84,14 @@ class Index:
 
     @property
     def nbytes(self) -> int:
-        """Give about how many bytes the index takes."""
+        """Return about how many bytes the index takes."""
         own = (self.length, self.sitting, self.before, self.after, self.opener)
         levels = sum(level.node.nbytes + level.length.nbytes for level in self.levels)
         sizes = (self.units.nbytes, self._main.nbytes, self._tail.nbytes, levels)
         return sum(sizes) + sum(array.nbytes for array in own)
 
     def extended(self, more: Postings) -> Index:
-        """Give the index with the postings of the messages that follow."""
+        """Return the index with the postings of the messages that follow."""
         units = join([self.units, more])
         tail = len(units.terms) - self._sorted
         if tail > max(_LEAST_TAIL, _TAIL * self._sorted):
@@ -99,7 +99,7 @@ class Index:
         return Index(units, _main=self._main, _sorted=self._sorted)
 
     def find(self, numbers: Sequence[int]) -> tuple[Array, Array]:
-        """Give the units that hold any of the terms, and how often each does.
+        """Return the units that hold any of the terms, and how often each does.
 
         A unit stands once; terms that stand for one another count together.
         """
@@ -182,7 +182,7 @@ def _neighbours(sitting: Array, order: Array) -> tuple[Array, Array]:
 
 
 def _openers(units: Postings, order: Array) -> Array:
-    """Give for each unit of a reply the last unit of the user's message before it."""
+    """Return for each unit of a reply the last unit of the user's message before it."""
     opener = np.full(len(order), -1, dtype=np.int64)
     role, thread = units.role[order], units.thread[order]
     place = np.arange(len(order))

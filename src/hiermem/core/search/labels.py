@@ -87,7 +87,8 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
 
 
 def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:
-    """Give the stems of a message's longer words, each once; count in ``forms`` how they stand."""
+    """Return the stems of a message's longer words, each once; count in ``forms`` how they stand.
+    """
     found: dict[str, None] = {}
     for word in words(text):
         if len(word) < _LETTERS or word in STOP_WORDS or word in GENERIC or not word.isalpha():

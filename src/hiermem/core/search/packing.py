@@ -43,7 +43,7 @@ class Stretch:
 
 
 def candidates(budget: int) -> int:
-    """Give how many of the best units packing has to see to fill ``budget`` tokens."""
+    """Return how many of the best units packing has to see to fill ``budget`` tokens."""
     return max(400, budget // 8)
 
 
@@ -55,7 +55,7 @@ def pack(
     sitting: Array,
     header: Array,
 ) -> list[int]:
-    """Fill ``budget`` from ``ranked`` (best first); give the units in the order of reading.
+    """Fill ``budget`` from ``ranked`` (best first); return the units in the order of reading.
 
     ``cost`` and ``sitting`` are by unit; ``header`` is, by sitting, what its one header costs.
     """

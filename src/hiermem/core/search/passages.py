@@ -56,7 +56,7 @@ def passages(
 
 
 def _heard(length: int, echoes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Give the stretches between the echoes."""
+    """Yield the stretches between the echoes."""
     place = 0
     for begin, end in echoes:
         if begin > place:

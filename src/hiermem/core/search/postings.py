@@ -100,7 +100,7 @@ class Postings:
 
     @property
     def nbytes(self) -> int:
-        """Give the bytes of all arrays, for a cache that is bounded by them."""
+        """Return the bytes of all arrays, for a cache that is bounded by them."""
         arrays = (getattr(self, name) for name in (*_FIELDS, "terms", "counts"))
         return sum(array.nbytes for array in arrays)
 
@@ -172,7 +172,7 @@ def _assemble(
 
 
 def spoken(speaker: str, text: str) -> str:
-    """Give the text of a unit as an embedder is given it: with the name of who said it.
+    """Return the text of a unit as an embedder is given it: with the name of who said it.
 
     >>> spoken("Ada", "I bought a car."), spoken("Assistant", "Good.")
     ('Ada: I bought a car.', 'Good.')
@@ -181,7 +181,7 @@ def spoken(speaker: str, text: str) -> str:
 
 
 def is_generic(name: str) -> bool:
-    """Say whether a speaker's name tells a role only."""
+    """Return whether a speaker's name tells a role only."""
     return name.lower() in _GENERIC
 
 
@@ -217,7 +217,7 @@ def join(parts: Sequence[Postings]) -> Postings:
 
 
 def _merge(tables: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[list[int]]]:
-    """Merge tables of names; give the merged one and where each table's entries now are."""
+    """Merge tables of names; return the merged one and where each table's entries now are."""
     places: dict[str, int] = {}
     moved = [[places.setdefault(name, len(places)) for name in table] for table in tables]
     return tuple(places), moved
@@ -254,7 +254,7 @@ def pack(postings: Postings) -> bytes:
 
 
 def unpack(data: bytes) -> Postings | None:
-    """Read a block; None where it is of another version, damaged or makes no sense.
+    """Read a block; None if it is of another version, damaged or makes no sense.
 
     What a store gives back is not trusted: every place that a number points to exists.
     """

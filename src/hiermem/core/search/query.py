@@ -103,7 +103,7 @@ def read_query(text: str) -> Query:
 
 @lru_cache(maxsize=256)
 def corrections(sought: QueryTerm) -> tuple[int, ...]:
-    """Give the terms that are one slip of the finger from what was typed."""
+    """Return the terms that are one slip of the finger from what was typed."""
     return _numbers(frozenset(map(stem, slips(sought.word))))
 
 
@@ -112,7 +112,7 @@ def _numbers(terms: frozenset[str]) -> tuple[int, ...]:
 
 
 def _is_of_asker(asked: list[str]) -> bool:
-    """Say whether a question is about the asker's own matter; "tell me" makes it no such."""
+    """Return whether a question is about the asker's own matter; "tell me" makes it no such."""
     return any(
         word in FIRST_PERSON and not (word == "me" and before in _BIDDING)
         for before, word in pairwise(["", *asked])
@@ -120,7 +120,7 @@ def _is_of_asker(asked: list[str]) -> bool:
 
 
 def _asks_assistant(asked: list[str]) -> bool:
-    """Say whether a question is about what "you" said: "did you suggest", "your advice"."""
+    """Return whether a question is about what "you" said: "did you suggest", "your advice"."""
     for before, after in pairwise(asked):
         if before == "did" and after == "you":
             return True

@@ -147,7 +147,7 @@ def score(
 
 
 def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
-    """Give the ``limit`` best units, best first; of equals, the older first.
+    """Return the ``limit`` best units, best first; of equals, the older first.
 
     ``allowed`` says which units may be given.
     """
@@ -187,7 +187,7 @@ def lexical(index: Index, query: Query, *, weights: RankingWeights = WEIGHTS) ->
 def _held(
     index: Index, query: Query, weights: RankingWeights
 ) -> Iterator[tuple[Array, Array, float]]:
-    """Give who holds each set of terms, how often, and what that weighs.
+    """Yield who holds each set of terms, how often, and what that weighs.
 
     The terms of one set count as one.
     """
@@ -209,7 +209,7 @@ def _held(
 
 
 def _bm25(counts: Array, lengths: Array, total: int, weights: RankingWeights) -> Array:
-    """Give BM25 of one term for all that hold it; ``lengths`` are relative to the mean."""
+    """Return BM25 of one term for all that hold it; ``lengths`` are relative to the mean."""
     k, b = weights.saturation, weights.length
     rarity = math.log(1 + (total - len(counts) + 0.5) / (len(counts) + 0.5))
     found: Array = rarity * counts * (k + 1) / (counts + k * (1 - b + b * lengths))
@@ -264,7 +264,7 @@ def _said(index: Index) -> Array:
 
 
 def _lift_replies(index: Index, result: Array) -> None:
-    """Give the best unit of each reply at least the best score of what it replies to."""
+    """Return the best unit of each reply at least the best score of what it replies to."""
     chosen, asked = _replies(index, result, result)
     result[chosen] = np.maximum(result[chosen], asked)
 
@@ -281,7 +281,7 @@ def _lean_replies(index: Index, result: Array, own: Array, share: float) -> None
 
 
 def _replies(index: Index, result: Array, value: Array) -> tuple[Array, Array]:
-    """Give the best unit of each reply, and the best ``value`` of what it replies to."""
+    """Return the best unit of each reply, and the best ``value`` of what it replies to."""
     rows = np.flatnonzero(index.opener >= 0)
     if not len(rows):
         return rows, np.empty(0)

@@ -94,7 +94,7 @@ def ask(
 
 
 def hits(asked: ScoredQuery, filters: Filters, limit: int, *, dedup: bool) -> list[int]:
-    """Give the units that are hits, best first, one a message."""
+    """Return the units that are hits, best first, one a message."""
     index = asked.index
     allowed = asked.hit & filters.units(index, windows(asked))
     looked_at = _LOOK * limit + 64
@@ -111,7 +111,7 @@ def hits(asked: ScoredQuery, filters: Filters, limit: int, *, dedup: bool) -> li
 def told(
     asked: ScoredQuery, level: int, filters: Filters, limit: int
 ) -> list[tuple[Summary, float]]:
-    """Give the summaries of a level that are hits, best first, each with its score."""
+    """Return the summaries of a level that are hits, best first, each with its score."""
     row = asked.summary_index.levels.get(level)
     if row is None or not filters.level(level):
         return []
@@ -152,7 +152,7 @@ def evidence(
     dedup: bool = True,
     shown: Iterable[Span] = (),
 ) -> list[int]:
-    """Give the units that fill a budget with evidence, best first; none that is ``shown``."""
+    """Return the units that fill a budget with evidence, best first; none that is ``shown``."""
     index = asked.index
     may = filters.units(index, windows(asked)) & ~_inside(index, shown)
     wanted = packing.candidates(budget)
@@ -182,7 +182,7 @@ def chosen(
 
 
 def windows(asked: ScoredQuery) -> tuple[Summary, ...]:
-    """Give the made summaries of level 1."""
+    """Return the made summaries of level 1."""
     row = asked.summary_index.levels.get(1)
     return row.summaries if row else ()
 
@@ -220,7 +220,8 @@ def of_spans(
     neighbours: int,
     shown: Iterable[Span] = (),
 ) -> list[int]:
-    """Give the units of the ``wanted`` spans, the first ones first, as far as they fit a budget."""
+    """Return the units of the ``wanted`` spans, the first ones first, as far as they fit a budget.
+    """
     index = asked.index
     may = ~_inside(index, shown)
     ranked: dict[int, None] = {}

@@ -16,7 +16,8 @@ _WORD: Final = re.compile("[a-z]{5,24}")
 
 
 def slips(word: str) -> frozenset[str]:
-    """Give what one slip away from ``word`` could be: a letter too many, missing, wrong or swapped.
+    """Return what one slip away from ``word`` could be: a letter too many, missing, wrong or
+    swapped.
 
     The first letter is taken as typed right. Words of other scripts give none.
 

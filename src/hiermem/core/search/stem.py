@@ -20,7 +20,7 @@ _ENGLISH: Final = re.compile("[a-z]{3,40}")
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """Strip a lower-case English ``word`` to its stem; give back any other word as it is.
+    """Strip a lower-case English ``word`` to its stem; return back any other word as it is.
 
     >>> stem("relational"), stem("adoption"), stem("hopping"), stem("2023")
     ('relat', 'adopt', 'hop', '2023')
@@ -74,7 +74,7 @@ def _ends_double(word: str) -> bool:
 
 
 def _ends_short(word: str) -> bool:
-    """Say whether a word ends consonant, vowel, consonant, the last not being w, x or y."""
+    """Return whether a word ends consonant, vowel, consonant, the last not being w, x or y."""
     return _shape(word).endswith("cvc") and word[-1] not in "wxy"
 
 
@@ -103,7 +103,7 @@ def _past_and_participle(word: str) -> str:
 
 
 def _repair(word: str) -> str:
-    """Give back the e that a participle lost, or take the consonant that it doubled."""
+    """Return the e that a participle lost, or take the consonant that it doubled."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if _ends_double(word) and word[-1] not in "lsz":

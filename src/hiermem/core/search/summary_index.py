@@ -48,7 +48,7 @@ class SummaryLevel:
         return cls(tuple(summaries), index)
 
     def ask(self, query: Query) -> Array:
-        """Give each summary's score from 0, for none of what was asked, to 1."""
+        """Return each summary's score from 0, for none of what was asked, to 1."""
         if not len(self.index):
             return np.zeros(len(self.summaries))
         return ranking.lexical(self.index, query).levels[0]
@@ -66,16 +66,16 @@ class SummaryIndex:
 
     @property
     def nbytes(self) -> int:
-        """Give about how many bytes the rows take."""
+        """Return about how many bytes the rows take."""
         texts = sum(summary.tokens for row in self.levels.values() for summary in row.summaries)
         return 8 * texts + sum(2 * row.index.nbytes for row in self.levels.values())
 
     def wants(self, summaries: Iterable[Summary]) -> list[Summary]:
-        """Give those of ``summaries`` whose text was not read yet."""
+        """Return those of ``summaries`` whose text was not read yet."""
         return [each for each in summaries if _name(each) not in self.parts]
 
     def refreshed(self, summaries: Sequence[Summary], kept: SummaryPostings) -> SummaryIndex:
-        """Give the shelf with exactly these summaries, which are made, by level and ordinal.
+        """Return the shelf with exactly these summaries, which are made, by level and ordinal.
 
         ``kept`` are parts that were read before, by whomever.
         """
@@ -147,7 +147,7 @@ def unpack(data: bytes) -> SummaryPostings:
 
 
 def _cut(whole: Postings, low: int, high: int, ends: Array) -> Postings:
-    """Give the units from ``low`` to ``high`` as postings of their own."""
+    """Return the units from ``low`` to ``high`` as postings of their own."""
     columns = {name: getattr(whole, name)[low:high] for name in postings.COLUMNS}
     held = slice(int(ends[low]), int(ends[high]))
     return replace(whole, **columns, terms=whole.terms[held], counts=whole.counts[held])
@@ -158,7 +158,7 @@ def _cut(whole: Postings, low: int, high: int, ends: Array) -> Postings:
 
 
 def boost(index: Index, row: SummaryLevel, scores: Array) -> Array:
-    """Give each unit the best score among the summaries of the row that cover it."""
+    """Return each unit the best score among the summaries of the row that cover it."""
     units = index.units
     found = np.zeros(len(index))
     many = min(_BOOSTERS, len(scores))

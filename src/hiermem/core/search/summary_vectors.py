@@ -43,7 +43,7 @@ def unpack(data: bytes, *, dimension: int) -> SummaryVectors:
 
 
 def mean(rows: Array) -> Array:
-    """Give the direction of the sum of unit vectors; the first of them where they cancel out."""
+    """Return the direction of the sum of unit vectors; the first of them where they cancel out."""
     total = rows.sum(axis=0)
     norm = float(np.linalg.norm(total))
     found: Array = total / norm if norm > 1e-6 else rows[0]

@@ -39,7 +39,7 @@ _LONGEST: Final = 64
 
 
 def words(text: str) -> list[str]:
-    """Give the words of a text, folded; pairs of characters where a script has no spaces.
+    """Return the words of a text, folded; pairs of characters where a script has no spaces.
 
     >>> words("Don't, the ＣＡＦÉ's 42!")
     ['don', 't', 'the', 'café', 's', '42']
@@ -63,7 +63,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def terms(text: str) -> list[str]:
-    """Give the terms of a text in their order: its words without stop words, stemmed.
+    """Return the terms of a text in their order: its words without stop words, stemmed.
 
     >>> terms("We have been planning the trips")
     ['we', 'plan', 'trip']
@@ -72,7 +72,7 @@ def terms(text: str) -> list[str]:
 
 
 def spans(text: str) -> Iterator[tuple[int, int]]:
-    """Give where the words of a text stand in it; neighbouring pairs overlap by one character.
+    """Yield where the words of a text stand in it; neighbouring pairs overlap by one character.
 
     >>> list(spans("two cats")), list(spans("天气好"))
     ([(0, 3), (4, 8)], [(0, 2), (1, 3)])
@@ -86,7 +86,7 @@ def spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def number(term: str) -> int:
-    """Give a term's number in the index, the CRC-32 of its UTF-8 form.
+    """Return a term's number in the index, the CRC-32 of its UTF-8 form.
 
     There is no table of words, so that nothing of a text has to be scrubbed from one. Two terms of
     one session share a number once in some thousands of sessions; they then count as one.

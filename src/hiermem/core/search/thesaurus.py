@@ -42,7 +42,7 @@ def _synonyms() -> Mapping[str, frozenset[str]]:
 
 
 def members(term: str) -> frozenset[str]:
-    """Give the terms of what belongs to the kind that ``term`` names.
+    """Return the terms of what belongs to the kind that ``term`` names.
 
     >>> "taekwondo" in members(stem("martial")), members("xyzzy")
     (True, frozenset())
@@ -51,7 +51,7 @@ def members(term: str) -> frozenset[str]:
 
 
 def synonyms(term: str) -> frozenset[str]:
-    """Give the terms that mean the same as ``term``, without it.
+    """Return the terms that mean the same as ``term``, without it.
 
     >>> sorted(synonyms(stem("mother")))
     ['mom', 'mum']

@@ -31,7 +31,7 @@ _LEAST_NORM: Final = 1e-6
 
 
 def check(vectors: Any, *, many: int, dimension: int) -> Array:
-    """Give an embedder's answer as ``many`` unit vectors of ``dimension`` in float32.
+    """Return an embedder's answer as ``many`` unit vectors of ``dimension`` in float32.
 
     Raises ValueError, saying what is wrong, for another shape, a value that is not finite, and a
     vector of length zero, which has no direction.
@@ -73,7 +73,7 @@ def pack(vectors: Array) -> bytes:
 
 
 def unpack(data: bytes, *, many: int, dimension: int) -> Array | None:
-    """Read a block of ``many`` vectors; None where it is damaged or of other units."""
+    """Read a block of ``many`` vectors; None if it is damaged or of other units."""
     if len(data) != 16 + 2 * many * dimension or data[:4] != _MAGIC:
         return None
     if crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
@@ -96,12 +96,12 @@ class _Table:
         self._used = 0
 
     def first(self, many: int) -> Array:
-        """Give the first ``many`` rows, to be written and read in place."""
+        """Return the first ``many`` rows, to be written and read in place."""
         found: Array = self._rows[:many]
         return found
 
     def grown(self, used: int, many: int) -> _Table:
-        """Give a table of ``many`` rows that begins with the ``used`` ones of this.
+        """Return a table of ``many`` rows that begins with the ``used`` ones of this.
 
         It is this very table, with zeros behind, unless another was grown from those rows before.
         """
@@ -136,7 +136,7 @@ class Vectors:
 
     @classmethod
     def none(cls, dimension: int) -> Vectors:
-        """Give the vectors of an index without units."""
+        """Return the vectors of an index without units."""
         table, codes = _Table(dimension, "<f4"), _Table((dimension + 63) // 64, "u8")
         nothing = np.zeros(0, dtype=bool)
         return cls(table.first(0), nothing, (), (), None, table, codes)
@@ -147,7 +147,7 @@ class Vectors:
         return cls.none(dimension).extended(index, parts)
 
     def extended(self, index: Index, parts: Iterable[tuple[int, Array]]) -> Vectors:
-        """Give these vectors and those of ``parts`` over an index that begins with their units.
+        """Return these vectors and those of ``parts`` over an index that begins with their units.
 
         The result is what ``of`` makes of all runs; only what they touch is worked out.
         """
@@ -176,9 +176,9 @@ class Vectors:
         return Vectors(rows, present, nodes, norms, signs, table, codes)
 
     def _norms(self, place: int, rows: Array, node: Array, many: int, new: Array) -> Array:
-        """Give the norms of the windows of a level; ``new`` are the units that got a vector.
+        """Return the norms of the windows of a level; ``new`` are the units that got a vector.
 
-        A window that holds none of them has the members it had, save such as have no vector.
+        A window that holds none of them has the members it had, except those that have no vector.
         """
         norms = np.zeros(many, dtype=np.float32)
         if self.norms:
@@ -203,7 +203,7 @@ class Vectors:
 
     @property
     def nbytes(self) -> int:
-        """Give about how many bytes these vectors take."""
+        """Return about how many bytes these vectors take."""
         signs = 0 if self.signs is None else self.signs.nbytes
         return self.rows.nbytes + self.present.nbytes + signs + sum(n.nbytes for n in self.norms)
 
@@ -233,7 +233,7 @@ def _exact(vectors: Vectors, query: Array) -> Array:
 
 
 def _codes(rows: Array) -> Array:
-    """Give one bit a dimension, set where the value is positive, in words of 64."""
+    """Return one bit a dimension, set where the value is positive, in words of 64."""
     bits = np.packbits(rows > 0, axis=1)
     padded = np.zeros((len(rows), (rows.shape[1] + 63) // 64 * 8), dtype=np.uint8)
     padded[:, : bits.shape[1]] = bits

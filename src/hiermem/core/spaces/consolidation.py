@@ -1,11 +1,11 @@
-"""Decides which notes go into one request, which files go with them whole, and what follows.
+"""Decides which notes go into one request, which files it shows whole, and what an answer leads to.
 
 Everything that a request takes is counted: prompt, rules, synthesis, files, notes, the schema, a
-repair and the answer. Where the files fit beside the notes, all of them are shown whole; where they
-do not, those whose words the notes share are, and the others by their headings. An answer writes
-out what the notes say, so no request has more of them than an answer has room for.
+repair and the answer. If all files fit beside the notes, all are shown whole. Otherwise the files
+that share words with the notes are shown whole, and the others by their headings. An answer writes
+out what the notes say, so a request has no more notes than an answer has room for.
 
-The one rule: what does not fit is left for the next request, or said; nothing is ever cut.
+Nothing is ever cut: what does not fit waits for the next request, or is reported.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from hiermem.errors import InvalidAnswerError
 from hiermem.protocols import LLMRequest, LLMResponse, TokenCounter
 from hiermem.types.bank import BankText, Note
 
-#: The share of an answer's room that the notes of one request may have.
+#: The share of an answer's room that the notes of one request may take.
 _NOTES_SHARE: Final = 0.75
 #: The share of a request's room up to which all files are shown whole.
 _FILES_SHARE: Final = 0.75
-#: Where they take more, the notes' share, and the files have the rest.
+#: If the files take more, the share for the notes; the files have the rest.
 _NOTES_FIRST: Final = 0.5
 #: With less room than this, in tokens, no note is worth a request.
 _LEAST_ROOM: Final = 64
-#: The share of a request that a model could not take that the next one may have.
+#: After a request that was too large for a model, the size of the next one in relation to it.
 _LEARNED_SHARE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What one request may take, in tokens; ``notes`` is the most notes of it.
+    """What one request may take, in tokens; ``notes`` is the most notes of one request.
 
-    ``tokens`` is for all of it, None for no limit; ``answer`` of them are kept for the answer.
+    ``tokens`` is the limit of the whole request, None for no limit; ``answer`` of them are reserved
+    for the answer.
     """
 
     answer: int
@@ -53,7 +54,7 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class NoteBatch:
-    """One request and the notes in it. ``id`` is that of its journal entries."""
+    """One request and its notes. ``id`` is the id of its journal entries."""
 
     id: str
     notes: tuple[Note, ...]
@@ -65,7 +66,7 @@ class NoteBatch:
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """The oldest note fits no request, even alone: it is to be set aside."""
+    """The oldest note fits no request, even alone; it has to be blocked."""
 
     note: Note
 
@@ -83,16 +84,16 @@ class NoRoom:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The answer is fit, or what can be taken of it is; ``applied`` is what it comes to."""
+    """The answer, or a part of it, can be used; ``applied`` is the result."""
 
     applied: Applied
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The answer is to be asked for again; ``reason`` says why, without any text.
+    """The model is to be asked again; ``reason`` says why and holds no text.
 
-    ``faults`` are all that were asked to be mended so far.
+    ``faults`` are all faults that it was asked to mend so far.
     """
 
     request: LLMRequest
@@ -123,7 +124,7 @@ def next_batch(
     limits: BatchLimits,
     temperature: float = 0.0,
 ) -> NoteBatch | TooLarge | NoRoom:
-    """Decide the next request. ``notes`` are live, not set aside, oldest first, one at least."""
+    """Decide the next request. ``notes`` are live and not blocked, oldest first, at least one."""
     planner = _BatchPlanner(state, template, counter, limits, temperature)
     most = min(limits.notes, state.meta.batch_notes or limits.notes)
     notes = planner.answerable(notes[:most])
@@ -141,11 +142,11 @@ def reduced_limits(
     limits: BatchLimits,
     temperature: float = 0.0,
 ) -> BatchLimits | None:
-    """Give the limits after a model could not take ``batch``; None where none smaller is possible.
+    """Return smaller limits after a model could not take ``batch``; None if none are possible.
 
-    Its window is not known, or is counted in another way, so the request itself is the measure. The
-    limit never falls below what the oldest note takes alone, without any file: else that note
-    would be set aside for a guess.
+    The model's window is unknown, or is counted in another way, so the request itself is the
+    measure. The limit never falls below what the oldest note takes alone, without any file;
+    otherwise that note would be blocked because of a guess.
     """
     planner = _BatchPlanner(state, template, counter, limits, temperature)
     least = planner.alone(batch.notes[0]) + _LEAST_ROOM
@@ -156,7 +157,7 @@ def reduced_limits(
 
 
 class _BatchPlanner:
-    """One request in the making."""
+    """Plans one request."""
 
     def __init__(
         self,
@@ -172,10 +173,10 @@ class _BatchPlanner:
         self._outlines = {name: outline(text) for name, text in self.texts.items()}
 
     def answerable(self, notes: Sequence[Note]) -> Sequence[Note]:
-        """Give as many of the notes as an answer has room for, one at least.
+        """Return as many of the notes as an answer has room for, at least one.
 
-        What an answer takes beside them comes off first: each file that is not there yet is written
-        out, and each note may bring the frame of one more file.
+        The answer's other content is subtracted first: each missing file is written out, and each
+        note may add the frame of one more file.
         """
         files = self._state.rules.files
         new = [file for file in files if file.name not in self.texts]
@@ -184,13 +185,13 @@ class _BatchPlanner:
         return notes[: self._within(notes, _NOTES_SHARE * room, sorted(frames, reverse=True))]
 
     def _frame(self, name: str, content: str = "") -> int:
-        """Give what an answer takes for one file, without what the notes say."""
+        """Return what an answer takes for one file, without the content of the notes."""
         edit = SectionEdit(operation="append", heading="")
         file = FileAnswer(name=name, action="edit", content=content, edits=(edit,))
         return self._counter.count(file.model_dump_json())
 
     def _within(self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()) -> int:
-        """Give how many of the notes fit, one at least; the first ones bring a frame each."""
+        """Return how many of the notes fit, at least one; the first ones bring a frame each."""
         held = 0.0
         for number, note in enumerate(notes, start=1):
             held += self._counter.count(prompt.note_line(number, note))
@@ -200,12 +201,12 @@ class _BatchPlanner:
         return len(notes)
 
     def alone(self, note: Note) -> int:
-        """Give what a prompt of this note takes of which no file is shown in any form."""
+        """Return what a prompt with this note takes if no file is shown in any form."""
         self._outlines = dict.fromkeys(self._outlines, "")
         return self.batch((note,), ()).input_tokens
 
     def batch(self, notes: Sequence[Note], whole: Collection[str]) -> NoteBatch:
-        """Make the request for these notes, the files of ``whole`` being shown whole."""
+        """Make the request for these notes; the files of ``whole`` are shown whole."""
         state = self._state
         bank = BankText(
             rules=state.rules.text,
@@ -235,7 +236,7 @@ class _BatchPlanner:
             synthesis=state.synthesis.text,
             notes=bank.notes,
         )
-        # The limit too: the same notes may be asked about again in the same run, with less beside.
+        # The limit is part of it: one run may ask about the same notes again, with fewer files.
         named = "\n".join([str(self._limits.tokens), *(note.key for note in notes)])
         digest = hashlib.sha256(named.encode("utf-8")).hexdigest()
         return NoteBatch(
@@ -248,16 +249,16 @@ class _BatchPlanner:
         )
 
     def _prompt_limit(self) -> int | None:
-        """Give the most tokens of a prompt, a repair included."""
+        """Return the most tokens of a prompt, a repair included."""
         limit = self._limits.tokens
         return None if limit is None else limit - self._limits.answer
 
     def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | TooLarge | NoRoom:
-        """Make the largest request that fits: notes first, then the files that they touch."""
+        """Make the largest request that fits: notes first, then the files that they concern."""
         most = limit - self._limits.answer - prompt.REPAIR_ROOM
         base = self.batch((), ()).input_tokens
         if base + _LEAST_ROOM > most:
-            # Headings are a help; without them a file can still be added to by name.
+            # Headings only help: without them a file can still be appended to by name.
             self._outlines = dict.fromkeys(self._outlines, "")
             base = self.batch((), ()).input_tokens
         room = most - base
@@ -275,13 +276,13 @@ class _BatchPlanner:
             elif whole:
                 whole = whole[:-1]
             elif any(self._outlines.values()):
-                # A note must not be set aside for what only helps it.
+                # A note must not be blocked because of headings, which only help.
                 self._outlines = dict.fromkeys(self._outlines, "")
             else:
                 return TooLarge(chosen[0])
 
     def _costs(self) -> dict[str, int]:
-        """Give what each file takes more when it is shown whole than by its headings."""
+        """Return how many more tokens each file takes whole than by its headings."""
         count = self._counter.count
         return {
             name: max(
@@ -293,14 +294,17 @@ class _BatchPlanner:
         }
 
     def _notes_for(self, notes: Sequence[Note], room: int, files: int) -> Sequence[Note]:
-        """Give the notes of a request that has ``room`` for them and ``files`` tokens of files."""
+        """Return the notes for a request with that much room for notes and files.
+
+        ``files`` is what all files would take.
+        """
         beside = room - files
         if files > _FILES_SHARE * room:
             beside = max(beside, int(_NOTES_FIRST * room))
         return notes[: self._within(notes, beside)]
 
     def _whole_for(self, notes: Sequence[Note], room: int, costs: dict[str, int]) -> list[str]:
-        """Give the files that are shown whole, those first that the notes touch most."""
+        """Return the files to show whole, those first that share most with the notes."""
         count = self._counter.count
         left = room - sum(count(prompt.note_line(at, note)) for at, note in enumerate(notes, 1))
         if sum(costs.values()) <= left:
@@ -313,9 +317,9 @@ class _BatchPlanner:
         return whole
 
     def _touched(self, notes: Sequence[Note]) -> list[str]:
-        """Give the files whose words the notes share, most of them first.
+        """Return the files that share words with the notes, the best match first.
 
-        A word counts the more, the fewer files hold it.
+        A word counts for more, the fewer files hold it.
         """
         lexicon = Lexicon()
         about = {file.name: f"{file.title} {file.about}" for file in self._state.rules.files}
@@ -352,8 +356,8 @@ def judge(
 ) -> Verdict:
     """Decide what follows from an answer.
 
-    ``asked`` are the faults that were asked to be mended, each at most ``repairs`` times. Where one
-    is found that was asked for often enough, what is right of the answer is taken without it.
+    ``asked`` are the faults that the model was asked to mend, each at most ``repairs`` times. If a
+    fault was asked about often enough, the correct part of the answer is accepted without it.
     """
     if wrong := _FINISHED.get(response.finish_reason):
         return _form(batch, wrong, asked, repairs)
@@ -377,7 +381,7 @@ _FINISHED: Final = {
 
 
 def _form(batch: NoteBatch, wrong: str, asked: Collection[AnswerFault], repairs: int) -> Verdict:
-    """Ask once more for an answer that cannot be read at all."""
+    """Ask once more if an answer cannot be read at all."""
     if list(asked).count("form") < repairs:
         return _again(batch, [wrong], (*asked, "form"))
     return Rejected(wrong)

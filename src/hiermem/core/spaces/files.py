@@ -1,12 +1,12 @@
-"""Decides what an answer makes of the bank's files, and which of it is not taken.
+"""Decides what an answer makes of the bank's files, and which parts of it are refused.
 
-An answer is not believed: a file that the rules do not name, an action that does not fit what is
-there, an edit of a section that is not certain, a file emptied, lines that vanish. What is wrong is
-a ``AnswerProblem``, to be named to the model once; what is still wrong then is not taken.
+An answer is not trusted. Problems are: a file that the rules do not name, an action that does not
+fit the files, an edit of an ambiguous section, a file emptied, lines that are lost. Each is an
+``AnswerProblem`` and is reported to the model once; what is still wrong after that is refused.
 
-The one rule: a note goes in whole or not at all. Where what an answer makes of one file is not
-taken, neither is what it makes of the others that took in the same notes, and those notes stay
-live. A file that names no notes took in all of them.
+A note is consumed whole or not at all. If the change of one file is refused, so are the changes of
+the other files that took in the same notes, and those notes stay live. A file that names no notes
+took in all of them.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from hiermem.core.spaces.sections import (
 )
 from hiermem.types.bank import FileChange, Note
 
-#: What can be wrong with an answer; each is asked to be mended.
+#: What can be wrong with an answer; the model is asked to mend each.
 AnswerFault: TypeAlias = Literal["form", "names", "edits", "content", "loss"]
 #: The longest synthesis, in code points.
 MAX_SYNTHESIS: Final = 65_536
-#: Where a file is not there.
+#: The name of a missing file in a diff.
 _NONE: Final = "/dev/null"
-#: Lines of the one text times lines of the other, up to which they are compared line by line.
+#: Up to this product of their line counts, two texts are compared line by line.
 _MOST_COMPARED: Final = 4_000_000
 _CONTEXT: Final = 3
-#: A line as tools that apply a diff see it: no other mark ends one.
+#: A line as tools that apply a diff see it: only a line feed ends it.
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 #: The first line of a code block that holds a whole file.
 _WRAPPERS: Final = frozenset({"```markdown", "```md"})
@@ -49,10 +49,10 @@ _WRAPPERS: Final = frozenset({"```markdown", "```md"})
 
 @dataclass(frozen=True, slots=True)
 class AnswerProblem:
-    """Something that is wrong with what an answer makes of the file at ``place`` in it.
+    """A problem with what an answer makes of the file at ``place`` in it.
 
-    ``file`` is its name where that is one of the bank's, and else how it is called instead.
-    ``detail`` says what would be right and holds no text of the answer.
+    ``file`` is the file's name if it is one of the bank's, and otherwise a description. ``detail``
+    says what would be right and holds no text of the answer.
     """
 
     fault: AnswerFault
@@ -63,7 +63,7 @@ class AnswerProblem:
 
 @dataclass(frozen=True, slots=True)
 class ShownBank:
-    """What a model was shown: the files' texts, and which of them by their outlines alone."""
+    """What a model was shown: the texts of the files, and which of them by their outline alone."""
 
     rules: Rules
     texts: Mapping[str, str]
@@ -74,10 +74,10 @@ class ShownBank:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What an answer comes to.
+    """The result of an answer.
 
-    ``texts`` are those of the files that it changes. ``consumed`` are the notes that go in,
-    ``kept`` those that stay live because of what ``failed`` says ("file: reason").
+    ``texts`` are the texts of the files that it changes. ``consumed`` are the notes that it takes
+    in, ``kept`` those that stay live because of ``failed`` ("file: reason").
     """
 
     texts: Mapping[str, str]
@@ -92,17 +92,17 @@ class Applied:
 
     @property
     def lines_removed(self) -> int:
-        """Give how many lines are nowhere in the bank any more."""
+        """Return how many lines are nowhere in the bank any more."""
         return sum(each.lines_removed for each in self.changes)
 
 
 def settle(
     answer: BankAnswer, shown: ShownBank, *, loss_share: float, loss_lines: int
 ) -> tuple[Applied | None, tuple[AnswerProblem, ...]]:
-    """Give what can be taken of an answer, None for nothing of it, and what is wrong with it.
+    """Return the usable part of an answer (None if there is none), and what is wrong with it.
 
-    A file is refused for its loss where more than the share ``loss_share`` of its lines, and more
-    than ``loss_lines`` of them, vanish.
+    A file is refused for its loss if it loses more than the share ``loss_share`` of its lines and
+    more than ``loss_lines`` of them.
     """
     drafts: dict[int, _EditedFile] = {}
     problems: list[AnswerProblem] = []
@@ -125,7 +125,7 @@ def settle(
         out, kept = _not_taken(answer, bad, len(shown.notes))
         left = {at: edited for at, edited in drafts.items() if at not in out}
         losses = _losses(answer, shown, left)
-        # What was moved into a file that is not taken is nowhere; so it stays where it was.
+        # Lines that were moved into a refused file would be lost, so they stay where they were.
         moved = {at for at, loss in losses.items() if loss.count > meant[at].count}
         if not moved:
             break
@@ -145,9 +145,10 @@ def settle(
 def _losses(
     answer: BankAnswer, shown: ShownBank, drafts: Mapping[int, _EditedFile], *, every: bool = False
 ) -> dict[int, LostLines]:
-    """Give what vanishes of each file, by its place, where these drafts are taken and no others.
+    """Return the lines that each file loses, by its place, if only these drafts are applied.
 
-    With ``every`` what the other files of the answer say counts as written too: what was meant.
+    With ``every``, the text of the answer's other files counts as written too: that is what was
+    meant.
     """
     texts = {answer.files[at].name: edited.text for at, edited in drafts.items()}
     deleted = {answer.files[at].name: edited.deleted for at, edited in drafts.items()}
@@ -161,7 +162,7 @@ def _losses(
 
 
 class _WrongError(Exception):
-    """What an answer makes of one file cannot be taken."""
+    """The change of one file cannot be used."""
 
     def __init__(self, fault: AnswerFault, detail: str) -> None:
         super().__init__(detail)
@@ -170,7 +171,7 @@ class _WrongError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _EditedFile:
-    """What one file would become, and the lines that were taken out for a reason."""
+    """What one file would become, and the lines that were deleted with a reason."""
 
     text: str
     deleted: frozenset[str] = frozenset()
@@ -185,7 +186,7 @@ def _draft(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) -> _Edi
     if file.action == "edit":
         if file.content.strip():
             raise _WrongError("form", "its action is edit, so it has edits and no content")
-        # An edit of a file that is not there yet is one of what it begins with.
+        # An edit of a missing file applies to the skeleton that the file begins with.
         edited = _edited(file, shown, _skeleton(shown.rules, file.name) if held is None else held)
     elif file.edits:
         raise _WrongError("form", f"its action is {file.action}, so it has content and no edits")
@@ -211,7 +212,7 @@ def _check_name(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) ->
 
 
 def _check_content(text: str, held: str) -> None:
-    """Refuse a content that is no Markdown file to work on. Raises _WrongError."""
+    """Refuse content that cannot be the text of a bank file. Raises _WrongError."""
     if not text:
         raise _WrongError("content", "nothing would be left in it; no file is ever emptied")
     if len(text) > MAX_FILE:
@@ -227,7 +228,7 @@ def _check_content(text: str, held: str) -> None:
 
 
 def _edited(file: FileAnswer, shown: ShownBank, text: str) -> _EditedFile:
-    """Make the edits of one file, in their order."""
+    """Apply the edits of one file, in order."""
     if not file.edits:
         raise _WrongError("form", "its action is edit, but it has no edits")
     hidden = file.name in shown.outlined
@@ -253,7 +254,7 @@ def _skeleton(rules: Rules, name: str) -> str:
 
 
 def _unwrapped(content: str) -> str:
-    """Take a whole file out of the code block that models like to put it into."""
+    """Remove the code block into which models like to put a whole file."""
     lines = content.strip().splitlines()
     wrapped = len(lines) > 2 and lines[0].strip().casefold() in _WRAPPERS
     if wrapped and lines[-1].strip() == "```" and not unclosed("\n".join(lines[1:-1])):
@@ -274,7 +275,7 @@ def _applied(
     kept: Collection[int],
     failed: Sequence[str],
 ) -> Applied:
-    """Put together what is taken: ``texts``, with how many lines of each are ``lost``."""
+    """Build the result: ``texts``, with how many lines of each are ``lost``."""
     taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
     for file in shown.rules.files:
         if file.name not in shown.texts:
@@ -291,7 +292,7 @@ def _applied(
     synthesis = visible(answer.synthesis).strip()
     return Applied(
         texts=taken,
-        # A blank synthesis never takes the place of one that says something.
+        # A blank synthesis never replaces one with content.
         synthesis=synthesis[:MAX_SYNTHESIS] or shown.synthesis,
         consumed=tuple(n for at, n in enumerate(shown.notes, 1) if at not in kept),
         kept=tuple(n for at, n in enumerate(shown.notes, 1) if at in kept),
@@ -304,9 +305,9 @@ def _applied(
 
 
 def _not_taken(answer: BankAnswer, bad: set[int], notes: int) -> tuple[set[int], set[int]]:
-    """Give the places of the files that are not taken, and the numbers of the notes in them.
+    """Return the places of the refused files, and the numbers of their notes.
 
-    Each file that shares a note with one that is not taken is not taken either, and so on.
+    A file that shares a note with a refused file is refused too, and so on.
     """
     every = set(range(1, notes + 1))
     takes = [every & set(file.notes) or every for file in answer.files]
@@ -321,10 +322,10 @@ def _not_taken(answer: BankAnswer, bad: set[int], notes: int) -> tuple[set[int],
 
 
 def diff(name: str, before: str, after: str) -> str:
-    """Give the unified diff of one file, "" where nothing changed.
+    """Return the unified diff of one file, "" if nothing changed.
 
-    Of very long files the changed stretch is given as one, for comparing them line by line takes
-    time that grows with the product of their lengths.
+    In very long files the changed stretch is shown as one block, because the time of a comparison
+    line by line grows with the product of their lengths.
     """
     old, new = _LINE.findall(before), _LINE.findall(after)
     left, right = f"a/{name}" if before else _NONE, f"b/{name}" if after else _NONE
@@ -334,14 +335,14 @@ def diff(name: str, before: str, after: str) -> str:
 
 
 def _ended(lines: Iterable[str]) -> str:
-    """Join the lines of a diff, saying of one without a line end that it has none."""
+    """Join the lines of a diff, marking a line without a line end."""
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
 
 
 def _one_stretch(old: Sequence[str], new: Sequence[str], left: str, right: str) -> str:
-    """Give the diff that replaces all between what two texts begin and end with."""
+    """Return a diff that replaces everything between the common beginning and end of two texts."""
     if old == new:
         return ""
     shorter = min(len(old), len(new))

@@ -1,11 +1,11 @@
-"""Decides where notes of a space leave traces of the messages they were made from.
+"""Records which messages the notes of a space were made from, and finds those notes again.
 
-Whoever writes a note may say which messages it came from. Each such message has a record under its
-session, so that an erasure finds, without looking through any space, which notes may repeat what
-was said; the journal of the space says which files those notes went into.
+The author of a note may say which messages it came from. Each such message gets a record under its
+session. An erasure then finds, without reading any space, the notes that may repeat what was said;
+the space's journal says which files those notes went into.
 
-The one rule: nothing here changes a note or a file, which are prose by their own authors. What may
-hold a trace is named, so that a person can look.
+Nothing here changes a note or a file, which are prose by their own authors. Whatever may repeat an
+erased message is named, so that a person can look.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DIGITS: Final = 19
 
 @dataclass(frozen=True, slots=True)
 class SourceLink:
-    """One message that a note was made from."""
+    """The link from one message to a note that was made from it."""
 
     index: int
     space: str
@@ -34,12 +34,12 @@ class SourceLink:
 
 
 def write_of(session_id: str, link: SourceLink) -> RecordWrite:
-    """Give the write by which a trace is put on record under the message's session."""
+    """Return the write that records a link under the message's session."""
     return RecordWrite(SOURCE, session_id, f"{link.index}/{link.note}/{link.space}", "")
 
 
 def links_in(records: Iterable[Record], indices: Collection[int] | None) -> dict[str, SourceLink]:
-    """Give the traces of messages, of all where None is given, by the keys of their records."""
+    """Return the links of messages (of all, if None is given) by the keys of their records."""
     found: dict[str, SourceLink] = {}
     for record in records:
         link = _read(record.key)
@@ -49,7 +49,7 @@ def links_in(records: Iterable[Record], indices: Collection[int] | None) -> dict
 
 
 def of_space(space: str, records: Iterable[Record]) -> list[Record]:
-    """Give those of the records that say which notes of this space came from a message."""
+    """Return those records that link a message to notes of this space."""
     return [
         record
         for record in records
@@ -58,12 +58,12 @@ def of_space(space: str, records: Iterable[Record]) -> list[Record]:
 
 
 def exported(space: str, records: Iterable[Record]) -> tuple[str, ...]:
-    """Name the folders that a space was exported to; ``records`` are of the kind for that."""
+    """Name the folders that a space was exported to; ``records`` are of kind ``bank-export``."""
     return tuple(f"the export of space {space!r} in {each.key}" for each in records)
 
 
 def named(links: Collection[SourceLink]) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
-    """Name the notes, the files that they went into, and the folders these were exported to."""
+    """Name the notes, the files that took them in, and the folders these were exported to."""
     names: dict[str, None] = {}
     for space in sorted({link.space for link in links}):
         notes = sorted({link.note for link in links if link.space == space})
@@ -82,7 +82,7 @@ def named(links: Collection[SourceLink]) -> Generator[tuple[str, Need], Any, tup
 
 
 def _read(key: str) -> SourceLink | None:
-    """Read the key of a source: the message, the note, the space, whose name may hold any mark."""
+    """Read the key of a link: message, note and space, whose name may contain any character."""
     index, _, rest = key.partition("/")
     note, mark, space = rest.partition("/")
     if not mark or not index.isdecimal() or len(index) >= _DIGITS:

@@ -145,7 +145,7 @@ class NameMention(NamedTuple):
 
 
 def find(sentence: str, *, prose: bool = True) -> list[NameMention]:
-    """Give the names in one sentence, in order, none inside another.
+    """Return the names in one sentence, in order, none inside another.
 
     ``prose`` is False for the output of programs, where only files, functions and errors count.
     """
@@ -214,7 +214,7 @@ def _formal(sentence: str) -> Iterator[NameMention]:
 def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
     quoted: str,
 ) -> tuple[EntityType, str, float] | None:
-    """Give what a stretch in back-quotes names, None where it is an expression or a plain word."""
+    """Return what a stretch in back-quotes names, None if it is an expression or a plain word."""
     if quoted.lower() in _PLAIN_CODE or " " in quoted or len(quoted) < 3:
         return None
     if FILE.fullmatch(quoted):
@@ -251,7 +251,7 @@ def _products(sentence: str) -> Iterator[NameMention]:
 
 
 def kind_of_identifier(name: str, *, after: str = "") -> tuple[EntityType, float]:
-    """Give the kind of a name in mixed case and how sure it is."""
+    """Return the kind of a name in mixed case and how sure it is."""
     if name.lower() in TECHNOLOGIES:
         return "technology", 0.9
     if _ERROR_END.search(name):
@@ -314,7 +314,7 @@ def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
 def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
     name: str, *, before: str, after: str
 ) -> tuple[EntityType, float]:
-    """Give what a capitalised name is likely to be; "concept" where nothing tells."""
+    """Return what a capitalised name is likely to be; "concept" where nothing tells."""
     lower = name.lower()
     last = lower.rsplit(" ", 1)[-1]
     first = lower.split(" ", 1)[0]

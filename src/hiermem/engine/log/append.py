@@ -57,7 +57,7 @@ class About:
 class _PreparedMessage:
     """A message that is ready to be folded in, but for its index.
 
-    ``fingerprint`` is None where there is no key to compare by; ``heard`` are the tokens that a
+    ``fingerprint`` is None if there is no key to compare by; ``heard`` are the tokens that a
     summary is made from.
     """
 
@@ -72,7 +72,7 @@ class _PreparedMessage:
     slices: tuple[Slice, ...]
 
     def arrival(self, index: int) -> Arrival:
-        """Give what the fold looks at."""
+        """Return what the fold looks at."""
         message = self.message
         assert message.created_at is not None
         return Arrival(
@@ -88,7 +88,7 @@ class _PreparedMessage:
         )
 
     def stored(self, index: int) -> StoredMessage:
-        """Give what the store keeps."""
+        """Return what the store keeps."""
         return StoredMessage(
             index=index,
             message=self.message,
@@ -109,7 +109,7 @@ class _ChangedError(Exception):
 
 
 def flatten(messages: Sequence[Messages]) -> list[Message]:
-    """Give the messages of an append call, which takes messages and iterables of them.
+    """Return the messages of an append call, which takes messages and iterables of them.
 
     Raises InvalidMessageError for anything else.
     """
@@ -134,7 +134,7 @@ def flatten(messages: Sequence[Messages]) -> list[Message]:
 
 
 async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> list[int]:
-    """Append messages and seal what they complete; give the index of each, in order.
+    """Append messages and seal what they complete; return the index of each, in order.
 
     A key seen before with the same content gives the index it has, and writes nothing.
 
@@ -235,7 +235,7 @@ class _Preparer:
 
 
 def _stamped(message: Message, now: datetime) -> Message:
-    """Give the message with a time; ``dataclasses.replace`` would take three times as long."""
+    """Return the message with a time; ``dataclasses.replace`` would take three times as long."""
     return Message(
         message.role,
         message.content,
@@ -345,7 +345,7 @@ class _Append:
 def _advanced(
     record: SessionRecord, folded: Folded, *, about: About | None = None, closed: bool | None = None
 ) -> SessionRecord:
-    """Give the record after a fold; a title or participants given later replace the earlier."""
+    """Return the record after a fold; a title or participants given later replace the earlier."""
     return replace(
         record,
         title=about.title if about and about.title is not None else record.title,

@@ -120,7 +120,7 @@ async def erase(
 ) -> Receipt:
     """Erase messages and all that was made of them, in the session and in what shares them.
 
-    Raises NotFoundError where the session has no such message; nothing was written then.
+    Raises NotFoundError if the session has no such message; nothing was written then.
     """
     return await _withdraw(handle, session_id, indices, "erase", forks)
 
@@ -130,7 +130,7 @@ async def quarantine(
 ) -> Receipt:
     """Take messages out of all that is made of them; they stay readable for the record.
 
-    Raises NotFoundError where the session has no such message; nothing was written then.
+    Raises NotFoundError if the session has no such message; nothing was written then.
     """
     return await _withdraw(handle, session_id, indices, "quarantine", forks)
 
@@ -173,7 +173,7 @@ def _indices(indices: Iterable[Any], record: SessionRecord) -> tuple[int, ...]:
     """Take the indices of an erasure, of which a session cannot have more than it has messages.
 
     Whatever gives them may have no end: the first that cannot be is the last that is looked at.
-    Raises UsageError, and NotFoundError where the session has no such message.
+    Raises UsageError, and NotFoundError if the session has no such message.
     """
     wanted: list[int] = []
     for given in indices:

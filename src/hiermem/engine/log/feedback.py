@@ -30,7 +30,7 @@ _TRIES: Final = 20
 async def give(handle: Handle, session_id: str, target: object, *, score: Any, note: str) -> None:
     """Record a score for a summary, a message or anything that has the id of one.
 
-    Raises NotFoundError where the session has no such summary or message.
+    Raises NotFoundError if the session has no such summary or message.
     """
     value = arguments.share(score, "score")
     text = check(note, what="note", cap=_MAX_NOTE)
@@ -83,7 +83,7 @@ async def _key(handle: Handle, record: SessionRecord, target: object) -> str:
 
 
 def _is_that(node: Node, target: object) -> bool:
-    """Say whether a node covers what the summary did that the caller has in hand.
+    """Return whether a node covers what the summary did that the caller has in hand.
 
     An id alone is taken at its word, and so is what is open and grows.
     """

@@ -38,8 +38,8 @@ async def fork(
 
     Gives their number.
 
-    Raises NotFoundError where the source does not have so many, SessionExistsError,
-    StoreBusyError where the source was edited all the time.
+    Raises NotFoundError if the source does not have so many, SessionExistsError, StoreBusyError
+    where the source was edited all the time.
     """
     check_name(new_id, what="session id")
     if at is not None:

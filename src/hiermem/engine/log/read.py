@@ -115,7 +115,7 @@ async def _last_error(
 async def messages(
     handle: Handle, session_id: str, start: int, stop: int | None
 ) -> list[StoredMessage]:
-    """Give the messages from ``start`` up to and without ``stop`` (None: the end)."""
+    """Return the messages from ``start`` up to and without ``stop`` (None: the end)."""
     arguments.whole(start, "start")
     if stop is not None:
         arguments.whole(stop, "stop")
@@ -125,9 +125,9 @@ async def messages(
 
 
 async def versions(handle: Handle, session_id: str, index: int) -> tuple[StoredMessage, ...]:
-    """Give what a message was before its edits, oldest first.
+    """Return what a message was before its edits, oldest first.
 
-    Raises NotFoundError where the session has no such message.
+    Raises NotFoundError if the session has no such message.
     """
     arguments.whole(index, "index")
     record = await handle.record(session_id)
@@ -137,7 +137,7 @@ async def versions(handle: Handle, session_id: str, index: int) -> tuple[StoredM
 
 
 async def summaries(handle: Handle, session_id: str, level: int | None) -> list[Summary]:
-    """Give the sealed summaries of ``level`` (None: of all levels, lowest first), by ordinal."""
+    """Return the sealed summaries of ``level`` (None: of all levels, lowest first), by ordinal."""
     if level is not None:
         arguments.whole(level, "level", least=1)
     record = await handle.record(session_id)
@@ -154,7 +154,7 @@ async def summaries(handle: Handle, session_id: str, level: int | None) -> list[
 
 
 async def forest(handle: Handle, session_id: str) -> tuple[Tree, ...]:
-    """Give the trees of the session, oldest first."""
+    """Return the trees of the session, oldest first."""
     record = await handle.record(session_id)
     known = [root.id for root in state_from(record.state).roots()]
     roots = await handle.store.nodes(session_id, known)
@@ -236,8 +236,8 @@ async def _one_down(
 async def _children(handle: Handle, session_id: str, nodes: Sequence[Node]) -> list[Node]:
     """Read what is below ``nodes``, in their order; a level at a time and always downwards.
 
-    Raises StoreCorruptError where children are missing, are not of a lower level or do not cover
-    their node's windows one after the other, so that no walk can go round in a circle.
+    Raises StoreCorruptError if children are missing, are not of a lower level or do not cover their
+    node's windows one after the other, so that no walk can go round in a circle.
     """
     ids = [child for node in nodes for child in node.children]
     read = await handle.store.nodes(session_id, ids) if ids else []

@@ -28,7 +28,7 @@ async def runs(handle: Handle, limit: Any, *, subject: str | None = None) -> lis
 
 
 async def one(handle: Handle, run_id: str) -> RunReport:
-    """Give a run with the state of each of its items. Raises NotFoundError for an unknown id."""
+    """Return a run with the state of each of its items. Raises NotFoundError for an unknown id."""
     found = await handle.store.run(check_name(run_id, what="run id"))
     if found is None:
         raise NotFoundError(f"there is no run {run_id!r}")

@@ -60,7 +60,7 @@ _TRIES: Final = 5
 
 
 def _asker(handle: Handle) -> Asker:
-    """Give the way to this handle's embedder. Raises UsageError where it has none."""
+    """Return the way to this handle's embedder. Raises UsageError if it has none."""
     asker = handle.asker
     if asker is None:
         raise UsageError("this memory has no embedder; open it with embedder=...")
@@ -103,7 +103,7 @@ async def quietly(
 async def embed(
     handle: Handle, session_id: str, *, stopped: Callable[[], object] = lambda: None
 ) -> EmbeddingReport:
-    """Make the vectors that a session lacks, one pass at a time; give what was done.
+    """Make the vectors that a session lacks, one pass at a time; return what was done.
 
     ``stopped`` says whether to end early. Raises UsageError without an embedder,
     EmbedderMismatchError, and what the embedder raises in the end.
@@ -127,7 +127,7 @@ async def embed(
 
 
 async def _busy(handle: Handle, session_id: str) -> bool:
-    """Say whether a pass of another process is at it, and alive."""
+    """Return whether a pass of another process is at it, and alive."""
     now = handle.clock()
     for run in await handle.store.runs(subject=session_id, limit=20):
         if run.kind == "embedding" and seen(run, now).outcome == "running":
@@ -205,9 +205,9 @@ class _Pass:
     # -- the work
 
     async def once(self, record: SessionRecord) -> bool:
-        """Make what is missing; say whether it is done, or was stopped.
+        """Make what is missing; return whether it is done, or was stopped.
 
-        False where the session was changed meanwhile: what is left has to be looked for again.
+        False if the session was changed meanwhile: what is left has to be looked for again.
         """
         indexes = self._handle.indexes
         reached = await embedded_state(self._handle, record)
@@ -243,14 +243,14 @@ class _Pass:
             await store.put_records([write], epochs={record.id: record.epoch})
 
     def _seen(self, held: Held) -> _Seen:
-        """Give what is known of the vectors of a session from the passes before."""
+        """Return what is known of the vectors of a session from the passes before."""
         kind = self._asker.identity.kind
         if not isinstance(held.embedded, _Seen) or held.embedded.kind != kind:
             held.embedded = _Seen(kind)
         return held.embedded
 
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
-        """Make the vectors of a stride that it lacks; say whether it has them all now."""
+        """Make the vectors of a stride that it lacks; return whether it has them all now."""
         identity = self._asker.identity
         low, high = place_of(index, start), place_of(index, stop)
         kept = np.empty((0, identity.dimension), dtype=np.float32)
@@ -278,7 +278,7 @@ class _Pass:
     async def _texts(
         self, record: SessionRecord, index: Index, low: int, high: int, span: tuple[int, int]
     ) -> list[str]:
-        """Give the texts of units as an embedder is given them."""
+        """Return the texts of units as an embedder is given them."""
         units = index.units
         read = await self._handle.messages(record.id, *span)
         bodies = {stored.index: body(stored.message) for stored in read}
@@ -293,7 +293,8 @@ class _Pass:
     async def _level(
         self, record: SessionRecord, level: int, row: SummaryLevel, seen: _Seen
     ) -> bool:
-        """Make the vectors of a level's summaries that lack one; say whether all have one now."""
+        """Make the vectors of a level's summaries that lack one; return whether all have one now.
+        """
         identity = self._asker.identity
         kind = identity.kind_of(level)
         for start, summaries in by_stretch(row.summaries):
@@ -319,7 +320,7 @@ class _Pass:
         return True
 
     async def _told(self, row: SummaryLevel, missing: Sequence[Summary]) -> SummaryVectors | None:
-        """Give the vectors of summaries: the mean of their passages'."""
+        """Return the vectors of summaries: the mean of their passages'."""
         units = row.index.units
         texts: list[str] = []
         many: list[int] = []

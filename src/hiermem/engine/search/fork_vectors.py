@@ -32,7 +32,7 @@ class Source:
         self._gone = record.forked_from is None
 
     async def _source(self) -> tuple[SessionRecord, Index] | None:
-        """Give the source and its index; None where it is no more, or cannot be read."""
+        """Return the source and its index; None if it is no more, or cannot be read."""
         if self._found is None and not self._gone:
             try:
                 other = await self._handle.record(str(self._record.forked_from))
@@ -48,7 +48,7 @@ class Source:
         return now is not None and (now.created_at, now.epoch) == (source.created_at, source.epoch)
 
     async def messages(self, index: Index, start: int, stop: int) -> Array:
-        """Give the vectors of the messages from ``start``, as far as the source has them.
+        """Return the vectors of the messages from ``start``, as far as the source has them.
 
         ``index`` is the fork's; ``start`` and ``stop`` lie in one stride.
         """
@@ -71,7 +71,7 @@ class Source:
         return nothing
 
     async def _alike(self, source: SessionRecord, first: int, stop: int) -> int:
-        """Give up to where the two say the same from ``first``."""
+        """Return up to where the two say the same from ``first``."""
         both = zip(
             await self._handle.store.messages(source.id, first, stop),
             await self._handle.messages(self._record.id, first, stop),
@@ -82,7 +82,7 @@ class Source:
     async def summaries(
         self, level: int, start: int, wanted: Sequence[Summary]
     ) -> Mapping[tuple[str, int], Array]:
-        """Give the vectors of those ``wanted`` summaries that the source has with the same text.
+        """Return the vectors of those ``wanted`` summaries that the source has with the same text.
 
         ``start`` is that of their stretch of messages.
         """
@@ -108,6 +108,6 @@ class Source:
 
 
 def _said(stored: StoredMessage) -> tuple[object, ...]:
-    """Give all that a message's passages and their vectors depend on."""
+    """Return all that a message's passages and their vectors depend on."""
     message = stored.message
     return stored.index, stored.state, stored.echoes, speaker(message), body(message)

@@ -20,7 +20,8 @@ from hiermem.types import SessionRecord, Summary
 
 
 async def labelled(handle: Handle, held: Held, record: SessionRecord) -> None:
-    """Give labels to the summaries on the shelf of ``held`` that lack them, lowest level first."""
+    """Return labels to the summaries on the shelf of ``held`` that lack them, lowest level first.
+    """
     rows: dict[int, SummaryLevel] = {}
     below: Mapping[str, Summary] = {}
     for level, row in sorted(held.summary_index.levels.items()):

@@ -57,7 +57,7 @@ class Question:
 
 
 async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
-    """Give the best ``limit`` hits of all levels that the filters let pass, best first."""
+    """Return the best ``limit`` hits of all levels that the filters let pass, best first."""
     arguments.whole(limit, "limit")
     of_level = handle.search_policy.of_level
 
@@ -71,7 +71,7 @@ async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
 
 
 async def semantic(handle: Handle, question: Question) -> list[Hit]:
-    """Give the candidates of every level, as many of each as the policy says, best first."""
+    """Return the candidates of every level, as many of each as the policy says, best first."""
     of_level = handle.search_policy.of_level
 
     async def answer(asked: ScoredQuery, record: SessionRecord) -> list[Hit]:
@@ -88,7 +88,8 @@ async def recall(
     neighbours: int = 0,
     shown: Iterable[Span] = (),
 ) -> Evidence:
-    """Give verbatim evidence that fits ``max_tokens``, oldest first; nothing that is ``shown``."""
+    """Return verbatim evidence that fits ``max_tokens``, oldest first; nothing that is ``shown``.
+    """
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
     spans = tuple(shown)
@@ -219,7 +220,7 @@ async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> LoadedV
 
 
 async def _near(handle: Handle, text: str) -> tuple[Array, float] | None:
-    """Give the question's vector with the weight of its embedder; None where it has none."""
+    """Return the question's vector with the weight of its embedder; None if it has none."""
     asker = handle.asker
     vector = await asker.question(text, handle.counter.count) if asker else None
     return None if asker is None or vector is None else (vector, asker.weight)
@@ -251,7 +252,7 @@ async def _hits(
     question: Question,
     many: Callable[[int], int],
 ) -> list[Hit]:
-    """Give message hits and summary hits together, as ``many`` of each level, best first."""
+    """Return message hits and summary hits together, as ``many`` of each level, best first."""
     units = core_search.hits(asked, question.filters, many(0), dedup=question.filters.dedup)
     spans = [_span(asked, unit) for unit in units]
     read = await _messages(handle, record.id, [span.start for span in spans])

@@ -35,7 +35,7 @@ _AT_ONCE: Final = 32
 
 
 async def journal_mark(handle: Handle, record: SessionRecord) -> tuple[object, bool]:
-    """Give what changes whenever a run begins or ends, and whether one is under way."""
+    """Return what changes whenever a run begins or ends, and whether one is under way."""
     runs = await handle.store.runs(subject=record.id, limit=_RUNS)
     mark = tuple((run.id, run.outcome) for run in runs)
     return (record.tree, record.epoch, mark), any(map(_running, runs))
@@ -101,7 +101,7 @@ async def _keep(handle: Handle, held: Held, record: SessionRecord, kept: Summary
 
 
 def may_be_stored(record: SessionRecord) -> bool:
-    """Say whether what is made of a summary may be kept in a block over the messages it covers.
+    """Return whether what is made of a summary may be kept in a block over the messages it covers.
 
     With an overlap a summary was shown something of the messages before those, too, and a block
     would outlive what it was made from.
@@ -110,7 +110,7 @@ def may_be_stored(record: SessionRecord) -> bool:
 
 
 def kind_of(level: int) -> str:
-    """Give the kind of the blocks that hold what was read of a level's summaries."""
+    """Return the kind of the blocks that hold what was read of a level's summaries."""
     return f"{KIND}-L{level}"
 
 
@@ -125,7 +125,7 @@ def by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
 async def _told(
     handle: Handle, held: Held, record: SessionRecord, nodes: Sequence[Node]
 ) -> list[Summary]:
-    """Give the summaries of ``nodes`` with their texts; those on the shelf are not read again."""
+    """Return the summaries of ``nodes`` with their texts; those on the shelf are not read again."""
     known = {
         (each.id, each.node.revision): each.revision
         for row in held.summary_index.levels.values()

@@ -52,7 +52,7 @@ class LoadedVectors:
 
     @property
     def nbytes(self) -> int:
-        """Give about how many bytes they take."""
+        """Return about how many bytes they take."""
         return self.units.nbytes + sum(table.nbytes for table in self.told.values())
 
     def near(
@@ -68,7 +68,7 @@ class LoadedVectors:
 
 
 async def identity_of(handle: Handle, session_id: str) -> Identity | None:
-    """Give whose vectors a session has; None where it has none."""
+    """Return whose vectors a session has; None if it has none."""
     found = await handle.store.records(EMBEDDER, scope=session_id, key="identity")
     return Identity.from_json(found[0].body) if found else None
 
@@ -81,7 +81,7 @@ async def embedded_state(handle: Handle, record: SessionRecord) -> EmbeddedState
 
 
 async def lacks(handle: Handle, record: SessionRecord) -> bool:
-    """Say whether a session may lack vectors of this handle's embedder.
+    """Return whether a session may lack vectors of this handle's embedder.
 
     One that has another embedder's lacks none: those are dropped on request only. It costs two
     short reads.
@@ -111,7 +111,7 @@ def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
 
 
 async def load_vectors(handle: Handle, held: Held, record: SessionRecord) -> LoadedVectors | None:
-    """Give the vectors of ``held``, read again where a pass may have made more since.
+    """Return the vectors of ``held``, read again where a pass may have made more since.
 
     Call it under the index's lock. Raises EmbedderMismatchError.
     """
@@ -158,7 +158,7 @@ async def _load(
 
 
 def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
-    """Give the runs of strides, in messages, in which a unit has no vector yet."""
+    """Return the runs of strides, in messages, in which a unit has no vector yet."""
     known = len(units.present)
     without = np.append(~units.present, np.ones(len(index) - known, dtype=bool))
     found: list[tuple[int, int]] = []
@@ -178,7 +178,7 @@ async def _told(
     row: SummaryLevel,
     known: LoadedVectors | None,
 ) -> Array:
-    """Give the vectors of a level's summaries: those that are known, and those in the store."""
+    """Return the vectors of a level's summaries: those that are known, and those in the store."""
     level = row.summaries[0].level
     table = np.full((len(row.summaries), identity.dimension), np.nan, dtype=np.float32)
     kept: dict[tuple[str, int], Array] = {}
@@ -209,11 +209,11 @@ async def read_blocks(
 
 
 def place_of(index: Index, message: int) -> int:
-    """Give the first unit of a message, or where it would stand."""
+    """Return the first unit of a message, or where it would stand."""
     return int(np.searchsorted(index.units.message, message))
 
 
 def vectors_in(index: Index, block: Block, identity: Identity) -> Array | None:
-    """Give a block's vectors; None where it does not fit the units that it should be of."""
+    """Return a block's vectors; None if it does not fit the units that it should be of."""
     many = place_of(index, block.stop) - place_of(index, block.start)
     return packed.unpack(block.data, many=many, dimension=identity.dimension)

@@ -32,7 +32,7 @@ class ExtractiveLLM:
 
     @property
     def name(self) -> str:
-        """Give ``extractive-1``, followed by the weights that are not the default ones."""
+        """Return ``extractive-1``, followed by the weights that are not the default ones."""
         usual = Weights()
         changed = [
             f"{field}={value!r}"
@@ -43,12 +43,12 @@ class ExtractiveLLM:
 
     @property
     def context_window(self) -> int | None:
-        """Give None: any length of input is read, in linear time."""
+        """Return None: any length of input is read, in linear time."""
         return None
 
     @property
     def remote(self) -> bool:
-        """Give False: a call costs no money and needs no lease."""
+        """Return False: a call costs no money and needs no lease."""
         return False
 
     async def complete(self, request: LLMRequest) -> LLMResponse:

@@ -61,7 +61,7 @@ class MemoryStore:
         return frozenset()
 
     def tenant(self, name: str) -> MemoryTenant:
-        """Give the handle bound to tenant ``name``."""
+        """Return the handle bound to tenant ``name``."""
         return MemoryTenant(self, name)
 
     async def close(self) -> None:
@@ -69,7 +69,7 @@ class MemoryStore:
         self._closed = True
 
     def open_tenant(self, name: str) -> tuple[threading.RLock, TenantData]:
-        """Give what is kept of ``name`` and the lock that guards it, for the tenant's handle.
+        """Return what is kept of ``name`` and the lock that guards it, for the tenant's handle.
 
         Raises MemoryClosedError after ``close``.
         """
@@ -79,7 +79,7 @@ class MemoryStore:
             return self._lock, self._tenants.setdefault(name, TenantData())
 
     def open_secret(self) -> bytes:
-        """Give the store's secret, for the tenant's handle."""
+        """Return the store's secret, for the tenant's handle."""
         self.open_tenant("")
         return self._secret
 
@@ -93,26 +93,26 @@ class MemoryTenant:
 
     @property
     def tenant(self) -> str:
-        """Give the tenant's name."""
+        """Return the tenant's name."""
         return self._name
 
     async def secret(self) -> bytes:
-        """Give the store's secret."""
+        """Return the store's secret."""
         return self._store.open_secret()
 
     # -- sessions
 
     async def session(self, session_id: str) -> SessionRecord | None:
-        """Give the session's record, or None."""
+        """Return the session's record, or None."""
         found = self._session(session_id)
         return found.record if found else None
 
     async def sessions(self) -> list[SessionRecord]:
-        """Give all sessions, in the order of their creation."""
+        """Return all sessions, in the order of their creation."""
         return [session.record for session in self._kept().sessions.values()]
 
     async def forks(self, session_id: str) -> list[SessionRecord]:
-        """Give the sessions that were forked from this one, in the order of their creation."""
+        """Return the sessions that were forked from this one, in the order of their creation."""
         return reads.forks(self._kept(), session_id)
 
     async def mutate(
@@ -141,7 +141,7 @@ class MemoryTenant:
             return batch.result
 
     async def erase_all(self) -> int:
-        """Remove everything that is kept for this tenant; give the number of sessions."""
+        """Remove everything that is kept for this tenant; return the number of sessions."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             count = len(kept.sessions)
@@ -158,16 +158,17 @@ class MemoryTenant:
     async def messages(
         self, session_id: str, start: int, stop: int, *, thread: str | None = None
     ) -> list[StoredMessage]:
-        """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+        """Return the messages with ``start <= index < stop``, of ``thread`` where given, by index.
+        """
         return reads.messages(self._session(session_id), start, stop, thread)
 
     async def versions(self, session_id: str, index: int) -> list[StoredMessage]:
-        """Give what the message was before its edits, oldest first."""
+        """Return what the message was before its edits, oldest first."""
         found = self._session(session_id)
         return [fresh_message(old) for old in found.versions.get(index, ())] if found else []
 
     async def events(self, session_id: str) -> list[LogEvent]:
-        """Give the log's events that are not messages, in the order they were written."""
+        """Return the log's events that are not messages, in the order they were written."""
         found = self._session(session_id)
         return list(found.events) if found else []
 
@@ -176,7 +177,7 @@ class MemoryTenant:
     async def nodes(
         self, session_id: str, ids: Sequence[str], *, tree: int | None = None
     ) -> list[Node]:
-        """Give the nodes with these ids that exist, in the order of ``ids``."""
+        """Return the nodes with these ids that exist, in the order of ``ids``."""
         return reads.nodes(self._session(session_id), ids, tree)
 
     async def level(
@@ -188,11 +189,11 @@ class MemoryTenant:
         *,
         tree: int | None = None,
     ) -> list[Node]:
-        """Give the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
         return reads.level(self._session(session_id), level, start, stop, tree)
 
     async def levels(self, session_id: str, *, tree: int | None = None) -> dict[int, int]:
-        """Give the number of sealed nodes of each level that has any."""
+        """Return the number of sealed nodes of each level that has any."""
         counts: dict[int, int] = {}
         for node in reads.sealed(self._session(session_id), tree):
             counts[node.level] = counts.get(node.level, 0) + 1
@@ -201,11 +202,12 @@ class MemoryTenant:
     async def covering(
         self, session_id: str, thread: str, index: int, *, tree: int | None = None
     ) -> list[Node]:
-        """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+        """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+        """
         return reads.covering(self._session(session_id), thread, index, tree)
 
     async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
-        """Give the nodes that are not sealed, by level, then id."""
+        """Return the nodes that are not sealed, by level, then id."""
         return reads.provisional(self._session(session_id), tree)
 
     async def unfinished(
@@ -217,17 +219,18 @@ class MemoryTenant:
         *,
         tree: int | None = None,
     ) -> list[Node]:
-        """Give up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
+        """Return up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
         return reads.unfinished(self._session(session_id), level, after, limit, tree)
 
     async def outdated(
         self, session_id: str, level: int, strategies: Sequence[str], after: int, limit: int
     ) -> list[Node]:
-        """Give up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal."""
+        """Return up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal.
+        """
         return reads.outdated(self._session(session_id), level, strategies, after, limit)
 
     async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
-        """Give up to ``limit`` ids of sessions with unfinished nodes in the tree that serves."""
+        """Return up to ``limit`` ids of sessions with unfinished nodes in the tree that serves."""
         return reads.backlog(self._kept(), after, limit)
 
     async def tally(self, session_id: str, *, tree: int | None = None) -> list[NodeTally]:
@@ -237,11 +240,12 @@ class MemoryTenant:
     async def revisions(
         self, session_id: str, wanted: Sequence[tuple[str, int]], *, tree: int | None = None
     ) -> list[Revision]:
-        """Give the revisions with these (node id, number) that exist, in the order wanted."""
+        """Return the revisions with these (node id, number) that exist, in the order wanted."""
         return reads.revisions(self._session(session_id), wanted, tree)
 
     async def reusable(self, input_hash: str) -> Revision | None:
-        """Give the newest revision of this tenant, not degraded, with that input hash, or None."""
+        """Return the newest revision of this tenant, not degraded, with that input hash, or None.
+        """
         for _session_id, _tree, revision in reversed(self._kept().written):
             if revision.input_hash == input_hash and not revision.degraded:
                 return fresh_revision(revision)
@@ -270,19 +274,19 @@ class MemoryTenant:
         self._kept().runs[run.id] = fresh_run(run)
 
     async def run(self, run_id: str) -> RunRecord | None:
-        """Give the run of that id, or None."""
+        """Return the run of that id, or None."""
         found = self._kept().runs.get(run_id)
         return fresh_run(found) if found else None
 
     async def runs(self, *, subject: str | None = None, limit: int = 100) -> list[RunRecord]:
-        """Give the newest runs first, of one subject where given."""
+        """Return the newest runs first, of one subject where given."""
         found = [run for run in self._kept().runs.values() if subject in (None, run.subject)]
         return [fresh_run(run) for run in found[::-1][: max(limit, 0)]]
 
     async def attempts(
         self, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
     ) -> list[Attempt]:
-        """Give the journalled attempts in the order they started, filtered where asked."""
+        """Return the journalled attempts in the order they started, filtered where asked."""
         return [
             attempt
             for attempt in self._kept().attempts.values()
@@ -294,7 +298,7 @@ class MemoryTenant:
         return reads.spent(self._kept(), session_id)
 
     async def view(self, session_id: str, name: str) -> ViewRecord | None:
-        """Give the stored view, or None."""
+        """Return the stored view, or None."""
         return self._kept().views.get((session_id, name))
 
     async def put_view(self, view: ViewRecord, *, epoch: int | None = None) -> bool:
@@ -311,7 +315,7 @@ class MemoryTenant:
     async def records(
         self, kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
     ) -> list[Record]:
-        """Give up to ``limit`` records of ``kind``, filtered where asked, by scope, then key."""
+        """Return up to ``limit`` records of ``kind``, filtered where asked, by scope, then key."""
         return reads.records(self._kept(), kind, scope=scope, key=key)[: max(limit, 0)]
 
     async def put_records(
@@ -335,7 +339,7 @@ class MemoryTenant:
     async def blocks(
         self, session_id: str, kind: str, start: int = 0, stop: int | None = None
     ) -> list[Block]:
-        """Give the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
+        """Return the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
         found = self._session(session_id)
         mine = [
             block

@@ -35,7 +35,7 @@ from hiermem.types.transaction import (
 def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
     """Make the changes to one session of ``kept``.
 
-    Raises UsageError, changing nothing, where they contradict what is kept.
+    Raises UsageError, changing nothing, if they contradict what is kept.
     """
     after = changes.session
     if after is None:
@@ -78,7 +78,7 @@ def change_all(kept: TenantData, batch: Batch[Any]) -> None:
 
 
 def _copied(kept: TenantData, session_id: str, copy: Copy | None) -> SessionData | None:
-    """Give the part of the source that ``copy`` wants, with the revisions in its tree 0."""
+    """Return the part of the source that ``copy`` wants, with the revisions in its tree 0."""
     if copy is None:
         return None
     if session_id in kept.sessions:

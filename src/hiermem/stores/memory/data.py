@@ -32,7 +32,7 @@ class TreeData:
     )
 
     def copy(self) -> TreeData:
-        """Give a tree that can be changed without changing this one."""
+        """Return a tree that can be changed without changing this one."""
         return TreeData(dict(self.nodes), dict(self.revisions))
 
 
@@ -49,11 +49,11 @@ class SessionData:
     blocks: dict[tuple[str, int], Block] = field(default_factory=dict[tuple[str, int], Block])
 
     def tree(self, number: int | None = None) -> TreeData:
-        """Give a tree, the serving one where ``number`` is None; an empty one where it is new."""
+        """Return a tree, the serving one where ``number`` is None; an empty one where it is new."""
         return self.trees.setdefault(self.record.tree if number is None else number, TreeData())
 
     def copy(self) -> SessionData:
-        """Give a session that can be changed without changing this one."""
+        """Return a session that can be changed without changing this one."""
         return SessionData(
             self.record,
             list(self.messages),
@@ -86,7 +86,7 @@ class TenantData:
     )
 
     def draft(self) -> TenantData:
-        """Give a tenant whose own containers can be changed; its sessions are still shared."""
+        """Return a tenant whose own containers can be changed; its sessions are still shared."""
         return TenantData(
             dict(self.sessions),
             list(self.written),
@@ -103,7 +103,7 @@ class TenantData:
         self.views, self.records = other.views, other.records
 
     def epoch_is(self, session_id: str, epoch: int) -> bool:
-        """Say whether the session is there and nothing was taken back since ``epoch``."""
+        """Return whether the session is there and nothing was taken back since ``epoch``."""
         found = self.sessions.get(session_id)
         return found is not None and found.record.epoch == epoch
 

@@ -38,7 +38,7 @@ from hiermem.types.transaction import (
 
 
 def answer(kept: TenantData, session_id: str, need: Need) -> Any:
-    """Give what a decision asked for, read from the state that its changes will be made on."""
+    """Return what a decision asked for, read from the state that its changes will be made on."""
     session = kept.sessions.get(session_id)
     found: Any
     match need:
@@ -71,7 +71,7 @@ def answer(kept: TenantData, session_id: str, need: Need) -> Any:
 
 
 def forks(kept: TenantData, session_id: str) -> list[SessionRecord]:
-    """Give the sessions that were forked from this one, in the order of their creation."""
+    """Return the sessions that were forked from this one, in the order of their creation."""
     return [
         session.record
         for session in kept.sessions.values()
@@ -82,7 +82,7 @@ def forks(kept: TenantData, session_id: str) -> list[SessionRecord]:
 def messages(
     session: SessionData | None, start: int, stop: int, thread: str | None
 ) -> list[StoredMessage]:
-    """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+    """Return the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
     return [
         fresh_message(stored)
         for stored in (session.messages[max(start, 0) : max(stop, 0)] if session else ())
@@ -91,7 +91,7 @@ def messages(
 
 
 def echoing(session: SessionData | None) -> list[int]:
-    """Give the indices of the messages that have echoes, now or in an earlier version."""
+    """Return the indices of the messages that have echoes, now or in an earlier version."""
     return [
         stored.index
         for stored in (session.messages if session else ())
@@ -104,13 +104,13 @@ def _tree(session: SessionData | None, tree: int | None) -> TreeData:
 
 
 def sealed(session: SessionData | None, tree: int | None) -> list[Node]:
-    """Give the sealed nodes by level, then ordinal."""
+    """Return the sealed nodes by level, then ordinal."""
     found = [node for node in _tree(session, tree).nodes.values() if node.sealed]
     return sorted(found, key=lambda node: (node.level, node.ordinal))
 
 
 def nodes(session: SessionData | None, ids: Sequence[str], tree: int | None) -> list[Node]:
-    """Give the nodes with these ids that exist, in the order of ``ids``."""
+    """Return the nodes with these ids that exist, in the order of ``ids``."""
     known = _tree(session, tree).nodes
     return [known[id_] for id_ in ids if id_ in known]
 
@@ -118,7 +118,7 @@ def nodes(session: SessionData | None, ids: Sequence[str], tree: int | None) -> 
 def level(
     session: SessionData | None, number: int, start: int, stop: int | None, tree: int | None
 ) -> list[Node]:
-    """Give the sealed nodes of a level with ``start <= ordinal < stop``, by ordinal."""
+    """Return the sealed nodes of a level with ``start <= ordinal < stop``, by ordinal."""
     return [
         node
         for node in sealed(session, tree)
@@ -129,7 +129,7 @@ def level(
 def covering(
     session: SessionData | None, thread: str, index: int, tree: int | None, last: int | None = None
 ) -> list[Node]:
-    """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
 
     Where ``last`` is given: those whose span holds any of the messages from ``index`` to it.
     """
@@ -143,7 +143,7 @@ def covering(
 
 
 def provisional(session: SessionData | None, tree: int | None) -> list[Node]:
-    """Give the nodes that are not sealed, by level, then id."""
+    """Return the nodes that are not sealed, by level, then id."""
     loose = [node for node in _tree(session, tree).nodes.values() if not node.sealed]
     return sorted(loose, key=lambda node: (node.level, node.id))
 
@@ -155,7 +155,7 @@ def _due(node: Node) -> bool:
 def unfinished(
     session: SessionData | None, number: int, after: int, limit: int, tree: int | None
 ) -> list[Node]:
-    """Give up to ``limit`` sealed nodes of a level after ``after`` with work left to do."""
+    """Return up to ``limit`` sealed nodes of a level after ``after`` with work left to do."""
     due = [node for node in level(session, number, after + 1, None, tree) if _due(node)]
     return due[: max(limit, 0)]
 
@@ -163,7 +163,7 @@ def unfinished(
 def outdated(
     session: SessionData | None, number: int, strategies: Sequence[str], after: int, limit: int
 ) -> list[Node]:
-    """Give up to ``limit`` sealed nodes of a level that were made in none of these ways."""
+    """Return up to ``limit`` sealed nodes of a level that were made in none of these ways."""
     made = _tree(session, None).revisions
     found = [
         node
@@ -175,7 +175,7 @@ def outdated(
 
 
 def backlog(kept: TenantData, after: str | None, limit: int) -> list[str]:
-    """Give up to ``limit`` ids of sessions after ``after`` with unfinished nodes."""
+    """Return up to ``limit`` ids of sessions after ``after`` with unfinished nodes."""
     ids = list(kept.sessions)
     if after in kept.sessions:
         ids = ids[ids.index(after) + 1 :]
@@ -221,7 +221,7 @@ def _added_up(
 def revisions(
     session: SessionData | None, wanted: Sequence[tuple[str, int]], tree: int | None
 ) -> list[Revision]:
-    """Give the revisions with these (node id, number) that exist, in the order wanted."""
+    """Return the revisions with these (node id, number) that exist, in the order wanted."""
     made = _tree(session, tree).revisions
     return [fresh_revision(made[place]) for place in wanted if place in made]
 
@@ -241,7 +241,7 @@ def spent(kept: TenantData, session_id: str | None) -> Spent:
 
 
 def records(kept: TenantData, kind: str, *, scope: str | None, key: str | None) -> list[Record]:
-    """Give the records of ``kind``, filtered where asked, by scope, then key."""
+    """Return the records of ``kind``, filtered where asked, by scope, then key."""
     found = [
         record
         for record in kept.records.values()

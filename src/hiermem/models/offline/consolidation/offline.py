@@ -184,7 +184,7 @@ class _Merge:
         return kept or text[: 2 * cut].rstrip() + "…"
 
     def _file(self, name: str, added: _Added) -> FileAnswer | None:
-        """Put together what becomes of one file; None where it says all of it already."""
+        """Put together what becomes of one file; None if it says all of it already."""
         held = self._files.get(name)
         outlined = any(name == other for other, _ in self._bank.outlines)
         edits = tuple(

@@ -44,7 +44,7 @@ class Placement:
 
 
 def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Placement]:
-    """Give the sections of all files, in the order of the rules, then of the files' names."""
+    """Return the sections of all files, in the order of the rules, then of the files' names."""
     shown = dict(bank.files) | dict(bank.missing)
     outlines = dict(bank.outlines)
     about = {file.name: file for file in rules.files}
@@ -65,7 +65,7 @@ def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Placement]
 
 
 def place(note: Note, places: Sequence[Placement], lexicon: Lexicon) -> Placement:
-    """Give the place of one note."""
+    """Return the place of one note."""
     said: dict[str, float] = dict.fromkeys(lexicon.terms(note.text), _SAYS)
     for term in lexicon.terms(" ".join((note.category, *note.tags))):
         said[term] = said.get(term, 0.0) + _LABEL
@@ -87,7 +87,7 @@ def _given(rules: Rules, name: str) -> tuple[str, ...]:
 
 
 def _in_text(name: str, text: str, known: dict[str, float], lexicon: Lexicon) -> list[Placement]:
-    """Give the sections of a file that is shown, but those that no edit could name."""
+    """Return the sections of a file that is shown, but those that no edit could name."""
     lines = text.split("\n")
     places: list[Placement] = []
     for each, label in _labelled(sections(text)):

@@ -54,7 +54,7 @@ class Statements:
     _gone: set[int] = field(default_factory=set[int])
 
     def add(self, line: str) -> int:
-        """Take in a statement, as a line of a list or as it was said; give its number."""
+        """Take in a statement, as a line of a list or as it was said; return its number."""
         said = bare(line)
         number = len(self._said)
         self._said.append(said)
@@ -67,11 +67,12 @@ class Statements:
         return number
 
     def standing(self) -> list[tuple[int, str]]:
-        """Give what was said and still holds, each with its number, in order."""
+        """Return what was said and still holds, each with its number, in order."""
         return [(at, said) for at, said in enumerate(self._said) if at not in self._gone]
 
     def rival(self, said: str) -> int | None:
-        """Give the number of the standing statement that does not hold beside this one, or None."""
+        """Return the number of the standing statement that does not hold beside this one, or None.
+        """
         found = self._same_thing(said)
         if found is None and _CHANGE.search(said):
             found = self._changed(said)
@@ -102,7 +103,7 @@ class Statements:
         return best
 
     def _thing(self, said: str) -> frozenset[str] | None:
-        """Give the words of the thing that a statement says one thing of.
+        """Return the words of the thing that a statement says one thing of.
 
         One word alone names a thing of which much can be said; then only figures can contradict.
         """
@@ -115,7 +116,7 @@ class Statements:
 
 
 def bare(line: str) -> str:
-    """Give what a line says, without its mark, its day and its agent.
+    """Return what a line says, without its mark, its day and its agent.
 
     >>> bare("- 2026-01-02: The port is 8080. (dev-1)")
     'The port is 8080.'
@@ -124,7 +125,7 @@ def bare(line: str) -> str:
 
 
 def day_of(line: str) -> str:
-    """Give the day that a line bears, "" where it bears none.
+    """Return the day that a line bears, "" where it bears none.
 
     >>> day_of("- 2026-03-01: The port is 8080. (dev-1)")
     '2026-03-01'

@@ -84,24 +84,24 @@ class OpenItem:
 
 
 def stems(text: str) -> frozenset[str]:
-    """Give the stems of the words of a text that carry its meaning."""
+    """Return the stems of the words of a text that carry its meaning."""
     found = _WORD.findall(text.lower())
     return frozenset(_stem(word) for word in found if len(word) > 2 and word not in FUNCTION_WORDS)
 
 
 def _stem(word: str) -> str:
-    """Give what "update" and "updated" have in common."""
+    """Return what "update" and "updated" have in common."""
     cut = stem(word)
     return cut[:-1] if len(cut) > 3 and cut[-1] == "e" else cut
 
 
 def telling(words: frozenset[str]) -> frozenset[str]:
-    """Give those stems that tell one thing from another."""
+    """Return those stems that tell one thing from another."""
     return words - _GENERIC
 
 
 def labels(text: str) -> frozenset[str]:
-    """Give the numbers by which a text calls points of a list, issues and the like."""
+    """Return the numbers by which a text calls points of a list, issues and the like."""
     found = {number for pair in _LABEL.findall(text) for number in pair if number}
     if _LISTED.search(text):
         found.update(_BRACKETED.findall(text))
@@ -109,7 +109,7 @@ def labels(text: str) -> frozenset[str]:
 
 
 def clause(text: str, at: int = 0) -> str:
-    """Give the statement around character ``at``, without a request for help behind it."""
+    """Return the statement around character ``at``, without a request for help behind it."""
     aside = signs.ASIDE.search(text, max(at + 8, 0))
     end = aside.start() if aside and aside.start() - at >= 24 else len(text)
     start = 0
@@ -126,7 +126,8 @@ def clause(text: str, at: int = 0) -> str:
 
 
 def instructs(text: str, at: int, *, asks: bool) -> bool:
-    """Say whether what stands at character ``at`` is told to be done, or asked, not told to be so.
+    """Return whether what stands at character ``at`` is told to be done, or asked, not told to be
+    so.
 
     An order, a request, advice, a question: "replace Flask with Quart" does not say that anybody
     did. What somebody goes on to say of themself is told again.
@@ -138,7 +139,7 @@ def instructs(text: str, at: int, *, asks: bool) -> bool:
 
 
 def around(text: str, start: int, stop: int, *, before: bool) -> str:
-    """Give what stands close behind a stretch of a sentence, and ``before`` it in its clause."""
+    """Return what stands close behind a stretch of a sentence, and ``before`` it in its clause."""
     begin = start
     if before:
         first = max(0, start - _NEAR)

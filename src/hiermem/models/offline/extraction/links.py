@@ -193,7 +193,7 @@ def links(
     things: Sequence[Thing],
     people: Mapping[str, Thing],
 ) -> list[Link]:
-    """Give the relations between ``things``, heaviest first.
+    """Return the relations between ``things``, heaviest first.
 
     ``people`` are the things that speakers are, by the speaker's name.
     """
@@ -257,7 +257,7 @@ def _from_speech(
 def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
     left: Thing, right: Thing, gap: str, *, before: str
 ) -> tuple[Thing, str, Thing, float] | None:
-    """Give what stands between two neighbours in a sentence says of them, None for nothing."""
+    """Return what stands between two neighbours in a sentence says of them, None for nothing."""
     if any(mark in gap for mark in ";?!") or ". " in gap:
         return None
     if gap.strip().lower() == "to" and _SWITCH.search(before):
@@ -309,13 +309,13 @@ def _of_the_same(before: MarkedSentence, sentence: MarkedSentence) -> Iterator[L
 
 
 def _subjects(sentence: MarkedSentence) -> list[Thing]:
-    """Give the things of a sentence that "it" may be."""
+    """Return the things of a sentence that "it" may be."""
     found = {id(thing): thing for _, _, thing in sentence.things if thing.type in _THING}
     return list(found.values())
 
 
 def _together(sentences: Sequence[MarkedSentence], joined: set[frozenset[int]]) -> list[Link]:
-    """Give the pairs that share sentences in several messages and are not joined otherwise."""
+    """Return the pairs that share sentences in several messages and are not joined otherwise."""
     pairs: dict[frozenset[int], Link] = {}
     told: dict[frozenset[int], int] = {}
     for sentence in sentences:

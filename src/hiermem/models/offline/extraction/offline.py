@@ -116,7 +116,7 @@ def write(answer: Answer) -> str:
 
 
 def _people(said: Sequence[Sentence]) -> dict[str, str]:
-    """Give the name of each speaker who has one, their own or the one they introduce."""
+    """Return the name of each speaker who has one, their own or the one they introduce."""
     named = {one.speaker: one.speaker for one in said if one.named}
     for one in said:
         if one.role == "user" and one.speaker not in named:
@@ -127,7 +127,7 @@ def _people(said: Sequence[Sentence]) -> dict[str, str]:
 
 
 def _summary(sources: Sequence[SourceText], budget: int, count: Callable[[str], int]) -> str:
-    """Give the sentences that say most, as the offline summariser chooses them."""
+    """Return the sentences that say most, as the offline summariser chooses them."""
     pool = [
         unit
         for source in sources
@@ -138,7 +138,7 @@ def _summary(sources: Sequence[SourceText], budget: int, count: Callable[[str], 
 
 
 def _informative(source: SourceText) -> list[Unit]:
-    """Give the units of one message that tell something: no code, headings, or mere points."""
+    """Return the units of one message that tell something: no code, headings, or mere points."""
     said = [unit for unit in units.of_source(headless(source)) if not unit.code]
     if source.role != "assistant" or source.speaker not in ROLE_LABELS or len(said) < 3:
         return said
@@ -147,7 +147,8 @@ def _informative(source: SourceText) -> list[Unit]:
 
 
 def _is_bare(text: str) -> bool:
-    """Say whether a piece of an answer only leads to the next one, or names a point of a list."""
+    """Return whether a piece of an answer only leads to the next one, or names a point of a list.
+    """
     bare = text.strip(" *_").lstrip("-*•+0123456789.) ")
     words = bare.split()
     if bare.endswith(":"):
@@ -267,7 +268,7 @@ def _line(line: StrategyLine) -> AnswerStrategy:
 
 
 def _newest(messages: dict[int, None], most: int) -> tuple[int, ...]:
-    """Give the first message and the newest of the others, ``most`` of them together."""
+    """Return the first message and the newest of the others, ``most`` of them together."""
     ordered = sorted(messages)
     if len(ordered) <= most:
         return tuple(ordered)
@@ -275,7 +276,7 @@ def _newest(messages: dict[int, None], most: int) -> tuple[int, ...]:
 
 
 def _short(text: str) -> str:
-    """Give a line of bounded length, cut at a word."""
+    """Return a line of bounded length, cut at a word."""
     text = " ".join(text.split())
     if len(text) <= _DESCRIPTION:
         return text

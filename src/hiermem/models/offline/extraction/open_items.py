@@ -47,7 +47,7 @@ _DOING: Final = stems(
 
 
 def open_ends(said: Sequence[Sentence], sources: Sequence[SourceText]) -> list[OpenItem]:
-    """Give what is open at the end, what was settled, and reports that settled nothing here."""
+    """Return what is open at the end, what was settled, and reports that settled nothing here."""
     found = [*_marks(sources), *questions(said), *_listed(said), *_statements(said, sources)]
     found.sort(key=lambda item: item.messages[0])
     return _settle(found)
@@ -134,7 +134,7 @@ def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iter
 
 
 def _helped(said: Sequence[Sentence]) -> set[int]:
-    """Give the messages that an assistant without a name answers: a doubt in them is settled."""
+    """Return the messages that an assistant without a name answers: a doubt in them is settled."""
     order = list(dict.fromkeys((one.index, one.speaker, one.role, one.named) for one in said))
     return {
         before[0]
@@ -222,7 +222,7 @@ def _duties(one: Sentence, acting: frozenset[int]) -> Iterator[_Read]:
 
 
 def _is_kept_for_later(one: Sentence, start: int, stop: int, acting: frozenset[int]) -> bool:
-    """Say whether an assistant promises something, and not only says what it does next.
+    """Return whether an assistant promises something, and not only says what it does next.
 
     One that works with tools does what it says in the same message, if that calls one; one without
     does it in the lines that follow, unless it names a later time.
@@ -275,7 +275,7 @@ def _settle(found: Sequence[OpenItem]) -> list[OpenItem]:
 def _closed_by(
     item: OpenItem, at: int, result: Sequence[OpenItem | None], holders: dict[str, list[int]]
 ) -> list[int]:
-    """Give the places of the open ends that a report settles."""
+    """Return the places of the open ends that a report settles."""
 
     def live(places: Sequence[int]) -> list[int]:
         recent = ((place, result[place]) for place in places[-_HELD:])
@@ -315,7 +315,7 @@ def _closed_by(
 
 
 def _just_before(item: OpenItem, at: int, result: Sequence[OpenItem | None]) -> list[int]:
-    """Give the last task or promise of the messages right before a report that names none."""
+    """Return the last task or promise of the messages right before a report that names none."""
     for place in range(at - 1, max(-1, at - 1 - _HELD), -1):
         held = result[place]
         if held is None or held.messages[0] == item.messages[0]:

@@ -60,7 +60,7 @@ class _Phrase:
 def phrases(
     said: Sequence[Sentence], mentions: Sequence[Sequence[NameMention]]
 ) -> dict[str, tuple[list[int], list[int], str]]:
-    """Give recurring phrases that stand where nouns stand, with the messages that hold them."""
+    """Return recurring phrases that stand where nouns stand, with the messages that hold them."""
     met: dict[str, _Phrase] = {}
     words_met: Counter[str] = Counter()
     as_verb: Counter[str] = Counter()
@@ -114,12 +114,12 @@ def phrases(
 
 
 def _parts(path: str) -> list[str]:
-    """Give the words that a file and its folders are called by."""
+    """Return the words that a file and its folders are called by."""
     return _PART.findall(path.rpartition(".")[0].lower())
 
 
 def _is_phrase(gram: Sequence[str]) -> bool:
-    """Say whether words may be a phrase at all, before it is known how often they are."""
+    """Return whether words may be a phrase at all, before it is known how often they are."""
     if any(len(word) < 3 or not word[0].isalpha() for word in gram):
         return False
     if any(word in FUNCTION_WORDS or word in CALENDAR or word.endswith("'s") for word in gram):
@@ -137,7 +137,7 @@ def _is_phrase(gram: Sequence[str]) -> bool:
 
 
 def _is_doing(name: str, phrase: _Phrase, gerunds: set[str]) -> bool:
-    """Say whether a phrase is what somebody does: "expressing", "reducing paper use".
+    """Return whether a phrase is what somebody does: "expressing", "reducing paper use".
 
     "A signing bonus" is a thing: it stands behind an article.
     """

@@ -87,7 +87,7 @@ def _turns(said: Sequence[Sentence]) -> list[_SpeakerTurn]:
 
 
 def _is_asking(one: Sentence, *, last: bool) -> bool:
-    """Say whether a sentence is a question of substance that somebody waits to have answered.
+    """Return whether a sentence is a question of substance that somebody waits to have answered.
 
     What an assistant without a name asks is mostly an offer; it is waiting where it spoke last.
     """
@@ -97,7 +97,7 @@ def _is_asking(one: Sentence, *, last: bool) -> bool:
 def _reply(
     said: Sequence[Sentence], turns: Sequence[_SpeakerTurn], number: int
 ) -> _SpeakerTurn | None:
-    """Give the next message of somebody else, past what the asker goes on to say."""
+    """Return the next message of somebody else, past what the asker goes on to say."""
     asker = said[turns[number].begin].speaker
     for turn in turns[number + 1 : number + 2 + _REACH]:
         if said[turn.begin].speaker != asker:
@@ -106,7 +106,7 @@ def _reply(
 
 
 def _puts_off(said: Sequence[Sentence], reply: _SpeakerTurn) -> bool:
-    """Say whether a reply gives no answer: it does not know, or asks for what it lacks."""
+    """Return whether a reply gives no answer: it does not know, or asks for what it lacks."""
     opening = [one.text for one in said[reply.begin : min(reply.end, reply.begin + _OPENING)]]
     if not reply.answers:
         first = next((text for text in opening if not is_back_channel(text)), "")
@@ -118,7 +118,7 @@ def _puts_off(said: Sequence[Sentence], reply: _SpeakerTurn) -> bool:
 
 
 def _is_unknown(text: str) -> bool:
-    """Say whether a sentence does not know, and does not go on to answer all the same."""
+    """Return whether a sentence does not know, and does not go on to answer all the same."""
     found = signs.UNKNOWN.search(text)
     return found is not None and signs.BUT.search(text, found.end()) is None
 
@@ -126,7 +126,7 @@ def _is_unknown(text: str) -> bool:
 def _passes(
     said: Sequence[Sentence], one: Sentence, reply: _SpeakerTurn, asked: frozenset[str]
 ) -> bool:
-    """Say whether what comes next comes on another day and is about something else."""
+    """Return whether what comes next comes on another day and is about something else."""
     if reply.answers or not one.date or said[reply.begin].date in ("", one.date):
         return False
     return not any(stems(other.text) & asked for other in said[reply.begin : reply.end])

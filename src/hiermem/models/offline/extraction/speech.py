@@ -76,17 +76,17 @@ class Sentence:
 
     @property
     def own(self) -> bool:
-        """Say whether it counts as said: by a user, by somebody with a name, or by an agent."""
+        """Return whether it counts as said: by a user, by somebody with a name, or by an agent."""
         return self.role == "user" or self.agent or (self.role == "assistant" and self.named)
 
     @property
     def asks(self) -> bool:
-        """Say whether it is a question."""
+        """Return whether it is a question."""
         return self.text.rstrip("\"'”’)] *").endswith(("?", "？"))  # noqa: RUF001
 
     @property
     def named(self) -> bool:
-        """Say whether the speaker has a name of their own."""
+        """Return whether the speaker has a name of their own."""
         return self.speaker not in ROLE_LABELS
 
 
@@ -102,7 +102,7 @@ class Definition:
 
 
 def composed(source: SourceText) -> SourceText:
-    """Give a source with letters in one spelling: accents composed, letters of full width narrow.
+    """Return a source with letters in one spelling: accents composed, letters of full width narrow.
 
     The patterns that find names know letters one by one. Marks and signs stay as they are written.
     """
@@ -141,7 +141,7 @@ def sentences(sources: Sequence[SourceText]) -> Iterator[Sentence]:
 
 
 def headless(source: SourceText) -> SourceText:
-    """Give a source without headings and tables, which say nothing by themselves.
+    """Return a source without headings and tables, which say nothing by themselves.
 
     One that holds nothing else, or that came with its units, stays as it is.
     """
@@ -159,7 +159,7 @@ def headless(source: SourceText) -> SourceText:
 
 
 def _speech(text: str) -> str:
-    """Give a message without code, headings, tables, labels of lists and calls of tools."""
+    """Return a message without code, headings, tables, labels of lists and calls of tools."""
     parts = text.split(_FENCE)
     lines: list[str] = []
     for part in parts[::2]:
@@ -173,7 +173,7 @@ def _speech(text: str) -> str:
 
 
 def calls(sources: Sequence[SourceText]) -> frozenset[int]:
-    """Give the messages in which an assistant calls a tool."""
+    """Return the messages in which an assistant calls a tool."""
     return frozenset(
         position if source.index is None else source.index
         for position, source in enumerate(sources)

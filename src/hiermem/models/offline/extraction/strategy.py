@@ -32,7 +32,7 @@ class StrategyLine:
 
 
 def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
-    """Give the decisions, constraints, preferences, milestones and effects that people state."""
+    """Return the decisions, constraints, preferences, milestones and effects that people state."""
     found: list[StrategyLine] = []
     seen: list[frozenset[str]] = []
     for one in said:
@@ -51,7 +51,7 @@ def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
 
 
 def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:  # noqa: PLR0911 - a row of cases
-    """Give what kind of direction a sentence states, and where."""
+    """Return what kind of direction a sentence states, and where."""
     text = one.text
     if not one.own or one.agent:
         # What an assistant did itself has an effect; what it advises has none yet.

@@ -68,7 +68,7 @@ class _ThingTable:
         return self.things.setdefault((kind, normalise(name)), Thing(kind))
 
     def settle(self, speakers: Iterable[str]) -> None:
-        """Give every name that has no kind of its own the kind that it has elsewhere."""
+        """Return every name that has no kind of its own the kind that it has elsewhere."""
         by_name: dict[str, list[Thing]] = {}
         for (_, name), thing in self.things.items():
             by_name.setdefault(name, []).append(thing)
@@ -157,7 +157,7 @@ def collect(
     shown: Sequence[tuple[int, str]],
     speakers: Sequence[str],
 ) -> tuple[list[Thing], list[MarkedSentence]]:
-    """Give the things worth keeping, worthiest first, and the sentences with those they name.
+    """Return the things worth keeping, worthiest first, and the sentences with those they name.
 
     ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
     name, ``speakers`` the people who speak under names of their own.
@@ -248,7 +248,7 @@ def _sentences(
     kept: Sequence[Thing],
     phrases: Iterable[str],
 ) -> list[MarkedSentence]:
-    """Give each sentence with the kept things that it names, in order of place."""
+    """Return each sentence with the kept things that it names, in order of place."""
     by_name: dict[tuple[str, str], Thing] = {}
     any_kind: dict[str, Thing] = {}
     for thing in kept:

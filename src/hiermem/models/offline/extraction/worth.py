@@ -68,12 +68,12 @@ class Thing:
 
     @property
     def name(self) -> str:
-        """Give the spelling met most often, the first of equals."""
+        """Return the spelling met most often, the first of equals."""
         return max(self.spellings, key=lambda spelling: self.spellings[spelling])
 
     @property
     def worth(self) -> float:
-        """Give what it is worth to keep beside others."""
+        """Return what it is worth to keep beside others."""
         said = len(self.messages) + 2 * len(self.own)
         return _WORTH[self.type] * math.log1p(said) * (0.4 + self.sure)
 
@@ -90,7 +90,7 @@ class Thing:
 
 
 def keep(things: Iterable[Thing], speakers: frozenset[str], plain: Counter[str]) -> list[Thing]:
-    """Give the things worth keeping, worthiest first, within the most of each kind.
+    """Return the things worth keeping, worthiest first, within the most of each kind.
 
     ``speakers`` are the words of the names of those who speak; ``plain`` says how often each word
     is written in small letters.
@@ -115,7 +115,7 @@ def _name_event(thing: Thing) -> None:
 
 
 def _is_plain(thing: Thing, plain: Counter[str]) -> bool:
-    """Say whether what looks like a name is a word that is written small as often."""
+    """Return whether what looks like a name is a word that is written small as often."""
     name = thing.name
     if thing.type not in ("concept", "organisation", "place") or not name[1:].islower():
         return False
@@ -125,7 +125,7 @@ def _is_plain(thing: Thing, plain: Counter[str]) -> bool:
 def _is_worthy(  # noqa: PLR0911 - a row of cases, the first of which holds
     thing: Thing, speakers: frozenset[str]
 ) -> bool:
-    """Say whether a thing was said by the right people, often enough or surely enough."""
+    """Return whether a thing was said by the right people, often enough or surely enough."""
     own, spread = len(thing.own), len(thing.messages)
     if not thing.messages:
         return thing.type == "person" and thing.sure == 1.0
