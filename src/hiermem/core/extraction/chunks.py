@@ -261,9 +261,7 @@ def _whole(message: Measured) -> _ChunkPart:
 def _sliced(
     turn: Turn, limit: int, cut: Callable[[int, int], Sequence[MessagePiece]] | None
 ) -> Iterator[list[_ChunkPart]]:
-    """Split a turn that exceeds the limit: by exchange groups, messages, then pieces of one
-    message.
-    """
+    """Split a turn that exceeds the limit: by exchange groups, then messages, then their pieces."""
     held: list[_ChunkPart] = []
     weight = 0
     for group in _groups(turn):

@@ -44,8 +44,7 @@ class NameRecord:
 
 @dataclass(frozen=True, slots=True)
 class GraphEntity:
-    """An entity of the tenant's graph: its description in all sessions, and which sessions have it.
-    """
+    """An entity of the tenant's graph: what all sessions say of it, and which of them do."""
 
     entity: Entity
     sessions: tuple[str, ...]

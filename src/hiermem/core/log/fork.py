@@ -137,8 +137,7 @@ def _with_texts(
 
 
 def _same_inputs(node: Node, other: Node) -> bool:
-    """Return whether two nodes of one id cover the same stretch at one length, so one text serves.
-    """
+    """Return whether two nodes of one id cover the same at one length, so one text serves both."""
     return all(
         getattr(node, name) == getattr(other, name)
         for name in (

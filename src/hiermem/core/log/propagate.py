@@ -338,7 +338,7 @@ class _Propagation:
 
 
 def _reset(node: Node) -> Node:
-    """Return a node that nobody is generating, with all its attempts left."""
+    """Return a node that no run is generating, with all its attempts left."""
     status = "pending" if node.status == "generating" else node.status
     return replace(node, status=status, attempts=0, error=None, lease_owner=None, lease_until=None)
 

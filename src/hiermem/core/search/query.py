@@ -1,7 +1,7 @@
 """Reads a question: which terms it looks for, and whose words it wants.
 
-The one rule: a question is data. There are no operators and nothing is refused; whatever is typed
-gives some terms, perhaps none. What the terms are worth is decided in ``ranking``.
+A question is data: it has no operators, and nothing is refused. Any text gives some terms, perhaps
+none. ``ranking`` decides what the terms are worth.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from hiermem.core.search.terms import number, words
 from hiermem.core.search.thesaurus import members, synonyms
 from hiermem.data import word_lists
 
-#: A pasted document is looked for by this many of its terms, the most frequent first.
+#: The most terms of a query; of a pasted document the most frequent ones are used.
 _MOST_TERMS: Final = 1_000
-#: Nor is it a question that names kinds.
+#: A query with more terms is no question that names kinds.
 _MOST_FOR_KINDS: Final = 64
 
 _WORDS: Final = word_lists("query_words")
-#: What a request says of the answer's form and not of its matter. Where these words are rare in a
-#: session they would weigh more than the matter itself.
+#: Words about the answer's form, not its subject.
 _OF_FORM: Final = frozenset(map(stem, _WORDS["form"]))
 _OVERVIEW: Final = frozenset(map(stem, _WORDS["overview"]))
 _ADVISING: Final = frozenset(map(stem, _WORDS["advising"]))
@@ -35,10 +34,10 @@ _BIDDING: Final = _WORDS["bidding"]
 
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
-    """A term's number with how often it is asked for, and the numbers that may stand for it.
+    """A term's number, how often it is asked for, and the numbers of terms that may replace it.
 
-    ``word`` is the word as it was typed, in lower case. ``of_form``: it says how the answer is to
-    look. ``of_asker``: it says whose matter is asked for.
+    ``word`` is the word as it was typed, in lower case. ``of_form``: it describes the form of the
+    answer. ``of_asker``: it says whose matter is asked about.
     """
 
     number: int
@@ -54,8 +53,9 @@ class QueryTerm:
 class Query:
     """A question as the ranking sees it.
 
-    ``numbers`` are all its terms. ``first_person``: the asker's own matter. ``to_assistant``: what
-    the assistant once said. ``overview``: a summary of a whole matter, not one fact.
+    ``numbers`` are all its terms. ``first_person``: it is about the asker's own matter.
+    ``to_assistant``: it is about what the assistant once said. ``overview``: it asks for a summary
+    of a whole matter, not for one fact.
     """
 
     sought: tuple[QueryTerm, ...]
@@ -68,7 +68,7 @@ class Query:
 def read_query(text: str) -> Query:
     """Read a question.
 
-    Stop words count only where there is nothing else.
+    Stop words count only if there is nothing else.
 
     >>> query = read_query("Can you summarise how my budget developed?")
     >>> len(query.sought), query.first_person, query.overview
@@ -103,7 +103,7 @@ def read_query(text: str) -> Query:
 
 @lru_cache(maxsize=256)
 def corrections(sought: QueryTerm) -> tuple[int, ...]:
-    """Return the terms that are one slip of the finger from what was typed."""
+    """Return the terms that are one typing error away from the typed word."""
     return _numbers(frozenset(map(stem, slips(sought.word))))
 
 
@@ -112,7 +112,9 @@ def _numbers(terms: frozenset[str]) -> tuple[int, ...]:
 
 
 def _is_of_asker(asked: list[str]) -> bool:
-    """Return whether a question is about the asker's own matter; "tell me" makes it no such."""
+    """Return whether a question is about the asker's own matter; "tell me" alone does not make it
+    so.
+    """
     return any(
         word in FIRST_PERSON and not (word == "me" and before in _BIDDING)
         for before, word in pairwise(["", *asked])

@@ -1,8 +1,8 @@
-"""Puts a question to the index and the shelf of a session: what is ranked, and what is given.
+"""Runs a query against the index and the summaries of a session, and selects the results.
 
-The one rule: nothing is given that has nothing to do with the question. A hit holds a word of it
-(or, where there are vectors, is near it); evidence may also stand around such a hit. Of one message
-a search gives the best passage; of passages that say the same, the best.
+Nothing unrelated to the question is returned. A hit contains a word of the question (or, with
+vectors, is close to it); evidence may also be adjacent to such a hit. A search returns only the
+best passage of a message, and the best of several passages that say the same.
 """
 
 from __future__ import annotations
@@ -24,34 +24,33 @@ from hiermem.core.search.ranking import Dense
 from hiermem.core.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.types import Span, Summary
 
-#: Of a longer question only the beginning is read.
+#: Only the beginning of a longer question is read.
 _LONGEST: Final = 100_000
-#: What the best summary counts for beside the best message.
+#: The score of the best summary in relation to the best message.
 _TOLD: Final = 0.75
-#: So many units are looked at for each that is wanted, and where they repeat one another, so many
-#: times more.
+#: The number of units examined for each wanted one; the factor of growth where units repeat others.
 _LOOK: Final = 8
-#: This part of the units that may fill a budget is enough where some repeated others.
+#: If units repeat others, this share of the units that may fill a budget is enough.
 _ENOUGH: Final = 0.75
-#: So many messages of those below a summary are named.
+#: The most messages that are named below a summary.
 _BELOW: Final = 3
-#: From here on, between the farthest (0) and the nearest (1), a unit is near the question.
+#: From this score on, between the farthest (0) and the nearest (1), a unit is a hit by its vector.
 _CLOSE: Final = 0.5
 _NOTHING: Final[Mapping[int, Array]] = MappingProxyType({})
 
 
 def read(text: str) -> Query:
-    """Read a question of any length and of any characters."""
+    """Read a question of any length and with any characters."""
     return read_query(text[:_LONGEST])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredQuery:
-    """A question put to a session.
+    """A query with the scores of a session.
 
-    ``scores`` are the units', scaled so that the best has 1. ``hit`` says which units hold
-    something of the question, ``near`` which also stand beside such a one. ``told`` are the
-    summaries' scores by level.
+    ``scores`` are those of the units, scaled so that the best has 1. ``hit`` says which units match
+    the question, ``near`` which match it or are adjacent to a match. ``told`` are the scores of the
+    summaries by level.
     """
 
     index: Index
@@ -70,9 +69,10 @@ def ask(
     dense: Dense | None = None,
     summaries_near: Mapping[int, Array] = _NOTHING,
 ) -> ScoredQuery:
-    """Score everything; filters come later.
+    """Score all units and summaries; filters are applied later.
 
-    ``dense`` is what vectors say of the units, ``summaries_near`` of the summaries by level.
+    ``dense`` are the scores of the units by vectors, ``summaries_near`` those of the summaries by
+    level.
     """
     found = ranking.score(index, query, dense=dense)
     scores, hit, near = found.total, found.held, found.beside
@@ -87,14 +87,14 @@ def ask(
         given = sum(boost(index, summary_index.levels[level], row) for level, row in told.items())
         scores = scores + BOOST * given / len(told)
     if dense is not None:
-        # Not a number compares as false: what has no vector is a hit by its words alone.
+        # NaN compares as false: a unit without a vector is a hit by its words alone.
         hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)
     top = scores[near].max(initial=0.0)
     return ScoredQuery(index, summary_index, scores / top if top > 0 else scores, hit, near, told)
 
 
 def hits(asked: ScoredQuery, filters: Filters, limit: int, *, dedup: bool) -> list[int]:
-    """Return the units that are hits, best first, one a message."""
+    """Return the units that are hits, best first, one for each message."""
     index = asked.index
     allowed = asked.hit & filters.units(index, windows(asked))
     looked_at = _LOOK * limit + 64
@@ -128,7 +128,7 @@ def told(
 
 
 def found_below(asked: ScoredQuery, summary: Summary) -> tuple[int, ...]:
-    """Name the messages below a summary that answer best, best first."""
+    """Return the messages below a summary that answer best, best first."""
     index = asked.index
     inside = np.zeros(len(index), dtype=bool)
     units = index.units
@@ -175,7 +175,7 @@ def chosen(
     count: Callable[[str], int],
     neighbours: int,
 ) -> list[int]:
-    """Fill a budget from ranked units and what stands around them."""
+    """Fill a budget from ranked units and their neighbours."""
     if neighbours:
         ranked = around(index, ranked, neighbours, allowed)
     return fill(index, ranked, budget, count=count)
@@ -198,7 +198,7 @@ def _first_of_message(index: Index, ranked: Array) -> list[int]:
 
 
 def _inside(index: Index, spans: Iterable[Span]) -> Array:
-    """Say which units lie inside one of the spans as a whole."""
+    """Return which units lie entirely inside one of the spans."""
     units = index.units
     found = np.zeros(len(index), dtype=bool)
     for span in spans:
@@ -220,8 +220,7 @@ def of_spans(
     neighbours: int,
     shown: Iterable[Span] = (),
 ) -> list[int]:
-    """Return the units of the ``wanted`` spans, the first ones first, as far as they fit a budget.
-    """
+    """Return the units of the ``wanted`` spans that fit a budget, the first spans first."""
     index = asked.index
     may = ~_inside(index, shown)
     ranked: dict[int, None] = {}

@@ -1,9 +1,9 @@
-"""The made summaries of a session, ready to be asked, and what their matches lend to messages.
+"""The index of a session's made summaries, and the boost that their matches give to messages.
 
-The one rule: a summary that matches says where to look, not what was said. Each level is scored by
-itself, since its texts are of one length and retell one another level by level. A summary lends its
-score to the units below it in inverse proportion to their own length, like a window (``ranking``),
-so that long answers stand alone.
+A matching summary says where to look, not what was said. Each level is scored by itself, because
+its texts are of one length and every level repeats the one below. A summary boosts the units below
+it in inverse proportion to their own length, like a window (``ranking``), so that long answers are
+scored by themselves.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from hiermem.core.search.query import Query
 from hiermem.core.search.ranking import WEIGHTS
 from hiermem.types import Message, StoredMessage, Summary
 
-#: What was read of texts, by node id and revision number.
+#: The postings of texts, by node id and revision number.
 SummaryPostings: TypeAlias = Mapping[tuple[str, int], Postings]
 
-#: What a summary's score counts for in the score of a unit below it.
+#: The weight of a summary's score in the score of a unit below it.
 BOOST: Final = 0.1
-#: So many of the best summaries of a level lend.
+#: The number of best summaries of a level that boost their messages.
 _BOOSTERS: Final = 64
 
 
@@ -40,7 +40,7 @@ class SummaryLevel:
 
     @classmethod
     def of(cls, summaries: Sequence[Summary], parts: Sequence[Postings]) -> SummaryLevel:
-        """Put summaries with what ``read`` found in each on one row."""
+        """Build a level of summaries with the postings of each."""
         index = Index(join(parts))
         places = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         # A summary counts as a whole: one window each, however many passages it has.
@@ -48,16 +48,16 @@ class SummaryLevel:
         return cls(tuple(summaries), index)
 
     def ask(self, query: Query) -> Array:
-        """Return each summary's score from 0, for none of what was asked, to 1."""
+        """Return each summary's score from 0, for no match, to 1."""
         if not len(self.index):
             return np.zeros(len(self.summaries))
         return ranking.lexical(self.index, query).levels[0]
 
 
 class SummaryIndex:
-    """The rows of a session by level.
+    """The summaries of a session by level.
 
-    ``parts`` are what was read of each text, by node and revision, so that a text is read once.
+    ``parts`` are the postings of each text, by node and revision, so that a text is read once.
     """
 
     def __init__(self, levels: Mapping[int, SummaryLevel], parts: SummaryPostings) -> None:
@@ -66,7 +66,7 @@ class SummaryIndex:
 
     @property
     def nbytes(self) -> int:
-        """Return about how many bytes the rows take."""
+        """Return the approximate size of the levels in bytes."""
         texts = sum(summary.tokens for row in self.levels.values() for summary in row.summaries)
         return 8 * texts + sum(2 * row.index.nbytes for row in self.levels.values())
 
@@ -75,9 +75,9 @@ class SummaryIndex:
         return [each for each in summaries if _name(each) not in self.parts]
 
     def refreshed(self, summaries: Sequence[Summary], kept: SummaryPostings) -> SummaryIndex:
-        """Return the shelf with exactly these summaries, which are made, by level and ordinal.
+        """Return an index of exactly these summaries, which are made, by level and ordinal.
 
-        ``kept`` are parts that were read before, by whomever.
+        ``kept`` are postings that were stored before.
         """
         read = {**kept, **self.parts}
         parts = {_name(each): read.get(_name(each)) or _read(each) for each in summaries}
@@ -106,7 +106,7 @@ def _read(summary: Summary) -> Postings:
 
 
 def _roughly(text: str) -> int:
-    """Estimate tokens: here they only say where a text is cut into passages."""
+    """Estimate tokens; here they only decide where a text is cut into passages."""
     return len(text) // 4
 
 
@@ -117,7 +117,7 @@ _MAGIC: Final = b"hmR1"
 
 
 def pack(parts: SummaryPostings) -> bytes:
-    """Write parts of one level with the revisions that they belong to, by rising ordinal."""
+    """Write the postings of one level with the revisions that they belong to, by rising ordinal."""
     sizes = [[*name, len(part)] for name, part in parts.items()]
     names = json.dumps(sizes, separators=(",", ":")).encode()
     return (
@@ -126,7 +126,7 @@ def pack(parts: SummaryPostings) -> bytes:
 
 
 def unpack(data: bytes) -> SummaryPostings:
-    """Read a block; nothing where it is damaged."""
+    """Read a block; nothing if it is damaged."""
     size = int.from_bytes(data[4:8], "little")
     if data[:4] != _MAGIC or len(data) < 8 + size:
         return {}
@@ -158,7 +158,7 @@ def _cut(whole: Postings, low: int, high: int, ends: Array) -> Postings:
 
 
 def boost(index: Index, row: SummaryLevel, scores: Array) -> Array:
-    """Return each unit the best score among the summaries of the row that cover it."""
+    """Return for each unit the best score among the summaries of the level that cover it."""
     units = index.units
     found = np.zeros(len(index))
     many = min(_BOOSTERS, len(scores))

@@ -1,8 +1,8 @@
-"""The vectors of summaries, packed for the store beside the messages that they speak of.
+"""The vectors of summaries, packed for the store over the messages that they cover.
 
-The one rule: a vector belongs to one revision of a node and is used for no other. Summaries of a
-level that begin in the same stretch of messages share a block, which the store drops as soon as one
-of those messages is rewritten.
+A vector belongs to one revision of a node and is used for no other. Summaries of a level that begin
+in the same stretch of messages share a block; the store drops it as soon as one of those messages
+is rewritten.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pack(vectors_of: SummaryVectors) -> bytes:
 
 
 def unpack(data: bytes, *, dimension: int) -> SummaryVectors:
-    """Read a block; nothing where it is damaged or of another dimension."""
+    """Read a block; nothing if it is damaged or has another dimension."""
     size = int.from_bytes(data[4:8], "little")
     if data[:4] != _MAGIC or len(data) < 8 + size:
         return {}
@@ -43,7 +43,7 @@ def unpack(data: bytes, *, dimension: int) -> SummaryVectors:
 
 
 def mean(rows: Array) -> Array:
-    """Return the direction of the sum of unit vectors; the first of them where they cancel out."""
+    """Return the direction of the sum of unit vectors, or the first of them if they cancel out."""
     total = rows.sum(axis=0)
     norm = float(np.linalg.norm(total))
     found: Array = total / norm if norm > 1e-6 else rows[0]

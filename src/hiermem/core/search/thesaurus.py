@@ -1,13 +1,12 @@
-"""Which words a message may use for what a question calls by its kind.
+"""Finds the words that a message may use where a question names a kind.
 
-A question asks for "the countries" or "her pets"; the messages that answer it say Portugal, and
-puppy, and share no word with it. That is what makes questions with several answers hard for an
-index without a model. This is a small thesaurus of common English for that one purpose: kinds with
-members that most people would name, and words of one meaning.
+A question asks for "the countries" or "her pets"; the messages that answer it say Portugal and
+puppy, and share no word with it. This is what makes questions with several answers hard for an
+index without a model. For that purpose ``hiermem.data`` holds a small thesaurus of common English:
+kinds with members that most people would name, and words of one meaning.
 
-The one rule: general knowledge only. A word is here because it belongs to its kind anywhere, never
-because some measured conversation holds it. A text in another language meets no entry and loses
-nothing. What a match is worth is decided in ``ranking``.
+A text in another language matches no entry and loses nothing. ``ranking`` decides what a match is
+worth.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from hiermem.core.search.stem import stem
 
 @lru_cache(maxsize=1)
 def _kinds() -> Mapping[str, frozenset[str]]:
-    """Give, for each term that names a kind, the terms of its members."""
+    """Return, for each term that names a kind, the terms of its members."""
     found: dict[str, set[str]] = defaultdict(set)
     for names, things in data.thesaurus():
         stems = {stem(word) for word in things}
@@ -42,7 +41,7 @@ def _synonyms() -> Mapping[str, frozenset[str]]:
 
 
 def members(term: str) -> frozenset[str]:
-    """Return the terms of what belongs to the kind that ``term`` names.
+    """Return the terms of the members of the kind that ``term`` names.
 
     >>> "taekwondo" in members(stem("martial")), members("xyzzy")
     (True, frozenset())
@@ -51,7 +50,7 @@ def members(term: str) -> frozenset[str]:
 
 
 def synonyms(term: str) -> frozenset[str]:
-    """Return the terms that mean the same as ``term``, without it.
+    """Return the terms that mean the same as ``term``, without ``term`` itself.
 
     >>> sorted(synonyms(stem("mother")))
     ['mom', 'mum']
