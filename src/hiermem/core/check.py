@@ -1,9 +1,9 @@
-"""Decides whether what a store holds of a session keeps the promises that a store can show.
+"""Checks whether the stored data of a session keeps the promises that stored data can show.
 
-The one rule: nothing is believed that can be worked out again: a message's hash and tokens from its
-content, a tree's shape from intervals, a summary's hashes from what it says and what it is made
-from. A finding says which promise, where and what, and never any text. What cannot be seen in what
-is stored is named as such. Reading is the engine's business, and so is reading twice.
+Whatever can be computed again is computed: a message's hash and tokens from its content, a tree's
+shape from intervals, a summary's hashes from its text and its inputs. A finding names the promise,
+the place and the problem, and never contains text. Promises that stored data cannot show are listed
+as such. The engine reads the data, and reads it twice where needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Position, Revision, StoredMessage
 from hiermem.types.transaction import KeyEntry, ViewRecord
 
-#: The promises that a check verifies, with what it looks at.
+#: The promises that a check verifies, with what it examines.
 CHECKED: Final[Mapping[str, str]] = {
     "P1": "messages are without gaps and read as they were hashed and counted",
     "P2": "each key names the message that bears it, as it was first appended",
@@ -42,20 +42,20 @@ CHECKED: Final[Mapping[str, str]] = {
     "are those that the history gives",
     "dirt": "each text that is not marked was made from what its inputs say now",
 }
-#: The promises that what is stored cannot show, and why.
+#: The promises that stored data cannot show, and why.
 NOT_SHOWN: Final[Mapping[str, str]] = {
     "P4": "how appends were batched and when updates ran is not on record",
     "P6": "how much work an append or an edit took is not on record",
     "P9": "the caps that a run was given are not all on record",
     "P10": "what a provider charged is not on record",
 }
-#: What is fixed when a node is sealed, and moves by what the log tells alone.
+#: The fields that are fixed when a node is sealed, and change only by events of the log.
 _BOUNDS: Final = (
     "level", "ordinal", "thread", "span", "windows", "children", "messages", "input_size",
     "allotted", "input_tokens", "allotted_tokens", "verbatim", "first_at", "last_at", "linked",
     "unit", "parent",
 )  # fmt: skip
-#: A text that is made from more tokens than this must be smaller than they are.
+#: A text made from more tokens than this must be smaller than its inputs.
 _SMALL: Final = 200
 
 
@@ -74,11 +74,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check of a tenant found.
+    """The result of a check of a tenant.
 
-    ``checked`` tells what was looked at for each promise, ``not_shown`` why others cannot be seen
-    in what is stored. ``skipped`` says what could not be looked at this time. Where a session was
-    written to during the check, only what was found twice is a finding.
+    ``checked`` says what was examined for each promise, ``not_shown`` why others cannot be seen in
+    stored data. ``skipped`` says what could not be examined this time. If a session was written to
+    during the check, only problems found twice are findings.
     """
 
     tenant: str
@@ -106,7 +106,7 @@ Count: TypeAlias = Callable[[str], int]
 
 
 def of_message(stored: StoredMessage, *, index: int, tokens: int | None) -> Faults:
-    """Check one message at its place; ``tokens`` is its count made afresh, None if unknown."""
+    """Check one message at its place; ``tokens`` is its count made now, None if unknown."""
     where = f"message {index}"
     if stored.index != index:
         yield "P1", where, f"message {stored.index} stands in its place"
@@ -132,7 +132,7 @@ def of_message(stored: StoredMessage, *, index: int, tokens: int | None) -> Faul
 def of_key(
     stored: StoredMessage, entry: KeyEntry | None, earlier: Sequence[StoredMessage]
 ) -> Faults:
-    """Check what is remembered of a message's key, and that an erased one has no past."""
+    """Check the stored entry of a message's key, and that an erased message has no past."""
     where = f"message {stored.index}"
     if stored.state == "erased" and earlier:
         yield "P11", where, "earlier versions of it were kept"
@@ -152,7 +152,7 @@ def of_key(
 
 
 def of_versions(stored: StoredMessage, earlier: Sequence[StoredMessage]) -> Faults:
-    """Check what is kept of a message that the log says was edited."""
+    """Check the stored versions of a message that the log says was edited."""
     where = f"message {stored.index}"
     if stored.state == "erased":
         return
@@ -220,10 +220,10 @@ def _between(indices: Sequence[int], start: int, stop: int) -> int:
 
 
 def of_level(level: int, nodes: Sequence[Node], below: Mapping[str, Node], count: int) -> Faults:
-    """Check the nodes of a level, by ordinal, over those ``below``; ``count`` is what is counted.
+    """Check the nodes of a level, by ordinal, over those ``below``; ``count`` is their number.
 
-    Sizes are only compared where they bind a summary's length: what is kept word for word, and what
-    is small, may be as large as its inputs.
+    Sizes are only compared where they limit a summary's length: verbatim and small nodes may be as
+    large as their inputs.
     """
     if [node.ordinal for node in nodes] != list(range(count)):
         yield "P3", f"level {level}", f"it does not hold the nodes 0 to {count - 1}"
@@ -260,7 +260,7 @@ def _of_children(node: Node, below: Mapping[str, Node]) -> Faults:
 
 
 def of_parents(nodes: Mapping[str, Node]) -> Faults:
-    """Check that each node that has a parent is among that one's children."""
+    """Check that each node with a parent is among the parent's children."""
     for node in nodes.values():
         parent = None if node.parent is None else nodes.get(node.parent)
         if node.parent is not None and (parent is None or node.id not in parent.children):
@@ -268,7 +268,7 @@ def of_parents(nodes: Mapping[str, Node]) -> Faults:
 
 
 def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Faults:
-    """Check that what has no parent is what the open groups hold, and covers all windows once."""
+    """Check that nodes without a parent are in the open groups, and cover all windows once."""
     roots = state.roots()
     if {root.id for root in roots} != {node.id for node in nodes.values() if node.parent is None}:
         yield "P3", "open groups", "they are not the nodes without a parent"
@@ -287,7 +287,7 @@ def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Faults:
 
 
 def of_log(nodes: Mapping[str, Node], explained: Mapping[str, Node], *, same: bool) -> Faults:
-    """Check the tree against the one that replaying the log gives.
+    """Check the tree against the result of replaying the log.
 
     ``same`` says whether the fold's state came out as it is on record.
     """
@@ -308,7 +308,7 @@ def of_log(nodes: Mapping[str, Node], explained: Mapping[str, Node], *, same: bo
 
 
 def of_revision(node: Node, revision: Revision | None) -> Faults:
-    """Check that what serves is there, and that the node is marked as its text is."""
+    """Check that the serving text exists, and that the node is marked as its text is."""
     if revision is None:
         if node.revision:
             yield "P7", node.id, f"its revision {node.revision} is missing"
@@ -320,7 +320,7 @@ def of_revision(node: Node, revision: Revision | None) -> Faults:
 
 
 def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bool]) -> Faults:
-    """Check what a node says by itself; ``gone`` tells what was erased or quarantined."""
+    """Check a node's text by itself; ``gone`` tells what was erased or quarantined."""
     where = revision.node_id
     if count is not None and revision.tokens != count(revision.text):
         yield "P7", where, "its text has another number of tokens than is on record"
@@ -382,7 +382,7 @@ def of_view(record: ViewRecord, nodes: Mapping[str, Node], *, key: bytes, window
     for piece in view.pieces:
         for item in piece.covers:
             node = nodes.get(item.id)
-            # A summary of an open group is replaced when that grows; the view outlives it.
+            # A summary of an open group is replaced when the group grows; the view outlives it.
             if item.id.startswith("open/"):
                 continue
             if node is None or node.windows != item.windows or node.span != item.span:

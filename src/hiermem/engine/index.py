@@ -52,10 +52,10 @@ class Held:
     """The index of one session as far as ``messages``, in one of its epochs.
 
     ``tail`` are the postings after the last full stride. ``summary_index`` are its summaries, as
-    they were when the journal bore ``mark``; ``vectors`` belong to the engine's ``vectored`` and lie over
-    this index, or one that it has grown from; ``embedded`` is what its ``embedding`` need not look
-    for again, ``unlabelled`` are summaries, by node and revision, that have nothing to be labelled
-    with.
+    they were when the journal bore ``mark``; ``vectors`` belong to the engine's ``vectored`` and
+    lie over this index, or one that it has grown from; ``embedded`` is what its ``embedding`` need
+    not look for again, ``unlabelled`` are summaries, by node and revision, that have nothing to be
+    labelled with.
     """
 
     record: SessionRecord

@@ -1,8 +1,8 @@
 """The prompts of hiermem: one text file per task, level and style, each with its version.
 
-The one rule: a prompt is data. It is read from its file, checked by ``PromptTemplate`` and covered
-by the strategy hash, so another wording makes other summaries and never passes for the same. A
-user's own templates come as a mapping with the same names and stand in front of these.
+A prompt is data. It is read from its file, checked by ``PromptTemplate`` and covered by the
+strategy hash, so a changed prompt makes other summaries that never count as the same. A user's own
+templates are a mapping with the same names and take precedence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOP = 3
 
 
 def name_of(level: int, style: str) -> str:
-    """Return the name under which the prompt of a level and style is kept.
+    """Return the name of the prompt for a level and style.
 
     >>> name_of(5, "executive")
     'summarise.l3.executive'

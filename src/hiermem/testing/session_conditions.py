@@ -1,7 +1,6 @@
 """The conditions on sessions, messages, keys, flags and events.
 
-The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` and is named for
-what would be broken.
+Each test holds one sentence of ``hiermem.protocols.TenantStore``; its name says what would break.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class SessionConditions(Conditions):
 
     @condition
     async def test_a_decision_is_called_once(self, tenant: TenantStore) -> None:
-        """``decide`` is called exactly once and its result is what ``mutate`` gives."""
+        """``decide`` is called exactly once and its result is what ``mutate`` returns."""
         calls: list[Snapshot] = []
 
         def decide(snapshot: Snapshot) -> Changes[str]:
@@ -123,7 +122,7 @@ class SessionConditions(Conditions):
 
     @condition
     async def test_changes_without_a_record_write_nothing(self, tenant: TenantStore) -> None:
-        """Where ``session`` is None nothing is written, whatever else the changes hold."""
+        """If ``session`` is None nothing is written, whatever else the changes hold."""
 
         def decide(snapshot: Snapshot) -> Changes[int]:
             changes = writing("s", _said("x"), nodes=(node(0),))(snapshot)
@@ -264,7 +263,7 @@ class SessionConditions(Conditions):
 
     @condition
     async def test_every_message_comes_back_verbatim(self, tenant: TenantStore) -> None:
-        """Every field of every shape of message is given back as it came."""
+        """Every field of every shape of message is returned as it came."""
         given = [stored(message, **fields) for message, fields in _SHAPES]
         await write(tenant, "s", given, claim=False)
         found = await tenant.messages("s", 0, 999)

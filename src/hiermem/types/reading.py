@@ -1,4 +1,4 @@
-"""Reads values from outside, which may be anything.
+"""Reads values from outside, which may have any shape.
 
 A value of another shape raises InvalidMessageError, which names the place and the type found, never
 the value.
@@ -34,7 +34,7 @@ def as_list(value: object, *, where: str) -> list[Any]:
 
 
 def text_of(data: Mapping[str, Any], field: str, *, where: str) -> str:
-    """Return a field that must be there and be text."""
+    """Return a field that must exist and be text."""
     value = data.get(field)
     if not isinstance(value, str):
         kind = "missing" if field not in data else type(value).__name__

@@ -1,11 +1,11 @@
-"""What an extraction gives: a graph of entities, what is still open, and where the work is going.
+"""The results of an extraction: a graph of entities, open items, and the direction of the work.
 
-Two families of values stand here. ``Answer`` and its parts are what a model is asked to return for
-one chunk: a closed schema with a bound on every length and every count, so that no answer can be
-larger than ``core.parse`` allows. ``TriVector`` and its parts are what a user gets: the same items
-after the reduce, each with the chunks and messages that it comes from.
+There are two families of values. A model returns an ``Answer`` with its parts for one chunk: a
+closed schema with a bound on every length and count, so that no answer is larger than
+``core.calls.bounded_json`` allows. A user gets a ``TriVector`` with its parts: the same items after
+the reduce, each with the chunks and messages that it comes from.
 
-The one rule: a value checks its own shape and decides nothing. Merging is ``core.reduce``.
+A value checks its own shape and decides nothing; ``core.extraction.reduce`` merges.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
     "answer_schema",
 ]
 
-#: What a thing is. The set is closed: two chunks that name one thing must be able to agree on it.
+#: The types of entities. The set is closed, so that two chunks can agree on the type of one.
 EntityType: TypeAlias = Literal[
     "person",
     "organisation",
@@ -84,7 +84,7 @@ ENTITY_TYPES: Final[tuple[EntityType, ...]] = (
 #: unresolved: a failure or a doubt that nobody has settled.
 DeltaKind: TypeAlias = Literal["question", "task", "promise", "unresolved"]
 #: decision: what was settled. impact: what it changes. milestone: what is reached or due when.
-#: constraint: what must or must not be. preference: what somebody wants to hold from now on.
+#: constraint: what must or must not be. preference: what somebody wants to be so from now on.
 StrategyKind: TypeAlias = Literal["decision", "impact", "milestone", "constraint", "preference"]
 
 Share: TypeAlias = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -115,7 +115,7 @@ MOST_STRATEGY: Final = 100
 MOST_ALIASES: Final = 8
 MOST_TAGS: Final = 8
 MOST_MESSAGES: Final = 16
-#: Entities are ranked by how many messages name them, so they may list more of them.
+#: Entities are ranked by how many messages name them, so they may list more messages.
 MOST_MENTIONS: Final = 64
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_NAME)]
@@ -132,14 +132,14 @@ _MentionIndices: TypeAlias = Annotated[
 
 
 class AnswerEnd(_AnswerModel):
-    """The type and name by which a relation means an entity of the same answer."""
+    """The type and name by which a relation refers to an entity of the same answer."""
 
     type: EntityType
     name: _Name
 
 
 class AnswerEntity(_AnswerModel):
-    """One thing or concept that the record speaks of."""
+    """One object or concept that the record mentions."""
 
     type: EntityType
     name: _Name
@@ -151,7 +151,7 @@ class AnswerEntity(_AnswerModel):
 
 
 class AnswerRelation(_AnswerModel):
-    """How one entity of the answer stands to another one, and why that is believed."""
+    """The relation of one entity of the answer to another, with its justification."""
 
     source: AnswerEnd
     relation: _Tag
@@ -171,7 +171,7 @@ class AnswerDelta(_AnswerModel):
 
 
 class AnswerStrategy(_AnswerModel):
-    """Something that bears on where the work is going."""
+    """A statement about the direction of the work."""
 
     kind: StrategyKind
     text: _ItemLine
@@ -196,7 +196,7 @@ class Answer(_AnswerModel):
 
 
 def answer_schema() -> dict[str, Any]:
-    """Return the JSON schema of ``Answer``: every field asked for, no other allowed."""
+    """Return the JSON schema of ``Answer``: every field is required and no other is allowed."""
     schema = Answer.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         # Providers that hold a model to a schema want each field listed, defaults or not.
@@ -217,7 +217,7 @@ class _ResultModel(BaseModel):
 
 
 class Provenance(_ResultModel):
-    """Where an item comes from: a chunk, and a half-open range of message indices in it."""
+    """The origin of an item: a chunk, and a half-open range of message indices in it."""
 
     chunk: str
     start: int
@@ -225,14 +225,14 @@ class Provenance(_ResultModel):
 
 
 class EntityKey(_ResultModel):
-    """The type and name by which an entity is meant; names compare after NFKC and case folding."""
+    """The type and name that identify an entity; names compare after NFKC and case folding."""
 
     type: EntityType
     name: str
 
 
 class Entity(_ResultModel):
-    """One node of the graph; ``aliases`` are other spellings and names that were met for it."""
+    """One node of the graph; ``aliases`` are its other spellings and names."""
 
     type: EntityType
     name: str
@@ -270,7 +270,7 @@ class Delta(_ResultModel):
 
 
 class Strategy(_ResultModel):
-    """Something that bears on where the work is going, with the messages that say so."""
+    """A statement about the direction of the work, with the messages that make it."""
 
     kind: StrategyKind
     text: str
@@ -280,11 +280,11 @@ class Strategy(_ResultModel):
 class Stats(_ResultModel):
     """What the reduce did.
 
-    ``merged`` counts entities that were met again in another chunk. ``dropped`` counts items of
+    ``merged`` counts entities that occurred again in another chunk. ``dropped`` counts items of
     answers that could not be used, because they named nothing or an answer held too many of them;
     ``dangling`` relations dropped because an end was defined nowhere, ``loops`` those whose ends
     turned out to be one entity, ``capped`` items of any kind left out to keep the result within its
-    limits, and ``idle`` statements left out that settle something which was never open.
+    limits, and ``idle`` statements left out because they settle something that was never open.
     """
 
     chunks: int = 0
@@ -297,11 +297,11 @@ class Stats(_ResultModel):
 
 
 class TriVector(_ResultModel):
-    """A session as a graph, its open ends and its direction, under a summary.
+    """A session as a graph, its open items and its direction, under a summary.
 
-    ``namespace`` lists the features that the session touches, most often named first. Entities
-    come most mentioned first, relations heaviest first, deltas and strategy in the order in which
-    they came up; ``missing`` names the chunks that a partial result lacks.
+    ``namespace`` lists the features that the session touches, most often named first. Entities come
+    most mentioned first, relations heaviest first, deltas and strategy in the order in which they
+    came up; ``missing`` names the chunks that a partial result lacks.
     """
 
     summary: str

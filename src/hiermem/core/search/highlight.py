@@ -11,8 +11,7 @@ from hiermem.core.search.terms import number, spans, terms
 
 
 def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
-    """Return the stretches of ``text`` that contain a query term, in order, joined where they
-    touch.
+    """Return the stretches of ``text`` with a query term, in order, joined where they touch.
 
     >>> from hiermem.core.search.query import read_query
     >>> marks("Two kittens and a car", read_query("What pets are there?"))

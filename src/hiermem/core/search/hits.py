@@ -44,9 +44,7 @@ class Hit:
 
     @property
     def content(self) -> str:
-        """Return the text, under the name that it has in a message; of a long message only the
-        passage.
-        """
+        """Return the text, under the name that it has in a message; of a long one the passage."""
         return self.text
 
     @property

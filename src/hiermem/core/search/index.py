@@ -163,7 +163,7 @@ def _sort(units: Postings) -> _Sorted:
 
 
 def _sittings(units: Postings, order: Array) -> Array:
-    """Number the sittings; ``order`` has each thread's units together."""
+    """Return each unit's sitting as a number; ``order`` has each thread's units together."""
     sitting = np.zeros(len(units), dtype=np.int64)
     if len(units):
         at, thread = units.at[order], units.thread[order]
@@ -194,7 +194,7 @@ def _openers(units: Postings, order: Array) -> Array:
 
 
 def _windows(tokens: Array, sitting: Array, limit: int) -> Array:
-    """Number the windows, each of at most ``limit`` tokens and within one sitting."""
+    """Return each unit's window as a number; each has at most ``limit`` tokens of one sitting."""
     total = np.cumsum(tokens, dtype=np.int64).tolist()
     edges = [*(np.flatnonzero(np.diff(sitting)) + 1).tolist(), len(total)]
     starts: list[int] = []

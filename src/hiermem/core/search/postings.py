@@ -217,8 +217,7 @@ def join(parts: Sequence[Postings]) -> Postings:
 
 
 def _merge(tables: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[list[int]]]:
-    """Merge tables of names; return the merged one and the new positions of each table's entries.
-    """
+    """Merge tables of names; return the merged one and each table's entries in it."""
     places: dict[str, int] = {}
     moved = [[places.setdefault(name, len(places)) for name in table] for table in tables]
     return tuple(places), moved

@@ -112,9 +112,7 @@ def _numbers(terms: frozenset[str]) -> tuple[int, ...]:
 
 
 def _is_of_asker(asked: list[str]) -> bool:
-    """Return whether a question is about the asker's own matter; "tell me" alone does not make it
-    so.
-    """
+    """Return whether a question is about the asker's own matter; "tell me" does not count."""
     return any(
         word in FIRST_PERSON and not (word == "me" and before in _BIDDING)
         for before, word in pairwise(["", *asked])

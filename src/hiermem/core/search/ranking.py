@@ -264,8 +264,7 @@ def _said(index: Index) -> Array:
 
 
 def _lift_replies(index: Index, result: Array) -> None:
-    """Raise the best unit of each reply to at least the best score of the message that it answers.
-    """
+    """Raise the best unit of each reply to the best score of the message that it answers."""
     chosen, asked = _replies(index, result, result)
     result[chosen] = np.maximum(result[chosen], asked)
 

@@ -16,8 +16,7 @@ _WORD: Final = re.compile("[a-z]{5,24}")
 
 
 def slips(word: str) -> frozenset[str]:
-    """Return the words one typing error away from ``word``: a letter added, missing, wrong or
-    swapped.
+    """Return the words one typing error from ``word``: a letter added, missing, wrong or swapped.
 
     The first letter is assumed correct. Words of other scripts have none.
 

@@ -1,8 +1,8 @@
-"""Decides which things one sentence names: files, functions, figures, dates, people, and the like.
+"""Finds the names in one sentence: files, functions, figures, dates, people, and the like.
 
-The one rule: a name is found by its form and by what stands right around it, in one pass over one
-sentence, without a model. A sentence is at most ``units.UNIT_CAP`` long, so the cost is linear
-whatever the text. Which names are worth keeping is decided over all sentences, by ``extraction``.
+A name is found by its form and by the words next to it, in one pass over one sentence, without a
+model. A sentence is at most ``units.UNIT_CAP`` long, so the cost is linear in any text. Which names
+are worth keeping is decided over all sentences, by the offline model and by search labels.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CAMEL: Final = re.compile(
 )
 _VERSION: Final = r"v?\d{1,4}(?:\.\d{1,4}){1,3}"
 _JS_NAME: Final = re.compile(r"(?<![\w./@-])[A-Z][A-Za-z0-9]{0,20}\.(?:js|io|com|net|ai)(?![\w/-])")
-#: A name with a version behind it is a product, whatever it looks like.
+#: A name followed by a version is a product, whatever it looks like.
 _VERSIONED: Final = re.compile(
     rf"(?<![\w./@-])([A-Z][\w.+#-]{{1,40}}(?: [A-Z][\w.+#-]{{1,30}})?) "
     rf"(?:version |v)?({_VERSION})(?![\w])"
@@ -124,16 +124,16 @@ _TECH_AFTER: Final = re.compile(
 _CLASS_NEAR: Final = re.compile(r"(?: |` ?)(?:class|model|object|field|instance|schema|type)\b")
 _ERROR_END: Final = re.compile(r"(?:Error|Exception|Warning|NotFound|Fault)$")
 _DIGIT: Final = re.compile(r"\d")
-#: What a name in mixed case or a capitalised one begins with, or holds.
+#: A character that every name in mixed case and every capitalised name contains.
 _CAPITAL: Final = re.compile(r"[A-ZÀ-Þ]")
 _PLAIN_CODE: Final = word_lists("entity_words")["keywords"]
 
 
 class NameMention(NamedTuple):
-    """A name in a sentence: its kind, where it stands, and how sure its form makes it.
+    """A name in a sentence: its kind, its position, and how certain its form makes the kind.
 
-    ``sure`` is the confidence that the form alone gives; for "concept" the kind is not known, and
-    other sentences may tell it. ``detail`` is a version or the like.
+    ``sure`` is the confidence from the form alone. "concept" is an unknown kind; other sentences
+    may decide it. ``detail`` is a version or the like.
     """
 
     type: EntityType
@@ -145,7 +145,7 @@ class NameMention(NamedTuple):
 
 
 def find(sentence: str, *, prose: bool = True) -> list[NameMention]:
-    """Return the names in one sentence, in order, none inside another.
+    """Return the names in one sentence, in order and without overlaps.
 
     ``prose`` is False for the output of programs, where only files, functions and errors count.
     """
@@ -160,9 +160,9 @@ def find(sentence: str, *, prose: bool = True) -> list[NameMention]:
 
 
 def _all(sentence: str) -> Iterator[NameMention]:
-    """Yield names in the order of their claims: what is surest in form comes first.
+    """Yield names in the order of their claims: the most certain forms first.
 
-    What no match can do without is looked for first, since that takes no pattern.
+    The characters that a pattern cannot match without are looked for first, which needs no pattern.
     """
     yield from _formal(sentence)
     if _DIGIT.search(sentence):
@@ -189,7 +189,7 @@ def _all(sentence: str) -> Iterator[NameMention]:
 
 
 def _formal(sentence: str) -> Iterator[NameMention]:
-    """Yield what has a form that nothing else has."""
+    """Yield names with an unambiguous form."""
     if "://" in sentence:
         for match in _URL.finditer(sentence):
             name = match.group().rstrip(".;:!?")
@@ -235,7 +235,7 @@ def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
 
 
 def _products(sentence: str) -> Iterator[NameMention]:
-    """Yield names that are products by a version behind them, or by an ending such as .js."""
+    """Yield product names, recognised by a version after them or by an ending such as .js."""
     if "." not in sentence:
         return
     for match in _VERSIONED.finditer(sentence):
@@ -251,7 +251,7 @@ def _products(sentence: str) -> Iterator[NameMention]:
 
 
 def kind_of_identifier(name: str, *, after: str = "") -> tuple[EntityType, float]:
-    """Return the kind of a name in mixed case and how sure it is."""
+    """Return the kind of a name in mixed case and how certain it is."""
     if name.lower() in TECHNOLOGIES:
         return "technology", 0.9
     if _ERROR_END.search(name):
@@ -264,7 +264,7 @@ def kind_of_identifier(name: str, *, after: str = "") -> tuple[EntityType, float
 
 
 def _names(sentence: str) -> Iterator[NameMention]:
-    """Yield capitalised names, without the words at their ends that are none."""
+    """Yield capitalised names, without words at their ends that are no names."""
     for match in _NAME.finditer(sentence):
         for start, name in _trimmed(match.group(), match.start()):
             first = not sentence[:start].strip(" \"'“(*-")
@@ -279,7 +279,7 @@ def _names(sentence: str) -> Iterator[NameMention]:
 
 
 def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
-    """Take a run of capitalised words apart into names, leaving out words that are none."""
+    """Split a run of capitalised words into names, leaving out words that are no names."""
     parts: list[tuple[int, str]] = []
 
     def name() -> Iterator[tuple[int, str]]:
@@ -314,7 +314,7 @@ def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
 def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
     name: str, *, before: str, after: str
 ) -> tuple[EntityType, float]:
-    """Return what a capitalised name is likely to be; "concept" where nothing tells."""
+    """Return what a capitalised name is likely to be; "concept" if nothing tells."""
     lower = name.lower()
     last = lower.rsplit(" ", 1)[-1]
     first = lower.split(" ", 1)[0]

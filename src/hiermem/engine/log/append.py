@@ -1,8 +1,8 @@
-"""Take messages and log events into a session: prepare outside the transaction, fold inside it.
+"""Appends messages and log events: prepares outside the transaction, folds inside it.
 
-Everything that costs time (checking texts, counting tokens, cutting oversize messages) happens
-before the store is asked; what remains inside the transaction is the pure fold. The one rule: an
-append is all or nothing, and what it returned for is durable.
+Slow work (checking texts, counting tokens, cutting oversize messages) happens before the store is
+called; only the pure fold runs inside the transaction. An append is all or nothing, and it is
+durable once it has returned.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Messages: TypeAlias = Message | Iterable[Message]
 
 @dataclass(slots=True)
 class LastState:
-    """The record's texts as they were last seen, so that an append need not read or parse them.
+    """The stored texts of the last known record, so that an append need not read or parse them.
 
-    Only ever a saving: what the transaction finds is compared with it.
+    It only saves work: the transaction compares it with what it finds.
     """
 
     config: str | None = None
@@ -44,7 +44,7 @@ class LastState:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What an application says of a session besides its messages."""
+    """An application's description of a session."""
 
     id: str
     title: str | None = None
@@ -55,7 +55,7 @@ class About:
 
 @dataclass(slots=True)
 class _PreparedMessage:
-    """A message that is ready to be folded in, but for its index.
+    """A message that is ready to be folded in, except for its index.
 
     ``fingerprint`` is None if there is no key to compare by; ``heard`` are the tokens that a
     summary is made from.
@@ -101,7 +101,7 @@ class _PreparedMessage:
 
 
 class _ChangedError(Exception):
-    """The session turned out to have another configuration than was prepared for."""
+    """The session has another configuration than the messages were prepared for."""
 
     def __init__(self, record: SessionRecord) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ def flatten(messages: Sequence[Messages]) -> list[Message]:
 async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> list[int]:
     """Append messages and seal what they complete; return the index of each, in order.
 
-    A key seen before with the same content gives the index it has, and writes nothing.
+    A key that exists with the same content returns its index and writes nothing.
 
     Raises InvalidMessageError, InvalidTextError, MessageConflictError and SessionClosedError; in
     each case nothing was written.
@@ -168,15 +168,15 @@ async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> 
 
 
 def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[int] | None:
-    """Append on the calling thread, which blocks; None, with nothing done, where it cannot be.
+    """Append on the calling thread, which blocks; None, with nothing done, if that is impossible.
 
-    It can be where the store is able to, no other write waits, and an append went before it.
+    It is possible if the store supports it, no other write waits, and an append went before it.
 
     Raises what ``append`` raises.
     """
     # Both are known after the first append; until then they would have to be awaited.
     key, stored = handle._key, about.seen.config  # noqa: SLF001
-    # Not of the protocol: what a store may be able to do is a saving, no more.
+    # Not part of the protocol: an optional ability of a store that only saves time.
     mutate_here: Any = getattr(handle.store, "mutate_here", None)
     if not given or key is None or stored is None or mutate_here is None:
         return None
@@ -235,7 +235,7 @@ class _Preparer:
 
 
 def _stamped(message: Message, now: datetime) -> Message:
-    """Return the message with a time; ``dataclasses.replace`` would take three times as long."""
+    """Return the message with a time, three times as fast as ``dataclasses.replace``."""
     return Message(
         message.role,
         message.content,
@@ -253,7 +253,7 @@ def _stamped(message: Message, now: datetime) -> Message:
 class _Append:
     """The decision of one append, made inside the store's transaction.
 
-    ``stored`` is the text of ``config``, where it is one that the session was seen to have.
+    ``stored`` is the stored text of ``config``, if the session was seen to have it.
     """
 
     handle: Handle
@@ -291,7 +291,7 @@ class _Append:
         )
 
     def _check(self, record: SessionRecord) -> None:
-        """Refuse a record that was not prepared for; the usual one is known by its texts alone."""
+        """Refuse a record that was not prepared for; equal texts need no parsing."""
         if record.config != self.stored or record.counter != self.handle.counter.name:
             if config_from(record.config) != self.config:
                 raise _ChangedError(record)
@@ -299,7 +299,7 @@ class _Append:
         self.about.seen.config = record.config
 
     def _state(self, record: SessionRecord) -> SessionState:
-        """Read the state; that which the append before left behind need not be parsed again."""
+        """Read the state; the one that the last append left need not be parsed again."""
         seen = self.about.seen.state
         return seen[1] if seen and seen[0] == record.state else state_from(record.state)
 
@@ -320,7 +320,7 @@ class _Append:
     def _place(
         self, snapshot: Snapshot, next_index: int
     ) -> tuple[list[int], list[_PreparedMessage], list[tuple[str, KeyEntry]]]:
-        """Tell the new messages from those whose key was seen, in the store or in this call."""
+        """Separate new messages from those whose key exists, in the store or in this call."""
         indices: list[int] = []
         fresh: list[_PreparedMessage] = []
         claimed: dict[str, KeyEntry] = {}
@@ -345,7 +345,7 @@ class _Append:
 def _advanced(
     record: SessionRecord, folded: Folded, *, about: About | None = None, closed: bool | None = None
 ) -> SessionRecord:
-    """Return the record after a fold; a title or participants given later replace the earlier."""
+    """Return the record after a fold; a title or participants given later replace earlier ones."""
     return replace(
         record,
         title=about.title if about and about.title is not None else record.title,
@@ -384,7 +384,7 @@ async def close(handle: Handle, session_id: str) -> None:
 
 
 async def reopen(handle: Handle, session_id: str) -> None:
-    """Make a closed session writable again; an open one is left as it is."""
+    """Make a closed session writable again; an open one stays as it is."""
     await _event(handle, session_id, "reopen", lambda state, _: fold.reopen(state), closed=False)
 
 
@@ -397,7 +397,7 @@ async def _event(
     detail: str = "",
     closed: bool | None = None,
 ) -> None:
-    """Record an event of the log and fold it in."""
+    """Record an event in the log and fold it in."""
     await handle.record(session_id)
     when = handle.clock()
 

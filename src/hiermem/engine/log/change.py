@@ -1,8 +1,7 @@
-"""Edits and takes back what is in the log: prepare outside the transaction, decide inside it.
+"""Edits and erases what is in the log: prepares outside the transaction, decides inside it.
 
-The one rule: what is decided is in ``hiermem.core.log``, in ``edit``, ``erasing`` and
-``clearing``; here a new text is checked and counted before the store is asked, and the store's
-bytes are scrubbed after.
+The decisions are in ``hiermem.core.log`` (``edit``, ``erase``, ``erase_space``). This module checks
+and counts a new text before the store is called, and scrubs the store's bytes afterwards.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _ON_EDIT = ("flag", "rebuild")
 _FORKS = ("all", "keep")
 #: Why nothing is scrubbed after a quarantine.
 _STAYS = "a quarantined message stays for the record"
-#: What can be done where the bytes could not be cleaned.
+#: What a caller can do if the bytes could not be cleaned.
 _AGAIN = "memory.scrub() tries again"
 
 
@@ -47,7 +46,7 @@ async def edit(
     on_edit: OnEdit = "flag",
     on_bad_text: OnBad = "refuse",
 ) -> EditReport:
-    """Replace the content of a message; what it said before stays readable as a version.
+    """Replace the content of a message; the content before stays readable as a version.
 
     Raises NotFoundError, SessionClosedError, MessageWithdrawnError, InvalidMessageError and
     InvalidTextError; in each case nothing was written.
@@ -73,7 +72,7 @@ async def edit(
 def _prepare(
     stored: StoredMessage, amend: _Amended, weigher: Weigher, unit: SizeUnit, target: int
 ) -> None:
-    """Count before the transaction what it will most likely ask for."""
+    """Count in advance what the transaction will most likely need."""
     if stored.state != "live":
         return
     after = amend(stored)
@@ -84,7 +83,7 @@ def _prepare(
 
 @dataclass(slots=True)
 class _Amended:
-    """Gives a message as it is after an edit; what was worked out once is remembered."""
+    """Returns a message as it is after an edit, and caches what was computed once."""
 
     content: Content
     counter: TokenCounter
@@ -118,9 +117,9 @@ class _Amended:
 async def erase(
     handle: Handle, session_id: str, indices: Iterable[int], *, forks: ForkHandling = "all"
 ) -> Receipt:
-    """Erase messages and all that was made of them, in the session and in what shares them.
+    """Erase messages and everything made from them, in the session and in those that share them.
 
-    Raises NotFoundError if the session has no such message; nothing was written then.
+    Raises NotFoundError if the session has no such message; then nothing was written.
     """
     return await _withdraw(handle, session_id, indices, "erase", forks)
 
@@ -128,9 +127,9 @@ async def erase(
 async def quarantine(
     handle: Handle, session_id: str, indices: Iterable[int], *, forks: ForkHandling = "all"
 ) -> Receipt:
-    """Take messages out of all that is made of them; they stay readable for the record.
+    """Take messages out of everything made from them; they stay readable for the record.
 
-    Raises NotFoundError if the session has no such message; nothing was written then.
+    Raises NotFoundError if the session has no such message; then nothing was written.
     """
     return await _withdraw(handle, session_id, indices, "quarantine", forks)
 
@@ -164,16 +163,16 @@ async def _withdraw(
 
 
 def _check_many(indices: Any) -> None:
-    """Refuse what gives no indices. Raises UsageError."""
+    """Refuse a value that yields no indices. Raises UsageError."""
     if isinstance(indices, (str, bytes)) or not isinstance(indices, Iterable):
         raise UsageError(f"indices is {type(indices).__name__}; give message indices, like [3, 4]")
 
 
 def _indices(indices: Iterable[Any], record: SessionRecord) -> tuple[int, ...]:
-    """Take the indices of an erasure, of which a session cannot have more than it has messages.
+    """Read the indices of an erasure, at most as many as the session has messages.
 
-    Whatever gives them may have no end: the first that cannot be is the last that is looked at.
-    Raises UsageError, and NotFoundError if the session has no such message.
+    The iterable may be endless: reading stops at the first impossible index. Raises UsageError, and
+    NotFoundError if the session has no such message.
     """
     wanted: list[int] = []
     for given in indices:
@@ -218,7 +217,7 @@ async def erase_space(handle: Handle, space: str) -> Receipt:
 
 
 async def erase_tenant(handle: Handle) -> Receipt:
-    """Erase everything that is kept for the tenant, its journal too."""
+    """Erase everything stored for the tenant, its journal included."""
     messages = sum(record.messages for record in await handle.store.sessions())
     removed = {"sessions": await handle.store.erase_all(), "messages": messages}
     gone = {what: count for what, count in removed.items() if count}
@@ -226,7 +225,7 @@ async def erase_tenant(handle: Handle) -> Receipt:
 
 
 async def _scrubbed(handle: Handle, receipt: Receipt) -> Receipt:
-    """Take what went out of the store's bytes too, and say on the receipt how that went."""
+    """Remove erased content from the store's bytes too, and report the result on the receipt."""
     found = await handle.store.scrub()
     removed = dict(receipt.removed)
     if found.removed:

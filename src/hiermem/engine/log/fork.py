@@ -1,8 +1,8 @@
-"""Forks a session: read its log in pages, replay it, and write the fork in one transaction.
+"""Forks a session: reads its log in pages, replays it, and writes the fork in one transaction.
 
-The one rule: the pages are read outside the transaction, so that a long log stops nobody; what was
-worked out of them is written only if the source is still what they were read from. What changes
-without a trace in the log is not read here.
+The pages are read outside the transaction, so a long log blocks nobody. The result is written only
+if the source is still as it was read. Content that changes without a trace in the log is not read
+here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, beginning
 from hiermem.errors import NotFoundError, SessionExistsError, StoreBusyError
 
-#: Messages read at once.
+#: Messages read in one go.
 _PAGE = 2048
-#: How often a fork is worked out again because its source was changed meanwhile.
+#: How often a fork is prepared again because its source changed meanwhile.
 _TRIES = 8
 
 
@@ -34,12 +34,12 @@ async def fork(
     at: int | None = None,
     title: str | None = None,
 ) -> int:
-    """Make ``new_id`` a session that shares the first ``at`` messages, None being all of them.
+    """Make ``new_id`` a session that shares the first ``at`` messages (all of them, if it is None).
 
-    Gives their number.
+    Returns their number.
 
-    Raises NotFoundError if the source does not have so many, SessionExistsError, StoreBusyError
-    where the source was edited all the time.
+    Raises NotFoundError if the source does not have so many, SessionExistsError, and StoreBusyError
+    if the source was edited all the time.
     """
     check_name(new_id, what="session id")
     if at is not None:
@@ -79,7 +79,7 @@ async def _prepare(
 
 
 async def replayed(handle: Handle, session_id: str) -> Replay:
-    """Replay the whole log of a session: its tree, as its log explains it."""
+    """Replay the whole log of a session and return its tree, as the log explains it."""
     record = await handle.record(session_id)
     events = await handle.store.events(session_id)
     replay = Replay.of(events, config_from(record.config), Weigher(handle.counter))

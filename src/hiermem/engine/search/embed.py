@@ -1,13 +1,13 @@
-"""Makes the vectors of a session's passages and summaries, behind everything else.
+"""Makes the vectors of a session's passages and summaries, in the background.
 
 ::
 
     identity agreed ──▶ stride by stride: passages without a vector ──▶ embedder ──▶ block committed
                         then level by level: summaries, L1 first    ──▶    "     ──▶    "
 
-The one rule: a pass that ends early loses nothing that it has committed, and the next one goes on
-from there. What was worked out in one epoch of a session lands in no other. A session has vectors
-of one embedder only.
+A pass that ends early loses nothing that it has committed, and the next one continues from there. A
+result of one epoch of a session is never written in another. A session has vectors of one embedder
+only.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from hiermem.types import SessionRecord, Summary
 from hiermem.types.transaction import Block, RecordWrite, RunRecord
 
 _log = logging.getLogger("hiermem.search")
-#: How often a session is begun with again that was changed meanwhile.
+#: How often a pass is restarted because the session changed meanwhile.
 _TRIES: Final = 5
 
 
 def _asker(handle: Handle) -> Asker:
-    """Return the way to this handle's embedder. Raises UsageError if it has none."""
+    """Return this handle's client of the embedder. Raises UsageError if it has none."""
     asker = handle.asker
     if asker is None:
         raise UsageError("this memory has no embedder; open it with embedder=...")
@@ -68,7 +68,7 @@ def _asker(handle: Handle) -> Asker:
 
 
 async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None:
-    """Name the session's embedder, once. Raises EmbedderMismatchError, SessionChangedError."""
+    """Record the session's embedder, once. Raises EmbedderMismatchError, SessionChangedError."""
     kept = await identity_of(handle, record.id)
     if kept is None:
         write = RecordWrite(EMBEDDER, record.id, "identity", given.to_json(), 0)
@@ -87,9 +87,9 @@ async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None
 async def quietly(
     handle: Handle, session_id: str, *, stopped: Callable[[], object] = lambda: None
 ) -> bool:
-    """Run a pass in the background, where there is an embedder; its failure is logged.
+    """Run a pass in the background, if there is an embedder; log its failure.
 
-    Says whether the session has all its vectors now.
+    Returns whether the session has all its vectors now.
     """
     if handle.asker is None:
         return False
@@ -106,7 +106,7 @@ async def embed(
     """Make the vectors that a session lacks, one pass at a time; return what was done.
 
     ``stopped`` says whether to end early. Raises UsageError without an embedder,
-    EmbedderMismatchError, and what the embedder raises in the end.
+    EmbedderMismatchError, and the embedder's last error.
     """
     asker = _asker(handle)
     await note_cut_off(handle.store, session_id, kind="embedding", now=handle.clock())
@@ -127,7 +127,7 @@ async def embed(
 
 
 async def _busy(handle: Handle, session_id: str) -> bool:
-    """Return whether a pass of another process is at it, and alive."""
+    """Return whether a live pass of another process is working on the session."""
     now = handle.clock()
     for run in await handle.store.runs(subject=session_id, limit=20):
         if run.kind == "embedding" and seen(run, now).outcome == "running":
@@ -137,7 +137,7 @@ async def _busy(handle: Handle, session_id: str) -> bool:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a session was seen to have: vectors up to ``messages``, and of summaries by name.
+    """What is known to have vectors: messages up to ``messages``, and summaries by name.
 
     It belongs to one index in memory, and so to one epoch.
     """
@@ -163,7 +163,7 @@ class _Pass:
     # -- the journal
 
     async def _alive(self) -> None:
-        """Journal that the pass is under way, for as long as one request may take and more."""
+        """Journal that the pass is alive, for longer than one request may take."""
         policy = self._handle.search_policy
         alive = self._handle.clock() + timedelta(seconds=2 * policy.embed_timeout + 60)
         detail = {"embedder": self._asker.identity.name, "alive_until": alive.isoformat()}
@@ -171,7 +171,7 @@ class _Pass:
         self._begun = True
 
     async def end(self) -> EmbeddingReport:
-        """Journal how it ended, if it had anything to do."""
+        """Journal how the pass ended, if it had anything to do."""
         done = replace(self._report, requests=self._asker.requests - self._sent)
         if not self._begun:
             return replace(done, run_id=None)
@@ -179,7 +179,7 @@ class _Pass:
         return done
 
     async def break_off(self, error: BaseException) -> None:
-        """Journal that it was cancelled or met an error."""
+        """Journal that the pass was cancelled or met an error."""
         if self._begun:
             cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
             outcome = "interrupted" if cancelled else "error"
@@ -205,9 +205,9 @@ class _Pass:
     # -- the work
 
     async def once(self, record: SessionRecord) -> bool:
-        """Make what is missing; return whether it is done, or was stopped.
+        """Make what is missing; return whether the pass is complete or was stopped.
 
-        False if the session was changed meanwhile: what is left has to be looked for again.
+        False if the session was changed meanwhile: then it has to be examined again.
         """
         indexes = self._handle.indexes
         reached = await embedded_state(self._handle, record)
@@ -235,7 +235,7 @@ class _Pass:
         return True
 
     async def _reached(self, record: SessionRecord, state: str) -> None:
-        """Keep the state in which the session has all its vectors, so that none looks for more."""
+        """Record the state in which the session has all its vectors; later passes skip it."""
         store = self._handle.store
         known = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
         if not known or known[0].body != state:
@@ -243,14 +243,14 @@ class _Pass:
             await store.put_records([write], epochs={record.id: record.epoch})
 
     def _seen(self, held: Held) -> _Seen:
-        """Return what is known of the vectors of a session from the passes before."""
+        """Return what is known of the session's vectors from earlier passes."""
         kind = self._asker.identity.kind
         if not isinstance(held.embedded, _Seen) or held.embedded.kind != kind:
             held.embedded = _Seen(kind)
         return held.embedded
 
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
-        """Make the vectors of a stride that it lacks; return whether it has them all now."""
+        """Make the vectors that a stride lacks; return whether it has them all now."""
         identity = self._asker.identity
         low, high = place_of(index, start), place_of(index, stop)
         kept = np.empty((0, identity.dimension), dtype=np.float32)
@@ -278,7 +278,7 @@ class _Pass:
     async def _texts(
         self, record: SessionRecord, index: Index, low: int, high: int, span: tuple[int, int]
     ) -> list[str]:
-        """Return the texts of units as an embedder is given them."""
+        """Return the texts of units as an embedder receives them."""
         units = index.units
         read = await self._handle.messages(record.id, *span)
         bodies = {stored.index: body(stored.message) for stored in read}
@@ -293,8 +293,7 @@ class _Pass:
     async def _level(
         self, record: SessionRecord, level: int, row: SummaryLevel, seen: _Seen
     ) -> bool:
-        """Make the vectors of a level's summaries that lack one; return whether all have one now.
-        """
+        """Make the vectors that a level's summaries lack; return whether all have one now."""
         identity = self._asker.identity
         kind = identity.kind_of(level)
         for start, summaries in by_stretch(row.summaries):
@@ -320,7 +319,7 @@ class _Pass:
         return True
 
     async def _told(self, row: SummaryLevel, missing: Sequence[Summary]) -> SummaryVectors | None:
-        """Return the vectors of summaries: the mean of their passages'."""
+        """Return the vectors of summaries: the means of their passages' vectors."""
         units = row.index.units
         texts: list[str] = []
         many: list[int] = []
@@ -365,10 +364,10 @@ def _name(summary: Summary) -> tuple[str, int]:
 
 
 async def reembed(handle: Handle, session_id: str) -> EmbeddingReport:
-    """Let go of the vectors of another embedder, and make those of this one.
+    """Drop the vectors of another embedder, and make those of this one.
 
-    A session that has this one's already gets what it lacks. Cut off, it is gone on with by the
-    next call.
+    A session that has this embedder's vectors already gets the missing ones. If it is interrupted,
+    the next call continues.
     """
     given = _asker(handle).identity
     record = await handle.record(session_id)

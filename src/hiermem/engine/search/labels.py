@@ -1,8 +1,8 @@
-"""Labels summaries on a shelf that bear none, since they were made before summaries bore any.
+"""Adds labels to indexed summaries that were made before summaries had any.
 
-The one rule: the labels are those that an update would give, read off the same messages, and
-nothing is written or made again: a text that serves goes on serving. It costs what the summaries
-without labels cover, once for each index in memory, and only where a question asks for labels.
+The labels are those that an update would give, read from the same messages. Nothing is written or
+generated again: a text that serves goes on serving. The cost is that of reading what the summaries
+without labels cover, once for each index in memory, and only if a question filters by labels.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from hiermem.types import SessionRecord, Summary
 
 
 async def labelled(handle: Handle, held: Held, record: SessionRecord) -> None:
-    """Return labels to the summaries on the shelf of ``held`` that lack them, lowest level first.
-    """
+    """Add labels to the summaries of ``held`` that lack them, lowest level first."""
     rows: dict[int, SummaryLevel] = {}
     below: Mapping[str, Summary] = {}
     for level, row in sorted(held.summary_index.levels.items()):

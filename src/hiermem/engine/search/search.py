@@ -1,8 +1,8 @@
-"""Searches a session: reads what is needed, lets the core rank, and gives what was said.
+"""Searches a session: reads what is needed, lets the core rank, and returns what was said.
 
-The one rule: what is given belongs to one state of the session. A search that was overtaken by an
-edit or an erasure is done again, so that nothing is found that was taken back. Nothing is decided
-here, and a search never waits for a model that summarises.
+A result belongs to one state of the session. A search during which the session was edited or erased
+from is repeated, so that nothing is found that was taken back. Nothing is decided here, and a
+search never waits for a model that summarises.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from hiermem.engine.search.vectors import LoadedVectors
 
 T = TypeVar("T")
-#: How often a search is done again that was overtaken.
+#: How often a search is repeated because the session changed meanwhile.
 _TRIES: Final = 5
-#: Indexes of more units than this are asked on a thread.
+#: Indexes with more units than this are queried on a thread.
 _FEW_UNITS: Final = 20_000
-#: Messages that stand this near one another are read in one go.
+#: Messages at most this far apart are read in one go.
 _GAP: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to one session, with what may answer it."""
+    """A question to one session, with the filters for its answers."""
 
     session_id: str
     text: str
@@ -57,7 +57,7 @@ class Question:
 
 
 async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
-    """Return the best ``limit`` hits of all levels that the filters let pass, best first."""
+    """Return the best ``limit`` hits of all levels that pass the filters, best first."""
     arguments.whole(limit, "limit")
     of_level = handle.search_policy.of_level
 
@@ -71,7 +71,7 @@ async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
 
 
 async def semantic(handle: Handle, question: Question) -> list[Hit]:
-    """Return the candidates of every level, as many of each as the policy says, best first."""
+    """Return the candidates of each level, as many as the policy says, best first."""
     of_level = handle.search_policy.of_level
 
     async def answer(asked: ScoredQuery, record: SessionRecord) -> list[Hit]:
@@ -88,8 +88,7 @@ async def recall(
     neighbours: int = 0,
     shown: Iterable[Span] = (),
 ) -> Evidence:
-    """Return verbatim evidence that fits ``max_tokens``, oldest first; nothing that is ``shown``.
-    """
+    """Return verbatim evidence that fits ``max_tokens``, oldest first; none already ``shown``."""
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
     spans = tuple(shown)
@@ -118,9 +117,9 @@ async def fill_budget(
     neighbours: int = 1,
     shown: Iterable[Span] = (),
 ) -> Evidence:
-    """Pack what hits rest on into ``max_tokens``, the first hit first, with what stands around it.
+    """Pack the messages behind hits into ``max_tokens``, the first hit first, with neighbours.
 
-    Of a summary the messages that it was found for are packed.
+    For a summary, the messages that it was found for are packed.
     """
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
@@ -158,7 +157,7 @@ def _wanted(session_id: str, hits: Any) -> list[Span]:
 
 
 async def rebuild(handle: Handle) -> IndexReport:
-    """Drop the indexes of all sessions and make them anew."""
+    """Drop the indexes of all sessions and build them again."""
     sessions = messages = passages = 0
     for record in await handle.store.sessions():
         handle.check(record)
@@ -171,7 +170,7 @@ async def rebuild(handle: Handle) -> IndexReport:
                 held = await handle.indexes.of(record)
                 await refresh(handle, held, record)
             except SessionChangedError:
-                # Whoever changed it took from the index what it held; the next search sees to it.
+                # The change has dropped the index; the next search builds it again.
                 continue
         sessions, messages = sessions + 1, messages + held.messages
         passages += len(held.index)
@@ -187,7 +186,7 @@ async def _asked(
     question: Question,
     answer: Callable[[ScoredQuery, SessionRecord], Awaitable[T]],
 ) -> T:
-    """Put a question to a session and let ``answer`` read what it needs, in one of its states."""
+    """Run a query on a session; ``answer`` reads what it needs, in one state of the session."""
     indexes = handle.indexes
     for _ in range(_TRIES):
         record = await handle.record(question.session_id)
@@ -252,7 +251,7 @@ async def _hits(
     question: Question,
     many: Callable[[int], int],
 ) -> list[Hit]:
-    """Return message hits and summary hits together, as ``many`` of each level, best first."""
+    """Return message and summary hits, ``many`` of each level, best first."""
     units = core_search.hits(asked, question.filters, many(0), dedup=question.filters.dedup)
     spans = [_span(asked, unit) for unit in units]
     read = await _messages(handle, record.id, [span.start for span in spans])
@@ -322,7 +321,7 @@ async def _written(
     *,
     shown: Sequence[Span],
 ) -> Evidence:
-    """Read what was chosen, write it and say what stands where."""
+    """Read the chosen messages, write the evidence, and return it with its hits."""
     index = asked.index
     read = await _messages(handle, record.id, [int(index.units.message[unit]) for unit in units])
     units = [unit for unit in units if int(index.units.message[unit]) in read]
@@ -343,9 +342,9 @@ async def _written(
 async def _messages(
     handle: Handle, session_id: str, indices: Iterable[int]
 ) -> dict[int, StoredMessage]:
-    """Read messages that lie scattered, neighbours in one go; those not in use are left out.
+    """Read scattered messages, neighbours in one go; leave out those that are not live.
 
-    The index holds none of those. It is derived, though, and this is the last place to look.
+    The index holds no such messages. But it is derived data, and this is the last check.
     """
     wanted = sorted(set(indices))
     ranges: list[tuple[int, int]] = []

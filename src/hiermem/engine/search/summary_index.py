@@ -1,8 +1,8 @@
-"""Keeps a session's shelf of made summaries in step with what updates have made.
+"""Keeps the index of a session's summaries up to date with its updates.
 
-The one rule: summaries are made by runs, and runs are journalled, so that a journal that looks the
-same means a shelf that is still right. While a run is under way the shelf is looked after again and
-again, but never for more than a small part of the time.
+Summaries are made by runs, and runs are journalled: if the journal is unchanged, the index is still
+right. While a run is under way the index is refreshed repeatedly, but only for a small share of the
+time.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from hiermem.types import Node, SessionRecord, Summary
 from hiermem.types.transaction import Block, RunRecord
 
 _log = logging.getLogger("hiermem.search")
-#: Of the newest runs, so many are looked at.
+#: How many of the newest runs are examined.
 _RUNS: Final = 8
-#: Looking after the shelf takes at most this part of the time.
+#: Refreshing the index takes at most this share of the time.
 _LOOKING: Final = 0.1
-#: More texts than this are read on a thread, and what was read of them is kept.
+#: More texts than this are read on a thread, and their postings are stored.
 _FEW: Final = 16
-#: Blocks written at a time.
+#: Blocks written in one go.
 _AT_ONCE: Final = 32
 
 
 async def journal_mark(handle: Handle, record: SessionRecord) -> tuple[object, bool]:
-    """Return what changes whenever a run begins or ends, and whether one is under way."""
+    """Return a value that changes whenever a run begins or ends, and whether a run is under way."""
     runs = await handle.store.runs(subject=record.id, limit=_RUNS)
     mark = tuple((run.id, run.outcome) for run in runs)
     return (record.tree, record.epoch, mark), any(map(_running, runs))
@@ -46,7 +46,7 @@ def _running(run: RunRecord) -> bool:
 
 
 async def refresh(handle: Handle, held: Held, record: SessionRecord) -> None:
-    """Bring the shelf of ``held`` up to date, where it may be out of date."""
+    """Bring the summary index of ``held`` up to date, if it may be out of date."""
     mark, running = await journal_mark(handle, record)
     began = time.monotonic()
     if held.summary_mark == mark and not (running and began >= held.summary_until):
@@ -69,7 +69,7 @@ async def refresh(handle: Handle, held: Held, record: SessionRecord) -> None:
 
 
 async def _kept(handle: Handle, record: SessionRecord, levels: Iterable[int]) -> SummaryPostings:
-    """Read what the store keeps of texts that were read before."""
+    """Read the stored postings of summaries."""
     found: dict[tuple[str, int], Postings] = {}
     for level in sorted(levels):
         try:
@@ -82,7 +82,7 @@ async def _kept(handle: Handle, record: SessionRecord, levels: Iterable[int]) ->
 
 
 async def _keep(handle: Handle, held: Held, record: SessionRecord, kept: SummaryPostings) -> None:
-    """Let the store keep what was read of texts, stretch by stretch where one is missing."""
+    """Store the postings of summaries, for each stretch in which one is missing."""
     blocks: list[Block] = []
     for level, row in held.summary_index.levels.items():
         for start, summaries in by_stretch(row.summaries):
@@ -101,21 +101,21 @@ async def _keep(handle: Handle, held: Held, record: SessionRecord, kept: Summary
 
 
 def may_be_stored(record: SessionRecord) -> bool:
-    """Return whether what is made of a summary may be kept in a block over the messages it covers.
+    """Return whether data derived from a summary may be stored in a block over its messages.
 
-    With an overlap a summary was shown something of the messages before those, too, and a block
-    would outlive what it was made from.
+    With an overlap a summary was also shown some of the messages before those, and a block would
+    outlive what it was made from.
     """
     return config_from(record.config).overlap == 0
 
 
 def kind_of(level: int) -> str:
-    """Return the kind of the blocks that hold what was read of a level's summaries."""
+    """Return the kind of the blocks that hold the postings of a level's summaries."""
     return f"{KIND}-L{level}"
 
 
 def by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
-    """Put together the summaries that begin in one stretch of messages, which share a block."""
+    """Group summaries by the stretch of messages in which they begin; each group shares a block."""
     found: dict[int, list[Summary]] = {}
     for each in summaries:
         found.setdefault(each.span.start // STRIDE * STRIDE, []).append(each)
@@ -125,7 +125,7 @@ def by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
 async def _told(
     handle: Handle, held: Held, record: SessionRecord, nodes: Sequence[Node]
 ) -> list[Summary]:
-    """Return the summaries of ``nodes`` with their texts; those on the shelf are not read again."""
+    """Return the summaries of ``nodes`` with their texts; indexed ones are not read again."""
     known = {
         (each.id, each.node.revision): each.revision
         for row in held.summary_index.levels.values()

@@ -1,9 +1,8 @@
-"""Loads the vectors of a session, as far as they are made, and says whose they are.
+"""Loads the vectors of a session, as far as they are made, and identifies their embedder.
 
-The one rule: a session's vectors are all of one embedder, and each belongs to the very text that it
-was made from: what does not fit its units is as good as missing. What was read once is kept for as
-long as the index is that it lies over, so that after an append only what is new is read. Who makes
-vectors is ``embedding``.
+All vectors of a session belong to one embedder, and each to exactly the text that it was made from;
+a vector that does not fit its units counts as missing. Vectors stay loaded as long as the index
+that they belong to, so after an append only the new ones are read. ``embed`` makes vectors.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from hiermem.errors import EmbedderMismatchError, StoreCorruptError
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import Block
 
-#: The key of the record that says in which state a session had all its vectors.
+#: The key of the record with the state in which a session had all its vectors.
 EMBEDDED_STATE: Final = "reached"
-#: Of the newest runs, so many are looked at for one that was no embedding pass.
+#: How many of the newest runs are searched for one that was no embedding pass.
 _RUNS: Final = 8
-#: Blocks of vectors read at a time.
+#: Blocks of vectors read in one go.
 _AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedVectors:
-    """The vectors of a session in memory: those of its index, and those of its shelf by level.
+    """The vectors of a session in memory: those of its index, and those of its summaries by level.
 
-    ``names`` are the summaries of a level, by node and revision; one without a vector has NaN in
-    its row.
+    ``names`` are the summaries of a level, by node and revision; a summary without a vector has NaN
+    in its row.
     """
 
     units: Vectors
@@ -52,7 +51,7 @@ class LoadedVectors:
 
     @property
     def nbytes(self) -> int:
-        """Return about how many bytes they take."""
+        """Return their approximate size in bytes."""
         return self.units.nbytes + sum(table.nbytes for table in self.told.values())
 
     def near(
@@ -68,13 +67,13 @@ class LoadedVectors:
 
 
 async def identity_of(handle: Handle, session_id: str) -> Identity | None:
-    """Return whose vectors a session has; None if it has none."""
+    """Return the embedder of a session's vectors; None if it has none."""
     found = await handle.store.records(EMBEDDER, scope=session_id, key="identity")
     return Identity.from_json(found[0].body) if found else None
 
 
 async def embedded_state(handle: Handle, record: SessionRecord) -> EmbeddedState:
-    """Name the state of a session, as far as it says which vectors it should have."""
+    """Return the state of a session, as far as it decides which vectors it should have."""
     runs = await handle.store.runs(subject=record.id, limit=_RUNS)
     made = next((f"{run.id} {run.outcome}" for run in runs if run.kind != "embedding"), "")
     return EmbeddedState(record.epoch, record.tree, record.messages, made)
@@ -83,8 +82,8 @@ async def embedded_state(handle: Handle, record: SessionRecord) -> EmbeddedState
 async def lacks(handle: Handle, record: SessionRecord) -> bool:
     """Return whether a session may lack vectors of this handle's embedder.
 
-    One that has another embedder's lacks none: those are dropped on request only. It costs two
-    short reads.
+    A session with another embedder's vectors lacks none: those are dropped on request only. The
+    cost is two short reads.
     """
     asker = handle.asker
     if asker is None or not record.messages or record.counter != handle.counter.name:
@@ -97,7 +96,7 @@ async def lacks(handle: Handle, record: SessionRecord) -> bool:
 
 
 def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
-    """Refuse to mix. Raises EmbedderMismatchError."""
+    """Refuse to mix embedders. Raises EmbedderMismatchError."""
     if kept is not None and kept != given:
         raise EmbedderMismatchError(
             session_id,
@@ -111,7 +110,7 @@ def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
 
 
 async def load_vectors(handle: Handle, held: Held, record: SessionRecord) -> LoadedVectors | None:
-    """Return the vectors of ``held``, read again where a pass may have made more since.
+    """Return the vectors of ``held``; read them again if a pass may have made more since.
 
     Call it under the index's lock. Raises EmbedderMismatchError.
     """
@@ -138,7 +137,7 @@ async def _load(
     identity: Identity,
     known: LoadedVectors | None,
 ) -> LoadedVectors:
-    """Read what ``known`` lacks, which lies over an index that this one has grown from."""
+    """Read what ``known`` lacks, which belongs to an index that this one has grown from."""
     index, dimension = held.index, identity.dimension
     units = Vectors.none(dimension) if known is None else known.units
     parts: list[tuple[int, Array]] = []
@@ -178,7 +177,7 @@ async def _told(
     row: SummaryLevel,
     known: LoadedVectors | None,
 ) -> Array:
-    """Return the vectors of a level's summaries: those that are known, and those in the store."""
+    """Return the vectors of a level's summaries: known ones, and those in the store."""
     level = row.summaries[0].level
     table = np.full((len(row.summaries), identity.dimension), np.nan, dtype=np.float32)
     kept: dict[tuple[str, int], Array] = {}
@@ -201,7 +200,7 @@ async def _told(
 async def read_blocks(
     handle: Handle, session_id: str, kind: str, start: int, stop: int | None
 ) -> list[Block]:
-    """Read blocks; those that cannot be read are missing, and made again."""
+    """Read blocks; unreadable ones count as missing, and are made again."""
     try:
         return await handle.store.blocks(session_id, kind, start, stop)
     except StoreCorruptError:
@@ -209,11 +208,11 @@ async def read_blocks(
 
 
 def place_of(index: Index, message: int) -> int:
-    """Return the first unit of a message, or where it would stand."""
+    """Return the first unit of a message, or where it would be."""
     return int(np.searchsorted(index.units.message, message))
 
 
 def vectors_in(index: Index, block: Block, identity: Identity) -> Array | None:
-    """Return a block's vectors; None if it does not fit the units that it should be of."""
+    """Return a block's vectors; None if it does not fit its units."""
     many = place_of(index, block.stop) - place_of(index, block.start)
     return packed.unpack(block.data, many=many, dimension=identity.dimension)

@@ -1,8 +1,8 @@
-"""The reference store: obvious, slow and right; what every other store is compared with.
+"""The reference store: simple, slow and correct. Every other store is compared with it.
 
-The one rule: what a read gives is decided in ``reads`` and what a write does in ``changes``; here
-each method names the function that does it, under the lock. It keeps nothing when the process ends,
-and it makes no attempt to be fast.
+``reads`` decides what a read returns and ``changes`` what a write does; here each method calls the
+function that does it, under the lock. Nothing is kept after the process ends, and nothing is
+optimised.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class MemoryStore:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Name the optional abilities; it has none."""
+        """Return the optional abilities; there are none."""
         return frozenset()
 
     def tenant(self, name: str) -> MemoryTenant:
@@ -69,7 +69,7 @@ class MemoryStore:
         self._closed = True
 
     def open_tenant(self, name: str) -> tuple[threading.RLock, TenantData]:
-        """Return what is kept of ``name`` and the lock that guards it, for the tenant's handle.
+        """Return the data of tenant ``name`` and the lock that guards it, for the tenant's handle.
 
         Raises MemoryClosedError after ``close``.
         """
@@ -133,7 +133,7 @@ class MemoryTenant:
             return changes.result
 
     async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
-        """Run a decision that reads as it goes and commit what it decides, atomically."""
+        """Run a decision that reads as it goes and commit its effects, atomically."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             batch = run_decision(decide, lambda id_, need: reads.answer(kept, id_, need))
@@ -141,7 +141,7 @@ class MemoryTenant:
             return batch.result
 
     async def erase_all(self) -> int:
-        """Remove everything that is kept for this tenant; return the number of sessions."""
+        """Remove everything stored for this tenant; return the number of sessions."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             count = len(kept.sessions)
@@ -149,7 +149,7 @@ class MemoryTenant:
             return count
 
     async def scrub(self) -> Scrubbed:
-        """Say that nothing is left of what was removed; there are no bytes but what is kept."""
+        """Report that nothing is left of what was removed; the live data are all there is."""
         self._kept()
         return Scrubbed(done=True)
 
@@ -158,8 +158,7 @@ class MemoryTenant:
     async def messages(
         self, session_id: str, start: int, stop: int, *, thread: str | None = None
     ) -> list[StoredMessage]:
-        """Return the messages with ``start <= index < stop``, of ``thread`` where given, by index.
-        """
+        """Return the messages with ``start <= index < stop``, of ``thread`` if given, by index."""
         return reads.messages(self._session(session_id), start, stop, thread)
 
     async def versions(self, session_id: str, index: int) -> list[StoredMessage]:
@@ -202,8 +201,7 @@ class MemoryTenant:
     async def covering(
         self, session_id: str, thread: str, index: int, *, tree: int | None = None
     ) -> list[Node]:
-        """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
-        """
+        """Return the sealed level-1 nodes of ``thread`` whose span holds the message."""
         return reads.covering(self._session(session_id), thread, index, tree)
 
     async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
@@ -225,8 +223,7 @@ class MemoryTenant:
     async def outdated(
         self, session_id: str, level: int, strategies: Sequence[str], after: int, limit: int
     ) -> list[Node]:
-        """Return up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal.
-        """
+        """Return up to ``limit`` sealed nodes of ``level`` made in none of these ways."""
         return reads.outdated(self._session(session_id), level, strategies, after, limit)
 
     async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
@@ -240,12 +237,11 @@ class MemoryTenant:
     async def revisions(
         self, session_id: str, wanted: Sequence[tuple[str, int]], *, tree: int | None = None
     ) -> list[Revision]:
-        """Return the revisions with these (node id, number) that exist, in the order wanted."""
+        """Return the revisions with these (node id, number) that exist, in that order."""
         return reads.revisions(self._session(session_id), wanted, tree)
 
     async def reusable(self, input_hash: str) -> Revision | None:
-        """Return the newest revision of this tenant, not degraded, with that input hash, or None.
-        """
+        """Return the newest revision of this tenant, not degraded, with that input hash."""
         for _session_id, _tree, revision in reversed(self._kept().written):
             if revision.input_hash == input_hash and not revision.degraded:
                 return fresh_revision(revision)
@@ -259,7 +255,7 @@ class MemoryTenant:
         attempts: Sequence[Attempt] = (),
         tree: int | None = None,
     ) -> list[bool]:
-        """Apply each write whose expectations hold and tell which did; record ``attempts``."""
+        """Apply each write whose expectations hold; return which did. Record ``attempts``."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             applied = changing.write_nodes(kept, session_id, writes, tree)
@@ -279,14 +275,14 @@ class MemoryTenant:
         return fresh_run(found) if found else None
 
     async def runs(self, *, subject: str | None = None, limit: int = 100) -> list[RunRecord]:
-        """Return the newest runs first, of one subject where given."""
+        """Return the newest runs first, of one subject if given."""
         found = [run for run in self._kept().runs.values() if subject in (None, run.subject)]
         return [fresh_run(run) for run in found[::-1][: max(limit, 0)]]
 
     async def attempts(
         self, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
     ) -> list[Attempt]:
-        """Return the journalled attempts in the order they started, filtered where asked."""
+        """Return the journalled attempts in the order they started, filtered if asked."""
         return [
             attempt
             for attempt in self._kept().attempts.values()
@@ -302,7 +298,7 @@ class MemoryTenant:
         return self._kept().views.get((session_id, name))
 
     async def put_view(self, view: ViewRecord, *, epoch: int | None = None) -> bool:
-        """Insert the view, or replace the one of the same session and name; say whether."""
+        """Insert or replace the view of that session and name; return whether it did."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             if epoch is not None and not kept.epoch_is(view.session_id, epoch):
@@ -315,7 +311,7 @@ class MemoryTenant:
     async def records(
         self, kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
     ) -> list[Record]:
-        """Return up to ``limit`` records of ``kind``, filtered where asked, by scope, then key."""
+        """Return up to ``limit`` records of ``kind``, filtered if asked, by scope, then key."""
         return reads.records(self._kept(), kind, scope=scope, key=key)[: max(limit, 0)]
 
     async def put_records(
@@ -325,7 +321,7 @@ class MemoryTenant:
         epochs: Mapping[str, int] | None = None,
         standing: Sequence[Record] = (),
     ) -> bool:
-        """Apply all of the writes, or none where an expectation fails; say which."""
+        """Apply all of the writes, or none if an expectation fails; return which."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             holds = all(kept.epoch_is(id_, epoch) for id_, epoch in (epochs or {}).items())
@@ -349,7 +345,7 @@ class MemoryTenant:
         return sorted(mine, key=lambda block: block.start)
 
     async def put_blocks(self, session_id: str, blocks: Sequence[Block], *, epoch: int) -> bool:
-        """Insert the blocks, or replace those of the same kind and start; say whether."""
+        """Insert the blocks, or replace those of the same kind and start; return whether it did."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             if not kept.epoch_is(session_id, epoch):

@@ -1,7 +1,7 @@
-"""How the in-memory store makes the effects of a decision.
+"""Applies the effects of a decision to the in-memory store.
 
-The one rule: check everything first, then change anything; what concerns several sessions is made
-on a draft that takes the tenant's place at the end. So a refused write leaves no trace.
+Everything is checked before anything is changed. Changes of several sessions are made on a draft
+that replaces the tenant's data at the end, so a refused write leaves no trace.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from hiermem.types.transaction import (
 
 
 def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
-    """Make the changes to one session of ``kept``.
+    """Apply the changes to one session of ``kept``.
 
-    Raises UsageError, changing nothing, if they contradict what is kept.
+    Raises UsageError, changing nothing, if they contradict what is stored.
     """
     after = changes.session
     if after is None:
@@ -58,7 +58,7 @@ def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
 
 
 def change_all(kept: TenantData, batch: Batch[Any]) -> None:
-    """Make all that ``batch`` says, in its order; UsageError, and nothing, where it cannot be."""
+    """Apply ``batch``, in its order; raise UsageError, with nothing done, if that is impossible."""
     draft = kept.draft()
     own: set[str] = set()
     for session_id, changes in batch.sessions:
@@ -115,7 +115,7 @@ def _check_references(
 ) -> None:
     """Refuse changes that name what does not exist, or claim what is taken.
 
-    ``log`` is where the messages are before the appended ones: the session, or what it copies.
+    ``log`` holds the messages before the appended ones: the session, or the one it copies.
     """
     taken = [key for key, _ in changes.keys]
     if len(set(taken)) < len(taken) or not log.keys.keys().isdisjoint(taken):
@@ -188,7 +188,7 @@ def _write_structure(kept: TenantData, session: SessionData, changes: Changes[An
 
 
 def _delete(kept: TenantData, session_id: str) -> None:
-    """Remove all that is kept of a session; of an unknown one, what bears its name."""
+    """Remove everything stored of a session; of an unknown one, everything under its name."""
     kept.sessions.pop(session_id, None)
     kept.written = [entry for entry in kept.written if entry[0] != session_id]
     _drop_journal(kept, session_id)
@@ -197,7 +197,7 @@ def _delete(kept: TenantData, session_id: str) -> None:
 
 
 def _drop_journal(kept: TenantData, subject: str) -> None:
-    """Remove the runs of that subject and the calls that were charged to it."""
+    """Remove the runs of that subject and the calls charged to it."""
     kept.runs = {id_: run for id_, run in kept.runs.items() if run.subject != subject}
     kept.attempts = {
         id_: tried for id_, tried in kept.attempts.items() if tried.session_id != subject
@@ -207,13 +207,13 @@ def _drop_journal(kept: TenantData, subject: str) -> None:
 def write_nodes(
     kept: TenantData, session_id: str, writes: Sequence[NodeWrite], tree: int | None
 ) -> list[bool]:
-    """Apply each write whose expectations hold and tell which did."""
+    """Apply each write whose expectations hold; return which did."""
     for write in writes:
         check_write(write)
     found = kept.sessions.get(session_id)
     if found is None:
         return [False] * len(writes)
-    # Worked out on a copy, so that a write refused half-way leaves the first half undone.
+    # Done on a copy, so that a write refused half-way has no effect.
     number = found.record.tree if tree is None else tree
     draft = found.tree(number).copy()
     written: list[tuple[str, int, Revision]] = []
@@ -244,10 +244,10 @@ def write_nodes(
 
 
 def put_records(kept: TenantData, writes: Sequence[RecordWrite], *, holds: bool) -> bool:
-    """Apply all of the writes, or none where an expectation fails; say which.
+    """Apply all of the writes, or none if an expectation fails; return which.
 
-    ``holds`` says whether the epochs that the writes were worked out in still are, and whether
-    the records stand that they go with.
+    ``holds`` says whether the epochs of the writes are still current, and whether the records that
+    they depend on exist.
     """
     check_record_writes(writes)
     if not holds:

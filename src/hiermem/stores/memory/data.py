@@ -1,7 +1,6 @@
-"""What the in-memory store keeps of a tenant, and the copies that keep it apart from its callers.
+"""The data of the in-memory store, and the copies that keep it apart from its callers.
 
-The one rule: nothing here is shared with a caller; what goes in and what comes out is copied where
-it could be changed.
+Nothing here is shared with a caller: whatever can be changed is copied on its way in and out.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from hiermem.types.transaction import (
 
 @dataclass
 class TreeData:
-    """The nodes of one tree and what they say."""
+    """The nodes of one tree and their texts."""
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     revisions: dict[tuple[str, int], Revision] = field(
@@ -38,7 +37,7 @@ class TreeData:
 
 @dataclass
 class SessionData:
-    """All that is kept of one session, apart from views, records and its journal."""
+    """Everything stored of one session, except views, records and its journal."""
 
     record: SessionRecord
     messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
@@ -49,7 +48,7 @@ class SessionData:
     blocks: dict[tuple[str, int], Block] = field(default_factory=dict[tuple[str, int], Block])
 
     def tree(self, number: int | None = None) -> TreeData:
-        """Return a tree, the serving one where ``number`` is None; an empty one where it is new."""
+        """Return a tree, the serving one if ``number`` is None; an empty one if it is new."""
         return self.trees.setdefault(self.record.tree if number is None else number, TreeData())
 
     def copy(self) -> SessionData:
@@ -67,7 +66,7 @@ class SessionData:
 
 @dataclass
 class TenantData:
-    """All that is kept of one tenant; dicts remember the order of first insertion.
+    """Everything stored of one tenant; dicts remember the order of first insertion.
 
     ``written`` are all revisions as (session id, tree, revision), in the order of writing.
     """
@@ -97,19 +96,19 @@ class TenantData:
         )
 
     def become(self, other: TenantData) -> None:
-        """Hold what ``other`` holds from now on."""
+        """Take over the content of ``other``."""
         self.sessions, self.written = other.sessions, other.written
         self.runs, self.attempts = other.runs, other.attempts
         self.views, self.records = other.views, other.records
 
     def epoch_is(self, session_id: str, epoch: int) -> bool:
-        """Return whether the session is there and nothing was taken back since ``epoch``."""
+        """Return whether the session exists and nothing was taken back since ``epoch``."""
         found = self.sessions.get(session_id)
         return found is not None and found.record.epoch == epoch
 
 
 def fresh_message(stored: StoredMessage) -> StoredMessage:
-    """Copy what could be changed inside a message."""
+    """Copy the mutable parts of a message."""
     message = stored.message
     content = message.content
     if not isinstance(content, str):
@@ -121,12 +120,12 @@ def fresh_message(stored: StoredMessage) -> StoredMessage:
 
 
 def fresh_revision(revision: Revision) -> Revision:
-    """Copy what could be changed inside a revision."""
+    """Copy the mutable parts of a revision."""
     return replace(revision, extras=_fresh(revision.extras))
 
 
 def fresh_run(run: RunRecord) -> RunRecord:
-    """Copy what could be changed inside a run."""
+    """Copy the mutable parts of a run."""
     return replace(run, detail=_fresh(run.detail))
 
 

@@ -1,6 +1,6 @@
-"""What the in-memory store answers: the same questions from outside and from inside a decision.
+"""The reads of the in-memory store, for its handle and for decisions alike.
 
-The one rule: a read looks at everything and sorts; obvious comes before fast.
+A read looks at everything and sorts; being obviously correct comes before speed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hiermem.types.transaction import (
 
 
 def answer(kept: TenantData, session_id: str, need: Need) -> Any:
-    """Return what a decision asked for, read from the state that its changes will be made on."""
+    """Return what a decision asked for, read from the state that its changes will apply to."""
     session = kept.sessions.get(session_id)
     found: Any
     match need:
@@ -82,7 +82,7 @@ def forks(kept: TenantData, session_id: str) -> list[SessionRecord]:
 def messages(
     session: SessionData | None, start: int, stop: int, thread: str | None
 ) -> list[StoredMessage]:
-    """Return the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+    """Return the messages with ``start <= index < stop``, of ``thread`` if given, by index."""
     return [
         fresh_message(stored)
         for stored in (session.messages[max(start, 0) : max(stop, 0)] if session else ())
@@ -131,7 +131,7 @@ def covering(
 ) -> list[Node]:
     """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
 
-    Where ``last`` is given: those whose span holds any of the messages from ``index`` to it.
+    With ``last``: those whose span holds any of the messages from ``index`` to it.
     """
     last = index if last is None else last
     return [
@@ -241,7 +241,7 @@ def spent(kept: TenantData, session_id: str | None) -> Spent:
 
 
 def records(kept: TenantData, kind: str, *, scope: str | None, key: str | None) -> list[Record]:
-    """Return the records of ``kind``, filtered where asked, by scope, then key."""
+    """Return the records of ``kind``, filtered if asked, by scope, then key."""
     found = [
         record
         for record in kept.records.values()

@@ -1,10 +1,10 @@
 """Decides what a conversation leaves open, and what it reports as done, sentence by sentence.
 
-The one rule: an item is one clause that somebody said. A question counts as open only where nobody
-answered it (``extract_questions``), a task or a promise only where nobody reported it done. Advice
-that an assistant gives is nobody's task, and what it says it will do is a promise only where that
-is not what it goes on to do at once. The signs (``extract_signs``) are English; in other languages
-only questions, marks such as TODO and ticked lists are found.
+An item is one clause that somebody said. A question is open only if nobody answered it
+(``questions``), a task or a promise only if nobody reported it done. Advice from an assistant is
+nobody's task, and an announcement by an assistant is a promise only if it does not carry it out
+right away. The patterns (``signs``) are English; in other languages only questions, marks such as
+TODO and ticked lists are found.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from hiermem.models.offline.extraction.speech import ROLE_LABELS, Sentence, call
 from hiermem.protocols import SourceText
 from hiermem.types.trivector import DeltaKind
 
-#: "Done." is about what was promised or asked for in so many messages before it.
+#: "Done." refers to a promise or request in at most this many messages before it.
 _REACH: Final = 4
-#: The newest open ends that hold a word are looked at for the one that a report is about.
+#: Of the open items that contain a word, this many of the newest are compared with a report.
 _HELD: Final = 40
-#: A report is about an open end of which it has so many words, and this share of them: more of what
-#: is unresolved, for two people can have done much with the same things.
+#: A report refers to an open item if it has this many of its words, and this share of them; more
+#: for unresolved problems, because much can be done with the same things.
 _LEAST, _SHARE, _SHARE_OF_TROUBLE = 2, 0.35, 0.5
-#: The one telling word of a report is enough for an open end that has no more than so many.
+#: One significant word of a report is enough for an open item with at most this many.
 _FEW: Final = 3
 _Read: TypeAlias = tuple[OpenItem, bool]
 _DOING: Final = stems(
@@ -56,8 +56,8 @@ def open_ends(said: Sequence[Sentence], sources: Sequence[SourceText]) -> list[O
 def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
     """Yield marks that mean a task in any language: TODO, FIXME, boxes to tick.
 
-    Programs print the marks of others' work. An assistant that only advises fills its examples with
-    them; a list of boxes is a plan where one is ticked, or has its day.
+    Marks in a program's output are other people's tasks. An assistant that only advises puts them
+    into its examples; its list of boxes is a plan if one is ticked, or has a date.
     """
     agent = any(source.role == "tool" for source in sources)
     for position, source in enumerate(sources):
@@ -81,7 +81,7 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
 
 
 def _listed(said: Sequence[Sentence]) -> Iterator[OpenItem]:
-    """Yield the points that people put on a list, or say to be open."""
+    """Yield the points that people put on a list, or call open."""
     heading, within = "", -1
     for at, one in enumerate(said):
         text = one.text
@@ -111,12 +111,12 @@ def _listed(said: Sequence[Sentence]) -> Iterator[OpenItem]:
 
 
 def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iterator[OpenItem]:
-    """Yield tasks, promises and troubles that people state, and what is reported as done."""
+    """Yield tasks, promises and problems that people state, and what is reported as done."""
     helped = _helped(said)
     acting = calls(sources)
     had: set[tuple[DeltaKind, int]] = set()
     for one in said:
-        # The first that a sentence is counts: a report of success may well speak of a failure.
+        # The first match counts: a report of success may well mention a failure.
         read = itertools.chain(
             _reports(one), _troubles(one), _duties(one, acting), _slight_reports(one)
         )
@@ -124,7 +124,7 @@ def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iter
         if found is None:
             continue
         item, doubt = found
-        # A message states one thing of a kind; what follows goes on about it.
+        # A message states one item of a kind; further sentences elaborate on it.
         at = item.messages[0]
         if not item.open:
             yield item
@@ -144,7 +144,7 @@ def _helped(said: Sequence[Sentence]) -> set[int]:
 
 
 def _reports(one: Sentence) -> Iterator[_Read]:
-    """Yield what a sentence reports to be done."""
+    """Yield what a sentence reports as done."""
     text = one.text
     if one.own and signs.BARE_DONE.match(text):
         yield _report(one, text, "", slight=True), False
@@ -159,7 +159,7 @@ def _reports(one: Sentence) -> Iterator[_Read]:
 
 
 def _slight_reports(one: Sentence) -> Iterator[_Read]:
-    """Yield what may report that something is done, if something like it is open."""
+    """Yield what may report that something is done, if something similar is open."""
     text = one.text
     done = signs.SETTLES.search(text) if one.own and not one.asks else None
     if done and not signs.NOT_DONE.search(text[max(0, done.start() - 30) : done.end() + 4]):
@@ -183,7 +183,7 @@ def _report(one: Sentence, kept: str, told: str, *, slight: bool) -> OpenItem:
 
 
 def _troubles(one: Sentence) -> Iterator[_Read]:
-    """Yield what does not work, or is not understood, and whether that is only a doubt."""
+    """Yield what does not work, or is not understood, and whether it is only a doubt."""
     text = one.text
     trouble = signs.TROUBLE.search(text) if one.own else None
     if trouble and not signs.SUPPOSED.search(text[: trouble.start()]):
@@ -222,10 +222,10 @@ def _duties(one: Sentence, acting: frozenset[int]) -> Iterator[_Read]:
 
 
 def _is_kept_for_later(one: Sentence, start: int, stop: int, acting: frozenset[int]) -> bool:
-    """Return whether an assistant promises something, and not only says what it does next.
+    """Return whether an assistant promises something, rather than announce its next step.
 
-    One that works with tools does what it says in the same message, if that calls one; one without
-    does it in the lines that follow, unless it names a later time.
+    An assistant with tools carries out an announcement in the same message, if that calls a tool;
+    one without does so in the lines that follow, unless it names a later time.
     """
     text = one.text
     said = text[start:stop].lower().replace("\u2019", "'")
@@ -249,8 +249,9 @@ def _opened(kind: DeltaKind, text: str, one: Sentence) -> OpenItem:
 def _settle(found: Sequence[OpenItem]) -> list[OpenItem]:
     """Close what a later statement reports as done; keep reports that closed nothing.
 
-    A report is about what shares enough of its words, or a number; about the one open end that
-    holds its only telling word; and where it says nothing else, about what was last spoken of.
+    A report closes an item that shares enough of its words, or a number with it; the only open item
+    that contains its one significant word; and, if it has no content of its own, the last item that
+    was spoken of.
     """
     result: list[OpenItem | None] = list(found)
     holders: dict[str, list[int]] = {}
@@ -275,7 +276,7 @@ def _settle(found: Sequence[OpenItem]) -> list[OpenItem]:
 def _closed_by(
     item: OpenItem, at: int, result: Sequence[OpenItem | None], holders: dict[str, list[int]]
 ) -> list[int]:
-    """Return the places of the open ends that a report settles."""
+    """Return the places of the open items that a report settles."""
 
     def live(places: Sequence[int]) -> list[int]:
         recent = ((place, result[place]) for place in places[-_HELD:])
@@ -303,7 +304,7 @@ def _closed_by(
         duty = held.kind in ("task", "promise")
         share = _SHARE if duty else _SHARE_OF_TROUBLE
         enough = number >= max(_LEAST, share * len(held.words)) and (duty or not item.hedged)
-        # Who only may report something done has to name it, not just to speak of it alike.
+        # An uncertain report has to name the item, not only share words with it.
         if enough and (held.words & meant or not item.slight):
             settled.append(place)
     if settled:
@@ -315,7 +316,7 @@ def _closed_by(
 
 
 def _just_before(item: OpenItem, at: int, result: Sequence[OpenItem | None]) -> list[int]:
-    """Return the last task or promise of the messages right before a report that names none."""
+    """Return the last task or promise right before a report that names none."""
     for place in range(at - 1, max(-1, at - 1 - _HELD), -1):
         held = result[place]
         if held is None or held.messages[0] == item.messages[0]:
@@ -328,7 +329,7 @@ def _just_before(item: OpenItem, at: int, result: Sequence[OpenItem | None]) -> 
 
 
 def _once(items: Sequence[OpenItem]) -> list[OpenItem]:
-    """Leave out what says nearly the same as an earlier item of its kind or message."""
+    """Drop items that nearly repeat an earlier item of their kind or message."""
     kept: list[OpenItem] = []
     for item in items:
         near = any(

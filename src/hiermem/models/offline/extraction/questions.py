@@ -1,10 +1,10 @@
 """Decides which of the questions that people ask are left without an answer.
 
-The one rule: whoever replies has answered, unless the reply says that it does not know, or asks for
-what it lacks; sharing no word with the question is no sign of that, for most answers share none
-("Which port?" "8080."). So a question is open where nobody replies, where the next reply comes on
-another day and is about something else, or where it was put off, however short it is; and a later
-statement that is about the same closes one that was put off.
+A reply counts as an answer, unless it says that it does not know, or asks for missing information.
+Sharing no word with the question is no sign of a missing answer, because most answers share none
+("Which port?" "8080."). A question is open if nobody replies, if the next reply comes on another
+day and has another subject, or if it was put off. A later statement on the same subject closes a
+question that was put off.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from hiermem.models.offline.extraction import signs
 from hiermem.models.offline.extraction.clause import CAP, OpenItem, labels, stems, telling
 from hiermem.models.offline.extraction.speech import Sentence
 
-#: So many messages of one's own may stand between a question and the reply to it.
+#: The most messages of the asker between a question and the reply to it.
 _REACH: Final = 4
-#: So many sentences of a reply are looked at for saying that it does not know.
+#: The number of sentences of a reply in which "I don't know" is looked for.
 _OPENING: Final = 3
-#: So many questions that were put off are watched for an answer.
+#: The most questions that were put off for which an answer is looked for.
 _WATCHED: Final = 40
-#: A later statement answers a question by so many of its telling words, or by this share of them.
+#: A later statement answers a question with this many of its significant words, or this share.
 _ANSWERS, _SHARE = 3, 0.6
-#: A name of code, or a figure, makes a question one of substance by itself.
+#: A name of code, or a figure, makes a question substantial by itself.
 _NAMED: Final = re.compile(r"\w\(\)|[A-Za-z]_[A-Za-z]|[a-z][A-Z]|\w[./]\w|`|\d")
 
-#: "Which one?" asks for nothing that could be told apart later.
+#: Words of questions like "Which one?", which cannot be matched with a later answer.
 _EMPTY: Final = stems("one ones thing things time stuff else mean say think like know")
 
 
 @dataclass(slots=True)
 class _SpeakerTurn:
-    """One message's sentences, by their places in the row of all.
+    """The sentences of one message, by their positions in the list of all.
 
     ``answers`` marks an assistant without a name, who answers what it is asked.
     """
@@ -60,7 +60,7 @@ def questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
                 continue
             reply = _reply(said, turns, number)
             put_off = reply is not None and _puts_off(said, reply)
-            # Who says that they do not know took it for a question of substance.
+            # A reply that does not know shows that the question was substantial.
             if not put_off and len(telling(asked)) < (1 if _NAMED.search(one.text) else 2):
                 continue
             if reply is not None and not put_off and not _passes(said, one, reply, asked):
@@ -87,9 +87,10 @@ def _turns(said: Sequence[Sentence]) -> list[_SpeakerTurn]:
 
 
 def _is_asking(one: Sentence, *, last: bool) -> bool:
-    """Return whether a sentence is a question of substance that somebody waits to have answered.
+    """Return whether a sentence is a question of substance to which somebody expects an answer.
 
-    What an assistant without a name asks is mostly an offer; it is waiting where it spoke last.
+    Questions of an assistant without a name are mostly offers; such a question is open if the
+    assistant spoke last.
     """
     return one.asks and (one.own or last) and not signs.PHATIC.search(one.text)
 
@@ -97,7 +98,7 @@ def _is_asking(one: Sentence, *, last: bool) -> bool:
 def _reply(
     said: Sequence[Sentence], turns: Sequence[_SpeakerTurn], number: int
 ) -> _SpeakerTurn | None:
-    """Return the next message of somebody else, past what the asker goes on to say."""
+    """Return the next message of somebody else, after further messages of the asker."""
     asker = said[turns[number].begin].speaker
     for turn in turns[number + 1 : number + 2 + _REACH]:
         if said[turn.begin].speaker != asker:
@@ -106,19 +107,19 @@ def _reply(
 
 
 def _puts_off(said: Sequence[Sentence], reply: _SpeakerTurn) -> bool:
-    """Return whether a reply gives no answer: it does not know, or asks for what it lacks."""
+    """Return whether a reply gives no answer: it does not know, or asks for missing information."""
     opening = [one.text for one in said[reply.begin : min(reply.end, reply.begin + _OPENING)]]
     if not reply.answers:
         first = next((text for text in opening if not is_back_channel(text)), "")
         return _is_unknown(first) or signs.WILL_CHECK.search(first) is not None
-    # An assistant says so at once; what it says further down is about something else.
+    # An assistant says so at once; later sentences have another subject.
     short = reply.end - reply.begin <= 2
     unknown = any(_is_unknown(text) for text in opening[: 2 if short else 1])
     return unknown or any(signs.ASKS_BACK.search(text) for text in opening)
 
 
 def _is_unknown(text: str) -> bool:
-    """Return whether a sentence does not know, and does not go on to answer all the same."""
+    """Return whether a sentence says that the answer is unknown, and does not answer after all."""
     found = signs.UNKNOWN.search(text)
     return found is not None and signs.BUT.search(text, found.end()) is None
 
@@ -126,7 +127,7 @@ def _is_unknown(text: str) -> bool:
 def _passes(
     said: Sequence[Sentence], one: Sentence, reply: _SpeakerTurn, asked: frozenset[str]
 ) -> bool:
-    """Return whether what comes next comes on another day and is about something else."""
+    """Return whether the reply comes on another day and has another subject."""
     if reply.answers or not one.date or said[reply.begin].date in ("", one.date):
         return False
     return not any(stems(other.text) & asked for other in said[reply.begin : reply.end])
@@ -135,7 +136,7 @@ def _passes(
 def _answered_late(
     said: Sequence[Sentence], late: Sequence[tuple[int, OpenItem]]
 ) -> Iterator[OpenItem]:
-    """Yield questions that were put off, closed where a later statement is about the same."""
+    """Yield questions that were put off; closed ones if a later statement has the same subject."""
     waiting: dict[int, tuple[OpenItem, frozenset[str]]] = {}
     ahead = sorted(late, key=lambda each: each[0])
     taken = 0
@@ -151,7 +152,7 @@ def _answered_late(
         told = stems(said[at].text)
         knows = not any(s.search(said[at].text) for s in (signs.UNKNOWN, signs.WILL_CHECK))
         for key, (found, meant) in list(waiting.items()):
-            # A question of few words is answered by what holds all of them.
+            # A question of few words is answered by a statement with all of them.
             short = len(meant) < _ANSWERS and knows and found.words <= told
             if short or len(meant & told) >= max(_ANSWERS, _SHARE * len(meant)):
                 messages = (*found.messages, said[at].index)

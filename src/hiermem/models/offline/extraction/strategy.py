@@ -1,8 +1,8 @@
-"""Decides what people state about where the work is going: decisions, constraints and the like.
+"""Decides what people state about the direction of the work: decisions, constraints and the like.
 
-The one rule: a line is one clause that somebody said. What an assistant advises decides nothing;
-what it says that it or "we" decided does, and a thing it reports to have changed has an effect. The
-signs (``extract_signs``) are English.
+A line is one clause that somebody said. Advice from an assistant decides nothing; a decision that
+it reports as its own, or as "ours", counts, and a change that it reports has an effect. The
+patterns (``signs``) are English.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hiermem.models.offline.extraction.clause import clause, stems
 from hiermem.models.offline.extraction.speech import Sentence
 from hiermem.types.trivector import StrategyKind
 
-#: What stands before the words of a draft, and not before one's own.
+#: Marks before quoted or drafted words, which are not the speaker's own.
 _QUOTED: Final = re.compile(r"[\"\u201c\u2018:]\s*$|(?:^|\s)'$")
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyLine:
-    """One thing that bears on where the work is going."""
+    """One statement about the direction of the work."""
 
     kind: StrategyKind
     text: str
@@ -54,7 +54,7 @@ def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:  # noqa: PLR09
     """Return what kind of direction a sentence states, and where."""
     text = one.text
     if not one.own or one.agent:
-        # What an assistant did itself has an effect; what it advises has none yet.
+        # What an assistant did itself has an effect; its advice has none yet.
         decided = None if one.asks or signs.OFFER.search(text) else signs.WE_DECIDED.search(text)
         if decided and not _QUOTED.search(text[: decided.start()]):
             return "decision", decided.start()

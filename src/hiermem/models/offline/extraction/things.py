@@ -1,9 +1,8 @@
-"""Decides which things a conversation names, what kind each is, and which names mean the same one.
+"""Decides which entities a conversation names, the kind of each, and which names mean the same one.
 
-The one rule: a thing is what its names have in common over all sentences. Names are found by
-``extract_names``; here they are counted, their kinds settled, short and long forms of a person's
-name made one, and recurring phrases added as concepts. Which of them are worth keeping is decided
-by ``extract_worth``.
+An entity collects what its names have in common over all sentences. ``entity_names`` finds the
+names. Here they are counted, their kinds decided, short and long forms of a person's name joined,
+and recurring phrases added as concepts. ``worth`` decides which of them to keep.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _PLAIN: Final = re.compile(r"\b[a-z][a-z'’-]+\b")  # noqa: RUF001
 
 @dataclass(frozen=True, slots=True)
 class MarkedSentence:
-    """A sentence with the things kept that it names, as (start, stop, thing)."""
+    """A sentence with the kept entities that it names, as (start, stop, thing)."""
 
     said: Sentence
     things: tuple[tuple[int, int, Thing], ...]
@@ -44,7 +43,7 @@ _Key = tuple[EntityType, str]
 
 
 class _ThingTable:
-    """All that was met so far, by kind and normalised name."""
+    """All entities so far, by kind and normalised name."""
 
     def __init__(self) -> None:
         self.things: dict[_Key, Thing] = {}
@@ -68,14 +67,14 @@ class _ThingTable:
         return self.things.setdefault((kind, normalise(name)), Thing(kind))
 
     def settle(self, speakers: Iterable[str]) -> None:
-        """Return every name that has no kind of its own the kind that it has elsewhere."""
+        """Assign names of unknown kind the kind that they have elsewhere."""
         by_name: dict[str, list[Thing]] = {}
         for (_, name), thing in self.things.items():
             by_name.setdefault(name, []).append(thing)
         for name, group in by_name.items():
             if len(group) < 2:
                 continue
-            # Form decides before frequency; files, figures and dates are what they look like.
+            # Form comes before frequency; files, figures and dates are unambiguous.
             group.sort(key=lambda t: (t.type != "concept", t.sure, len(t.messages)), reverse=True)
             best = group[0]
             for other in group[1:]:
@@ -87,7 +86,7 @@ class _ThingTable:
         self._join_files()
 
     def _join_files(self) -> None:
-        """Make one of the short and the long paths of a file, where one long path alone fits."""
+        """Join the short and the long paths of a file, if only one long path fits."""
         paths = sorted((name for kind, name in self.things if kind == "file"), key=len)
         tails: dict[str, list[str]] = {}
         for path in paths:
@@ -97,12 +96,12 @@ class _ThingTable:
         for path in paths:
             longer = [o for o in tails.get(path.strip("/"), ()) if len(o) > len(path)]
             longest = max(longer, key=len, default="")
-            # All that end in this path have to be ends of one another, or it could mean either.
+            # All paths with this ending must be endings of one another; otherwise it is ambiguous.
             if longest and all(longest.endswith(other.lstrip("/")) for other in longer):
                 self.things["file", longest].absorb(self.things.pop(("file", path)))
 
     def _join_people(self, speakers: Iterable[str]) -> None:
-        """Make one of a person's short and long name, where only one long name fits."""
+        """Join the short and the long name of a person, if only one long name fits."""
         known = {normalise(name): name for name in speakers}
         for lower, name in known.items():
             person = self.get("person", name)
@@ -137,7 +136,7 @@ class _ThingTable:
 
 
 def _telling(said: Sentence, mention: NameMention) -> float:
-    """Say how well a sentence describes a name that is in it."""
+    """Return how well a sentence describes a name in it."""
     text = said.text
     length = len(text)
     worth = 1.0 if 40 <= length <= 220 else 0.4 if length > 220 else 0.3
@@ -157,7 +156,7 @@ def collect(
     shown: Sequence[tuple[int, str]],
     speakers: Sequence[str],
 ) -> tuple[list[Thing], list[MarkedSentence]]:
-    """Return the things worth keeping, worthiest first, and the sentences with those they name.
+    """Return the entities worth keeping, best first, and the sentences that name them.
 
     ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
     name, ``speakers`` the people who speak under names of their own.
@@ -190,7 +189,7 @@ def collect(
 
 
 def _ground_names(mentions: list[list[NameMention]]) -> None:
-    """Raise names at the start of a sentence to what the same name is found to be elsewhere."""
+    """Raise the certainty of names at the start of a sentence to that of their other places."""
     known: dict[str, NameMention] = {}
     for found in mentions:
         for mention in found:
@@ -207,7 +206,7 @@ def _ground_names(mentions: list[list[NameMention]]) -> None:
 def _add_code(
     table: _ThingTable, defined: Sequence[Definition], shown: Sequence[tuple[int, str]]
 ) -> None:
-    """Count what code shows, for names that speech knows too, or that code defines again."""
+    """Count occurrences in code, for names that speech has too, or that code defines repeatedly."""
     times = Counter((each.kind, normalise(each.name)) for each in defined)
     for each in defined:
         name = normalise(each.name)
@@ -248,7 +247,7 @@ def _sentences(
     kept: Sequence[Thing],
     phrases: Iterable[str],
 ) -> list[MarkedSentence]:
-    """Return each sentence with the kept things that it names, in order of place."""
+    """Return each sentence with the kept entities that it names, in order of position."""
     by_name: dict[tuple[str, str], Thing] = {}
     any_kind: dict[str, Thing] = {}
     for thing in kept:
