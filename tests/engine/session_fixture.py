@@ -1,4 +1,4 @@
-"""A session on a desk: messages go in through the engine, updates run, and the tree is read."""
+"""A session and its engine: messages go in, updates run, and the tree is read."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from hiermem.core.context.view import View
-from hiermem.core.summaries.inputs import Inputs
+from hiermem.core.summaries.inputs import Count, Inputs
 from hiermem.core.summaries.plan import made_hash
 from hiermem.core.text import units
 from hiermem.core.text.fence import read as read_fences
@@ -98,7 +98,6 @@ class CheckReport:
 
 #: What is wrong: (promise, where, what).
 Faults: TypeAlias = Iterator[tuple[str, str, str]]
-Count: TypeAlias = Callable[[str], int]
 
 
 # ---------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
 from hiermem.testing.changed import derive, keyed, rewriting, said, to, was
-from hiermem.testing.conditions import Conditions, condition
+from hiermem.testing.conditions import Conditions, DecisionError, condition
 from hiermem.testing.samples import (
     NOW,
     contents,
@@ -55,10 +55,6 @@ from hiermem.types.transaction import (
 )
 
 __all__ = ["ChangeConditions"]
-
-
-class DecisionError(Exception):
-    """What a decision raises here; it must come out as it is."""
 
 
 async def _echoing(tenant: TenantStore, session: str) -> list[int]:

@@ -15,7 +15,7 @@ import pytest
 
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
-from hiermem.testing.conditions import Conditions, condition
+from hiermem.testing.conditions import Conditions, DecisionError, condition
 from hiermem.testing.samples import NOW, contents, node, plain, stored, write, writing
 from hiermem.testing.strategies import HOSTILE_NAMES, SIZES
 from hiermem.types import (
@@ -30,10 +30,6 @@ from hiermem.types import (
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
 __all__ = ["SessionConditions"]
-
-
-class DecisionError(Exception):
-    """What a decision raises here; it must come out as it is."""
 
 
 def _said(*texts: str) -> list[Message]:

@@ -15,7 +15,7 @@ from hiermem.core.search.thesaurus import members, synonyms
 @given(st.text(max_size=300))
 def test_any_text_is_a_question(text):
     query = read_query(text)
-    assert {sought.number for sought in query.sought} == query.numbers
+    assert {term.number for term in query.terms} == query.numbers
     assert read_query(text) == query
 
 
@@ -27,8 +27,8 @@ def test_stop_words_alone_are_looked_for():
 
 def test_a_pasted_document_costs_what_a_long_question_does():
     query = read_query(" ".join(f"word{i}" for i in range(10_000)) + " pet")
-    assert len(query.sought) == 1_000
-    assert not any(sought.members for sought in query.sought)
+    assert len(query.terms) == 1_000
+    assert not any(term.members for term in query.terms)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_whose_words_are_wanted(text, own, to_assistant, overview):
 
 
 def test_words_of_form_weigh_less_unless_there_is_nothing_else():
-    assert [s.of_form for s in read_query("list the turtles").sought] == [True, False]
-    assert [s.of_form for s in read_query("list the topics discussed").sought] == [
+    assert [s.of_form for s in read_query("list the turtles").term] == [True, False]
+    assert [s.of_form for s in read_query("list the topics discussed").term] == [
         True,
         False,
         True,
     ]
-    assert [s.of_form for s in read_query("list").sought] == [False]
+    assert [s.of_form for s in read_query("list").term] == [False]
 
 
 def test_kinds_have_their_members():

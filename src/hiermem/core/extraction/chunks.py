@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.extraction.prompt import line
-from hiermem.core.summaries.inputs import from_stretch
+from hiermem.core.summaries.inputs import Count, from_stretch
 from hiermem.core.text import hashes
 from hiermem.core.text.measure import body, slice_points
 from hiermem.core.tree.turns import Arrival, Flag, Turns
@@ -31,7 +31,6 @@ from hiermem.errors import UsageError
 from hiermem.protocols import SourceText, TokenCounter
 from hiermem.types import Role, Span, StoredMessage
 
-Count: TypeAlias = Callable[[str], int]
 OnOversized: TypeAlias = Literal["fail", "slice"]
 
 _MARK: Final = ":chunk:"

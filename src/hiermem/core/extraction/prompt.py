@@ -11,12 +11,13 @@ were paid for.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
+from hiermem.core.summaries.inputs import Count
 from hiermem.core.summaries.prompt import (
     Facts,
     Length,
@@ -34,8 +35,6 @@ from hiermem.errors import ConfigError, InvalidAnswerError
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.types import Unit
 from hiermem.types.trivector import answer_schema
-
-Count: TypeAlias = Callable[[str], int]
 
 #: Tokens reserved for the addition of a repair.
 REPAIR_ROOM: Final = 160

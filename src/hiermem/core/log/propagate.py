@@ -338,13 +338,13 @@ class _Propagation:
 
 
 def _reset(node: Node) -> Node:
-    """Return a node that no run is generating and whose attempts are reset."""
+    """Return a node that no run is generating, its attempts reset."""
     status = "pending" if node.status == "generating" else node.status
     return replace(node, status=status, attempts=0, error=None, lease_owner=None, lease_until=None)
 
 
 def _sliced(span: Span, points: Sequence[int], number: int) -> Span:
-    """Return the span of the window that holds slice ``number``, with its offsets as they are now."""
+    """Return the span of the window that holds slice ``number``, with its current offsets."""
     start_char = points[number - 1] if number else span.start_char
     if number < len(points):
         return replace(span, start_char=start_char, stop_char=points[number])

@@ -18,8 +18,8 @@ def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
     ((4, 11),)
     """
     wanted = set(query.numbers)
-    for sought in query.sought:
-        wanted.update(sought.synonyms, sought.members)
+    for term in query.terms:
+        wanted.update(term.synonyms, term.members)
     found: list[tuple[int, int]] = []
     for begin, end in spans(text):
         if any(number(term) in wanted for term in terms(text[begin:end])):

@@ -17,7 +17,7 @@ from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import STOP_WORDS
 from hiermem.core.search.terms import words
 from hiermem.core.summaries.inputs import Inputs
-from hiermem.core.text import entity_names as extract_names
+from hiermem.core.text import entity_names
 from hiermem.core.text.entity_words import GENERIC
 from hiermem.core.text.units import of_source
 from hiermem.protocols import SourceText
@@ -69,7 +69,7 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
         for unit in of_source(source):
             if unit.code:
                 continue
-            for mention in extract_names.find(unit.text, prose=source.role != "tool"):
+            for mention in entity_names.find(unit.text, prose=source.role != "tool"):
                 if mention.type in _NO_ENTITY or len(mention.name) > _LONGEST:
                     continue
                 key = mention.name.casefold()

@@ -58,7 +58,7 @@ class Query:
     of a whole matter, not for one fact.
     """
 
-    sought: tuple[QueryTerm, ...]
+    terms: tuple[QueryTerm, ...]
     numbers: frozenset[int]
     first_person: bool
     to_assistant: bool
@@ -71,7 +71,7 @@ def read_query(text: str) -> Query:
     Stop words count only if there is nothing else.
 
     >>> query = read_query("Can you summarise how my budget developed?")
-    >>> len(query.sought), query.first_person, query.overview
+    >>> len(query.terms), query.first_person, query.overview
     (4, True, True)
     """
     asked = words(text)
@@ -80,7 +80,7 @@ def read_query(text: str) -> Query:
     counts = Counter(term for term in map(stem, asked) if term in typed)
     all_of_form = counts.keys() <= _OF_FORM
     broad = len(counts) <= _MOST_FOR_KINDS
-    sought = tuple(
+    terms = tuple(
         QueryTerm(
             number=number(term),
             word=typed[term],
@@ -93,8 +93,8 @@ def read_query(text: str) -> Query:
         for term, count in counts.most_common(_MOST_TERMS)
     )
     return Query(
-        sought=sought,
-        numbers=frozenset(one.number for one in sought),
+        terms=terms,
+        numbers=frozenset(one.number for one in terms),
         first_person=_is_of_asker(asked),
         to_assistant=_asks_assistant(asked),
         overview=not _OVERVIEW.isdisjoint(counts),
@@ -102,9 +102,9 @@ def read_query(text: str) -> Query:
 
 
 @lru_cache(maxsize=256)
-def corrections(sought: QueryTerm) -> tuple[int, ...]:
+def corrections(terms: QueryTerm) -> tuple[int, ...]:
     """Return the terms that are one typing error away from the typed word."""
-    return _numbers(frozenset(map(stem, slips(sought.word))))
+    return _numbers(frozenset(map(stem, slips(terms.word))))
 
 
 def _numbers(terms: frozenset[str]) -> tuple[int, ...]:

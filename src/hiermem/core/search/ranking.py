@@ -103,15 +103,15 @@ class Lexical:
 class Scores:
     """The scores of all units for a question.
 
-    Only the order of ``total`` is meaningful. ``held`` says whether the unit itself contains what
-    is asked for (a word, a correction, a synonym or a member of its kind), and ``beside`` whether
-    it does so or shares a window with a unit that does. Units outside ``beside`` are ranked by
-    their speaker only.
+    Only the order of ``total`` is meaningful. ``matching`` says whether the unit itself contains
+    what is asked for (a word, a correction, a synonym or a member of its kind), and ``nearby``
+    whether it does so or shares a window with a unit that does. Other units are ranked by their
+    speaker only.
     """
 
     total: Array
-    held: Array
-    beside: Array
+    matching: Array
+    nearby: Array
 
 
 def score(
@@ -120,10 +120,10 @@ def score(
     """Score every unit of the index."""
     words = lexical(index, query, weights=weights)
     own, levels = words.own, list(words.levels)
-    held = own > 0
-    beside = held.copy()
+    matching = own > 0
+    nearby = matching.copy()
     for level, value in zip(index.levels, levels, strict=True):
-        beside |= (value > 0)[level.node]
+        nearby |= (value > 0)[level.node]
     legs = 1.0
     if dense is not None:
         own = _joined(own, dense.own, dense.weight)
@@ -143,7 +143,7 @@ def score(
         _lift_replies(index, result)
     elif query.first_person:
         _lean_replies(index, result, own, weights.reply)
-    return Scores(result, held, beside)
+    return Scores(result, matching, nearby)
 
 
 def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
@@ -172,7 +172,7 @@ def lexical(index: Index, query: Query, *, weights: RankingWeights = WEIGHTS) ->
     own = np.zeros(len(index))
     levels = [np.zeros(len(level.length)) for level in index.levels]
     mean = index.length.mean() if len(index) else 1.0
-    for rows, counts, weight in _held(index, query, weights):
+    for rows, counts, weight in _matching(index, query, weights):
         if not len(rows):
             continue
         own[rows] += weight * _bm25(counts, index.length[rows] / mean, len(index), weights)
@@ -184,7 +184,7 @@ def lexical(index: Index, query: Query, *, weights: RankingWeights = WEIGHTS) ->
     return Lexical(_scaled(own), tuple(_scaled(values) for values in levels))
 
 
-def _held(
+def _matching(
     index: Index, query: Query, weights: RankingWeights
 ) -> Iterator[tuple[Array, Array, float]]:
     """Yield for each set of terms the units that hold it, how often, and the weight of the set.
@@ -192,17 +192,17 @@ def _held(
     The terms of one set count as one.
     """
     guesses = _MOST_GUESSES
-    for sought in query.sought:
-        weight = sought.count * (weights.form if sought.of_form else 1.0)
-        weight *= weights.asker if sought.of_asker else 1.0
-        rows, counts = index.find((sought.number,))
+    for term in query.terms:
+        weight = term.count * (weights.form if term.of_form else 1.0)
+        weight *= weights.asker if term.of_asker else 1.0
+        rows, counts = index.find((term.number,))
         if not len(rows) and guesses > 0:
             guesses -= 1
-            rows, counts = index.find(corrections(sought))
+            rows, counts = index.find(corrections(term))
         yield rows, counts, weight
         for numbers, share in (
-            (sought.synonyms, weights.synonyms),
-            (sought.members, weights.members),
+            (term.synonyms, weights.synonyms),
+            (term.members, weights.members),
         ):
             if numbers:
                 yield *index.find(numbers), weight * share

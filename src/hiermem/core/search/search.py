@@ -27,7 +27,7 @@ from hiermem.types import Span, Summary
 #: Only the beginning of a longer question is read.
 _LONGEST: Final = 100_000
 #: The score of the best summary in relation to the best message.
-_TOLD: Final = 0.75
+_SUMMARY_WEIGHT: Final = 0.75
 #: The number of units examined for each wanted one; the factor of growth where units repeat others.
 _LOOK: Final = 8
 #: If units repeat others, this share of the units that may fill a budget is enough.
@@ -49,8 +49,8 @@ class ScoredQuery:
     """A query with the scores of a session.
 
     ``scores`` are those of the units, scaled so that the best has 1. ``hit`` says which units match
-    the question, ``near`` which match it or are adjacent to a match. ``told`` are the scores of the
-    summaries by level.
+    the question, ``near`` which match it or are adjacent to a match. ``summary_scores`` are the
+    scores of the summaries by level.
     """
 
     index: Index
@@ -58,7 +58,7 @@ class ScoredQuery:
     scores: Array
     hit: Array
     near: Array
-    told: Mapping[int, Array]
+    summary_scores: Mapping[int, Array]
 
 
 def ask(
@@ -75,22 +75,26 @@ def ask(
     level.
     """
     found = ranking.score(index, query, dense=dense)
-    scores, hit, near = found.total, found.held, found.beside
-    told = {level: row.ask(query) for level, row in summary_index.levels.items()}
+    scores, hit, near = found.total, found.matching, found.nearby
+    summary_scores = {level: row.ask(query) for level, row in summary_index.levels.items()}
     if dense is not None:
         for level, seen in summaries_near.items():
-            own = told[level]
-            told[level] = (own + dense.weight * np.where(np.isnan(seen), own, seen)) / (
+            own = summary_scores[level]
+            summary_scores[level] = (own + dense.weight * np.where(np.isnan(seen), own, seen)) / (
                 1 + dense.weight
             )
-    if told and len(index):
-        given = sum(boost(index, summary_index.levels[level], row) for level, row in told.items())
-        scores = scores + BOOST * given / len(told)
+    if summary_scores and len(index):
+        given = sum(
+            boost(index, summary_index.levels[level], row) for level, row in summary_scores.items()
+        )
+        scores = scores + BOOST * given / len(summary_scores)
     if dense is not None:
         # NaN compares as false: a unit without a vector is a hit by its words alone.
         hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)
     top = scores[near].max(initial=0.0)
-    return ScoredQuery(index, summary_index, scores / top if top > 0 else scores, hit, near, told)
+    return ScoredQuery(
+        index, summary_index, scores / top if top > 0 else scores, hit, near, summary_scores
+    )
 
 
 def hits(asked: ScoredQuery, filters: Filters, limit: int, *, dedup: bool) -> list[int]:
@@ -108,14 +112,14 @@ def hits(asked: ScoredQuery, filters: Filters, limit: int, *, dedup: bool) -> li
         looked_at *= _LOOK
 
 
-def told(
+def summary_hits(
     asked: ScoredQuery, level: int, filters: Filters, limit: int
 ) -> list[tuple[Summary, float]]:
     """Return the summaries of a level that are hits, best first, each with its score."""
     row = asked.summary_index.levels.get(level)
     if row is None or not filters.level(level):
         return []
-    scores = asked.told[level]
+    scores = asked.summary_scores[level]
     ranked = [place for place in np.argsort(-scores, kind="stable").tolist() if scores[place] > 0]
     found: list[tuple[Summary, float]] = []
     for place in ranked:
@@ -123,7 +127,7 @@ def told(
             break
         summary = row.summaries[place]
         if summary.revision is not None and filters.summary(summary.node, summary.revision):
-            found.append((summary, _TOLD * float(scores[place])))
+            found.append((summary, _SUMMARY_WEIGHT * float(scores[place])))
     return found
 
 

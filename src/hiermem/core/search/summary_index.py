@@ -100,8 +100,8 @@ def _name(summary: Summary) -> tuple[str, int]:
 
 
 def _read(summary: Summary) -> Postings:
-    told = Message.assistant(summary.text, created_at=summary.created_at)
-    stored = StoredMessage(index=summary.node.ordinal, message=told, tokens=0, size=0, hash="")
+    message = Message.assistant(summary.text, created_at=summary.created_at)
+    stored = StoredMessage(index=summary.node.ordinal, message=message, tokens=0, size=0, hash="")
     return collect([stored], _roughly)
 
 

@@ -7,18 +7,17 @@ that seldom change come first, because providers' prompt caches reward that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC
-from typing import Final, TypeAlias
+from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.spaces.answer import answer_schema
+from hiermem.core.summaries.inputs import Count
 from hiermem.core.summaries.prompt import PromptTemplate, fill, marked
 from hiermem.core.text.measure import canonical_json, day
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.types.bank import BankText, Note
-
-Count: TypeAlias = Callable[[str], int]
 
 #: Tokens kept free for what a repair adds.
 REPAIR_ROOM: Final = 320

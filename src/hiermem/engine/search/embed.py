@@ -35,7 +35,7 @@ from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.calls.embedder_client import Asker
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, Held
-from hiermem.engine.search.fork_vectors import Source
+from hiermem.engine.search.fork_vectors import ForkSource
 from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh
 from hiermem.engine.search.vectors import (
     EMBEDDED_STATE,
@@ -113,7 +113,7 @@ async def embed(
     async with handle.indexes.lock(f"embedding/{session_id}"):
         if await _busy(handle, session_id):
             return EmbeddingReport(session_id, stopped="busy")
-        work = _Pass(handle, asker, session_id, stopped)
+        work = _EmbeddingPass(handle, asker, session_id, stopped)
         try:
             for _ in range(_TRIES):
                 record = await handle.record(session_id)
@@ -136,7 +136,7 @@ async def _busy(handle: Handle, session_id: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Known:
     """What is known to have vectors: messages up to ``messages``, and summaries by name.
 
     It belongs to one index in memory, and so to one epoch.
@@ -147,7 +147,7 @@ class _Seen:
     vectors_of: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
 
-class _Pass:
+class _EmbeddingPass:
     """One pass over a session."""
 
     def __init__(
@@ -156,7 +156,7 @@ class _Pass:
         self._handle, self._asker, self._stopped = handle, asker, stopped
         self._begun = False
         self._sent = asker.requests
-        self._source: Source
+        self._source: ForkSource
         self._record = RunRecord(uuid.uuid4().hex, "embedding", session_id, handle.clock())
         self._report = EmbeddingReport(session_id, self._record.id)
 
@@ -211,12 +211,12 @@ class _Pass:
         """
         indexes = self._handle.indexes
         reached = await embedded_state(self._handle, record)
-        self._source = Source(self._handle, record, self._asker.identity)
+        self._source = ForkSource(self._handle, record, self._asker.identity)
         try:
             async with indexes.lock(record.id):
                 held = await indexes.of(record)
                 await refresh(self._handle, held, record)
-                index, summary_index, seen = held.index, held.summary_index, self._seen(held)
+                index, summary_index, seen = held.index, held.summary_index, self._known(held)
             for start in range(seen.messages // STRIDE * STRIDE, record.messages, STRIDE):
                 stop = min(record.messages, start + STRIDE)
                 if not await self._stride(record, index, start, stop):
@@ -242,11 +242,11 @@ class _Pass:
             write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, state)
             await store.put_records([write], epochs={record.id: record.epoch})
 
-    def _seen(self, held: Held) -> _Seen:
+    def _known(self, held: Held) -> _Known:
         """Return what is known of the session's vectors from earlier passes."""
         kind = self._asker.identity.kind
-        if not isinstance(held.embedded, _Seen) or held.embedded.kind != kind:
-            held.embedded = _Seen(kind)
+        if not isinstance(held.embedded, _Known) or held.embedded.kind != kind:
+            held.embedded = _Known(kind)
         return held.embedded
 
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
@@ -291,7 +291,7 @@ class _Pass:
         ]
 
     async def _level(
-        self, record: SessionRecord, level: int, row: SummaryLevel, seen: _Seen
+        self, record: SessionRecord, level: int, row: SummaryLevel, seen: _Known
     ) -> bool:
         """Make the vectors that a level's summaries lack; return whether all have one now."""
         identity = self._asker.identity
@@ -307,7 +307,9 @@ class _Pass:
             if missing:
                 taken = await self._source.summaries(level, start, missing)
                 held |= taken
-                made = await self._told(row, [each for each in missing if _name(each) not in taken])
+                made = await self._summary_vectors(
+                    row, [each for each in missing if _name(each) not in taken]
+                )
                 if made is None:
                     return False
                 vectors_of = {name: held[name] for name in held if name in wanted} | dict(made)
@@ -318,7 +320,9 @@ class _Pass:
             seen.vectors_of |= wanted.keys()
         return True
 
-    async def _told(self, row: SummaryLevel, missing: Sequence[Summary]) -> SummaryVectors | None:
+    async def _summary_vectors(
+        self, row: SummaryLevel, missing: Sequence[Summary]
+    ) -> SummaryVectors | None:
         """Return the vectors of summaries: the means of their passages' vectors."""
         units = row.index.units
         texts: list[str] = []

@@ -23,7 +23,7 @@ from hiermem.errors import HiermemError
 from hiermem.types import SessionRecord, StoredMessage, Summary
 
 
-class Source:
+class ForkSource:
     """The part of the parent session that ``record``'s session shares."""
 
     def __init__(self, handle: Handle, record: SessionRecord, identity: Identity) -> None:
@@ -43,7 +43,7 @@ class Source:
                 self._gone = True
         return self._found
 
-    async def _still(self, source: SessionRecord) -> bool:
+    async def _unchanged(self, source: SessionRecord) -> bool:
         now = await self._handle.store.session(source.id)
         return now is not None and (now.created_at, now.epoch) == (source.created_at, source.epoch)
 
@@ -64,20 +64,20 @@ class Source:
             rows = vectors_in(theirs, block, self._identity)
             if rows is None:
                 continue
-            stop = await self._alike(source, first, min(stop, block.stop))
+            stop = await self._same_until(source, first, min(stop, block.stop))
             low, high = (place_of(index, at) - place_of(index, first) for at in (start, stop))
-            if high > low and await self._still(source):
+            if high > low and await self._unchanged(source):
                 return rows[low:high]
         return nothing
 
-    async def _alike(self, source: SessionRecord, first: int, stop: int) -> int:
+    async def _same_until(self, source: SessionRecord, first: int, stop: int) -> int:
         """Return the index up to which the two have the same text, from ``first``."""
         both = zip(
             await self._handle.store.messages(source.id, first, stop),
             await self._handle.messages(self._record.id, first, stop),
             strict=False,
         )
-        return next((own.index for other, own in both if _said(other) != _said(own)), stop)
+        return next((own.index for other, own in both if _content(other) != _content(own)), stop)
 
     async def summaries(
         self, level: int, start: int, wanted: Sequence[Summary]
@@ -104,10 +104,10 @@ class Source:
             for name, each in zip(names, wanted, strict=True)
             if name in kept and texts.get(name) == each.text
         }
-        return same if await self._still(source) else {}
+        return same if await self._unchanged(source) else {}
 
 
-def _said(stored: StoredMessage) -> tuple[object, ...]:
+def _content(stored: StoredMessage) -> tuple[object, ...]:
     """Return everything that a message's passages and their vectors depend on."""
     message = stored.message
     return stored.index, stored.state, stored.echoes, speaker(message), body(message)

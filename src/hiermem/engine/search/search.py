@@ -200,7 +200,7 @@ async def _asked(
             except SessionChangedError:
                 continue
             index, summary_index = held.index, held.summary_index
-        near = await _near(handle, question.text) if vectors is not None else None
+        near = await _question_vector(handle, question.text) if vectors is not None else None
         asking = partial(_ask, index, summary_index, question.text, vectors, near)
         asked = asking() if len(index) <= _FEW_UNITS else await asyncio.to_thread(asking)
         result = await answer(asked, record)
@@ -218,7 +218,7 @@ async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> LoadedV
     return await load_vectors(handle, held, record)
 
 
-async def _near(handle: Handle, text: str) -> tuple[Array, float] | None:
+async def _question_vector(handle: Handle, text: str) -> tuple[Array, float] | None:
     """Return the question's vector with the weight of its embedder; None if it has none."""
     asker = handle.asker
     vector = await asker.question(text, handle.counter.count) if asker else None
@@ -236,8 +236,8 @@ def _ask(
     if vectors is None or near is None:
         return core_search.ask(index, summary_index, query)
     vector, weight = near
-    dense, told = vectors.near(index, vector, weight=weight)
-    return core_search.ask(index, summary_index, query, dense=dense, summaries_near=told)
+    dense, summaries_near = vectors.near(index, vector, weight=weight)
+    return core_search.ask(index, summary_index, query, dense=dense, summaries_near=summaries_near)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -263,7 +263,9 @@ async def _hits(
     for level in sorted(asked.summary_index.levels):
         found += [
             _summary_hit(asked, summary, score)
-            for summary, score in core_search.told(asked, level, question.filters, many(level))
+            for summary, score in core_search.summary_hits(
+                asked, level, question.filters, many(level)
+            )
         ]
     return sorted(found, key=lambda hit: (-hit.score, hit.level, hit.span.start))
 

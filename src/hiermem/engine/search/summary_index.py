@@ -27,7 +27,7 @@ _log = logging.getLogger("hiermem.search")
 #: How many of the newest runs are examined.
 _RUNS: Final = 8
 #: Refreshing the index takes at most this share of the time.
-_LOOKING: Final = 0.1
+_REFRESHING: Final = 0.1
 #: More texts than this are read on a thread, and their postings are stored.
 _FEW: Final = 16
 #: Blocks written in one go.
@@ -55,20 +55,22 @@ async def refresh(handle: Handle, held: Held, record: SessionRecord) -> None:
     nodes: list[Node] = []
     for level in range(1, len(state.ordinals) + 1):
         nodes += await handle.store.level(record.id, level, 0, tree=record.tree)
-    summaries = await _told(handle, held, record, [node for node in nodes if node.revision])
+    summaries = await _with_texts(handle, held, record, [node for node in nodes if node.revision])
     missing = held.summary_index.wants(summaries)
     if len(missing) <= _FEW:
         held.summary_index = held.summary_index.refreshed(summaries, {})
     else:
-        kept = await _kept(handle, record, {each.level for each in missing})
+        kept = await _read_stored(handle, record, {each.level for each in missing})
         held.summary_index = await asyncio.to_thread(held.summary_index.refreshed, summaries, kept)
         if may_be_stored(record):
-            await _keep(handle, held, record, kept)
+            await _store(handle, held, record, kept)
     held.summary_mark = mark
-    held.summary_until = time.monotonic() + (time.monotonic() - began) / _LOOKING
+    held.summary_until = time.monotonic() + (time.monotonic() - began) / _REFRESHING
 
 
-async def _kept(handle: Handle, record: SessionRecord, levels: Iterable[int]) -> SummaryPostings:
+async def _read_stored(
+    handle: Handle, record: SessionRecord, levels: Iterable[int]
+) -> SummaryPostings:
     """Read the stored postings of summaries."""
     found: dict[tuple[str, int], Postings] = {}
     for level in sorted(levels):
@@ -81,7 +83,7 @@ async def _kept(handle: Handle, record: SessionRecord, levels: Iterable[int]) ->
     return found
 
 
-async def _keep(handle: Handle, held: Held, record: SessionRecord, kept: SummaryPostings) -> None:
+async def _store(handle: Handle, held: Held, record: SessionRecord, kept: SummaryPostings) -> None:
     """Store the postings of summaries, for each stretch in which one is missing."""
     blocks: list[Block] = []
     for level, row in held.summary_index.levels.items():
@@ -122,7 +124,7 @@ def by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
     return sorted(found.items())
 
 
-async def _told(
+async def _with_texts(
     handle: Handle, held: Held, record: SessionRecord, nodes: Sequence[Node]
 ) -> list[Summary]:
     """Return the summaries of ``nodes`` with their texts; indexed ones are not read again."""

@@ -46,20 +46,22 @@ class LoadedVectors:
     """
 
     units: Vectors
-    told: Mapping[int, Array]
+    summaries: Mapping[int, Array]
     names: Mapping[int, Sequence[tuple[str, int]]]
 
     @property
     def nbytes(self) -> int:
         """Return their approximate size in bytes."""
-        return self.units.nbytes + sum(table.nbytes for table in self.told.values())
+        return self.units.nbytes + sum(table.nbytes for table in self.summaries.values())
 
     def near(
         self, index: Index, question: Array, *, weight: float
     ) -> tuple[Dense, Mapping[int, Array]]:
         """Compare a question with every unit, and with the summaries by level."""
-        told = {level: packed.spread(table @ question) for level, table in self.told.items()}
-        return packed.compare(index, self.units, question, weight=weight), told
+        summaries = {
+            level: packed.spread(table @ question) for level, table in self.summaries.items()
+        }
+        return packed.compare(index, self.units, question, weight=weight), summaries
 
 
 # ---------------------------------------------------------------------------------------------
@@ -149,11 +151,11 @@ async def _load(
     if len(index) > len(units.present) or parts:
         units = await asyncio.to_thread(units.extended, index, parts)
     names: dict[int, list[tuple[str, int]]] = {}
-    told: dict[int, Array] = {}
+    summaries: dict[int, Array] = {}
     for level, row in held.summary_index.levels.items():
         names[level] = [(each.id, each.node.revision) for each in row.summaries]
-        told[level] = await _told(handle, record, identity, row, known)
-    return LoadedVectors(units, told, names)
+        summaries[level] = await _summary_vectors(handle, record, identity, row, known)
+    return LoadedVectors(units, summaries, names)
 
 
 def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
@@ -170,7 +172,7 @@ def _lacking(index: Index, units: Vectors) -> list[tuple[int, int]]:
     return found
 
 
-async def _told(
+async def _summary_vectors(
     handle: Handle,
     record: SessionRecord,
     identity: Identity,
@@ -181,8 +183,8 @@ async def _told(
     level = row.summaries[0].level
     table = np.full((len(row.summaries), identity.dimension), np.nan, dtype=np.float32)
     kept: dict[tuple[str, int], Array] = {}
-    if known is not None and level in known.told:
-        kept = dict(zip(known.names[level], known.told[level], strict=True))
+    if known is not None and level in known.summaries:
+        kept = dict(zip(known.names[level], known.summaries[level], strict=True))
         kept = {name: vector for name, vector in kept.items() if not np.isnan(vector[0])}
     lacking = [each for each in row.summaries if (each.id, each.node.revision) not in kept]
     if lacking:

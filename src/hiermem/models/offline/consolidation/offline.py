@@ -11,10 +11,9 @@ long as a smaller one is possible. No words are invented.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC
-from typing import Final, TypeAlias
+from typing import Final
 
 from hiermem.core.spaces.answer import MOST_EDITS, BankAnswer, FileAnswer, SectionEdit
 from hiermem.core.spaces.clean import folded, tidy, visible
@@ -22,6 +21,7 @@ from hiermem.core.spaces.loss import lines_of
 from hiermem.core.spaces.rules import read_rules
 from hiermem.core.spaces.sections import apply_edit
 from hiermem.core.summaries import salience
+from hiermem.core.summaries.inputs import Count
 from hiermem.core.text import units
 from hiermem.core.text.lexicon import Lexicon
 from hiermem.core.text.measure import day
@@ -29,8 +29,6 @@ from hiermem.models.offline.consolidation.placing import place, places_of
 from hiermem.models.offline.consolidation.superseding import Statements, bare, day_of, struck
 from hiermem.types import Unit
 from hiermem.types.bank import BankText, Note
-
-Count: TypeAlias = Callable[[str], int]
 
 #: The most tokens of the synthesis, and its share of an answer.
 _SYNTHESIS: Final = 240
