@@ -20,7 +20,7 @@ from hiermem.core.search import packing, ranking, vectors
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, collect, spoken
 from hiermem.core.search.query import read_query
-from hiermem.core.search.ranking import WEIGHTS, Weights
+from hiermem.core.search.ranking import WEIGHTS, RankingWeights
 from hiermem.core.text import measure
 from hiermem.tokens import default_counter
 from hiermem.types import StoredMessage
@@ -126,7 +126,9 @@ def nearest(indexed: IndexedChat, number: int) -> Array:
     return indexed.vectors.rows @ indexed.asked[number]
 
 
-def formula(indexed: IndexedChat, number: int, weights: Weights = WEIGHTS, *, dense: bool) -> Array:
+def formula(
+    indexed: IndexedChat, number: int, weights: RankingWeights = WEIGHTS, *, dense: bool
+) -> Array:
     """Rank as hiermem does where nothing is summarised, with vectors or without."""
     seen = None
     if dense:

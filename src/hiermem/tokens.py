@@ -1,9 +1,8 @@
 """Token counters: exact by default, offline, and safe on any text.
 
-The one rule: a count never depends on anything but the text and the counter's name; no text is
-read as a special token. Importing this module loads neither tiktoken nor the vocabulary; the first
-count does, once per process. What a message costs beside its text is decided in
-``hiermem.core.text.measure``.
+A count depends only on the text and the counter's name; no text is read as a special token.
+Importing this module loads neither tiktoken nor the vocabulary; the first count does, once per
+process. ``hiermem.core.text.measure`` decides what a message costs besides its text.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from hiermem.data import vocabulary
 from hiermem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,23 +58,6 @@ _RUN_OF_LINES = re.compile(f"(?<![{_BLANKS}\r\n])[{_BLANKS}\r\n]{{{_LONG_RUN},}}
 _lock = Lock()
 
 
-def _shipped_ranks() -> dict[bytes, int]:
-    """Read the packed vocabulary: in rank order, one length byte and the token's bytes."""
-    import lzma
-    from importlib import resources
-
-    packed = resources.files("hiermem").joinpath("data", f"{SHIPPED}.ranks.xz").read_bytes()
-    raw = lzma.decompress(packed)
-    ranks: dict[bytes, int] = {}
-    place, end, rank = 0, len(raw), 0
-    while place < end:
-        start = place + 1
-        place = start + raw[place]
-        ranks[raw[start:place]] = rank
-        rank += 1
-    return ranks
-
-
 @lru_cache(maxsize=1)
 def _build_shipped() -> tiktoken.Encoding:
     import tiktoken
@@ -82,7 +65,7 @@ def _build_shipped() -> tiktoken.Encoding:
     return tiktoken.Encoding(
         name=SHIPPED,
         pat_str=_O200K_PATTERN,
-        mergeable_ranks=_shipped_ranks(),
+        mergeable_ranks=vocabulary(SHIPPED),
         special_tokens=_O200K_SPECIAL,
     )
 
@@ -94,7 +77,7 @@ def _shipped() -> tiktoken.Encoding:
 
 
 def _published(name: str) -> tiktoken.Encoding:
-    """Ask tiktoken for another encoding; it may need the network or its own cache for that."""
+    """Load another encoding from tiktoken, which may need the network or its own cache for that."""
     import tiktoken
 
     if name not in tiktoken.list_encoding_names():
@@ -138,7 +121,7 @@ class TiktokenCounter:
 
     @property
     def name(self) -> str:
-        """Give ``tiktoken:`` and the encoding's name."""
+        """Return ``tiktoken:`` and the encoding's name."""
         return f"tiktoken:{self._name}"
 
     def count(self, text: str) -> int:
@@ -185,7 +168,7 @@ def _count_piece(encoding: tiktoken.Encoding, piece: str) -> int:
 
 @lru_cache(maxsize=1)
 def default_counter() -> TokenCounter:
-    """Give the default counter, one for the whole process.
+    """Return the default counter, one for the whole process.
 
     >>> default_counter().name
     'tiktoken:o200k_base'
@@ -194,7 +177,7 @@ def default_counter() -> TokenCounter:
 
 
 class FunctionCounter:
-    """Makes a counter of a plain function ``text -> int``; ``name`` is stored with each session."""
+    """A counter made of a plain function ``text -> int``; ``name`` is stored with each session."""
 
     __slots__ = ("_function", "_name")
 
@@ -214,11 +197,11 @@ class FunctionCounter:
 
     @property
     def name(self) -> str:
-        """Give ``function:`` and the name given."""
+        """Return ``function:`` and the given name."""
         return f"function:{self._name}"
 
     def count(self, text: str) -> int:
-        """Ask the function; raise UsageError where its answer is not a count."""
+        """Call the function; raise UsageError if its answer is not a count."""
         tokens = self._function(text)
         if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
             raise UsageError(
@@ -228,22 +211,22 @@ class FunctionCounter:
         return tokens
 
 
-#: Usage of fewer tokens than this tells nothing of a tokenizer.
+#: Usage of fewer tokens than this says nothing about a tokenizer.
 _TELLING = 256
-#: Tokens that a provider may put around a request, which say nothing of its tokenizer either.
+#: Tokens that a provider may add to a request, which say nothing about its tokenizer either.
 _FRAMING = 16
-#: The most that a margin may be; whoever reports more counts something else.
+#: The greatest margin; a provider that reports more counts something else.
 _MOST_MARGIN = 4.0
 
 
 class CalibratedCounter:
-    """A counter with a safety margin, for models whose tokenizer is another one.
+    """A counter with a safety margin, for models with another tokenizer.
 
-    ``count`` is the inner counter's, now and later, and so is the name: what is stored does not
-    depend on the margin. ``margin`` is how many of the provider's tokens one of ours may be: what a
-    request may take in its model's window, of a limit or a cap is our count times the margin.
-    ``record_usage`` raises it, never lowers it; the same usages in any order give the same margin.
-    Without a ``counter`` the default one is taken. Safe to share between threads.
+    ``count`` and the name are always those of the inner counter, so stored data does not depend on
+    the margin. ``margin`` is how many of the provider's tokens one of ours may be: in comparisons
+    with a model's window, a limit or a cap, our count is multiplied by it. ``record_usage`` raises
+    it and never lowers it; the same usages in any order give the same margin. Without a ``counter``
+    the default one is used. Safe to share between threads.
 
     >>> counter = CalibratedCounter()
     >>> counter.record_usage(counted=1_000, reported=1_250)
@@ -267,12 +250,12 @@ class CalibratedCounter:
 
     @property
     def name(self) -> str:
-        """Give the inner counter's name: the counts are its own."""
+        """Return the inner counter's name: the counts are its own."""
         return self._inner.name
 
     @property
     def margin(self) -> float:
-        """Give how many of the provider's tokens one of ours may be, 1 or more."""
+        """Return how many of the provider's tokens one of ours may be, 1 or more."""
         return self._margin
 
     def count(self, text: str) -> int:
@@ -280,14 +263,14 @@ class CalibratedCounter:
         return self._inner.count(text)
 
     def at_most(self, tokens: int) -> int:
-        """Give the provider's tokens that ``tokens`` of ours may be."""
+        """Return the most provider's tokens that ``tokens`` of ours may be."""
         return math.ceil(tokens * self._margin)
 
     def record_usage(self, *, counted: int, reported: int) -> None:
         """Learn from a request that we counted and its provider reported.
 
-        The margin is rounded up to hundredths, so that it comes to rest. Small requests, the few
-        tokens that a provider puts around one, and reports that cannot be teach nothing.
+        The margin is rounded up to hundredths, so that it settles. Small requests, the few tokens
+        that a provider adds to a request, and impossible reports are ignored.
         """
         if counted < _TELLING or reported > _MOST_MARGIN * counted:
             return
@@ -296,9 +279,9 @@ class CalibratedCounter:
             self._margin = max(self._margin, seen)
 
 
-# What a run of each script costs, as (characters a token, tokens for beginning a run), fitted to
-# what o200k_base gives on ordinary text of the script and rounded up. Order matters: the first
-# class that a character is in counts.
+# The cost of a run of each script, as (characters a token, tokens for beginning a run), fitted to
+# o200k_base on ordinary text of the script and rounded up. Order matters: the first matching class
+# of a character counts.
 _RUNS: tuple[tuple[str, float, float], ...] = (
     (r"[A-Z]?[a-z]{17,}", 1.8, 1.0),  # no word: letters at random
     (r"[a-z]+|[A-Z][a-z]+", 8.0, 0.78),  # words
@@ -328,10 +311,10 @@ def _runs_pattern() -> re.Pattern[str]:
 
 
 class ApproximateCounter:
-    """Estimates without a vocabulary: by script and word length, erring upward.
+    """A counter that estimates without a vocabulary: by script and word length, rather too high.
 
-    On ordinary text of the scripts it knows, the estimate is above what o200k_base counts, by a
-    tenth to a half; it is no bound for text made to defeat it. Deterministic, one pass.
+    On ordinary text of the scripts it knows, the estimate is a tenth to a half above what
+    o200k_base counts; it is no bound for text made to defeat it. Deterministic, one pass.
 
     >>> ApproximateCounter().count("")
     0

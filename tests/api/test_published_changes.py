@@ -165,9 +165,9 @@ async def test_a_memory_that_is_closed_stops_its_workers():
     assert (worker.status.state, idle.status.state) == ("stopped", "stopped")
     with pytest.raises(MemoryClosedError):
         memory.worker()
-    for outlived in (idle, worker):
+    for expired in (idle, worker):
         with pytest.raises(MemoryClosedError):
-            await outlived.start()
+            await expired.start()
     for call in (memory.update_all, memory.check, memory.erase_tenant, memory.scrub):
         with pytest.raises(MemoryClosedError):
             await call()

@@ -1,4 +1,4 @@
-"""A session on a desk: messages go in through the engine, updates run, and the tree is read."""
+"""A session and its engine: messages go in, updates run, and the tree is read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def messages(count: int, *, start: int = 0, words: int = 60, thread: str = "main
         yield role(text(n, words), created_at=at, thread=thread)
 
 
-class Desk:
+class SessionFixture:
     """One tenant's store with what an update needs; every setting can be changed for one call."""
 
     def __init__(self, store=None, *, config=None, policy=None, tenant="t"):

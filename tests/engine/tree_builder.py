@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hiermem.core.log.size_changes import Scales
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.tree.levels import allot, hull
 from hiermem.core.tree.stored import config_from
 from hiermem.core.tree.windows import converted
@@ -24,14 +24,14 @@ async def check_tree(store, session_id, counter):
     For sessions that were never reconfigured: all sizes are in one unit.
     """
     record = await store.session(session_id)
-    config, state, scales = config_from(record.config), state_from(record.state), Scales(counter)
+    config, state, weigher = config_from(record.config), state_from(record.state), Weigher(counter)
     messages = await store.messages(session_id, 0, record.messages)
     nodes = await tree_of(store, session_id)
     sizes = dict.fromkeys(nodes, 0)
     tokens = dict.fromkeys(nodes, 0)
     open_sizes = {}
     for stored in messages:
-        weights = scales.weigh(stored, stored.slices)
+        weights = weigher.weigh(stored, stored.slices)
         windows = await store.covering(session_id, stored.thread, stored.index)
         assert len(weights) - len(windows) in (0, 1), f"slices of message {stored.index}"
         for window, weight in zip(windows, weights, strict=False):

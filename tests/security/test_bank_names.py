@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import pytest
 
 from hiermem import Memory
-from hiermem.core.spaces.folder import MANIFEST, Copied
+from hiermem.core.spaces.folder import MANIFEST, BankFile
 from hiermem.core.spaces.names import check_file_name, fold, names_in
 from hiermem.engine.spaces import folder_io
 from hiermem.errors import HiermemError
@@ -118,7 +118,7 @@ def test_a_folder_of_drawn_names_holds_those_files_and_nothing_is_written_elsewh
     folder.parent.mkdir()
     (tmp_path / "outside.md").write_text("mine")
     once = {fold(name): name for name in drawn(7, 10_000) if check_file_name(name) is None}
-    bank = {name: Copied(f"# {number}\n") for number, name in enumerate(once.values())}
+    bank = {name: BankFile(f"# {number}\n") for number, name in enumerate(once.values())}
     before = tree(tmp_path)
     folder_io.export_to(
         str(folder),

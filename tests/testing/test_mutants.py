@@ -17,7 +17,7 @@ from hypothesis import Phase, settings
 from hiermem.errors import HiermemError
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.memory import MemoryStore, MemoryTenant, reads
-from hiermem.stores.memory.kept import KeptSession, KeptTenant
+from hiermem.stores.memory.data import SessionData, TenantData
 from hiermem.testing import StoreConformance
 from hiermem.testing.samples import writing
 from hiermem.types import Message
@@ -268,7 +268,7 @@ class WritesWithoutRecord(MemoryTenant):
             changes = decide(snapshot)
             if changes.session is None and changes.nodes:
                 record = writing(session_id)(snapshot).session
-                self._kept().sessions.setdefault(session_id, KeptSession(record))
+                self._kept().sessions.setdefault(session_id, SessionData(record))
             return changes
 
         return await super().mutate(session_id, written, keys=keys)
@@ -1225,7 +1225,7 @@ class ErasesEveryTenant(MemoryTenant):
     async def erase_all(self):
         count = await super().erase_all()
         for kept in self._store._tenants.values():
-            kept.become(KeptTenant())
+            kept.become(TenantData())
         return count
 
 

@@ -26,7 +26,7 @@ from hiermem.config import (
 from hiermem.core import arguments
 from hiermem.core.calls.run_report import RunReport
 from hiermem.core.check import CheckReport
-from hiermem.core.log.erase import Forks
+from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.search.embedding_state import EmbeddingReport, IndexReport
 from hiermem.core.summaries.plan import UpdatePlan
@@ -320,7 +320,7 @@ class AsyncMemory:
         resources.workers.add(worker)
         return worker
 
-    async def erase_session(self, session_id: str, *, forks: Forks = "all") -> Receipt:
+    async def erase_session(self, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
         """Erase a session with everything that is kept of it; return what was removed.
 
         With ``forks="all"``, the sessions that were forked from it lose its messages too. With

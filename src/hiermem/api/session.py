@@ -25,7 +25,7 @@ from hiermem.core.context.selection import (
 )
 from hiermem.core.extraction.plan import ExtractionProgress, ExtractionReport
 from hiermem.core.log.edit import OnEdit
-from hiermem.core.log.erase import Forks
+from hiermem.core.log.erase import ForkHandling
 from hiermem.core.log.receipts import EditReport, Receipt
 from hiermem.core.metrics import Metrics
 from hiermem.core.search.embedding_state import EmbeddingReport
@@ -40,7 +40,7 @@ from hiermem.engine.log import append as ingest
 from hiermem.engine.log import change, feedback, read
 from hiermem.engine.log import fork as forking
 from hiermem.engine.log import runs as journal
-from hiermem.engine.log.append import About, Messages, Seen
+from hiermem.engine.log.append import About, LastState, Messages
 from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.metrics import metrics as measure
 from hiermem.engine.summaries import recompress as remake
@@ -503,7 +503,7 @@ class AsyncSession:
         """
         return await read.versions(self._handle, self._about.id, index)
 
-    async def erase(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+    async def erase(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Erase messages and everything that was made from them; return what was removed.
 
         An empty message stays in the place of each. With ``forks="all"`` the sessions that share
@@ -514,7 +514,7 @@ class AsyncSession:
         """
         return await change.erase(self._handle, self._about.id, indices, forks=forks)
 
-    async def quarantine(self, indices: Iterable[int], *, forks: Forks = "all") -> Receipt:
+    async def quarantine(self, indices: Iterable[int], *, forks: ForkHandling = "all") -> Receipt:
         """Take messages out of everything made from them; the messages stay readable.
 
         Use it against input that should never have been believed. No context shows the messages,
@@ -538,7 +538,7 @@ class AsyncSession:
             id=check_name(new_id, what="new_id"),
             title=None if title is None else check(title, what="title", cap=MAX_NAME),
             participants=(),
-            seen=Seen(),
+            seen=LastState(),
         )
         await forking.fork(self._handle, self._about.id, about.id, at=at, title=about.title)
         return AsyncSession(self._resources, about)

@@ -1,13 +1,13 @@
 """Messages in the shapes of the OpenAI chat and the Anthropic messages interfaces, both ways.
 
-The one rule: what was read is given back as it was. What a shape has and Message lacks (null
+Whatever is read can be written back unchanged. Data that a shape has and Message lacks (null
 content, a refusal, cache marks, the order of blocks) is kept in ``metadata`` under the shape's name
-and is put back when the message is written in that shape. What Message has and a shape lacks (key,
-thread, created_at, other metadata) is not written. Nothing is validated beyond what the
-reading needs: whether a provider would take the request is the provider's to say.
+and is put back when the message is written in that shape. Data that Message has and a shape lacks
+(key, thread, created_at, other metadata) is not written. Nothing is validated beyond what reading
+needs: the provider decides which requests it accepts.
 
-A context is written without what was only kept (``extras=False``, ``context_to_anthropic``): it
-would be neither counted nor needed.
+A context is written without such kept data (``extras=False``, ``context_to_anthropic``): it would
+be neither counted nor needed.
 """
 
 from __future__ import annotations

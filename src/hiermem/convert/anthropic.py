@@ -1,8 +1,8 @@
 """Messages in the shape of the Anthropic messages interface, both ways.
 
-The one rule: a block becomes one of our parts only if it would be written back the same, its other
-fields (cache marks, citations) being kept by number; else it stays as it is. What Message lacks
-stands in ``metadata["anthropic"]``.
+A block becomes one of our parts only if it would be written back the same, with its other fields
+(cache marks, citations) kept by number; otherwise it stays as it is. Data that Message lacks is
+kept in ``metadata["anthropic"]``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hiermem.types.reading import as_list, as_mapping, kept_for, kept_of, text_o
 
 __all__ = ["context_to_anthropic", "from_anthropic", "to_anthropic"]
 
-# What a response bears around its message; kept, but a request must not send it back.
+# The fields of a response around its message; kept, but a request must not send them back.
 _ENVELOPE = frozenset(
     (
         "id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container",
@@ -39,9 +39,9 @@ _ENVELOPE = frozenset(
 def from_anthropic(payload: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[Message]:
     """Read a request of the Anthropic messages shape, or just its list of messages.
 
-    The system prompt becomes a system message. A user message that holds tool results becomes one
-    message for each of them and one for each stretch of other blocks between; ``to_anthropic``
-    joins them again. Raises InvalidMessageError for another shape.
+    The system prompt becomes a system message. A user message with tool results becomes one message
+    for each of them and one for each stretch of other blocks between; ``to_anthropic`` joins them
+    again. Raises InvalidMessageError for another shape.
     """
     read: list[Message] = []
     messages: object = payload
@@ -100,7 +100,7 @@ def _from_assistant(content: object, first: dict[str, Any], *, where: str) -> li
             others.append(block)
             order.append("part")
     parts, of_parts = _blocks(others, where=where)
-    # Calls come last unless it is said otherwise.
+    # Calls come last unless an order was kept.
     if order != sorted(order, reverse=True):
         kept["order"] = order
     return [_with_kept("assistant", parts, kept | of_parts, tool_calls=tuple(calls))]
@@ -151,7 +151,7 @@ def _from_user(content: object, first: dict[str, Any], *, where: str) -> list[Me
 
 
 def _place(first: dict[str, Any], read: Sequence[Message]) -> dict[str, Any]:
-    """Give what the next piece of a message keeps: the first one bears the message's own fields."""
+    """Return the kept data of the next piece of a message; the first has the message's fields."""
     return {} if read else dict(first)
 
 
@@ -170,7 +170,7 @@ def _tool_result(block: dict[str, Any], kept: dict[str, Any], *, where: str) -> 
 
 
 def _blocks(content: object, *, where: str) -> tuple[Content, dict[str, Any]]:
-    """Read text or blocks; give the content and, by number, the fields that parts cannot hold."""
+    """Read text or blocks; return the content and, by number, the fields that parts cannot hold."""
     if isinstance(content, str):
         return content, {}
     parts: list[Part] = []
@@ -191,7 +191,7 @@ def _blocks(content: object, *, where: str) -> tuple[Content, dict[str, Any]]:
 
 
 def _block_part(block: Mapping[str, Any]) -> Part | None:
-    """Read a block of a kind that parts have; the caller sees whether nothing was lost."""
+    """Read a block as one of our parts; the caller checks that nothing was lost."""
     kind, source = block.get("type"), block.get("source")
     if kind == "text" and isinstance(block.get("text"), str):
         return TextPart(block["text"])
@@ -219,10 +219,10 @@ def _block_part(block: Mapping[str, Any]) -> Part | None:
 def to_anthropic(messages: Iterable[Message], system: Content | None = None) -> dict[str, Any]:
     """Write messages in the Anthropic messages shape: ``{"system": …, "messages": […]}``.
 
-    System messages are taken out of the row and stand, after ``system``, in the system prompt;
-    where there is none, the key is absent, as the interface wants it. Tool results are the user's,
-    and neighbours of one role are joined into one message unless they were read apart. A tool
-    result that names no call is written as text.
+    System messages are moved, after ``system``, into the system prompt; without any, the key is
+    absent, as the interface requires. Tool results are the user's, and neighbours of one role are
+    joined into one message unless they were read separately. A tool result that names no call is
+    written as text.
     """
     prompts: list[Message] = [] if system is None else [Message.system(system)]
     written: list[dict[str, Any]] = []
@@ -255,13 +255,13 @@ def to_anthropic(messages: Iterable[Message], system: Content | None = None) -> 
 
 
 def context_to_anthropic(messages: Iterable[Message], system: str | None = None) -> dict[str, Any]:
-    """Write what a context shows, so that a message more only ever adds at the end.
+    """Write a context so that a further message only ever adds at the end.
 
-    A provider caches a prompt up to its first changed byte. So content is a list of blocks even
-    where there is one text only; neighbours of one role are one message, as the interface wants it,
-    but each keeps blocks of its own; and a system message stands in its place, as the user's text
-    ``System: …``: only ``system`` is the system prompt. What was kept beside a message when it was
-    read is left out, but for the order of its blocks and whether a tool failed.
+    A provider caches a prompt up to its first changed byte. Content is therefore a list of blocks
+    even for a single text; neighbours of one role are one message, as the interface requires, but
+    each keeps blocks of its own; and a system message stays in its place, as the user's text
+    ``System: …``: only ``system`` is the system prompt. Data that was kept when a message was read
+    is left out, except the order of its blocks and whether a tool failed.
     """
     written: list[dict[str, Any]] = []
     for message in messages:
@@ -276,7 +276,7 @@ def context_to_anthropic(messages: Iterable[Message], system: str | None = None)
 
 
 def _context_blocks(message: Message) -> list[dict[str, Any]]:
-    """Give a message's blocks without the blank texts, which the interface refuses."""
+    """Return a message's blocks without blank texts, which the interface refuses."""
     content = _anthropic_content(message, _needed(kept_of(message.metadata, "anthropic")))
     blocks = [
         block
@@ -292,7 +292,7 @@ def _context_blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _needed(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Give of what was kept only what says something and costs nothing."""
+    """Return the part of the kept data that is needed and costs nothing."""
     needed: dict[str, Any] = {"order": kept["order"]} if "order" in kept else {}
     result = kept.get("result")
     if isinstance(result, Mapping) and result.get("is_error") is True:
@@ -301,7 +301,7 @@ def _needed(kept: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_blocks(content: Any) -> list[dict[str, Any]]:
-    """Give content as blocks; an empty text has none, as the interface refuses empty blocks."""
+    """Return content as blocks; an empty text has none: the interface refuses empty blocks."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return list(content)
@@ -328,7 +328,7 @@ def _anthropic_content(message: Message, kept: Mapping[str, Any]) -> str | list[
 def _in_order(
     parts: list[dict[str, Any]], calls: list[dict[str, Any]], order: object
 ) -> list[dict[str, Any]]:
-    """Put parts and calls back into the order in which they were read, if it still fits them."""
+    """Put parts and calls back into the order in which they were read, if it still fits."""
     if not isinstance(order, list) or (order.count("part"), order.count("call")) != (
         len(parts),
         len(calls),

@@ -1,8 +1,8 @@
-"""What an argument of a public call may be: one check for each kind, and one way to refuse.
+"""Checks the arguments of public calls: one function for each kind of argument.
 
-The one rule: what passes here can do no harm further in, and what does not raises UsageError (or
-its InvalidTextError and InvalidMessageError), naming the argument and what would be right, never
-its value. Texts are checked by ``hiermem.core.text.policy``.
+An accepted argument can do no harm further in. Any other raises UsageError (or its InvalidTextError
+and InvalidMessageError), which names the argument and what would be right, never its value. Texts
+are checked by ``hiermem.core.text.policy``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hiermem.protocols import Embedder, Store, TokenCounter
 from hiermem.types import Span
 
 T = TypeVar("T")
-#: What an embedder may be called, and weigh beside the words.
+#: The longest name of an embedder, and its greatest weight in relation to the words.
 _LONGEST_NAME = 200
 _HEAVIEST = 10
 
 
 def whole(value: Any, what: str, *, least: int = 0) -> int:
-    """Give a whole number of at least ``least``; a truth value is none."""
+    """Return a whole number of at least ``least``; a bool is refused."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise UsageError(f"{what} is {type(value).__name__}; it must be a whole number")
     if value < least:
@@ -33,7 +33,7 @@ def whole(value: Any, what: str, *, least: int = 0) -> int:
 
 
 def seconds(value: Any, what: str) -> float:
-    """Give a finite number of seconds, 0 or more."""
+    """Return a finite number of seconds, 0 or more."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise UsageError(f"{what} is {type(value).__name__}; it must be a number of seconds")
     try:
@@ -46,7 +46,7 @@ def seconds(value: Any, what: str) -> float:
 
 
 def share(value: Any, what: str) -> float:
-    """Give a number from 0 to 1."""
+    """Return a number from 0 to 1."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise UsageError(f"{what} is {type(value).__name__}; it must be a number from 0 to 1")
     if not 0 <= value <= 1:
@@ -55,10 +55,10 @@ def share(value: Any, what: str) -> float:
 
 
 def stretch(value: Any, what: str) -> tuple[int, int]:
-    """Give a half-open range of message indices, (start, stop), from a pair of them or a Span."""
+    """Return a half-open range of message indices, (start, stop), from a pair or a Span."""
     if isinstance(value, Span):
         value = (value.start, value.stop)
-    # Not any sequence: range(3, 9) is one of six numbers, and a pair where it has two.
+    # Not any sequence: range(3, 9) has six numbers, and range(3, 5) would pass for a pair.
     if not isinstance(value, (tuple, list)):
         raise UsageError(f"{what} is {type(value).__name__}; it must be (start, stop), or a Span")
     pair: Sequence[Any] = value
@@ -69,7 +69,7 @@ def stretch(value: Any, what: str) -> tuple[int, int]:
 
 
 def caps(*, max_calls: Any, max_tokens: Any, deadline: Any) -> None:
-    """Refuse caps of a run that mean nothing. Raises UsageError."""
+    """Refuse caps of a run that make no sense. Raises UsageError."""
     if max_calls is not None:
         whole(max_calls, "max_calls")
     if max_tokens is not None:
@@ -79,14 +79,14 @@ def caps(*, max_calls: Any, max_tokens: Any, deadline: Any) -> None:
 
 
 def switch(value: Any, what: str) -> bool:
-    """Give True or False; nothing else is taken for either."""
+    """Return True or False; no other value is accepted."""
     if not isinstance(value, bool):
         raise UsageError(f"{what} is {type(value).__name__}; it must be True or False")
     return value
 
 
 def function(value: Any, what: str) -> Callable[..., Any]:
-    """Give something that can be called."""
+    """Return a callable."""
     if not callable(value):
         raise UsageError(f"{what} is {type(value).__name__}; it must be a function")
     found: Callable[..., Any] = value
@@ -94,7 +94,7 @@ def function(value: Any, what: str) -> Callable[..., Any]:
 
 
 def moment(value: Any, what: str) -> datetime:
-    """Give a timezone-aware datetime that has a counterpart in UTC."""
+    """Return a timezone-aware datetime that can be converted to UTC."""
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise UsageError(
             f"{what} must be a timezone-aware datetime, such as datetime.now(timezone.utc)"
@@ -105,13 +105,13 @@ def moment(value: Any, what: str) -> datetime:
 
 
 def one_of(value: Any, what: str, allowed: tuple[str, ...]) -> None:
-    """Refuse a word that is not among ``allowed``."""
+    """Refuse a word that is not in ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
         raise UsageError(f"{what} must be one of {', '.join(map(repr, allowed))}")
 
 
 def optional(value: Any, what: str, kind: type[T], default: Callable[[], T]) -> T:
-    """Give a part of the right class, or what ``default`` makes where it is None."""
+    """Return an object of the right class, or what ``default`` makes if it is None."""
     if value is None:
         return default()
     if not isinstance(value, kind):
@@ -120,14 +120,14 @@ def optional(value: Any, what: str, kind: type[T], default: Callable[[], T]) -> 
 
 
 def store_of(value: Any) -> Store:
-    """Give a store: anything that has a store's methods."""
+    """Return a store: any object with a store's methods."""
     if not isinstance(value, Store):
         raise UsageError(f"store is {type(value).__name__}; it must be a Store")
     return value
 
 
 def counter_of(value: Any, default: Callable[[], TokenCounter]) -> TokenCounter:
-    """Give a token counter, or what ``default`` makes where it is None."""
+    """Return a token counter, or what ``default`` makes if it is None."""
     if value is None:
         return default()
     if not isinstance(value, TokenCounter) or not isinstance(value.name, str):
@@ -138,9 +138,9 @@ def counter_of(value: Any, default: Callable[[], TokenCounter]) -> TokenCounter:
 
 
 def embedder_of(value: Any) -> Embedder | None:
-    """Give the embedder, or None: then words alone are compared, and nothing is kept beside them.
+    """Return the embedder, or None: then only words are compared, and no vectors are stored.
 
-    Raises UsageError for what is none.
+    Raises UsageError for an object that is no embedder.
     """
     if value is None:
         return None
@@ -161,19 +161,19 @@ def embedder_of(value: Any) -> Embedder | None:
 
 
 def names(value: Any, what: str) -> tuple[str, ...]:
-    """Give names from a sequence of them; one text is not taken for a sequence of letters."""
+    """Return names from a sequence; a single text is not taken for a sequence of letters."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise UsageError(f"{what} is {type(value).__name__}; it must be a sequence of names")
     return tuple(check_name(name, what=f"a name in {what}") for name in value)
 
 
 def system_prompt(value: Any) -> str | None:
-    """Give a system prompt that can be sent, or None."""
+    """Return a system prompt that can be sent, or None."""
     return None if value is None else check(value, what="system", cap=MAX_CONTENT)
 
 
 def tool_schemas(value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Give tool schemas as plain JSON objects."""
+    """Return tool schemas as plain JSON objects."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise UsageError(
             f"tools is {type(value).__name__}; it must be a sequence of schemas, each a mapping"

@@ -1,9 +1,9 @@
-"""Decides whether what a store holds of a session keeps the promises that a store can show.
+"""Checks whether the stored data of a session keeps the promises that stored data can show.
 
-The one rule: nothing is believed that can be worked out again: a message's hash and tokens from its
-content, a tree's shape from intervals, a summary's hashes from what it says and what it is made
-from. A finding says which promise, where and what, and never any text. What cannot be seen in what
-is stored is named as such. Reading is the engine's business, and so is reading twice.
+Whatever can be computed again is computed: a message's hash and tokens from its content, a tree's
+shape from intervals, a summary's hashes from its text and its inputs. A finding names the promise,
+the place and the problem, and never contains text. Promises that stored data cannot show are listed
+as such. The engine reads the data, and reads it twice where needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from hiermem.core.context.view import View
-from hiermem.core.summaries.inputs import Inputs
+from hiermem.core.summaries.inputs import Count, Inputs
 from hiermem.core.summaries.plan import made_hash
 from hiermem.core.text import units
 from hiermem.core.text.fence import read as read_fences
@@ -26,7 +26,7 @@ from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Position, Revision, StoredMessage
 from hiermem.types.transaction import KeyEntry, ViewRecord
 
-#: The promises that a check verifies, with what it looks at.
+#: The promises that a check verifies, with what it examines.
 CHECKED: Final[Mapping[str, str]] = {
     "P1": "messages are without gaps and read as they were hashed and counted",
     "P2": "each key names the message that bears it, as it was first appended",
@@ -42,20 +42,20 @@ CHECKED: Final[Mapping[str, str]] = {
     "are those that the history gives",
     "dirt": "each text that is not marked was made from what its inputs say now",
 }
-#: The promises that what is stored cannot show, and why.
+#: The promises that stored data cannot show, and why.
 NOT_SHOWN: Final[Mapping[str, str]] = {
     "P4": "how appends were batched and when updates ran is not on record",
     "P6": "how much work an append or an edit took is not on record",
     "P9": "the caps that a run was given are not all on record",
     "P10": "what a provider charged is not on record",
 }
-#: What is fixed when a node is sealed, and moves by what the log tells alone.
+#: The fields that are fixed when a node is sealed, and change only by events of the log.
 _BOUNDS: Final = (
     "level", "ordinal", "thread", "span", "windows", "children", "messages", "input_size",
     "allotted", "input_tokens", "allotted_tokens", "verbatim", "first_at", "last_at", "linked",
     "unit", "parent",
 )  # fmt: skip
-#: A text that is made from more tokens than this must be smaller than they are.
+#: A text made from more tokens than this must be smaller than its inputs.
 _SMALL: Final = 200
 
 
@@ -74,11 +74,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check of a tenant found.
+    """The result of a check of a tenant.
 
-    ``checked`` tells what was looked at for each promise, ``not_shown`` why others cannot be seen
-    in what is stored. ``skipped`` says what could not be looked at this time. Where a session was
-    written to during the check, only what was found twice is a finding.
+    ``checked`` says what was examined for each promise, ``not_shown`` why others cannot be seen in
+    stored data. ``skipped`` says what could not be examined this time. If a session was written to
+    during the check, only problems found twice are findings.
     """
 
     tenant: str
@@ -92,21 +92,20 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Say whether nothing was found."""
+        """Return whether nothing was found."""
         return not self.findings
 
 
 #: What is wrong: (promise, where, what).
-Told: TypeAlias = Iterator[tuple[str, str, str]]
-Count: TypeAlias = Callable[[str], int]
+Faults: TypeAlias = Iterator[tuple[str, str, str]]
 
 
 # ---------------------------------------------------------------------------------------------
 # Messages and keys
 
 
-def of_message(stored: StoredMessage, *, index: int, tokens: int | None) -> Told:
-    """Check one message at its place; ``tokens`` is its count made afresh, None if unknown."""
+def of_message(stored: StoredMessage, *, index: int, tokens: int | None) -> Faults:
+    """Check one message at its place; ``tokens`` is its count made now, None if unknown."""
     where = f"message {index}"
     if stored.index != index:
         yield "P1", where, f"message {stored.index} stands in its place"
@@ -129,8 +128,10 @@ def of_message(stored: StoredMessage, *, index: int, tokens: int | None) -> Told
         yield "P1", where, "an echo lies outside the message"
 
 
-def of_key(stored: StoredMessage, entry: KeyEntry | None, earlier: Sequence[StoredMessage]) -> Told:
-    """Check what is remembered of a message's key, and that an erased one has no past."""
+def of_key(
+    stored: StoredMessage, entry: KeyEntry | None, earlier: Sequence[StoredMessage]
+) -> Faults:
+    """Check the stored entry of a message's key, and that an erased message has no past."""
     where = f"message {stored.index}"
     if stored.state == "erased" and earlier:
         yield "P11", where, "earlier versions of it were kept"
@@ -149,8 +150,8 @@ def of_key(stored: StoredMessage, entry: KeyEntry | None, earlier: Sequence[Stor
             yield "P2", where, "its key is not that of what was first appended"
 
 
-def of_versions(stored: StoredMessage, earlier: Sequence[StoredMessage]) -> Told:
-    """Check what is kept of a message that the log says was edited."""
+def of_versions(stored: StoredMessage, earlier: Sequence[StoredMessage]) -> Faults:
+    """Check the stored versions of a message that the log says was edited."""
     where = f"message {stored.index}"
     if stored.state == "erased":
         return
@@ -169,7 +170,7 @@ def of_versions(stored: StoredMessage, earlier: Sequence[StoredMessage]) -> Told
 
 def of_threads(
     windows: Sequence[Node], threads: Mapping[str, Sequence[int]], state: SessionState
-) -> Told:
+) -> Faults:
     """Check that sealed and open windows tile each thread, ``threads`` giving its indices."""
     reached = dict.fromkeys(threads, Position(0))
     for node in windows:
@@ -206,7 +207,7 @@ def of_threads(
 
 
 def _next(indices: Sequence[int], end: Position) -> Position | None:
-    """Give where the next window of a thread begins after one that ends at ``end``."""
+    """Return where the next window of a thread begins after one that ends at ``end``."""
     place = bisect_left(indices, end.index)
     if place == len(indices):
         return None
@@ -217,11 +218,11 @@ def _between(indices: Sequence[int], start: int, stop: int) -> int:
     return bisect_left(indices, stop) - bisect_left(indices, start)
 
 
-def of_level(level: int, nodes: Sequence[Node], below: Mapping[str, Node], count: int) -> Told:
-    """Check the nodes of a level, by ordinal, over those ``below``; ``count`` is what is counted.
+def of_level(level: int, nodes: Sequence[Node], below: Mapping[str, Node], count: int) -> Faults:
+    """Check the nodes of a level, by ordinal, over those ``below``; ``count`` is their number.
 
-    Sizes are only compared where they bind a summary's length: what is kept word for word, and what
-    is small, may be as large as its inputs.
+    Sizes are only compared where they limit a summary's length: verbatim and small nodes may be as
+    large as their inputs.
     """
     if [node.ordinal for node in nodes] != list(range(count)):
         yield "P3", f"level {level}", f"it does not hold the nodes 0 to {count - 1}"
@@ -239,7 +240,7 @@ def of_level(level: int, nodes: Sequence[Node], below: Mapping[str, Node], count
             yield "P8", node.id, "it is allotted no less than its inputs"
 
 
-def _of_children(node: Node, below: Mapping[str, Node]) -> Told:
+def _of_children(node: Node, below: Mapping[str, Node]) -> Faults:
     children = [below[child] for child in node.children if child in below]
     if len(children) < max(2, len(node.children)):
         yield "P3", node.id, "children of it are missing"
@@ -257,16 +258,16 @@ def _of_children(node: Node, below: Mapping[str, Node]) -> Told:
         yield "P3", node.id, "its children do not hold the messages that it counts"
 
 
-def of_parents(nodes: Mapping[str, Node]) -> Told:
-    """Check that each node that has a parent is among that one's children."""
+def of_parents(nodes: Mapping[str, Node]) -> Faults:
+    """Check that each node with a parent is among the parent's children."""
     for node in nodes.values():
         parent = None if node.parent is None else nodes.get(node.parent)
         if node.parent is not None and (parent is None or node.id not in parent.children):
             yield "P3", node.id, f"its parent {node.parent} does not have it"
 
 
-def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Told:
-    """Check that what has no parent is what the open groups hold, and covers all windows once."""
+def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Faults:
+    """Check that nodes without a parent are in the open groups, and cover all windows once."""
     roots = state.roots()
     if {root.id for root in roots} != {node.id for node in nodes.values() if node.parent is None}:
         yield "P3", "open groups", "they are not the nodes without a parent"
@@ -284,8 +285,8 @@ def of_roots(nodes: Mapping[str, Node], state: SessionState) -> Told:
         yield "P3", "open groups", "they do not cover all sealed windows"
 
 
-def of_log(nodes: Mapping[str, Node], explained: Mapping[str, Node], *, same: bool) -> Told:
-    """Check the tree against the one that replaying the log gives.
+def of_log(nodes: Mapping[str, Node], explained: Mapping[str, Node], *, same: bool) -> Faults:
+    """Check the tree against the result of replaying the log.
 
     ``same`` says whether the fold's state came out as it is on record.
     """
@@ -305,8 +306,8 @@ def of_log(nodes: Mapping[str, Node], explained: Mapping[str, Node], *, same: bo
 # Texts
 
 
-def of_revision(node: Node, revision: Revision | None) -> Told:
-    """Check that what serves is there, and that the node is marked as its text is."""
+def of_revision(node: Node, revision: Revision | None) -> Faults:
+    """Check that the serving text exists, and that the node is marked as its text is."""
     if revision is None:
         if node.revision:
             yield "P7", node.id, f"its revision {node.revision} is missing"
@@ -317,8 +318,8 @@ def of_revision(node: Node, revision: Revision | None) -> Told:
         yield "P7", node.id, "it is not marked as its text is: degraded"
 
 
-def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bool]) -> Told:
-    """Check what a node says by itself; ``gone`` tells what was erased or quarantined."""
+def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bool]) -> Faults:
+    """Check a node's text by itself; ``gone`` tells what was erased or quarantined."""
     where = revision.node_id
     if count is not None and revision.tokens != count(revision.text):
         yield "P7", where, "its text has another number of tokens than is on record"
@@ -339,7 +340,7 @@ def of_text(revision: Revision, *, count: Count | None, gone: Callable[[int], bo
         yield "P11", where, "it quotes a message that was erased or quarantined"
 
 
-def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken: bool) -> Told:
+def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken: bool) -> Faults:
     """Check what a text was made from against what its inputs say now.
 
     ``found`` are the inputs as they may be read now; ``taken`` says that a message among them was
@@ -368,7 +369,7 @@ def of_inputs(node: Node, revision: Revision, found: Sequence[Inputs], *, taken:
 # Views
 
 
-def of_view(record: ViewRecord, nodes: Mapping[str, Node], *, key: bytes, windows: int) -> Told:
+def of_view(record: ViewRecord, nodes: Mapping[str, Node], *, key: bytes, windows: int) -> Faults:
     """Check one stored cut against the tree that serves."""
     where = f"view {record.name}"
     view = View.from_json(record.state)
@@ -380,7 +381,7 @@ def of_view(record: ViewRecord, nodes: Mapping[str, Node], *, key: bytes, window
     for piece in view.pieces:
         for item in piece.covers:
             node = nodes.get(item.id)
-            # A summary of an open group is replaced when that grows; the view outlives it.
+            # A summary of an open group is replaced when the group grows; the view outlives it.
             if item.id.startswith("open/"):
                 continue
             if node is None or node.windows != item.windows or node.span != item.span:

@@ -1,8 +1,8 @@
-"""What a session's memory is worth: how much shorter it is, what it cost, what it kept.
+"""The metrics of a session's memory: how much it shortens, what it cost, what it preserved.
 
-The one rule: a figure is worked out of what is on record, and is None where nothing is; none is
-ever filled in. Tokens are as the session's counter counts them; money is worked out of prices that
-the caller gives. Reading the record is the engine's business.
+A figure is computed from what is on record, and is None if there is nothing; no figure is made up.
+Tokens are as the session's counter counts them; money follows from prices that the caller gives.
+The engine reads the records.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _NONE: Final = Spent()
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What an application said of summaries: how many scores, and their sum (each 0 to 1)."""
+    """An application's feedback on summaries: the number of scores, and their sum (each 0 to 1)."""
 
     count: int = 0
     total: float = 0.0
 
     @property
     def mean(self) -> float | None:
-        """Give the mean score, or None where there is none."""
+        """Return the mean score, or None if there is none."""
         return self.total / self.count if self.count else None
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the sticky contexts of a session rendered.
+    """The sticky contexts that a session rendered.
 
-    ``selections`` counts those that showed something new; ``tokens`` is what they held together and
-    ``shared`` how much of that stood at the front of the selection before, byte for byte.
+    ``selections`` counts those that showed something new; ``tokens`` is their total size and
+    ``shared`` how much of that was at the front of the selection before, byte for byte.
     """
 
     selections: int = 0
@@ -48,11 +48,10 @@ class Served:
 class LevelMetrics:
     """The summaries of one level.
 
-    ``input_tokens`` and ``output_tokens`` are those of the summaries that are made;
-    ``compression`` is (input - output) / input of them. ``seconds`` is the mean time that making
-    one took, those that were reused left out. ``tokens_in``, ``tokens_out`` and ``calls`` are what
-    the serving texts took; what failed is in ``Metrics.spent``. ``fidelity`` is the mean of
-    kept / required anchors.
+    ``input_tokens`` and ``output_tokens`` are those of the made summaries; ``compression`` is their
+    (input - output) / input. ``seconds`` is the mean time that making one took, without reused
+    ones. ``tokens_in``, ``tokens_out`` and ``calls`` are the cost of the serving texts; the cost of
+    failures is in ``Metrics.spent``. ``fidelity`` is the mean of kept / required anchors.
     """
 
     level: int
@@ -75,20 +74,20 @@ class LevelMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What a session's memory is worth.
+    """The value and the cost of a session's memory.
 
-    ``tokens`` are those of all messages, as sealing weighs them; ``open_tokens`` those that no
-    window was sealed over yet. ``cover_tokens`` is the least that stands for all sealed messages
-    now: the highest summaries that are made, and messages where none is. ``compression`` is
-    (sealed - cover) / sealed, ``tokens_saved`` the difference: what a request is shorter by that
-    shows the cover in place of the messages.
+    ``tokens`` are those of all messages, as sealing weighs them; ``open_tokens`` those that are not
+    in a sealed window yet. ``cover_tokens`` is the smallest cover of all sealed messages now: the
+    highest made summaries, and messages where there is none. ``compression`` is (sealed - cover) /
+    sealed, ``tokens_saved`` the difference: how much shorter a request is that shows the cover
+    instead of the messages.
 
     ``cost_saved`` is ``tokens_saved`` at the price of a context's tokens: saved at each request.
-    ``cost_spent`` is what all journalled calls cost, those of unknown outcome included: at the
-    given prices, or, where none are given, at those that the models had. ``cost_saved`` is None
-    without prices, ``cost_spent`` where neither is known. ``summary_quality_score`` is the mean
-    fidelity of the made summaries, each weighing the same, and ``information_loss`` what is missing
-    to 1. ``prefix_reuse`` is the share of the contexts' tokens that stood in the context before.
+    ``cost_spent`` is the cost of all journalled calls, those of unknown outcome included: at the
+    given prices or, if none are given, at those that the models had. ``cost_saved`` is None without
+    prices, ``cost_spent`` if neither is known. ``summary_quality_score`` is the mean fidelity of
+    the made summaries, all with the same weight, and ``information_loss`` the difference to 1.
+    ``prefix_reuse`` is the share of the contexts' tokens that were in the context before.
     """
 
     session_id: str
@@ -109,34 +108,34 @@ class Metrics:
 
     @property
     def nodes(self) -> int:
-        """Give the number of sealed summaries of all levels."""
+        """Return the number of sealed summaries of all levels."""
         return sum(level.nodes for level in self.levels)
 
     @property
     def queue(self) -> int:
-        """Give how many summaries have no text that serves yet."""
+        """Return how many summaries have no text that serves yet."""
         return sum(level.nodes - level.made for level in self.levels)
 
     @property
     def dirty_share(self) -> float:
-        """Give the share of the summaries whose text is out of date: dirty or stale."""
+        """Return the share of the summaries whose text is out of date: dirty or stale."""
         return dirty_share(self.levels)
 
     @property
     def prefix_reuse(self) -> float | None:
-        """Give the share of the contexts' tokens that were already in the one before."""
+        """Return the share of the contexts' tokens that were already in the one before."""
         return self.served.shared / self.served.tokens if self.served.tokens else None
 
 
 def waiting(tally: NodeTally) -> int:
-    """Give how many of these an update would make."""
+    """Return how many of these an update would make."""
     if tally.status != "active":
         return tally.count
     return min(tally.count, tally.degraded + tally.dirty)
 
 
 def dirty_share(sums: Iterable[NodeTally | LevelMetrics]) -> float:
-    """Give the share of the summaries whose text is out of date: dirty or stale."""
+    """Return the share of the summaries whose text is out of date: dirty or stale."""
     counted = [
         (each.nodes if isinstance(each, LevelMetrics) else each.count, each.dirty + each.stale)
         for each in sums
@@ -146,7 +145,7 @@ def dirty_share(sums: Iterable[NodeTally | LevelMetrics]) -> float:
 
 
 def level_metrics(tallies: Iterable[NodeTally]) -> tuple[LevelMetrics, ...]:
-    """Bring the sums by level and status together by level, lowest first."""
+    """Join the sums by level and status into one entry for each level, lowest first."""
     by_level: dict[int, list[NodeTally]] = {}
     for tally in tallies:
         by_level.setdefault(tally.level, []).append(tally)
@@ -194,7 +193,7 @@ def measure(
     served: Served | None = None,
     prices: Prices | None = None,
 ) -> Metrics:
-    """Work a session's metrics out of the sums that its store gives."""
+    """Compute a session's metrics from the sums that its store returns."""
     found = list(tallies)
     levels = level_metrics(found)
     sealed = sum(tally.input_tokens for tally in found if tally.level == 1)

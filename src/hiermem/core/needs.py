@@ -1,7 +1,7 @@
-"""What a decision asks to be read: the core yields these, the engine answers them.
+"""The read requests of decisions: the core yields them, the engine answers them.
 
-The one rule: each need is bounded by what the decision shows, never by what the session holds.
-Each is answered by a list in the order that the store's method of the same meaning states.
+Each request is bounded by the decision's own result, never by the size of the session. The answer
+is a list in the order that the corresponding store method states.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hiermem.types.transaction import (
 T = TypeVar("T")
 
 
-#: A decision that reads as it goes: yields needs, is sent their answers, returns its result.
+#: A decision that reads as it goes: it yields needs, is sent the answers, returns its result.
 Reading: TypeAlias = Generator[Need, Any, T]
 
 
@@ -63,7 +63,7 @@ def revisions(wanted: Sequence[tuple[str, int]]) -> Reading[list[Revision]]:
 
 
 def inside(session_id: str, reading: Reading[T]) -> Generator[tuple[str, Need], Any, T]:
-    """Run ``reading`` as part of a decision about several sessions: its needs are this one's."""
+    """Run ``reading`` as part of a decision about several sessions; its needs concern this one."""
     reply: Any = None
     while True:
         try:

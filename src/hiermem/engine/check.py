@@ -15,10 +15,10 @@ from itertools import islice
 from typing import Any, Final
 
 from hiermem.core import check as checking
-from hiermem.core.check import CheckReport, Finding, Told
+from hiermem.core.check import CheckReport, Faults, Finding
 from hiermem.core.log.overlap import shown_size
 from hiermem.core.log.repack_state import Build
-from hiermem.core.log.size_changes import Told as ShiftsTold
+from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.summaries.inputs import (
     OVERLAP_REACH,
     Inputs,
@@ -169,7 +169,7 @@ class _Reading:
                 f"session {record.id!r} is counted by {record.counter!r}: no tokens were counted"
             )
 
-    def tell(self, told: Told, *, whole: bool = False) -> None:
+    def tell(self, told: Faults, *, whole: bool = False) -> None:
         """Keep what a check said, up to a bound."""
         kept = self.found.whole if whole else self.found.findings
         name = self._record.id
@@ -373,7 +373,7 @@ def _waits(node: Node) -> bool:
 def _edited(event: LogEvent) -> Iterator[int]:
     """Give the messages that an event of the log edited."""
     if event.kind == "edit":
-        yield from (shift.index for shift in ShiftsTold.from_json(event.detail).shifts)
+        yield from (shift.index for shift in LoggedChanges.from_json(event.detail).shifts)
 
 
 async def _strangers(handle: Handle, subjects: Sequence[str]) -> list[Finding]:

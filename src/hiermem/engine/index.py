@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 from hiermem.core.search import postings
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Postings
-from hiermem.core.search.summary_index import Shelf
+from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.engine.calls.token_count import LONG
 from hiermem.errors import SessionChangedError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TokenCounter
@@ -51,20 +51,19 @@ Read: TypeAlias = Callable[[str, int, int], Awaitable[list[StoredMessage]]]
 class Held:
     """The index of one session as far as ``messages``, in one of its epochs.
 
-    ``tail`` are the postings after the last full stride. ``shelf`` are its summaries, as they were
-    when the journal bore ``mark``; ``vectors`` belong to the engine's ``search.vectors`` and lie
-    over this index, or one that it has grown from; ``embedded`` is what its ``search.embed`` need
-    not look for again, ``unlabelled`` are summaries, by node and revision, that have nothing to be
-    labelled with.
+    ``tail`` holds the postings after the last full stride. ``summary_index`` indexes the summaries as
+    they were at ``summary_mark``. ``vectors`` belong to ``engine.search.vectors`` and fit this index
+    or one that it grew from. ``embedded`` says what ``engine.search.embed`` need not look for again.
+    ``unlabelled`` names the summaries, by node and revision, that have nothing to be labelled with.
     """
 
     record: SessionRecord
     messages: int
     index: Index
     tail: list[Postings]
-    shelf: Shelf = field(default_factory=lambda: Shelf({}, {}))
-    shelf_mark: object = None
-    shelf_until: float = 0.0
+    summary_index: SummaryIndex = field(default_factory=lambda: SummaryIndex({}, {}))
+    summary_mark: object = None
+    summary_until: float = 0.0
     vectors: object = None
     vectors_mark: object = None
     embedded: object = None
@@ -83,7 +82,12 @@ class Held:
     def nbytes(self) -> int:
         """Give about how many bytes it takes."""
         vectors = getattr(self.vectors, "nbytes", 0)
-        return self.index.nbytes + sum(t.nbytes for t in self.tail) + self.shelf.nbytes + vectors
+        return (
+            self.index.nbytes
+            + sum(t.nbytes for t in self.tail)
+            + self.summary_index.nbytes
+            + vectors
+        )
 
 
 class Indexes:

@@ -1,8 +1,8 @@
 """The prompts of hiermem: one text file per task, level and style, each with its version.
 
-The one rule: a prompt is data. It is read from its file, checked by ``PromptTemplate`` and covered
-by the strategy hash, so another wording makes other summaries and never passes for the same. A
-user's own templates come as a mapping with the same names and stand in front of these.
+A prompt is data. It is read from its file, checked by ``PromptTemplate`` and covered by the
+strategy hash, so a changed prompt makes other summaries that never count as the same. A user's own
+templates are a mapping with the same names and take precedence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOP = 3
 
 
 def name_of(level: int, style: str) -> str:
-    """Give the name under which the prompt of a level and style is kept.
+    """Return the name of the prompt for a level and style.
 
     >>> name_of(5, "executive")
     'summarise.l3.executive'
@@ -30,9 +30,9 @@ def name_of(level: int, style: str) -> str:
 def load(
     level: int, style: str, prompts: Mapping[str, PromptTemplate | str] | None = None
 ) -> PromptTemplate:
-    """Give the prompt of ``level`` and ``style``; one in ``prompts`` (by name) comes first.
+    """Return the prompt of ``level`` and ``style``; one in ``prompts`` (by name) comes first.
 
-    A text in ``prompts`` is read like a template file. Raises ConfigError where there is none.
+    A text in ``prompts`` is read like a template file. Raises ConfigError if there is none.
     """
     return load_named(name_of(level, style), prompts)
 
@@ -40,9 +40,9 @@ def load(
 def load_named(
     name: str, prompts: Mapping[str, PromptTemplate | str] | None = None
 ) -> PromptTemplate:
-    """Give the prompt of that name, such as ``extract.map``; one in ``prompts`` comes first.
+    """Return the prompt of that name, such as ``extract.map``; one in ``prompts`` comes first.
 
-    Raises ConfigError where there is none.
+    Raises ConfigError if there is none.
     """
     own = (prompts or {}).get(name)
     if own is None:

@@ -1,6 +1,6 @@
-"""What an adapter author needs: conformance suites, strategies, faults and fakes.
+"""Tools for adapter authors: conformance suites, strategies, faults and fakes.
 
-The one rule: nothing of the library imports this package, and only this package imports pytest and
+Nothing else in the library imports this package, and only this package imports pytest and
 Hypothesis (``pip install "hiermem-memory[testing]"``).
 
 A store author's test file, whole::

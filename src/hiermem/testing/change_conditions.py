@@ -1,7 +1,7 @@
 """The conditions on what changes, removes and copies: transactions, rewrites, forks, erasure.
 
-The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` or of the effects
-that it takes, and is named for what would be broken.
+Each test holds one sentence of ``hiermem.protocols.TenantStore`` or of the effects that it takes;
+its name says what would break.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
 from hiermem.testing.changed import derive, keyed, rewriting, said, to, was
-from hiermem.testing.conditions import Conditions, condition
+from hiermem.testing.conditions import Conditions, DecisionError, condition
 from hiermem.testing.samples import (
     NOW,
     contents,
@@ -57,12 +57,8 @@ from hiermem.types.transaction import (
 __all__ = ["ChangeConditions"]
 
 
-class DecisionError(Exception):
-    """What a decision raises here; it must come out as it is."""
-
-
 async def _echoing(tenant: TenantStore, session: str) -> list[int]:
-    """Give the indices that a decision about the session is told to have echoes."""
+    """Return the indices with echoes, as a decision about the session sees them."""
 
     def decide() -> Deciding[list[int]]:
         found: list[int] = yield session, NeedEchoes()
@@ -149,7 +145,7 @@ class ChangeConditions(Conditions):
 
     @condition
     async def test_a_transaction_that_raises_writes_nothing(self, tenant: TenantStore) -> None:
-        """It is called once, what it raises comes out as it is, and nothing is written."""
+        """It is called once, its error comes out unchanged, and nothing is written."""
         await write(tenant, "s", keyed("x"))
         before = await contents(tenant)
         error = DecisionError("no")
@@ -182,7 +178,7 @@ class ChangeConditions(Conditions):
 
     @condition
     async def test_a_transaction_is_whole_or_absent(self, tenant: TenantStore) -> None:
-        """Where one session's changes are refused, no session's are made, nothing is deleted."""
+        """If one session's changes are refused, no session's are made, and nothing is deleted."""
         await write(tenant, "s", keyed("x"))
         await write(tenant, "gone", keyed("y"))
         before = await contents(tenant)
@@ -246,7 +242,7 @@ class ChangeConditions(Conditions):
 
     @condition
     async def test_an_erasure_takes_every_version(self, tenant: TenantStore) -> None:
-        """Neither what stood there nor an earlier version is left; the key stays reserved."""
+        """Neither the message nor an earlier version is left; the key stays reserved."""
         await write(tenant, "s", keyed("a", "b"))
         await write(tenant, "t", keyed("a", "b"))
         for name in ("s", "t"):
@@ -258,13 +254,13 @@ class ChangeConditions(Conditions):
         assert [await was(tenant, index) for index in (0, 1)] == [[], ["b"]]
         seen = await write(tenant, "s", keys=["key-0", "key-1"])
         assert dict(seen.keys) == {"key-0": KeyEntry(0, None), "key-1": KeyEntry(1, "print-1")}
-        # Another session's are its own.
+        # Another session's messages are not affected.
         assert await was(tenant, 0, "t") == ["a"]
         assert (await write(tenant, "t", keys=["key-0"])).keys["key-0"].fingerprint == "print-0"
 
     @condition
     async def test_what_came_back_is_found(self, tenant: TenantStore) -> None:
-        """Messages with echoes, now or before an edit; what is written like one is none."""
+        """Messages with echoes, now or before an edit, are found; a mere imitation is not."""
         echoing = replace(stored(Message.user("a MEMORY")), echoes=((2, 8),))
         much = stored(
             Message.assistant(
@@ -298,7 +294,7 @@ class ChangeConditions(Conditions):
 
     @condition
     async def test_a_rewrite_needs_its_message(self, tenant: TenantStore) -> None:
-        """UsageError where the index holds none; one appended by the same write is there."""
+        """UsageError if the index holds none; one appended by the same write exists."""
         await write(tenant, "s", keyed("a"))
         await write(tenant, "t", keyed("a", "b", "c"))
         before = await contents(tenant)
@@ -315,7 +311,7 @@ class ChangeConditions(Conditions):
 
     @condition
     async def test_a_rewrite_drops_the_blocks_over_it(self, tenant: TenantStore) -> None:
-        """Blocks of any kind that hold the index go; those beside it and other sessions' stay."""
+        """Blocks of any kind over the index go; neighbouring ones and other sessions' stay."""
         blocks = [Block("index", n, n + 3, b"x") for n in range(0, 12, 3)]
         blocks += [Block("other", 0, 12, b"y"), Block("other", 12, 20, b"z")]
         for kind in ("edit", "erase", "mark"):

@@ -1,6 +1,6 @@
-"""Plain sessions to change: what they say, what they said, and everything kept beside them.
+"""Plain sessions to change: their texts, the earlier texts, and everything stored besides.
 
-The one rule is that of ``samples``: deterministic, and nothing of how a session is folded.
+Everything is deterministic and independent of how a session is folded, as in ``samples``.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ def keyed(*texts: str) -> list[Message]:
 
 
 def to(index: int, text: str, **fields_: Any) -> StoredMessage:
-    """Make what a rewrite puts in the place of one of ``keyed``."""
+    """Make the replacement of one of the messages of ``keyed``."""
     return replace(stored(Message.user(text, key=f"key-{index}"), **fields_), index=index)
 
 
 def rewriting(index: int, text: str, kind: Any, **fields_: Any) -> tuple[Rewrite, ...]:
-    """Make the one rewrite that puts ``text`` in the place of one of ``keyed``."""
+    """Make the rewrite that replaces one of the messages of ``keyed`` by ``text``."""
     return (Rewrite(to(index, text, **fields_), kind),)
 
 
 async def said(tenant: TenantStore, session: str = "s") -> list[Any]:
-    """Give the texts of a session's messages."""
+    """Return the texts of a session's messages."""
     return [one.content for one in await tenant.messages(session, 0, 99)]
 
 
 async def was(tenant: TenantStore, index: int, session: str = "s") -> list[Any]:
-    """Give the texts of a message's earlier versions."""
+    """Return the texts of a message's earlier versions."""
     return [one.content for one in await tenant.versions(session, index)]
 
 
 async def derive(tenant: TenantStore, session: str) -> None:
-    """Write, for a session that exists, one of everything that can be kept of it besides."""
+    """Write, for an existing session, one of everything that can be stored besides its log."""
     await tenant.write_nodes(session, [], attempts=[attempt(f"a-{session}", session_id=session)])
     await tenant.put_run(run(f"r-{session}", subject=session))
     await tenant.put_view(ViewRecord(session, "v", "state"))

@@ -1,7 +1,7 @@
-"""How one condition of the contract becomes one test in an adapter author's suite.
+"""Turns a condition of the contract into a test of an adapter author's suite.
 
-The one rule: the test's docstring is the condition. It needs pytest's ``tmp_path`` alone, no plugin
-for async tests.
+The test's docstring is the condition. It needs only pytest's ``tmp_path``, no plugin for async
+tests.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from hiermem.protocols import Store, TenantStore
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-__all__ = ["Conditions", "condition", "store_condition"]
+__all__ = ["Conditions", "DecisionError", "condition", "store_condition"]
+
+
+class DecisionError(Exception):
+    """The error of a decision under test; it must come out unchanged."""
 
 
 class Conditions:
-    """A group of conditions; ``open_store`` says what they are tried on."""
+    """A group of conditions; ``open_store`` opens the store that they test."""
 
     async def open_store(self, path: Path) -> Store:
         """Open the store at ``path``, which does not exist before the first time.
 
-        Opening the same path again after ``close`` must give the same store, where it is durable.
+        Opening the same path again after ``close`` must return the same store, if it is durable.
         """
         raise NotImplementedError("a conformance suite must define open_store(self, path)")
 
@@ -43,7 +47,7 @@ class Conditions:
 def store_condition(
     body: Callable[[Any, Path], Awaitable[None]],
 ) -> Callable[[Conditions, Path], None]:
-    """Make a test of ``body``, which opens the store at the path it is given by itself."""
+    """Make a test of ``body``, which receives a path and opens the store itself."""
 
     def test(self: Conditions, tmp_path: Path) -> None:
         async def run() -> None:
@@ -51,7 +55,7 @@ def store_condition(
 
         asyncio.run(run())
 
-    # Not functools.wraps: pytest would look through it and ask for the body's arguments.
+    # Not functools.wraps: pytest would see through it and request the body's arguments.
     test.__name__ = body.__name__
     test.__qualname__ = body.__qualname__
     test.__doc__ = body.__doc__
@@ -62,7 +66,7 @@ def store_condition(
 def condition(
     body: Callable[[Any, TenantStore], Awaitable[None]],
 ) -> Callable[[Conditions, Path], None]:
-    """Make a test of ``body``, which is given the handle of one tenant of a fresh store."""
+    """Make a test of ``body``, which receives the handle of one tenant of a fresh store."""
 
     async def with_tenant(self: Conditions, path: Path) -> None:
         async with self.opened(path) as store:

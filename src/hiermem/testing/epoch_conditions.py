@@ -1,7 +1,6 @@
-"""The conditions on epochs and blocks: what is worked out from reads must not outlive them.
+"""The conditions on epochs and blocks: results of reads must not outlive what was read.
 
-The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` and is named for
-what would be broken.
+Each test holds one sentence of ``hiermem.protocols.TenantStore``; its name says what would break.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class EpochConditions(Conditions):
 
     @condition
     async def test_a_write_of_an_earlier_epoch_does_not_land(self, tenant: TenantStore) -> None:
-        """Views, records and blocks are refused where the epoch moved or the session is gone."""
+        """Views, records and blocks are refused if the epoch moved or the session is gone."""
         await write(tenant, "s", [Message.user("x")], record={"epoch": 2})
         await write(tenant, "t", [Message.user("x")])
         view, block = ViewRecord("s", "v", "1"), Block("index", 0, 1, b"1")
@@ -56,7 +55,7 @@ class EpochConditions(Conditions):
 
     @condition
     async def test_a_write_without_an_epoch_is_not_guarded(self, tenant: TenantStore) -> None:
-        """Where no epoch is given, none is looked at; the session need not exist."""
+        """Without an epoch none is compared; the session need not exist."""
         view = ViewRecord("none", "v", "1")
         assert await tenant.put_view(view) is True
         assert await tenant.put_records([RecordWrite("k", "none", "a", "1")]) is True
@@ -101,7 +100,7 @@ class EpochConditions(Conditions):
 
     @condition
     async def test_a_block_is_known_by_kind_and_start(self, tenant: TenantStore) -> None:
-        """One of the same place replaces it whole; a kind is its exact name."""
+        """A block with the same key replaces it whole; a kind is its exact name."""
         await write(tenant, "s")
         blocks = [Block(name, 0, 9, name.encode()) for name in HOSTILE_NAMES]
         assert await tenant.put_blocks("s", blocks, epoch=0) is True

@@ -1,8 +1,8 @@
 """A store wrapper that fails, or dies, at the n-th operation.
 
-The one rule: every call of a tenant's handle is a fault site before and after it, so that an engine
-can be tried with a fault at each place where a store can fail it. What the wrapped store holds is
-always what a real one would hold after such a fault.
+Every call of a tenant's handle has a fault site before it and after it, so an engine can be tested
+with a fault at each place where a store can fail. The wrapped store always holds what a real one
+would hold after such a fault.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ OPERATIONS: tuple[str, ...] = tuple(
     for name, member in vars(TenantStore).items()
     if callable(member) and not name.startswith("_")
 )
-#: Where a fault can be put: before each operation (nothing took effect), after it (all of it did).
+#: The fault sites: before each operation (nothing took effect), after it (all of it did).
 SITES: tuple[str, ...] = tuple(
     f"{operation}.{moment}" for operation in OPERATIONS for moment in ("before", "after")
 )
 
 
 class DiedError(BaseException):
-    """The process is dead as far as the test is concerned: no handler for errors may stop it."""
+    """The process counts as dead from here on: no handler for errors may stop this exception."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class FaultPlan:
     ``busy`` StoreBusyError (before only; after it nothing happens), ``die`` raises DiedError, then
     and at every later call until ``revive``, and ``kill`` ends this very process with SIGKILL.
     ``only`` limits the plan to some sites; others are not counted. ``visits`` counts arrivals, so
-    that a test can say that a site was reached.
+    that a test can assert that a site was reached.
     """
 
     faults: Mapping[int, Fault] = field(default_factory=dict[int, Fault])
@@ -56,11 +56,11 @@ class FaultPlan:
     dead: bool = False
 
     def revive(self) -> None:
-        """Let calls through again, as a process does that was started anew."""
+        """Allow calls again, as in a process that was restarted."""
         self.dead = False
 
     def arrive(self, site: str) -> None:
-        """Count the arrival at ``site`` and do what is planned for it."""
+        """Count the arrival at ``site`` and apply the plan."""
         if self.dead:
             raise DiedError(site)
         if site not in self.only:
@@ -93,11 +93,11 @@ class FaultyStore:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Give those of the wrapped store."""
+        """Return those of the wrapped store."""
         return self._store.capabilities
 
     def tenant(self, name: str) -> TenantStore:
-        """Give the wrapped handle bound to tenant ``name``."""
+        """Return the wrapped handle bound to tenant ``name``."""
         return cast("TenantStore", _FaultyTenant(self._store.tenant(name), self.plan))
 
     async def close(self) -> None:
@@ -106,7 +106,7 @@ class FaultyStore:
 
 
 class _FaultyTenant:
-    """Passes every operation on, between its two fault sites."""
+    """Forwards every operation, between its two fault sites."""
 
     def __init__(self, inner: TenantStore, plan: FaultPlan) -> None:
         self._inner = inner

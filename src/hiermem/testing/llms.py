@@ -1,7 +1,7 @@
-"""Models for tests: one that answers what was asked, and one that fails in every known way.
+"""Models for tests: one that answers as asked, and one that fails in every known way.
 
-The one rule: both are deterministic. The same request gives the same answer in any process, and a
-fault comes where the schedule (or the seed) puts it, so that every failure can be replayed.
+Both are deterministic. The same request gives the same answer in any process, and a fault comes
+where the schedule (or the seed) puts it, so that every failure can be replayed.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ Fault: TypeAlias = Literal[
     "never",
 ]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
-#: The faults after which a call returns, one way or the other.
+#: The faults after which a call returns, with an answer or an error.
 RETURNING: Final[tuple[Fault, ...]] = tuple(fault for fault in FAULTS if fault != "never")
 
-#: What else can be wrong with an answer to a consolidation, whatever it is made for.
+#: Further faults of an answer to a consolidation.
 BankFault: TypeAlias = Literal[
     "bad_name",
     "invented_file",
@@ -86,12 +86,11 @@ _HEADING: Final = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
 class ScriptedLLM:
-    """A writer of the right size: the sections asked for, the weightiest anchors, and sentences.
+    """Answers with texts of the right size: required sections, the weightiest anchors, sentences.
 
-    Each answer takes ``latency`` seconds. ``calls`` counts
-    requests; ``peak`` is the most that were in flight at once; ``requests`` keeps the newest
-    ``keep`` of them. ``script`` may answer some requests itself: what it gives is the answer,
-    None leaves it to the writer.
+    Each answer takes ``latency`` seconds. ``calls`` counts requests; ``peak`` is the most that were
+    in flight at once; ``requests`` keeps the newest ``keep`` of them. ``script`` may answer some
+    requests itself: its return value is the answer, None leaves the request to the built-in writer.
     """
 
     def __init__(
@@ -114,30 +113,30 @@ class ScriptedLLM:
 
     @property
     def name(self) -> str:
-        """Give the name that it was made with."""
+        """Return the name that it was made with."""
         return self._name
 
     @property
     def context_window(self) -> int | None:
-        """Give the window that it was made with."""
+        """Return the window that it was made with."""
         return self._window
 
     @property
     def remote(self) -> bool:
-        """Say what it was made to say."""
+        """Return the value that it was made with."""
         return self._remote
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Answer ``request`` after the latency.
 
-        Raises ModelOverflowError where prompt and answer do not fit the stated window.
+        Raises ModelOverflowError if prompt and answer do not fit the stated window.
         """
         self.calls += 1
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
         self.requests = [*self.requests, request][-self._keep :] if self._keep else []
         try:
-            # The writing itself is part of the latency, as it is with a server.
+            # The writing itself is part of the latency, as with a server.
             clock = asyncio.get_running_loop().time
             until = clock() + self._latency
             response = self._answer(request)
@@ -161,7 +160,7 @@ class ScriptedLLM:
 
 
 def write(request: LLMRequest) -> str:
-    """Write an answer that is fit: headings, a line of anchors for each, then sentences.
+    """Write a valid answer: headings, a line of anchors for each, then sentences.
 
     To a consolidation it is the answer of the offline default.
     """
@@ -211,10 +210,10 @@ _RAISED: Final[Mapping[str, Callable[[], Exception]]] = {
 class FaultyLLM:
     """A model that fails by plan and otherwise passes requests on to ``inner``.
 
-    ``schedule`` gives the fault of the first, second, … call, None for none; after its end nothing
+    ``schedule`` lists the fault of the first, second, … call, None for none; after its end nothing
     fails, unless ``rate`` is given: then each later call fails with that probability, by ``seed``.
-    ``failed`` counts the faults by kind. The faults of a consolidation's answer are passed over in
-    other requests.
+    ``failed`` counts the faults by kind. Faults of a consolidation's answer are skipped in other
+    requests.
     """
 
     def __init__(
@@ -235,31 +234,31 @@ class FaultyLLM:
 
     @property
     def name(self) -> str:
-        """Give the name of the model inside."""
+        """Return the name of the model inside."""
         return self.inner.name
 
     @property
     def context_window(self) -> int | None:
-        """Give the window of the model inside."""
+        """Return the window of the model inside."""
         return self.inner.context_window
 
     @property
     def remote(self) -> bool:
-        """Say what the model inside says."""
+        """Return the value of the model inside."""
         return self.inner.remote
 
     @property
     def prices(self) -> Prices | None:
-        """Give the prices of the model inside."""
+        """Return the prices of the model inside."""
         return getattr(self.inner, "prices", None)
 
     @property
     def overhead_tokens(self) -> int:
-        """Give what a call of the model inside may take besides prompt and answer."""
+        """Return the tokens of a call of the model inside besides prompt and answer."""
         return int(getattr(self.inner, "overhead_tokens", 0) or 0)
 
     async def disconnect(self) -> None:
-        """Have the model inside close its connections, where it has any."""
+        """Have the model inside close its connections, if it has any."""
         leave = getattr(self.inner, "disconnect", None)
         if leave is not None:
             await leave()
@@ -349,7 +348,7 @@ def _longer(request: LLMRequest, text: str) -> str:
 
 
 def _other_language(request: LLMRequest) -> str:
-    """Give German, or English where the inputs are German."""
+    """Return a German text, or an English one if the inputs are German."""
     german = (
         "Der Nutzer hat gesagt, dass die Arbeit noch nicht fertig ist, und die anderen wollen das "
         "morgen mit ihm besprechen. Es wurde auch über die Kosten und über die Zeit geredet."

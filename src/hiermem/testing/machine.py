@@ -1,7 +1,7 @@
-"""What the state machine does to a store and to the in-memory reference: every kind of write.
+"""The operations of the state machine on a store and on the in-memory reference.
 
-The one rule: what an operation does is decided from the reference's answers, so a wrong store
-cannot steer it. How both are driven and compared is decided in ``twins``.
+They cover every kind of write. Each operation is decided from the reference's answers, so a wrong
+store cannot steer it. ``twins`` drives and compares the two.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class StoreMachine(Twins):
         asked: list[str],
         title: str | None,
     ) -> None:
-        """Append messages, claiming their keys; where one is taken, both must refuse."""
+        """Append messages, claiming their keys; if one is taken, both stores must refuse."""
         self.both(
             tenant,
             lambda handle: write(handle, session, given, keys=asked, record={"title": title}),
@@ -168,7 +168,7 @@ class StoreMachine(Twins):
         raised: int | None,
         name: str,
     ) -> None:
-        """Write what an epoch guards, at times of the wrong one or after it moved."""
+        """Make writes guarded by an epoch, sometimes by a wrong one or after it moved."""
         if raised is not None:
             self.both(tenant, lambda handle: write(handle, session, record={"epoch": raised}))
         block = Block("index", start, start + length, name.encode())
@@ -181,7 +181,7 @@ class StoreMachine(Twins):
 
     @rule(tenant=TENANTS)
     def erase_everything(self, tenant: str) -> None:
-        """Erase all of a tenant that is not the first, so that the others grow meanwhile."""
+        """Erase all of a tenant other than the first, so that the first one can grow."""
         if tenant != HOSTILE_NAMES[0]:
             self.both(tenant, lambda handle: handle.erase_all())
 
@@ -237,7 +237,7 @@ class StoreMachine(Twins):
         status: Status,
         work: tuple[bool, bool],
     ) -> None:
-        """Seal nodes of a level and put a provisional one beside them."""
+        """Seal nodes of a level and write a provisional one."""
         known = sum(one.level == level and one.sealed for one in self.nodes(tenant, session))
         loose = node(0, level, id=f"open/L{level}", sealed=False, status=status)
         sealed = [
@@ -248,7 +248,7 @@ class StoreMachine(Twins):
 
     @rule(tenant=TENANTS, session=SESSIONS, child=SMALL, gone=SMALL)
     def regroup(self, tenant: str, session: str, child: int, gone: int) -> None:
-        """Set a parent, which both must refuse where the child is dropped in the same write."""
+        """Set a parent; both stores must refuse if the child is dropped in the same write."""
         ids = [one.id for one in self.nodes(tenant, session)] or ["L1.0"]
         parents = ((ids[child % len(ids)], "L2.0"),)
         drop = (ids[gone % len(ids)],)
@@ -272,7 +272,7 @@ class StoreMachine(Twins):
         degraded: bool,
         wrong_input: int | None,
     ) -> None:
-        """Commit texts by compare-and-swap, some over a version or an input of the past."""
+        """Commit texts by compare-and-swap, some with an outdated version or input."""
         nodes = self.nodes(tenant, session) or [node(0)]
         writes: list[NodeWrite] = []
         for pick, late, text in picks:
@@ -319,7 +319,7 @@ class StoreMachine(Twins):
     def record(
         self, tenant: str, kind: str, picks: list[tuple[str, str, str | None, int | None]]
     ) -> None:
-        """Put and delete records, some over a version that is not there or twice in one call."""
+        """Put and delete records, some with a version that does not exist or twice in one call."""
         writes = [RecordWrite(kind, *pick) for pick in picks]
         self.both(tenant, lambda handle: handle.put_records(writes))
         for other in HOSTILE_NAMES[:6]:

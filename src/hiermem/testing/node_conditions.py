@@ -1,7 +1,6 @@
 """The conditions on nodes and their revisions.
 
-The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` and is named for
-what would be broken.
+Each test holds one sentence of ``hiermem.protocols.TenantStore``; its name says what would break.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ class NodeConditions(Conditions):
 
     @condition
     async def test_a_write_needs_its_inputs_to_serve(self, tenant: TenantStore) -> None:
-        """Where an input serves another revision, or is gone, the write does not count."""
+        """If an input serves another revision, or is gone, the write does not count."""
         await write(tenant, "s", nodes=(node(0), node(1), node(0, 2)))
         await tenant.write_nodes("s", [remade(node(0)), remade(node(1))])
         parent = remade(node(0, 2))
@@ -250,7 +249,7 @@ class NodeConditions(Conditions):
 
     @condition
     async def test_the_newest_good_revision_is_reused(self, tenant: TenantStore) -> None:
-        """``reusable`` gives, from any session, the newest that is not degraded, by exact hash."""
+        """``reusable`` returns the newest of any session that is not degraded, by exact hash."""
         await write(tenant, "s", nodes=(node(0), node(1)))
         await write(tenant, "t", nodes=(node(0),))
         late = NOW + timedelta(days=1)

@@ -1,7 +1,6 @@
 """The conditions on records.
 
-The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` and is named for
-what would be broken.
+Each test holds one sentence of ``hiermem.protocols.TenantStore``; its name says what would break.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class RecordConditions(Conditions):
 
     @condition
     async def test_a_version_counts_the_writes(self, tenant: TenantStore) -> None:
-        """A record is replaced whole, one version on; deleted, it begins anew at 1."""
+        """A record is replaced whole, one version higher; after a deletion it begins at 1."""
         for version, body in enumerate(("", "x" * 70_000, '{"a": 1}'), start=1):
             assert await tenant.put_records([RecordWrite("k", "s", "key", body)]) is True
             assert await tenant.records("k") == [Record("k", "s", "key", body, version)]
@@ -72,7 +71,7 @@ class RecordConditions(Conditions):
     async def test_an_expectation_that_fails_keeps_all_of_them_out(
         self, tenant: TenantStore
     ) -> None:
-        """Where one version is not as expected, no write of the call counts, nor any deletion."""
+        """If one version is not as expected, no write of the call counts, nor any deletion."""
         await tenant.put_records([RecordWrite("k", "s", key, "1") for key in "abc"])
         await tenant.put_records([RecordWrite("k", "s", "a", "2", 1)])
         before = await tenant.records("k")
@@ -99,7 +98,7 @@ class RecordConditions(Conditions):
 
     @condition
     async def test_a_write_goes_with_records_that_stand(self, tenant: TenantStore) -> None:
-        """Where one is gone, or has another body or version, nothing of the call counts."""
+        """If one is gone, or has another body or version, nothing of the call counts."""
         await tenant.put_records([RecordWrite("k", "s", key, "1") for key in "ab"])
         await tenant.put_records([RecordWrite("k", "s", "a", "2", 1)])
         first, second = await tenant.records("k")
@@ -115,7 +114,7 @@ class RecordConditions(Conditions):
                 assert await tenant.put_records(writes, standing=standing) is False
                 assert await tenant.put_records([], standing=standing) is False
                 assert await tenant.records("k") == [first, second]
-        # What the call itself writes is looked at as it was before.
+        # Records that the call itself writes are compared as they were before.
         assert await tenant.put_records(writes, standing=[first, second]) is True
         assert [(one.key, one.version) for one in await tenant.records("k")] == [("a", 2), ("c", 1)]
         assert await tenant.put_records(writes[:1], standing=[first]) is False

@@ -1,7 +1,7 @@
-"""The conditions on copies and forks, and on what removes: deleting, erasing a tenant, scrubbing.
+"""The conditions on copies and forks, and on removal: deleting, erasing a tenant, scrubbing.
 
-The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` or of the effects
-that it takes, and is named for what would be broken.
+Each test holds one sentence of ``hiermem.protocols.TenantStore`` or of the effects that it takes;
+its name says what would break.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RemovalConditions(Conditions):
 
     @condition
     async def test_a_copy_is_the_sources_own_part(self, tenant: TenantStore) -> None:
-        """Messages, versions, keys and texts up to the place come along, and are apart then."""
+        """Messages, versions, keys and texts up to that place are copied, and are separate then."""
         await write(tenant, "s", keyed("a", "b", "c", "d", "e"), nodes=(node(0), node(1)))
         for index, text in ((0, "A"), (3, "D")):
             await write(tenant, "s", rewrites=rewriting(index, text, "edit"))
@@ -82,7 +82,7 @@ class RemovalConditions(Conditions):
         assert after["session s"]["forks"] == [await tenant.session("f")]
         after["session s"]["forks"] = []
         assert after["session s"] == before["session s"]
-        # Taken back here, it stays there.
+        # Erased here, it stays there.
         await write(tenant, "f", rewrites=rewriting(0, "", "erase"), forget=("L1.0",))
         assert await was(tenant, 0) == ["a"]
         assert len(await tenant.revisions("s", [("L1.0", 2)])) == 1
@@ -125,7 +125,7 @@ class RemovalConditions(Conditions):
 
     @condition
     async def test_a_deleted_session_leaves_nothing(self, tenant: TenantStore) -> None:
-        """All that bears its name goes, nothing else does, and the name can be used anew."""
+        """Everything under its name goes, nothing else does, and the name can be used again."""
         for name in ("s", "t", "S"):
             await write(tenant, name, keyed("a", "b"), nodes=(node(0),), events=(_EVENT,))
             await write(tenant, name, rewrites=rewriting(0, "A", "edit"))
@@ -151,7 +151,7 @@ class RemovalConditions(Conditions):
 
     @condition
     async def test_views_and_records_are_dropped_by_name(self, tenant: TenantStore) -> None:
-        """What the changes name goes, in this session alone; what does not exist is no matter."""
+        """Whatever the changes name goes, in this session alone; what does not exist is ignored."""
         for name in ("s", "t"):
             await write(tenant, name, keyed("a"))
             await derive(tenant, name)
@@ -198,7 +198,7 @@ class RemovalConditions(Conditions):
 
     @condition
     async def test_an_erased_tenant_is_empty(self, tenant: TenantStore) -> None:
-        """Everything goes, also what belongs to no session; the handle goes on working."""
+        """Everything goes, also what belongs to no session; the handle continues to work."""
         for name in ("s", "t"):
             await write(tenant, name, keyed("a", "b"), nodes=(node(0),))
             await tenant.write_nodes(name, [remade(node(0), input_hash="h")])
@@ -220,7 +220,7 @@ class RemovalConditions(Conditions):
 
     @condition
     async def test_scrubbing_changes_nothing_that_is_kept(self, tenant: TenantStore) -> None:
-        """It says whether it is done, and why not; every read is the same afterwards."""
+        """It says whether it is done, and if not, why; every read is the same afterwards."""
         await write(tenant, "s", keyed("a", "b"), nodes=(node(0),))
         await derive(tenant, "s")
         before = await contents(tenant)

@@ -1,7 +1,7 @@
 """Plain values to write into a store, and the decisions that write them.
 
-The one rule: everything here is deterministic and says nothing about how a session is folded; a
-store takes config, state, sizes and hashes as they come.
+Everything here is deterministic and independent of how a session is folded: a store accepts config,
+state, sizes and hashes as they come.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NOW = datetime(2024, 3, 15, 9, 30, 0, 123456, tzinfo=UTC)
 
 
 def stored(message: Message, **fields_: Any) -> StoredMessage:
-    """Make a StoredMessage of ``message``; its index is given where it is written."""
+    """Make a StoredMessage of ``message``; its index is set when it is written."""
     if message.created_at is None:
         message = replace(message, created_at=NOW)
     plain: dict[str, Any] = {"index": 0, "tokens": 7, "size": 9, "hash": "sha256:0f"}
@@ -127,7 +127,7 @@ def writing(
     claim: bool = True,
     **effects: Any,
 ) -> Callable[[Snapshot], Changes[Snapshot]]:
-    """Make a decision that appends ``messages`` and gives the snapshot it saw as its result.
+    """Make a decision that appends ``messages`` and returns the snapshot that it saw.
 
     ``record`` are fields of the session's record to change; ``effects`` are those of Changes. With
     ``claim`` the messages' keys are claimed.
@@ -166,7 +166,7 @@ async def write(
     keys: Sequence[str] = (),
     **how: Any,
 ) -> Snapshot:
-    """Write to a session what ``writing`` decides; give the snapshot that it was decided on."""
+    """Write to a session what ``writing`` decides; return the snapshot of that decision."""
     return await tenant.mutate(session_id, writing(session_id, messages, **how), keys=keys)
 
 
@@ -175,7 +175,7 @@ def deciding(
     delete: Sequence[str] = (),
     runs: Sequence[RunRecord] = (),
 ) -> Callable[[], Deciding[str]]:
-    """Make a decision for ``transact`` of decisions for ``mutate``, one after the other.
+    """Make a decision for ``transact`` from decisions for ``mutate``, one after the other.
 
     It reads each session's record, and its result is "decided".
     """
@@ -237,7 +237,7 @@ async def _session(tenant: TenantStore, record: SessionRecord) -> dict[str, Any]
 
 
 def _derived(id_: str) -> Deciding[list[Any]]:
-    """Ask, as a decision may, for what no method lists by session."""
+    """Read, as a decision may, what no method lists by session."""
     found: list[Any] = [(yield id_, NeedViews())]
     found.append((yield id_, NeedRecords("k")))
     found.append((yield id_, NeedEchoes()))
@@ -262,12 +262,12 @@ async def _tree(tenant: TenantStore, id_: str, tree: int | None) -> dict[str, An
 
 
 def rounded(tally: NodeTally) -> NodeTally:
-    """Give a tally for a comparison: a sum of fractions depends on the order of adding."""
+    """Return a tally for a comparison: a sum of fractions depends on the order of addition."""
     return replace(tally, fidelity=round(tally.fidelity, 6))
 
 
 def plain(value: StoredMessage | Revision | LogEvent) -> dict[str, Any]:
-    """Give the fields of a value for a comparison that also sees the offset of a message's time."""
+    """Return the fields of a value for a comparison that also sees offsets of times."""
     shown = {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, StoredMessage):
         shown["offset"] = value.created_at.utcoffset()

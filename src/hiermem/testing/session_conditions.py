@@ -1,7 +1,6 @@
 """The conditions on sessions, messages, keys, flags and events.
 
-The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` and is named for
-what would be broken.
+Each test holds one sentence of ``hiermem.protocols.TenantStore``; its name says what would break.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pytest
 
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
-from hiermem.testing.conditions import Conditions, condition
+from hiermem.testing.conditions import Conditions, DecisionError, condition
 from hiermem.testing.samples import NOW, contents, node, plain, stored, write, writing
 from hiermem.testing.strategies import HOSTILE_NAMES, SIZES
 from hiermem.types import (
@@ -31,10 +30,6 @@ from hiermem.types import (
 from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
 
 __all__ = ["SessionConditions"]
-
-
-class DecisionError(Exception):
-    """What a decision raises here; it must come out as it is."""
 
 
 def _said(*texts: str) -> list[Message]:
@@ -96,7 +91,7 @@ class SessionConditions(Conditions):
 
     @condition
     async def test_a_decision_is_called_once(self, tenant: TenantStore) -> None:
-        """``decide`` is called exactly once and its result is what ``mutate`` gives."""
+        """``decide`` is called exactly once and its result is what ``mutate`` returns."""
         calls: list[Snapshot] = []
 
         def decide(snapshot: Snapshot) -> Changes[str]:
@@ -123,7 +118,7 @@ class SessionConditions(Conditions):
 
     @condition
     async def test_changes_without_a_record_write_nothing(self, tenant: TenantStore) -> None:
-        """Where ``session`` is None nothing is written, whatever else the changes hold."""
+        """If ``session`` is None nothing is written, whatever else the changes hold."""
 
         def decide(snapshot: Snapshot) -> Changes[int]:
             changes = writing("s", _said("x"), nodes=(node(0),))(snapshot)
@@ -264,7 +259,7 @@ class SessionConditions(Conditions):
 
     @condition
     async def test_every_message_comes_back_verbatim(self, tenant: TenantStore) -> None:
-        """Every field of every shape of message is given back as it came."""
+        """Every field of every shape of message is returned as it came."""
         given = [stored(message, **fields) for message, fields in _SHAPES]
         await write(tenant, "s", given, claim=False)
         found = await tenant.messages("s", 0, 999)

@@ -1,8 +1,8 @@
 """The conformance suite for stores: subclass it, say how yours is opened, and run pytest.
 
-The one rule: it tests what ``hiermem.protocols`` promises, through the protocol alone. A store that
-passes can be given to ``Memory(store=...)``. ``tests/testing/test_mutants.py`` shows that wrong
-stores do not pass.
+It tests what ``hiermem.protocols`` promises, through the protocol alone. A store that passes can be
+given to ``Memory(store=...)``. ``tests/testing/test_mutants.py`` shows that wrong stores do not
+pass.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class StoreConformance(
     RecordConditions,
     EpochConditions,
 ):
-    """Everything that a store must do, one test a condition.
+    """Everything that a store must do, one test for each condition.
 
     A subclass defines ``async def open_store(self, path)``; the path is fresh for each test, and a
     durable store must find there again what it left. ``machine_settings`` are Hypothesis' settings
-    of the state machine: give it more examples where time allows.
+    of the state machine: give it more examples if time allows.
     """
 
     machine_settings: ClassVar[settings] = settings(
@@ -125,7 +125,7 @@ class StoreConformance(
 
     @store_condition
     async def test_a_tenant_sees_its_own_alone(self, path: Path) -> None:
-        """No read through one handle gives what another wrote, whatever the names look like."""
+        """No read through one handle returns what another wrote, however similar the names."""
         async with self.opened(path) as store:
             for place, name in enumerate(HOSTILE_NAMES):
                 await _fill(store.tenant(name), str(place))
@@ -191,7 +191,7 @@ class StoreConformance(
 
     @store_condition
     async def test_what_was_written_survives(self, path: Path) -> None:
-        """A durable store gives back everything after it was closed and opened again."""
+        """A durable store returns everything after it was closed and opened again."""
         async with self.opened(path) as store:
             if "durable" not in store.capabilities:
                 pytest.skip("the store does not claim to be durable")

@@ -1,7 +1,7 @@
-"""Hypothesis strategies for texts, messages, histories and what a store keeps of them.
+"""Hypothesis strategies for texts, messages, histories and stored messages.
 
-The one rule: every strategy draws what the library accepts. The sizes of texts come from a ladder
-(0, 1, 999, 1,000, 1,001, 65,536), because random text alone never finds a truncation.
+Every strategy draws what the library accepts. The sizes of texts come from a ladder (0, 1, 999,
+1,000, 1,001, 65,536), because random text alone never finds a truncation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 #: Lengths at which truncation and paging go wrong.
 SIZES = (0, 1, 999, 1_000, 1_001, 65_536)
-#: Names that a store confuses when it compares by prefix, pattern, case, normal form or quoting.
+#: Names that a store confuses if it compares by prefix, pattern, case, normal form or quoting.
 HOSTILE_NAMES = (
     "a", "A", "a.", "a%", "a_", "a ", " a", "aa",
     "\N{LATIN SMALL LETTER A WITH ACUTE}", "a\N{COMBINING ACUTE ACCENT}",
@@ -56,7 +56,7 @@ def names() -> st.SearchStrategy[str]:
 def texts(*, large: bool = True) -> st.SearchStrategy[str]:
     """Draw texts: short ones of any characters, and ones of the ladder's sizes.
 
-    A sized text ends in a letter of its own, so that a cut-off end is seen whatever it is cut to.
+    A sized text ends in a letter of its own, so that a cut-off end is noticed at any length.
     """
     sizes = SIZES if large else SIZES[:5]
     sized = st.builds(
@@ -68,7 +68,7 @@ def texts(*, large: bool = True) -> st.SearchStrategy[str]:
 
 
 def times() -> st.SearchStrategy[datetime]:
-    """Draw timezone-aware times, near one another, in several zones, in no order."""
+    """Draw timezone-aware times, close together, in several zones, in no order."""
     zones = st.sampled_from(
         (
             UTC,
@@ -143,7 +143,7 @@ def messages(
 def stored_messages(
     *, keys: st.SearchStrategy[str | None] | None = None, large: bool = True
 ) -> st.SearchStrategy[StoredMessage]:
-    """Draw messages as a store gets them; the index is set where they are written."""
+    """Draw messages as a store receives them; the index is set when they are written."""
     counts = st.integers(0, 10_000)
     return st.builds(
         StoredMessage,
@@ -164,9 +164,9 @@ def histories(
 ) -> list[Message]:
     """Draw a conversation as an application would append it.
 
-    Exchanges, tool groups (complete, incomplete, late and orphan results), interleaved threads,
-    own keys, silences, clocks that run backwards and, where ``oversize`` is given, now and then a
-    message of that many characters.
+    Exchanges, tool groups (complete, incomplete, late and orphan results), interleaved threads, own
+    keys, silences, clocks that run backwards and, if ``oversize`` is given, now and then a message
+    of that many characters.
     """
     at = _START
     history: list[Message] = []

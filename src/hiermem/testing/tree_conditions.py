@@ -1,7 +1,6 @@
 """The conditions on a session's several trees, and on questions about a whole tree.
 
-The one rule: each test holds one sentence of ``hiermem.protocols.TenantStore`` and is named for
-what would be broken.
+Each test holds one sentence of ``hiermem.protocols.TenantStore``; its name says what would break.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ def _ids(nodes: list[Node]) -> list[str]:
 
 
 class TreeConditions(Conditions):
-    """The tree that serves, one being built, and what is asked about all of a tree."""
+    """The tree that serves, one being built, and questions about a whole tree."""
 
     @condition
     async def test_two_trees_do_not_touch_one_another(self, tenant: TenantStore) -> None:
-        """The same ids stand for other nodes in another tree; the record's one is the default."""
+        """The same ids name other nodes in another tree; the record's tree is the default."""
         loose = node(0, 2, id="open/L2", sealed=False)
         await write(tenant, "s", nodes=(node(0), node(1), node(0, 2)))
         other = (node(0, error="other"), node(1), node(2), loose)
@@ -59,7 +58,7 @@ class TreeConditions(Conditions):
 
     @condition
     async def test_the_record_says_which_tree_serves(self, tenant: TenantStore) -> None:
-        """Changes speak of the tree that the record names as they write it, and so do reads."""
+        """Changes and reads refer to the tree that the record names as they write it."""
         await write(tenant, "s", nodes=(node(0), node(1)))
         await write(tenant, "s", nodes=(node(0), node(5)), tree=4)
         await tenant.write_nodes("s", [remade(node(5))], tree=4)
@@ -73,7 +72,7 @@ class TreeConditions(Conditions):
 
     @condition
     async def test_a_dropped_tree_is_gone_with_its_revisions(self, tenant: TenantStore) -> None:
-        """All of one tree goes before the nodes of the same write come; no other is touched."""
+        """A tree is dropped before the nodes of the same write come; no other tree is touched."""
         for name, tree in (("s", 0), ("s", 1), ("t", 1)):
             await write(tenant, name, nodes=(node(0), node(1)), tree=tree)
             made = remade(node(0), input_hash=f"h-{name}-{tree}")
@@ -143,7 +142,7 @@ class TreeConditions(Conditions):
         await write(tenant, "s", nodes=(*nodes, node(0, 2), node(1, id="open/L1/x", sealed=False)))
         made = [remade(one, strategy=ways[n % 5]) for n, one in enumerate(nodes) if n % 5 != 3]
         await tenant.write_nodes("s", made[::-1])
-        # What it said before is of no interest.
+        # Its earlier text does not matter.
         again = remade(made[1].node, strategy="a")
         await tenant.write_nodes("s", [again, remade(node(0, 2), strategy="z")])
         for ways_, after, limit, wanted in (
@@ -175,7 +174,7 @@ class TreeConditions(Conditions):
         for place, name in enumerate(waiting):
             assert await tenant.backlog(after=name) == waiting[place + 1 :]
         assert await tenant.backlog(after="a", limit=2) == ["c", "B"]
-        # One that is not there any more ends nothing: it begins anew.
+        # An id that no longer exists ends nothing: the list begins at the start.
         assert await tenant.backlog(after="gone", limit=2) == ["d", "b"]
         await tenant.write_nodes("b", [remade(node(0)), remade(node(1))])
         await write(tenant, "f", record={"tree": 1})
@@ -210,7 +209,7 @@ class TreeConditions(Conditions):
 
     @condition
     async def test_spent_counts_every_attempt(self, tenant: TenantStore) -> None:
-        """Of one session or of all; what never ended counts, and is told."""
+        """Of one session or of all; attempts that never ended count, and are reported."""
         outcomes = ("ok", "started", "unknown", "error", "rejected", "ok")
         tries = [
             attempt(f"a{n}", outcome=how, tokens_in=2**n, tokens_out=1, session_id="sstSuu"[n])
@@ -231,7 +230,7 @@ class TreeConditions(Conditions):
 
     @condition
     async def test_a_run_is_found_by_its_exact_id(self, tenant: TenantStore) -> None:
-        """The run of that id as it was put last, or None."""
+        """The run of that id as it was last put, or None."""
         await tenant.put_run(run("r", detail={"n": [1]}))
         await tenant.put_run(run("R", subject="other"))
         await tenant.put_run(run("r", outcome="ok", detail={"n": [2]}))

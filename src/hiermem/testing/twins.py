@@ -1,7 +1,7 @@
-"""A store and the in-memory reference, driven alike: what both answer is compared.
+"""Drives a store and the in-memory reference in the same way, and compares their answers.
 
-The one rule: both get the same calls, and every result, every error and every read must agree.
-What is done to them is in ``machine``; here is how it is done, and what can be read of it.
+Both get the same calls, and every result, every error and every read must agree. ``machine``
+decides the calls; this module makes them, and reads what can be read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALL = st.integers(0, 7)
 
 
 class Twins(RuleBasedStateMachine):
-    """Two stores that must stay alike; whoever writes to them adds the rules that do.
+    """Two stores that must stay alike; a subclass adds the rules that write to them.
 
     ``open_store`` opens the store under test; ``root`` is an empty directory for its files.
     """
@@ -48,7 +48,7 @@ class Twins(RuleBasedStateMachine):
     # -- both stores alike
 
     def both(self, tenant: str, act: Callable[[TenantStore], Awaitable[Any]]) -> Any:
-        """Do ``act`` on both stores, compare the outcomes and give that of the reference."""
+        """Run ``act`` on both stores, compare the outcomes and return that of the reference."""
         assert self._store is not None
         expected = self._outcome(self._reference.tenant(tenant), act)
         found = self._outcome(self._store.tenant(tenant), act)
@@ -65,7 +65,7 @@ class Twins(RuleBasedStateMachine):
             return type(error)
 
     def nodes(self, tenant: str, session: str) -> list[Node]:
-        """Give the reference's nodes of a session, sealed ones first."""
+        """Return the reference's nodes of a session, sealed ones first."""
 
         async def all_of(handle: TenantStore) -> list[Node]:
             counts = await handle.levels(session)
@@ -86,7 +86,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(tenant=TENANTS)
     def compare(self, tenant: str) -> None:
-        """Compare all that the tenant's handle can read."""
+        """Compare everything that the tenant's handle can read."""
         self.both(tenant, contents)
         for kind in ("k", "K"):
             self.both(tenant, partial(_of_kind, kind))
@@ -113,11 +113,11 @@ class Twins(RuleBasedStateMachine):
 
     @property
     def durable(self) -> bool:
-        """Say whether the store survives being closed."""
+        """Return whether the store survives being closed."""
         return self._store is not None and "durable" in self._store.capabilities
 
     def teardown(self) -> None:
-        """Compare everything once more, then let go of the store."""
+        """Compare everything once more, then close the store."""
         try:
             if self._store is not None:
                 for tenant in HOSTILE_NAMES[:6]:
@@ -133,7 +133,7 @@ async def _of_kind(kind: str, handle: TenantStore) -> list[Record]:
 
 
 def _fresh_path(root: Path) -> Path:
-    """Give a path in ``root`` where nothing is; Hypothesis runs many machines in one test."""
+    """Return an unused path in ``root``; Hypothesis runs many machines in one test."""
     for number in itertools.count():
         room = root / f"machine-{number}"
         if not room.exists():

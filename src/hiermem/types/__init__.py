@@ -1,8 +1,8 @@
-"""Values: what goes in, what is kept, what comes out. All are frozen.
+"""Values: what goes in, what is stored, what comes out. All are frozen.
 
-A value holds data, checks its own shape and can be compared. What is derived from values is decided
-in ``hiermem.core``. Messages and the tree's values can be imported from here; those of banks,
-graphs, prices and transactions come from their own modules.
+A value holds data, checks its own shape and can be compared. ``hiermem.core`` derives everything
+else. Messages and the tree's values can be imported from here; those of banks, graphs, prices and
+transactions come from their own modules.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What a space holds, and what consolidating it gives.
+"""The content of a space, and the results of consolidating it.
 
-``Note`` is what agents write. ``BankText`` is what a model is given to consolidate, as data.
-``ConsolidationResult``, ``BankRevision``, ``SpaceMeta``, ``ExportReport`` and ``LoadReport`` are
-what a user gets.
+Agents write a ``Note``. A model receives a ``BankText`` to consolidate, as data. A user receives
+``ConsolidationResult``, ``BankRevision``, ``SpaceMeta``, ``ExportReport`` and ``LoadReport``.
 
-The one rule: a value here is frozen and decides nothing. Deciding is ``core.spaces``'s.
+The values are frozen; ``hiermem.core.spaces`` decides what happens to them.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ _NO_METRICS: Mapping[str, int | float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One live note of a space.
+    """One note of a space.
 
-    ``key`` names it and sorts by time, then arrival. ``sources`` are (session id, message index)
-    pairs that it came from. ``consolidation`` is the number of the revision that took it in, None
-    while it is live. ``failures`` counts how often it failed alone.
+    ``key`` names it and sorts by time, then arrival. ``sources`` are the (session id, message
+    index) pairs that it came from. ``consolidation`` is the number of the revision that took it in,
+    None while it is live. ``failures`` counts how often it failed alone.
     """
 
     key: str
@@ -60,11 +59,11 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class BankText:
-    """What a model is given to consolidate, as data beside the rendered prompt.
+    """What a model receives to consolidate, as data beside the rendered prompt.
 
-    ``files`` are (name, text) pairs of those shown whole; ``outlines`` are (name, outline) pairs of
-    those of which only the headings are shown. ``missing`` are the files that the rules name and
-    that do not exist yet, with the text that each begins with.
+    ``files`` are the (name, text) pairs of files shown whole; ``outlines`` are the (name, outline)
+    pairs of files of which only the headings are shown. ``missing`` are the files that the rules
+    name and that do not exist yet, with the text that each begins with.
     """
 
     rules: str
@@ -77,10 +76,10 @@ class BankText:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What became of one bank file.
+    """The change of one bank file.
 
-    ``lines_removed`` counts its lines that are nowhere in the bank any more, those of sections that
-    were deleted for a reason left out; ``diff`` is a unified diff.
+    ``lines_removed`` counts its lines that are nowhere in the bank any more, without those of
+    sections that were deleted with a reason; ``diff`` is a unified diff.
     """
 
     name: str
@@ -91,7 +90,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class BlockedNote:
-    """A note that was set aside, still live: it cannot fit, or it failed alone three times."""
+    """A live note that is blocked: it cannot fit, or it failed alone too often."""
 
     key: str
     agent: str
@@ -102,10 +101,10 @@ class BlockedNote:
 class ConsolidationResult:
     """What a consolidation did.
 
-    ``notes_processed`` are consumed, ``notes_remaining`` are live and will be taken by the next
-    one; ``blocked`` ones are live and will not. ``failed`` says which changes were not made, as
-    "file: reason"; their notes are live. ``metrics`` bears the published names. With ``dry_run``
-    nothing of it was written.
+    ``notes_processed`` are consumed, ``notes_remaining`` are live and go into the next
+    consolidation; ``blocked`` notes are live and do not. ``failed`` says which changes were not
+    made, as "file: reason"; their notes are live. ``metrics`` has the published names. With
+    ``dry_run`` nothing was written.
     """
 
     space: str
@@ -127,7 +126,7 @@ class ConsolidationResult:
 
     @property
     def diff(self) -> str:
-        """Give the unified diffs of all changed files, in the order of their names."""
+        """Return the unified diffs of all changed files, in the order of their names."""
         return "".join(each.diff for each in self.changes)
 
 
@@ -135,8 +134,8 @@ class ConsolidationResult:
 class BankRevision:
     """One state of the bank. ``notes`` are the keys of the notes that it took in.
 
-    ``files`` maps the names of the files that changed in it to "created", "updated" or "removed".
-    ``to`` is the revision that a rollback went back to.
+    ``files`` maps the names of the files that it changed to "created", "updated" or "removed".
+    ``to`` is the revision to which a rollback returned.
     """
 
     number: int
@@ -154,8 +153,8 @@ class SpaceMeta:
     """The figures of a space. ``revision`` is the number of the bank's newest state, 0 for none.
 
     ``consolidations`` counts committed model answers, ``notes_processed`` the notes in them.
-    ``batch_notes`` is the most notes that the next request takes, halved by an answer that failed
-    and doubled by one that did not; None is no such bound.
+    ``batch_notes`` is the most notes of the next request, halved by a failed answer and doubled by
+    a good one; None is no limit.
     """
 
     last_consolidation: datetime | None = None
@@ -169,7 +168,7 @@ class SpaceMeta:
 class ExportReport:
     """What an export did in ``folder``, by the names of files.
 
-    ``kept`` were left alone: somebody changed them there since, or they are no plain files.
+    ``kept`` files were left alone: somebody changed them there since, or they are no plain files.
     """
 
     folder: str
@@ -184,8 +183,8 @@ class ExportReport:
 class LoadReport:
     """What a load took from ``folder``, by the names of files.
 
-    ``revision`` is the one that it made, None where nothing changed. ``conflicts`` changed both
-    there and in the bank, and were left alone on both sides; ``skipped`` are no plain files.
+    ``revision`` is the new revision, None if nothing changed. ``conflicts`` changed both there and
+    in the bank, and were left alone on both sides; ``skipped`` are no plain files.
     """
 
     folder: str

@@ -1,4 +1,4 @@
-"""What a message consists of: its role, its parts and an assistant's tool calls."""
+"""The content of a message: roles, parts and an assistant's tool calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class JsonPart:
-    """A part that hiermem does not interpret: a JSON object, given back exactly as it came."""
+    """A part that hiermem does not interpret: a JSON object, returned exactly as it came."""
 
     data: Mapping[str, Any]
 

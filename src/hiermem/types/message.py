@@ -29,10 +29,10 @@ class Message:
     """One role-tagged entry of a conversation.
 
     ``content`` is text, or a tuple of parts. ``key`` makes the append idempotent. ``created_at``
-    must be timezone-aware; where it is None the append stamps it with the clock. ``tool_calls``
-    belong to an assistant, ``tool_call_id`` to a tool's result.
+    must be timezone-aware; if it is None, the append sets it from the clock. ``tool_calls`` belong
+    to an assistant, ``tool_call_id`` to a tool's result.
 
-    Raises InvalidMessageError where the shape is wrong.
+    Raises InvalidMessageError if the shape is wrong.
     """
 
     role: Role

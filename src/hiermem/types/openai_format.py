@@ -1,7 +1,7 @@
 """The fields of a message, from and to the OpenAI chat shape.
 
-A part or call is read into one of ours only if it would be written back the same; otherwise it is
-kept as it is. What a Message cannot hold is kept in ``metadata["openai"]``.
+A part or call is converted only if it would be written back the same; otherwise it is kept as it
+is. Data that a Message cannot hold is kept in ``metadata["openai"]``.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def openai_from_fields(
     metadata: Mapping[str, Any],
     extras: bool,
 ) -> dict[str, Any]:
-    """Return the message that has these fields, in the OpenAI chat shape.
+    """Return the message with these fields, in the OpenAI chat shape.
 
     Without ``extras``, fields that were only kept in ``metadata`` are left out.
     """
@@ -204,15 +204,15 @@ def openai_from_fields(
         data["tool_call_id"] = tool_call_id
     fields = kept.get("fields")
     if extras and isinstance(fields, Mapping):
-        # What the message itself says stands over what was kept beside it.
+        # The message's own fields take precedence over kept ones.
         data = {**fields, **data}
     return data
 
 
 def _role_back(role: Role, kept: Mapping[str, Any]) -> str:
-    """Give the role as it was read, where it is one that stands for the message's own.
+    """Return the role as it was read, if it is equivalent to the message's own.
 
-    Metadata is an application's to fill; it must not turn a user's message into a system one.
+    Applications fill the metadata; it must not turn a user's message into a system message.
     """
     given = kept.get("role")
     if isinstance(given, str) and _OPENAI_ROLES.get(given) == role:

@@ -1,6 +1,6 @@
-"""What a provider asks for its tokens, and what a call comes to.
+"""Prices of tokens, and the cost of a call.
 
-The one rule: a price is what the caller states; none is known here, and none is guessed.
+Only the caller states prices; none is built in, and none is guessed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ PER: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a provider asks for a million tokens, in a currency of the caller's choice.
+    """The prices of a million tokens, in a currency of the caller's choice.
 
     ``input`` and ``output`` are those of the model that summarises; ``cached`` is the price of
-    input tokens that its cache held, ``input`` where it is None. ``context`` is the input price of
-    the model that is sent the contexts; where it is None, ``input`` is taken.
+    input tokens from the provider's cache, ``input`` if it is None. ``context`` is the input price
+    of the model to which contexts are sent; if it is None, ``input`` is used.
 
     Raises UsageError for a price that is not a finite number, 0 or more.
 
@@ -47,7 +47,7 @@ class Prices:
                 raise UsageError(f"{name} must be a finite price, 0 or more")
 
     def cost(self, tokens_in: int, tokens_out: int, *, cached: int = 0) -> float:
-        """Give what so many tokens cost; ``cached`` of those in came out of the cache."""
+        """Return the cost of so many tokens; ``cached`` of the input came from the cache."""
         cheaper = self.input if self.cached is None else self.cached
         held = min(max(0, cached), tokens_in)
         fresh = tokens_in - held
@@ -55,6 +55,6 @@ class Prices:
 
 
 def add_costs(*costs: float | None) -> float | None:
-    """Add up costs, of which some may be unknown; None where all are."""
+    """Add up costs, of which some may be unknown; None if all are."""
     known = [cost for cost in costs if cost is not None]
     return math.fsum(known) if known else None

@@ -1,4 +1,4 @@
-"""Reads values from outside, which may be anything.
+"""Reads values from outside, which may have any shape.
 
 A value of another shape raises InvalidMessageError, which names the place and the type found, never
 the value.
@@ -13,7 +13,7 @@ from hiermem.errors import InvalidMessageError
 
 
 def as_mapping(value: object, *, where: str) -> dict[str, Any]:
-    """Give a mapping (or an object of a provider's library, which can dump itself) as a dict."""
+    """Return a mapping (or an object of a provider's library, which can dump itself) as a dict."""
     if not isinstance(value, Mapping):
         dump = getattr(value, "model_dump", None)
         if not callable(dump) or isinstance(value, type):
@@ -27,14 +27,14 @@ def as_mapping(value: object, *, where: str) -> dict[str, Any]:
 
 
 def as_list(value: object, *, where: str) -> list[Any]:
-    """Give any iterable but a text or mapping as a list."""
+    """Return any iterable but a text or mapping as a list."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise InvalidMessageError(f"{where} is {type(value).__name__}; it must be a list")
     return list(value)
 
 
 def text_of(data: Mapping[str, Any], field: str, *, where: str) -> str:
-    """Give a field that must be there and be text."""
+    """Return a field that must exist and be text."""
     value = data.get(field)
     if not isinstance(value, str):
         kind = "missing" if field not in data else type(value).__name__
@@ -49,7 +49,7 @@ def kept_of(metadata: Mapping[str, Any], shape: str) -> Mapping[str, Any]:
 
 
 def kept_for(kept: Mapping[str, Any], field: str, number: int) -> Mapping[str, Any]:
-    """Give what was kept for the part or call of that number, or nothing."""
+    """Return what was kept for the part or call of that number, or nothing."""
     held = kept.get(field)
     found = held.get(str(number)) if isinstance(held, Mapping) else None
     return found if isinstance(found, Mapping) else {}

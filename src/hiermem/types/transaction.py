@@ -1,7 +1,7 @@
-"""What passes between a decision and a store: what is read, what is written, what is journalled.
+"""The values between a decision and a store: what is read, what is written, what is journalled.
 
-All of it is frozen data. The one rule: a value here says what shall hold afterwards, never how; a
-store makes it so, atomically, and decides nothing.
+All of them are frozen. A value states the result of a write, never how to do it; a store makes it
+so, atomically, and decides nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
-    """What a store remembers of a message key. ``fingerprint`` is None once it was erased."""
+    """The stored entry of a message key. ``fingerprint`` is None once the message was erased."""
 
     index: int
     fingerprint: str | None
@@ -34,7 +34,7 @@ class KeyEntry:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a write decides on: the session's record and the asked-for keys that exist."""
+    """The basis of a write: the session's record, and those of the requested keys that exist."""
 
     session: SessionRecord | None
     keys: Mapping[str, KeyEntry]
@@ -44,7 +44,7 @@ class Snapshot:
 class LogEvent:
     """An event of a session's log that is not a message: it took place before message ``at``.
 
-    ``detail`` is what replaying the log needs beside the messages, as JSON or a time; it never
+    ``detail`` is what a replay of the log needs besides the messages, as JSON or a time; it never
     holds text of a message.
     """
 
@@ -58,12 +58,12 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A stored message's row, replaced by ``message``, which bears the same index.
+    """The replacement of a stored message by ``message``, which has the same index.
 
-    By an "edit", what stood there before stays readable as an earlier version. By "erase" it goes,
-    and with it every earlier version; the message's key, if it has one, stays reserved with no
-    fingerprint. "mark" changes state, flags or measures only and touches no version. Whichever it
-    is, the blocks that hold the index are dropped.
+    With "edit", the message before stays readable as an earlier version. With "erase" it goes, and
+    every earlier version with it; the message's key, if it has one, stays reserved without a
+    fingerprint. "mark" changes state, flags or measures only and touches no version. In each case
+    the blocks over the index are dropped.
     """
 
     message: StoredMessage
@@ -72,10 +72,10 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What a new session takes from ``source``: its first ``stop`` messages, and texts.
+    """What a new session copies from ``source``: its first ``stop`` messages, and texts.
 
-    The messages come with their earlier versions and the keys that they claim. ``revisions`` are
-    (node id, number) pairs of the source's serving tree; each is copied under the same name.
+    The messages come with their earlier versions and their keys. ``revisions`` are (node id,
+    number) pairs of the source's serving tree; each is copied under the same name.
     """
 
     source: str
@@ -87,20 +87,20 @@ class Copy:
 class Changes(Generic[T]):
     """The effects of one decision on one session, committed together or not at all.
 
-    They are made in the order of the fields. ``session`` replaces (or creates) the record; its
-    ``version`` must be one above the one before. ``copy`` fills a session that is new. ``messages``
-    are appended; ``keys`` are the (key, entry) pairs they claim. ``flags`` adds a flag to messages
-    by index. ``rewrites`` replace messages that exist. ``drop_tree`` removes all nodes and
-    revisions of one tree. ``drop`` removes nodes and their revisions; ``forget`` removes all
-    revisions of nodes, which stay. ``nodes`` are inserted, or replace the node of the same id.
-    ``parents`` sets the parent of nodes by id and raises their version. ``drop``, ``forget``,
-    ``nodes`` and ``parents``, and the texts of ``copy``, are of the tree numbered ``tree``, None
-    being the one that ``session`` names. ``drop_views`` are names of views, ``drop_records`` the
-    (kind, key) of records whose scope is the session.
+    They are applied in the order of the fields. ``session`` replaces (or creates) the record; its
+    ``version`` must be one above the stored one. ``copy`` fills a new session. ``messages`` are
+    appended; ``keys`` are the (key, entry) pairs they claim. ``flags`` adds a flag to messages by
+    index. ``rewrites`` replace existing messages. ``drop_tree`` removes all nodes and revisions of
+    one tree. ``drop`` removes nodes and their revisions; ``forget`` removes all revisions of nodes,
+    which stay. ``nodes`` are inserted, or replace the node of the same id. ``parents`` sets the
+    parent of nodes by id and raises their version. ``drop``, ``forget``, ``nodes`` and ``parents``,
+    and the texts of ``copy``, belong to the tree numbered ``tree``; None is the one that
+    ``session`` names. ``drop_views`` are names of views, ``drop_records`` the (kind, key) of
+    records whose scope is the session.
 
-    Where ``session`` is None nothing is written at all. A store refuses changes that contradict
-    what it holds (an index or version that is not the next, a key that is taken, a flag, rewrite or
-    parent for something missing) with UsageError.
+    If ``session`` is None, nothing is written at all. A store refuses changes that contradict its
+    content (an index or version that is not the next, a taken key, a flag, rewrite or parent for
+    something missing) with UsageError.
     """
 
     result: T
@@ -125,11 +125,11 @@ class Changes(Generic[T]):
 class Batch(Generic[T]):
     """The effects of one decision on several sessions of a tenant, committed together or not.
 
-    ``sessions`` are (session id, changes) pairs, made in order; one session may come twice.
-    ``delete`` are the ids of sessions that go with all that is kept of them: log, keys, trees,
-    views, blocks, journal, the runs of that subject and the records of that scope.
-    ``drop_records`` are the (kind, scope, key) of records that go, ``drop_journals`` the names
-    whose runs and journalled calls go. ``runs`` are written last.
+    ``sessions`` are (session id, changes) pairs, applied in order; one session may occur twice.
+    ``delete`` are the ids of sessions that are deleted with everything stored of them: log, keys,
+    trees, views, blocks, journal, the runs of that subject and the records of that scope.
+    ``drop_records`` are the (kind, scope, key) of records to delete, ``drop_journals`` the names
+    whose runs and journalled calls are deleted. ``runs`` are written last.
     """
 
     result: T
@@ -142,11 +142,11 @@ class Batch(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class NodeWrite:
-    """One compare-and-swap on a node: applied only where its stored version is ``expected``.
+    """One compare-and-swap on a node: applied only if its stored version is ``expected``.
 
-    ``node`` is written whole, with ``version == expected + 1``; ``revision`` is inserted where
-    given (its number is the node's new ``revision``). ``inputs`` are (node id, revision number)
-    pairs that must still be what serves, for the write to count.
+    ``node`` is written whole, with ``version == expected + 1``; ``revision`` is inserted if given
+    (its number is the node's new ``revision``). ``inputs`` are (node id, revision number) pairs
+    that must still serve, or the write does not count.
     """
 
     node: Node
@@ -159,11 +159,11 @@ class NodeWrite:
 class Attempt:
     """One journalled model call, written before the call and again after it.
 
-    One that was started and never ended was cut off; it is reported as ``unknown``.
-    ``cached_tokens`` are those of ``tokens_in`` that the provider's cache held,
-    ``reasoning_tokens`` those of ``tokens_out`` that are no part of the answer. ``cost`` is what
-    the call costs at the price of that day, None where the model has none; until the call has
-    ended, the most that it may.
+    An attempt that started and never ended was cut off; it is reported as ``unknown``.
+    ``cached_tokens`` are those of ``tokens_in`` that came from the provider's cache,
+    ``reasoning_tokens`` those of ``tokens_out`` that are not part of the answer. ``cost`` is the
+    call's cost at the price of that day, None if the model has none; until the call has ended, the
+    most that it may cost.
     """
 
     id: str
@@ -207,11 +207,11 @@ class ViewRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A small document of a tenant, for what is neither message nor node: extractions, notes.
+    """A small document of a tenant, for data that is neither message nor node: extractions, notes.
 
-    It is known by (kind, scope, key); ``scope`` is what it belongs to, such as a session's id.
-    ``body`` is a text that the store does not look into. ``version`` is 1 when it is new and one
-    more at every write; it begins again at 1 after the record was deleted.
+    Its key is (kind, scope, key); ``scope`` is what it belongs to, such as a session's id. ``body``
+    is a text that the store does not interpret. ``version`` is 1 for a new record and rises by one
+    at each write; after a deletion it begins at 1 again.
     """
 
     kind: str
@@ -223,10 +223,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordWrite:
-    """One write of a record: insert or replace it by ``body``, or delete it where that is None.
+    """One write of a record: insert or replace it by ``body``, or delete it if that is None.
 
     ``expected`` is the version that must be stored for the write to count, 0 for no record; None
-    writes whatever is there. Deleting what does not exist changes nothing.
+    writes unconditionally. Deleting what does not exist changes nothing.
     """
 
     kind: str
@@ -240,8 +240,8 @@ class RecordWrite:
 class Block:
     """A piece of an index over the messages ``start <= index < stop``; ``data`` is opaque.
 
-    Blocks are derived: they may be dropped at any time and made again from the messages. They are
-    known by (session, kind, start).
+    Blocks are derived: they may be dropped at any time and made again from the messages. Their key
+    is (session, kind, start).
     """
 
     kind: str
@@ -254,8 +254,9 @@ class Block:
 class NodeTally:
     """The sealed nodes of one level and status, added up.
 
-    ``made`` are those with a serving revision; ``made_input_tokens`` is what they were made from,
-    and what follows it sums their serving revisions, ``fidelity`` too. ``since`` is the earliest.
+    ``made`` are those with a serving revision; ``made_input_tokens`` is the size of their inputs,
+    and the following fields sum up their serving revisions, ``fidelity`` too. ``since`` is the
+    earliest.
     """
 
     level: int
@@ -279,10 +280,10 @@ class NodeTally:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What journalled attempts have cost together, those whose outcome is unknown included.
+    """The total cost of journalled attempts, including those with an unknown outcome.
 
-    ``unknown`` counts those, with the ones that have started and not ended. ``cost`` is the sum of
-    those that have a price, None where none has.
+    ``unknown`` counts the latter, and those that have started and not ended. ``cost`` is the sum
+    over those with a price, None if none has one.
     """
 
     calls: int = 0
@@ -296,9 +297,9 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """Whether what was removed is out of the store's bytes too, and if not, why.
+    """Whether removed content is out of the store's bytes too, and if not, why.
 
-    ``removed`` are the names of backup files that the store had made and took away.
+    ``removed`` are the names of backup files that the store had made and deleted.
     """
 
     done: bool
@@ -322,7 +323,7 @@ class NeedForks:
 
 @dataclass(frozen=True, slots=True)
 class NeedMessages:
-    """The messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+    """The messages with ``start <= index < stop``, of ``thread`` if given, by index."""
 
     start: int
     stop: int
@@ -333,7 +334,7 @@ class NeedMessages:
 class NeedEchoes:
     """The indices of the messages that have ``echoes``, now or in an earlier version, in order.
 
-    It costs what it gives, not what the session holds.
+    The cost depends on the result, not on the size of the session.
     """
 
 
@@ -364,7 +365,7 @@ class NeedLevel:
 class NeedCovering:
     """The sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
 
-    Where ``last`` is given: those whose span holds any of the messages from ``index`` to it.
+    With ``last``: those whose span holds any of the messages from ``index`` to it.
     """
 
     thread: str
@@ -418,5 +419,5 @@ Need: TypeAlias = (
     | NeedSession
     | NeedViews
 )
-#: A decision that reads as it goes: yields (session id, need), is sent each answer, gives effects.
+#: A decision that reads as it goes: yields (session id, need), is sent answers, returns effects.
 Deciding: TypeAlias = Generator[tuple[str, Need], Any, Batch[T]]

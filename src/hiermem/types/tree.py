@@ -1,4 +1,4 @@
-"""What a store keeps of a session: messages with their measures, nodes, revisions, the record."""
+"""What a store holds of a session: messages with their measures, nodes, revisions, the record."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hiermem.types.message import Message
 
 MessageState: TypeAlias = Literal["live", "erased", "quarantined"]
 Status: TypeAlias = Literal["pending", "generating", "active", "failed"]
-#: What sizes are measured in: tokens as rendered, or code points.
+#: The unit of sizes: tokens as rendered, or code points.
 SizeUnit: TypeAlias = Literal["tokens", "chars"]
-#: How far a text may be believed; a summary's trust is the lowest of its sources'.
+#: How far a text can be trusted; a summary's trust is the lowest of its sources'.
 Trust: TypeAlias = Literal["tool", "conversation", "system"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -23,7 +23,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in a thread: before character ``char`` of the message at ``index``."""
+    """A position in a thread: before character ``char`` of the message at ``index``."""
 
     index: int
     char: int = 0
@@ -33,9 +33,9 @@ class Position:
 class Span:
     """A half-open range of message indices, with character offsets where a message was sliced.
 
-    It starts at character ``start_char`` of message ``start`` and ends before message ``stop``, or,
-    where ``stop_char`` is given, before that character of message ``stop - 1``. Characters count
-    in ``hiermem.core.text.measure.body`` of the message, which for plain text is its content.
+    It starts at character ``start_char`` of message ``start`` and ends before message ``stop`` or,
+    if ``stop_char`` is given, before that character of message ``stop - 1``. Characters count in
+    ``hiermem.core.text.measure.body`` of the message, which for plain text is its content.
     """
 
     start: int
@@ -45,24 +45,24 @@ class Span:
 
     @property
     def begin(self) -> Position:
-        """Give the first position inside."""
+        """Return the first position inside."""
         return Position(self.start, self.start_char)
 
     @property
     def end(self) -> Position:
-        """Give the first position outside."""
+        """Return the first position outside."""
         if self.stop_char is None:
             return Position(self.stop)
         return Position(self.stop - 1, self.stop_char)
 
     @property
     def sliced(self) -> bool:
-        """Say whether either end lies inside a message."""
+        """Return whether either end is inside a message."""
         return self.start_char > 0 or self.stop_char is not None
 
     @classmethod
     def between(cls, begin: Position, end: Position) -> Span:
-        """Make the span from ``begin`` up to, and without, ``end``."""
+        """Make the span from ``begin`` up to, and excluding, ``end``."""
         if end.char == 0:
             return cls(begin.index, end.index, begin.char)
         return cls(begin.index, end.index + 1, begin.char, end.char)
@@ -72,10 +72,10 @@ class Span:
 class StoredMessage:
     """A message as the store holds it.
 
-    ``tokens`` is what it costs when shown verbatim; ``size`` what sealing weighs, in the session's
-    unit; ``hash`` its output hash. ``slices`` holds the inner character offsets at which an
-    oversize message was cut. ``echoes`` are the character ranges that hiermem itself rendered as
-    memory and that came back: covered, never summarised.
+    ``tokens`` is its cost when shown verbatim; ``size`` its weight for sealing, in the session's
+    unit; ``hash`` its output hash. ``slices`` are the inner character offsets at which an oversize
+    message was cut. ``echoes`` are the character ranges that hiermem itself rendered as memory and
+    that came back: covered, never summarised.
     """
 
     index: int
@@ -90,48 +90,48 @@ class StoredMessage:
 
     @property
     def role(self) -> Role:
-        """Give the message's role."""
+        """Return the message's role."""
         return self.message.role
 
     @property
     def content(self) -> Content:
-        """Give the message's content."""
+        """Return the message's content."""
         return self.message.content
 
     @property
     def name(self) -> str | None:
-        """Give the speaker's name, or None."""
+        """Return the speaker's name, or None."""
         return self.message.name
 
     @property
     def thread(self) -> str:
-        """Give the message's thread."""
+        """Return the message's thread."""
         return self.message.thread
 
     @property
     def key(self) -> str | None:
-        """Give the message's key, or None."""
+        """Return the message's key, or None."""
         return self.message.key
 
     @property
     def created_at(self) -> datetime:
-        """Give the time that the message bears; the append stamped it where it had none."""
+        """Return the message's time; the append set it if the message had none."""
         assert self.message.created_at is not None
         return self.message.created_at
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """Give the calls that an assistant made in this message."""
+        """Return the calls that an assistant made in this message."""
         return self.message.tool_calls
 
     @property
     def tool_call_id(self) -> str | None:
-        """Give the id of the call that a tool's result answers."""
+        """Return the id of the call that a tool's result answers."""
         return self.message.tool_call_id
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Give the application's own fields."""
+        """Return the application's own fields."""
         return self.message.metadata
 
 
@@ -139,8 +139,8 @@ class StoredMessage:
 class Unit:
     """A sentence-like piece of a message: what the extractive method selects and keeps.
 
-    ``index`` is the message it stands in and ``ordinal`` its place there (None and a running number
-    where it comes from a text that no message backs); ``date`` is the rendered day or "".
+    ``index`` is its message and ``ordinal`` its place there (None and a running number if it comes
+    from a text without a message); ``date`` is the rendered day or "".
     """
 
     index: int | None
@@ -157,16 +157,16 @@ class Node:
     """The structure of one summary: what it covers. Written once, when a window or group is sealed.
 
     ``windows`` is the half-open range of level-1 ordinals below it: every node covers a contiguous
-    stretch of them, which is what makes an exact cover a matter of intervals. ``span`` is the hull
-    of what it covers; for level 1 the exact stretch of its ``thread``; ``thread`` is None where
-    several threads are covered. ``input_size`` and ``allotted`` are in the session's unit and known
-    when the node is sealed, before any model is called; ``input_tokens`` and ``allotted_tokens``
-    are the same in tokens. ``linked`` marks a window that shares a message or an exchange group
-    with the window before it in its thread. ``version`` changes with every write to the node and is
-    what commits compare. ``revision`` is the number of the serving revision, 0 where none is made.
-    ``unit`` is what its sizes were measured in when it was sealed. ``forced`` asks for a new text
-    although nothing that it is made from changed. ``since`` is when a made node last came to want
-    making; None for one that waits since it was sealed.
+    stretch of them, so an exact cover is a matter of intervals. ``span`` is the hull of what it
+    covers; for level 1 the exact stretch of its ``thread``; ``thread`` is None if several threads
+    are covered. ``input_size`` and ``allotted`` are in the session's unit and known when the node
+    is sealed, before any model is called; ``input_tokens`` and ``allotted_tokens`` are the same in
+    tokens. ``linked`` marks a window that shares a message or an exchange group with the window
+    before it in its thread. ``version`` changes with every write to the node and is what commits
+    compare. ``revision`` is the number of the serving revision, 0 if none is made. ``unit`` is the
+    unit of its sizes at sealing. ``forced`` requests a new text although no input changed.
+    ``since`` is when a node with a text last came to need another one; None for a node that has
+    waited since it was sealed.
     """
 
     id: str
@@ -204,11 +204,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What a node says: one made text with the record of how it was made.
+    """The text of a node, with the record of how it was made.
 
-    ``provenance`` is the packed list of kept units (``hiermem.core.text.units.unpack``); "" where
-    the text was not extracted. ``fidelity`` is kept / required anchors, 1.0 where none were
-    required.
+    ``provenance`` is the packed list of kept units (``hiermem.core.text.units.unpack``), "" if the
+    text was not extracted. ``fidelity`` is kept / required anchors, 1.0 if none were required.
     """
 
     node_id: str
@@ -239,7 +238,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A node of the tree with what it says now. ``text`` is "" until it is made."""
+    """A node of the tree with its current text. ``text`` is "" until it is made."""
 
     session_id: str
     node: Node
@@ -248,122 +247,122 @@ class Summary:
 
     @property
     def id(self) -> str:
-        """Give the node's id, such as ``L2.3``: level 2, the fourth of its level."""
+        """Return the node's id, such as ``L2.3``: level 2, the fourth of its level."""
         return self.node.id
 
     @property
     def level(self) -> int:
-        """Give the level: 1 covers messages, k + 1 covers summaries."""
+        """Return the level: 1 covers messages, k + 1 covers summaries."""
         return self.node.level
 
     @property
     def span(self) -> Span:
-        """Give the hull of the messages covered."""
+        """Return the hull of the messages covered."""
         return self.node.span
 
     @property
     def thread(self) -> str | None:
-        """Give the one thread covered, or None where there are several."""
+        """Return the one thread covered, or None if there are several."""
         return self.node.thread
 
     @property
     def children(self) -> tuple[str, ...]:
-        """Give the ids of the summaries it covers; () for level 1."""
+        """Return the ids of the summaries it covers; () for level 1."""
         return self.node.children
 
     @property
     def parent(self) -> str | None:
-        """Give the id of the summary that covers this one, or None."""
+        """Return the id of the summary that covers this one, or None."""
         return self.node.parent
 
     @property
     def messages(self) -> int:
-        """Give the number of messages covered; a slice counts as one."""
+        """Return the number of messages covered; a slice counts as one."""
         return self.node.messages
 
     @property
     def status(self) -> Status:
-        """Give the status of its generation."""
+        """Return the status of its generation."""
         return self.node.status
 
     @property
     def text(self) -> str:
-        """Give what it says, "" until it is made."""
+        """Return the text, "" until it is made."""
         return self.revision.text if self.revision else ""
 
     @property
     def tokens(self) -> int:
-        """Give the token count of ``text``."""
+        """Return the token count of ``text``."""
         return self.revision.tokens if self.revision else 0
 
     @property
     def made(self) -> bool:
-        """Say whether it has a text that serves."""
+        """Return whether it has a text that serves."""
         return self.revision is not None
 
     @property
     def degraded(self) -> bool:
-        """Say whether the extractive fallback stands in for a model's text."""
+        """Return whether the extractive fallback stands in for a model's text."""
         return self.revision.degraded if self.revision else False
 
     @property
     def superseded(self) -> bool:
-        """Say whether a parent covers it, which speaks for it once made; it stays selectable."""
+        """Return whether a parent covers it, which speaks for it once made; it stays selectable."""
         return self.node.parent is not None
 
     @property
     def time_range(self) -> tuple[datetime, datetime]:
-        """Give the earliest and latest time covered."""
+        """Return the earliest and latest time covered."""
         return self.node.first_at, self.node.last_at
 
     @property
     def created_at(self) -> datetime:
-        """Give the latest time covered."""
+        """Return the latest time covered."""
         return self.node.last_at
 
     @property
     def input_hash(self) -> str | None:
-        """Give the hash of what it was made from, or None."""
+        """Return the hash of its inputs, or None."""
         return self.revision.input_hash if self.revision else None
 
     @property
     def output_hash(self) -> str | None:
-        """Give the hash of what it says, or None."""
+        """Return the hash of its text, or None."""
         return self.revision.output_hash if self.revision else None
 
     @property
     def anchors(self) -> tuple[str, ...]:
-        """Give the facts in its text that must survive word for word."""
+        """Return the facts in its text that must survive word for word."""
         return self.revision.anchors if self.revision else ()
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Give its tags: words that its window kept coming back to, and "code" or "tool"."""
+        """Return its tags: recurring words of its window, and "code" or "tool"."""
         return self.revision.tags if self.revision else ()
 
     @property
     def entities(self) -> tuple[str, ...]:
-        """Give the things named in what it covers, the most named first."""
+        """Return the entities named in what it covers, the most named first."""
         return self.revision.entities if self.revision else ()
 
     @property
     def fidelity(self) -> float | None:
-        """Give kept / required anchors, or None until it is made."""
+        """Return kept / required anchors, or None until it is made."""
         return self.revision.fidelity if self.revision else None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """What is stored of a session besides its log.
+    """The stored data of a session besides its log.
 
     ``config`` is the canonical JSON of its HierarchyConfig, ``state`` that of the fold
     (``hiermem.core.tree.state``), both opaque to the store. ``version`` counts the writes,
-    ``epoch`` those that took content back or changed it: what was read in an earlier epoch may be
-    kept nowhere. ``tree`` is the number of the tree that serves. Both begin with the time of
-    creation, in microseconds: a session made anew under an id that was erased repeats neither, and
-    who still works on the erased one writes nowhere. ``build``, opaque too, says where a re-pack
-    into another tree stands, "" while there is none. A fork names the session it was
-    ``forked_from`` and shares its first ``forked_at`` messages.
+    ``epoch`` those that changed or removed content: data read in an earlier epoch must not be
+    stored. ``tree`` is the number of the tree that serves. Both begin with the time of creation, in
+    microseconds, so a session created again under an erased id repeats neither, and whoever still
+    works on the erased one writes nowhere. ``build``, opaque too, is the progress of a re-pack into
+    another tree, "" while there is none. A fork names the session it was ``forked_from`` and shares
+    its first ``forked_at`` messages.
     """
 
     id: str

@@ -1,12 +1,11 @@
-"""What an extraction gives: a graph of entities, what is still open, and where the work is going.
+"""The results of an extraction: a graph of entities, open items, and the direction of the work.
 
-Two families of values stand here. ``Answer`` and its parts are what a model is asked to return for
-one chunk: a closed schema with a bound on every length and every count, so that no answer can be
-larger than ``core.calls.bounded_json`` allows. ``TriVector`` and its parts are what a user gets:
-the same items after the reduce, each with the chunks and messages that it comes from.
+There are two families of values. A model returns an ``Answer`` with its parts for one chunk: a
+closed schema with a bound on every length and count, so that no answer is larger than
+``core.calls.bounded_json`` allows. A user gets a ``TriVector`` with its parts: the same items after
+the reduce, each with the chunks and messages that it comes from.
 
-The one rule: a value checks its own shape and decides nothing. Merging is
-``core.extraction.reduce``.
+A value checks its own shape and decides nothing; ``core.extraction.reduce`` merges.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ __all__ = [
     "answer_schema",
 ]
 
-#: What a thing is. The set is closed: two chunks that name one thing must be able to agree on it.
+#: The types of entities. The set is closed, so that two chunks can agree on the type of one.
 EntityType: TypeAlias = Literal[
     "person",
     "organisation",
@@ -85,7 +84,7 @@ ENTITY_TYPES: Final[tuple[EntityType, ...]] = (
 #: unresolved: a failure or a doubt that nobody has settled.
 DeltaKind: TypeAlias = Literal["question", "task", "promise", "unresolved"]
 #: decision: what was settled. impact: what it changes. milestone: what is reached or due when.
-#: constraint: what must or must not be. preference: what somebody wants to hold from now on.
+#: constraint: what must or must not be. preference: what somebody wants to be so from now on.
 StrategyKind: TypeAlias = Literal["decision", "impact", "milestone", "constraint", "preference"]
 
 Share: TypeAlias = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -95,7 +94,7 @@ Share: TypeAlias = Annotated[float, Field(ge=0.0, le=1.0)]
 # What a model returns for one chunk
 
 
-class _Asked(BaseModel):
+class _AnswerModel(BaseModel):
     """A part of an answer: no unknown field, no coercion, no figure that is not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -116,27 +115,31 @@ MOST_STRATEGY: Final = 100
 MOST_ALIASES: Final = 8
 MOST_TAGS: Final = 8
 MOST_MESSAGES: Final = 16
-#: Entities are ranked by how many messages name them, so they may list more of them.
+#: Entities are ranked by how many messages name them, so they may list more messages.
 MOST_MENTIONS: Final = 64
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_NAME)]
 _Tag: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_TAG)]
-_Line: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_LINE)]
-_Index: TypeAlias = Annotated[int, Field(ge=0, lt=2**53)]
+_ItemLine: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_IN_LINE)]
+_MessageIndex: TypeAlias = Annotated[int, Field(ge=0, lt=2**53)]
 #: The numbers of the messages that an item rests on, as the record shows them.
-_Messages: TypeAlias = Annotated[tuple[_Index, ...], Field(max_length=MOST_MESSAGES, strict=False)]
-_Mentions: TypeAlias = Annotated[tuple[_Index, ...], Field(max_length=MOST_MENTIONS, strict=False)]
+_MessageIndices: TypeAlias = Annotated[
+    tuple[_MessageIndex, ...], Field(max_length=MOST_MESSAGES, strict=False)
+]
+_MentionIndices: TypeAlias = Annotated[
+    tuple[_MessageIndex, ...], Field(max_length=MOST_MENTIONS, strict=False)
+]
 
 
-class AnswerEnd(_Asked):
-    """The type and name by which a relation means an entity of the same answer."""
+class AnswerEnd(_AnswerModel):
+    """The type and name by which a relation refers to an entity of the same answer."""
 
     type: EntityType
     name: _Name
 
 
-class AnswerEntity(_Asked):
-    """One thing or concept that the record speaks of."""
+class AnswerEntity(_AnswerModel):
+    """One object or concept that the record mentions."""
 
     type: EntityType
     name: _Name
@@ -144,38 +147,38 @@ class AnswerEntity(_Asked):
     description: Annotated[str, Field(max_length=MOST_IN_LINE)] = ""
     tags: Annotated[tuple[_Tag, ...], Field(max_length=MOST_TAGS, strict=False)] = ()
     confidence: Share
-    messages: _Mentions = ()
+    messages: _MentionIndices = ()
 
 
-class AnswerRelation(_Asked):
-    """How one entity of the answer stands to another one, and why that is believed."""
+class AnswerRelation(_AnswerModel):
+    """The relation of one entity of the answer to another, with its justification."""
 
     source: AnswerEnd
     relation: _Tag
     target: AnswerEnd
     weight: Share
-    justification: _Line
-    messages: _Messages = ()
+    justification: _ItemLine
+    messages: _MessageIndices = ()
 
 
-class AnswerDelta(_Asked):
-    """Something unfinished; ``open`` is False where the record itself settles it."""
+class AnswerDelta(_AnswerModel):
+    """Something unfinished; ``open`` is False if the record itself settles it."""
 
     kind: DeltaKind
-    text: _Line
+    text: _ItemLine
     open: bool = True
-    messages: _Messages = ()
+    messages: _MessageIndices = ()
 
 
-class AnswerStrategy(_Asked):
-    """Something that bears on where the work is going."""
+class AnswerStrategy(_AnswerModel):
+    """A statement about the direction of the work."""
 
     kind: StrategyKind
-    text: _Line
-    messages: _Messages = ()
+    text: _ItemLine
+    messages: _MessageIndices = ()
 
 
-class Answer(_Asked):
+class Answer(_AnswerModel):
     """What a model returns for one chunk."""
 
     summary: Annotated[str, Field(max_length=MOST_IN_SUMMARY)]
@@ -193,7 +196,7 @@ class Answer(_Asked):
 
 
 def answer_schema() -> dict[str, Any]:
-    """Give the JSON schema of ``Answer``: every field asked for, no other allowed."""
+    """Return the JSON schema of ``Answer``: every field is required and no other is allowed."""
     schema = Answer.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         # Providers that hold a model to a schema want each field listed, defaults or not.
@@ -207,29 +210,29 @@ def answer_schema() -> dict[str, Any]:
 # What a user gets
 
 
-class _Given(BaseModel):
+class _ResultModel(BaseModel):
     """A part of a result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Provenance(_Given):
-    """Where an item comes from: a chunk, and a half-open range of message indices in it."""
+class Provenance(_ResultModel):
+    """The origin of an item: a chunk, and a half-open range of message indices in it."""
 
     chunk: str
     start: int
     stop: int
 
 
-class EntityKey(_Given):
-    """The type and name by which an entity is meant; names compare after NFKC and case folding."""
+class EntityKey(_ResultModel):
+    """The type and name that identify an entity; names compare after NFKC and case folding."""
 
     type: EntityType
     name: str
 
 
-class Entity(_Given):
-    """One node of the graph; ``aliases`` are other spellings and names that were met for it."""
+class Entity(_ResultModel):
+    """One node of the graph; ``aliases`` are its other spellings and names."""
 
     type: EntityType
     name: str
@@ -241,11 +244,11 @@ class Entity(_Given):
 
     @property
     def key(self) -> EntityKey:
-        """Give the type and name by which relations point here."""
+        """Return the type and name by which relations point here."""
         return EntityKey(type=self.type, name=self.name)
 
 
-class Relation(_Given):
+class Relation(_ResultModel):
     """One edge of the graph; both ends are entities of the same result, by their exact names."""
 
     source: EntityKey
@@ -256,7 +259,7 @@ class Relation(_Given):
     provenance: tuple[Provenance, ...]
 
 
-class Delta(_Given):
+class Delta(_ResultModel):
     """Something unfinished. ``closed_by`` says where it was settled; None while it is open."""
 
     kind: DeltaKind
@@ -266,22 +269,22 @@ class Delta(_Given):
     provenance: tuple[Provenance, ...]
 
 
-class Strategy(_Given):
-    """Something that bears on where the work is going, with the messages that say so."""
+class Strategy(_ResultModel):
+    """A statement about the direction of the work, with the messages that make it."""
 
     kind: StrategyKind
     text: str
     provenance: tuple[Provenance, ...]
 
 
-class Stats(_Given):
+class Stats(_ResultModel):
     """What the reduce did.
 
-    ``merged`` counts entities that were met again in another chunk. ``dropped`` counts items of
+    ``merged`` counts entities that occurred again in another chunk. ``dropped`` counts items of
     answers that could not be used, because they named nothing or an answer held too many of them;
     ``dangling`` relations dropped because an end was defined nowhere, ``loops`` those whose ends
     turned out to be one entity, ``capped`` items of any kind left out to keep the result within its
-    limits, and ``idle`` statements left out that settle something which was never open.
+    limits, and ``idle`` statements left out because they settle something that was never open.
     """
 
     chunks: int = 0
@@ -293,12 +296,12 @@ class Stats(_Given):
     idle: int = 0
 
 
-class TriVector(_Given):
-    """A session as a graph, its open ends and its direction, under a summary.
+class TriVector(_ResultModel):
+    """A session as a graph, its open items and its direction, under a summary.
 
-    ``namespace`` lists the features that the session touches, most often named first. Entities
-    come most mentioned first, relations heaviest first, deltas and strategy in the order in which
-    they came up; ``missing`` names the chunks that a partial result lacks.
+    ``namespace`` lists the features that the session touches, most often named first. Entities come
+    most mentioned first, relations heaviest first, deltas and strategy in the order in which they
+    came up; ``missing`` names the chunks that a partial result lacks.
     """
 
     summary: str

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hiermem.core.extraction.chunks import (
     Measured,
-    Piece,
+    MessagePiece,
     chunk_id,
     chunk_number,
     measure,
@@ -56,13 +56,13 @@ def logs(draw: st.DrawFn, threads: int = 1) -> list[Measured]:
 
 
 def halves(size: dict[int, int]):
-    def cut(index: int, room: int) -> list[Piece]:
+    def cut(index: int, room: int) -> list[MessagePiece]:
         left, begin, found = size[index], 0, []
         while left > 0:
             part = min(room, left)
             left -= part
             end = begin + part if left else None
-            found.append(Piece(begin, end, part, f"h{index}.{begin}"))
+            found.append(MessagePiece(begin, end, part, f"h{index}.{begin}"))
             begin += part
         return found
 

@@ -3,7 +3,7 @@
 import json
 
 from hiermem.core.extraction import graph
-from hiermem.core.extraction.graph import MadeOf, Named
+from hiermem.core.extraction.graph import NameRecord, ResultBasis
 from hiermem.types.trivector import Entity, EntityKey, Provenance, Relation, TriVector
 
 
@@ -25,7 +25,8 @@ def relation(source, word, target, session="s", weight=0.5):
 def kept(session, entities, relations=()):
     vector = TriVector(summary="", entities=tuple(entities), relations=tuple(relations))
     return {
-        key: graph.read_named(session, body) for key, body in graph.graph_records(vector).items()
+        key: graph.read_name_record(session, body)
+        for key, body in graph.graph_records(vector).items()
     }
 
 
@@ -37,7 +38,7 @@ def test_a_document_stands_under_each_name_in_its_normal_form():
 
 def test_an_alias_leads_to_its_entity():
     found = kept("s", [entity("PostgreSQL", aliases=("Postgres", "PG"))])
-    assert found["postgres"] == Named("s", see=("postgresql",))
+    assert found["postgres"] == NameRecord("s", see=("postgresql",))
     assert found["pg"].see == ("postgresql",)
 
 
@@ -81,40 +82,40 @@ def test_mentions_come_by_session_and_place():
 def test_damaged_records_say_nothing():
     bad = '{"entities": [1], "relations": [], "see": []}'
     for body in ("", "[]", "{}", "[" * 9999, bad, "nul"):
-        assert graph.read_named("s", body) == Named("s")
-        assert graph.read_kept_vector(body) is None
-        assert graph.replaces(made_of(whole=False), body)
+        assert graph.read_name_record("s", body) == NameRecord("s")
+        assert graph.read_result(body) is None
+        assert graph.replaces(basis(whole=False), body)
     vector = TriVector(summary="x")
-    assert graph.read_kept_vector(graph.write_kept_vector(vector, made_of())) == vector
+    assert graph.read_result(graph.write_result(vector, basis())) == vector
 
 
-def made_of(messages=7, said="h", tokens=100, *, whole=True, degraded=False):
-    return MadeOf(messages, said, tokens, whole, degraded)
+def basis(messages=7, said="h", tokens=100, *, whole=True, degraded=False):
+    return ResultBasis(messages, said, tokens, whole, degraded)
 
 
 def test_a_result_never_gives_way_to_a_worse_one_of_the_same_messages():
     """Nor to one of fewer messages; to any of more, or of messages that say something else."""
 
     def replaced(standing, by):
-        return graph.replaces(by, graph.write_kept_vector(TriVector(summary=""), standing))
+        return graph.replaces(by, graph.write_result(TriVector(summary=""), standing))
 
-    part, less = made_of(whole=False), made_of(whole=False, tokens=60)
-    degraded = made_of(degraded=True)
-    ranks = [less, part, degraded, made_of()]
+    part, less = basis(whole=False), basis(whole=False, tokens=60)
+    degraded = basis(degraded=True)
+    ranks = [less, part, degraded, basis()]
     for at, standing in enumerate(ranks):
         assert [replaced(standing, by) for by in ranks] == [n >= at for n in range(len(ranks))]
-    assert replaced(made_of(), made_of(9, "more", whole=False))
-    assert replaced(made_of(), made_of(7, "edited", whole=False))
-    assert not replaced(made_of(9, "more", whole=False), made_of())
+    assert replaced(basis(), basis(9, "more", whole=False))
+    assert replaced(basis(), basis(7, "edited", whole=False))
+    assert not replaced(basis(9, "more", whole=False), basis())
     # Slicing weighs a message differently; that makes a whole result no better and no worse.
-    assert replaced(made_of(tokens=110), made_of(tokens=100))
+    assert replaced(basis(tokens=110), basis(tokens=100))
 
 
 def test_a_damaged_result_gives_way_to_any():
-    body = json.loads(graph.write_kept_vector(TriVector(summary=""), made_of()))
+    body = json.loads(graph.write_result(TriVector(summary=""), basis()))
     broken = json.dumps(body | {"vector": "{"})
-    assert graph.read_kept_vector(broken) is None
-    assert graph.replaces(made_of(whole=False), broken)
+    assert graph.read_result(broken) is None
+    assert graph.replaces(basis(whole=False), broken)
 
 
 def test_an_entity_of_many_messages_comes_before_one_of_many_places():

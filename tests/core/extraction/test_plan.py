@@ -13,8 +13,15 @@ from hiermem.core.extraction import plan
 from hiermem.core.extraction import record as extract_record
 from hiermem.core.extraction.chunks import Measured, turns
 from hiermem.core.extraction.chunks import plan as parted
-from hiermem.core.extraction.kept import Kept, made_from, read_kept, settled, way_of, write_kept
 from hiermem.core.extraction.plan import Failure
+from hiermem.core.extraction.stored_answer import (
+    StoredAnswer,
+    made_from,
+    read_answer,
+    settled,
+    way_of,
+    write_answer,
+)
 from hiermem.errors import (
     ConfigError,
     InvalidAnswerError,
@@ -93,34 +100,39 @@ def test_all_that_decides_an_answer_is_in_the_strategy():
 
 
 def test_what_is_kept_comes_back_and_what_is_damaged_is_none():
-    kept = Kept(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3)
-    assert read_kept(write_kept(kept)) == kept
+    kept = StoredAnswer(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3)
+    assert read_answer(write_answer(kept)) == kept
     assert kept.value() == Answer(summary="x")
-    spread = Kept("{}", "s", "m", spans=((0, 3), (5, 6)))
-    assert read_kept(write_kept(spread)) == spread
+    spread = StoredAnswer("{}", "s", "m", spans=((0, 3), (5, 6)))
+    assert read_answer(write_answer(spread)) == spread
     claim = Claim("run", NOW)
-    assert read_kept(write_claim(claim)) == claim
-    used = Kept(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3, ("a", "b"), 4)
-    assert read_kept(write_kept(used)) == used
+    assert read_answer(write_claim(claim)) == claim
+    used = StoredAnswer(Answer(summary="x").model_dump_json(), "s", "m", 1, 2, 3, ("a", "b"), 4)
+    assert read_answer(write_answer(used)) == used
     for body in ("", "[]", "3", "{}", '{"answer": 1}', '{"run": "r", "until": "soon"}', "[" * 9999,
                  '{"answer":"x","strategy":"s","model":"m","calls":"many"}'):  # fmt: skip
-        assert read_kept(body) is None
-    assert Kept('{"summary": 1}', "s", "m").value() is None
+        assert read_answer(body) is None
+    assert StoredAnswer('{"summary": 1}', "s", "m").value() is None
 
 
 def test_an_answer_goes_with_each_message_that_it_was_made_from_and_with_no_other():
     """Broken, an erased message lives on in an answer, or an erasure costs the whole session."""
-    body = write_kept(Kept("{}", "s", "m", spans=((0, 3), (5, 6))))
+    body = write_answer(StoredAnswer("{}", "s", "m", spans=((0, 3), (5, 6))))
     assert [index for index in range(8) if made_from(body, {index})] == [0, 1, 2, 5]
     assert made_from(body, {4, 5})
     assert not made_from(body, {3, 4, 6})
-    for unknown in (write_kept(Kept("{}", "s", "m")), write_claim(Claim("run", NOW)), "", "{}"):
+    for unknown in (
+        write_answer(StoredAnswer("{}", "s", "m")),
+        write_claim(Claim("run", NOW)),
+        "",
+        "{}",
+    ):
         assert made_from(unknown, {7})
 
 
 def test_an_answer_stays_while_one_way_of_parting_has_use_for_it():
     """Two limits used in turn must not delete each other's answers."""
-    kept = Kept("{}", "s", "m", ways=("a",))
+    kept = StoredAnswer("{}", "s", "m", ways=("a",))
     assert settled(kept, way="a", used=True) is kept
     assert settled(kept, way="b", used=False) is kept, "none of its business"
     both = settled(kept, way="b", used=True)
@@ -139,21 +151,23 @@ def test_a_way_of_parting_is_its_room_and_what_becomes_of_oversized_turns():
 
 def test_what_is_kept_is_reused_and_the_rest_made_in_order():
     parts = chunks(60, 60, 60, 60)
-    kept = {parts[1].input_hash: Kept("{}", "s", "m"), "gone": Kept("{}", "s", "m")}
-    agenda = plan.agenda(parts, kept, ExtractionOptions())
-    assert [c.number for c in agenda.make] == [0, 2, 3]
-    assert list(agenda.reuse) == ["s:chunk:1"]
-    assert agenda.fail == ()
+    kept = {parts[1].input_hash: StoredAnswer("{}", "s", "m"), "gone": StoredAnswer("{}", "s", "m")}
+    chunk_agenda = plan.chunk_agenda(parts, kept, ExtractionOptions())
+    assert [c.number for c in chunk_agenda.make] == [0, 2, 3]
+    assert list(chunk_agenda.reuse) == ["s:chunk:1"]
+    assert chunk_agenda.fail == ()
 
 
 def test_an_oversized_chunk_fails_before_anything_is_paid():
     parts = chunks(60, 600, 60)
-    agenda = plan.agenda(parts, {}, ExtractionOptions())
-    assert [(f.id, f.reason, f.attempts) for f in agenda.fail] == [("s:chunk:1", "oversized", 0)]
-    assert agenda.make == ()
-    partial = plan.agenda(parts, {}, ExtractionOptions(on_chunk_failure="partial"))
+    chunk_agenda = plan.chunk_agenda(parts, {}, ExtractionOptions())
+    assert [(f.id, f.reason, f.attempts) for f in chunk_agenda.fail] == [
+        ("s:chunk:1", "oversized", 0)
+    ]
+    assert chunk_agenda.make == ()
+    partial = plan.chunk_agenda(parts, {}, ExtractionOptions(on_chunk_failure="partial"))
     assert [c.number for c in partial.make] == [0, 2]
-    sliced = plan.agenda(parts, {}, ExtractionOptions(oversized="slice"))
+    sliced = plan.chunk_agenda(parts, {}, ExtractionOptions(oversized="slice"))
     assert sliced.fail == ()
     assert len(sliced.make) == 3
 

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.core.context.view import OpenView, Piece, View, outdated
-from hiermem.core.log.size_changes import Mid, Scales, Shift, Told, Weight, marks_of
+from hiermem.core.log.size_changes import (
+    BuildChanges,
+    LoggedChanges,
+    SizeChange,
+    Weigher,
+    Weight,
+    marks_of,
+)
 from hiermem.core.text import measure
 from hiermem.core.tree.turns import call_mark
 from hiermem.errors import StoreCorruptError
@@ -25,7 +32,7 @@ _weights = st.builds(Weight, st.integers(0, 10**6), st.integers(0, 10**6))
 def _shifts(draw):
     count = draw(st.integers(1, 4))
     sizes = st.lists(_weights, min_size=count, max_size=count).map(tuple)
-    return Shift(
+    return SizeChange(
         draw(st.integers(0, 10**6)), draw(st.sampled_from(["main", "é"])), draw(sizes), draw(sizes),
         draw(st.sampled_from([(), ("m1", "m2")])), draw(st.sampled_from([None, "m3"])),
     )  # fmt: skip
@@ -34,10 +41,13 @@ def _shifts(draw):
 _lists = st.lists(_shifts(), max_size=3).map(tuple)
 
 
-@given(_lists, st.none() | st.builds(Mid, st.integers(1, 9), st.integers(0, 9), st.just(2), _lists))
+@given(
+    _lists,
+    st.none() | st.builds(BuildChanges, st.integers(1, 9), st.integers(0, 9), st.just(2), _lists),
+)
 def test_what_is_told_reads_back(shifts, mid):
-    told = Told(shifts, mid)
-    assert Told.from_json(told.to_json()) == told
+    told = LoggedChanges(shifts, mid)
+    assert LoggedChanges.from_json(told.to_json()) == told
     assert all(shift.index < 5 for shift in told.before(5).shifts)
 
 
@@ -49,7 +59,7 @@ def test_what_is_told_reads_back(shifts, mid):
 )  # fmt: skip
 def test_a_damaged_event_is_said_to_be_one(detail):
     with pytest.raises(StoreCorruptError):
-        Told.from_json(detail)
+        LoggedChanges.from_json(detail)
 
 
 @given(
@@ -62,16 +72,16 @@ def test_an_edited_text_is_cut_into_as_many_slices_as_before(count, words, unit,
     """Broken, an edit moves a bound: windows would be missing, or left over (P5)."""
     message = Message.user(" ".join(f"w{n}" for n in range(words)), created_at=T0)
     stored = StoredMessage(0, message, words, words, "h")
-    points = Scales(COUNTER).points(stored, count, unit=unit, target=target)
+    points = Weigher(COUNTER).points(stored, count, unit=unit, target=target)
     assert len(points) == count - 1
     assert list(points) == sorted(points)
     assert all(0 <= point <= len(measure.body(message)) for point in points)
-    assert len(Scales(COUNTER).weigh(stored, points)) == count
+    assert len(Weigher(COUNTER).weigh(stored, points)) == count
 
 
 def test_what_is_not_live_weighs_nothing():
     stored = StoredMessage(0, Message.user("x", created_at=T0), 5, 5, "h", state="quarantined")
-    assert Scales(COUNTER).weigh(stored, (0, 0)) == (Weight(0, 0),) * 3
+    assert Weigher(COUNTER).weigh(stored, (0, 0)) == (Weight(0, 0),) * 3
 
 
 def test_calls_are_known_by_marks_that_do_not_say_them():

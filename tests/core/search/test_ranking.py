@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hiermem.core.search import packing, ranking
 from hiermem.core.search.index import LEVELS, Index
 from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, collect
-from hiermem.core.search.query import meant, read_query
+from hiermem.core.search.query import corrections, read_query
 from hiermem.core.search.ranking import WEIGHTS, Dense, best
 from hiermem.core.search.stopwords import FIRST_PERSON
 from hiermem.core.search.terms import number, terms
@@ -125,13 +125,13 @@ class Reference:
 
     def sets(self, query):
         known = {term for bag in self.bags for term in bag}
-        for sought in query.sought:
-            weight = sought.count * (0.3 if sought.of_form else 1.0)
-            weight *= 0.6 if sought.word in FIRST_PERSON else 1.0
-            own = (sought.number,)
-            yield (own if sought.number in known else meant(sought)), weight
-            yield sought.synonyms, weight * 0.4
-            yield sought.members, weight * 0.7
+        for term in query.terms:
+            weight = term.count * (0.3 if term.of_form else 1.0)
+            weight *= 0.6 if term.word in FIRST_PERSON else 1.0
+            own = (term.number,)
+            yield (own if term.number in known else corrections(term)), weight
+            yield term.synonyms, weight * 0.4
+            yield term.members, weight * 0.7
 
     def scores(self, query):
         sets = [(numbers, weight) for numbers, weight in self.sets(query) if numbers]
@@ -373,11 +373,11 @@ def test_few_words_are_looked_for_under_other_spellings():
     names = ["turtle", "garden", "wallet", "kitchen", "bicycle", "teacher", "pyjamas", "cushion"]
     index = Index(collect(session(names), count))
     query = read_query(" ".join(f"{name[:-2]}{name[-1]}{name[-2]}" for name in names))
-    assert sum(len(rows) > 0 for rows, _, _ in ranking._held(index, query, WEIGHTS)) == 6
+    assert sum(len(rows) > 0 for rows, _, _ in ranking._matching(index, query, WEIGHTS)) == 6
 
 
 def test_what_holds_nothing_of_the_question_is_told_apart():
     """A search would otherwise show the whole session for a word that nobody used."""
     index = Index(collect(session(["the red car", "a dog", "some kitten"]), count))
-    assert ranking.score(index, read_query("pets")).held.tolist() == [False, True, True]
-    assert not ranking.score(index, read_query("qwertyuiop")).held.any()
+    assert ranking.score(index, read_query("pets")).matching.tolist() == [False, True, True]
+    assert not ranking.score(index, read_query("qwertyuiop")).matching.any()

@@ -13,7 +13,7 @@ from hiermem.core.search import summary_vectors
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import collect
 from hiermem.core.search.query import read_query
-from hiermem.core.search.summary_index import Shelf, lent, pack, unpack
+from hiermem.core.search.summary_index import SummaryIndex, boost, pack, unpack
 from hiermem.types import Message, Node, Revision, Span, StoredMessage, Summary
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
@@ -48,63 +48,66 @@ def index_of(texts, *, thread="main"):
 
 
 def test_a_text_is_read_once_and_an_unchanged_row_is_kept():
-    first = Shelf({}, {}).restocked([summary(0, "the violin"), summary(1, "the ferry")], {})
+    first = SummaryIndex({}, {}).refreshed([summary(0, "the violin"), summary(1, "the ferry")], {})
     assert first.wants([summary(0, "the violin"), summary(0, "anew", number=2)]) == [
         summary(0, "anew", number=2)
     ]
     more = [summary(0, "the violin"), summary(1, "the ferry"), summary(0, "both", level=2)]
-    second = first.restocked(more, {})
-    assert second.rows[1].index is first.rows[1].index
+    second = first.refreshed(more, {})
+    assert second.levels[1].index is first.levels[1].index
     assert set(second.parts) == {("L1.0", 1), ("L1.1", 1), ("L2.0", 1)}
-    third = second.restocked(more[1:2], {})
-    assert list(third.rows) == [1]
+    third = second.refreshed(more[1:2], {})
+    assert list(third.levels) == [1]
     assert set(third.parts) == {("L1.1", 1)}
 
 
 def test_a_summary_counts_as_a_whole_however_long_it_is():
     """The words of a question may stand in different passages of one summary."""
     long = "\n".join(["The violin was sold."] + ["Nothing else happened here."] * 99 + ["In May."])
-    shelf = Shelf({}, {}).restocked(
+    summary_index = SummaryIndex({}, {}).refreshed(
         [summary(0, long + " Ada took the ferry."), summary(1, "the ferry")], {}
     )
-    scores = shelf.rows[1].ask(read_query("violin ferry"))
-    assert len(shelf.rows[1].index) > 2
+    scores = summary_index.levels[1].ask(read_query("violin ferry"))
+    assert len(summary_index.levels[1].index) > 2
     assert scores.shape == (2,)
     assert scores[0] > 0
     assert scores[1] > 0
-    assert shelf.rows[1].ask(read_query("zeppelin")).tolist() == [0, 0]
+    assert summary_index.levels[1].ask(read_query("zeppelin")).tolist() == [0, 0]
 
 
 def test_a_summary_lends_to_what_it_covers_in_its_thread_and_least_to_the_long():
     texts = ["short remark"] * 20
     texts[3] = "a very long remark " * 100
     index = index_of(texts)
-    shelf = Shelf({}, {}).restocked([summary(0, "the violin"), summary(1, "the ferry")], {})
-    row = shelf.rows[1]
-    given_ = lent(index, row, row.ask(read_query("violin")))
+    summary_index = SummaryIndex({}, {}).refreshed(
+        [summary(0, "the violin"), summary(1, "the ferry")], {}
+    )
+    row = summary_index.levels[1]
+    given_ = boost(index, row, row.ask(read_query("violin")))
     of = {int(m): float(v) for m, v in zip(index.units.message, given_, strict=True)}
     assert of[0] > 0.9
     assert of[3] < 0.2
     assert all(of[n] == 0 for n in range(10, 20))
     other = index_of(texts, thread="side")
-    assert not lent(other, row, row.ask(read_query("violin"))).any()
+    assert not boost(other, row, row.ask(read_query("violin"))).any()
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=8))
 def test_what_was_read_comes_back_from_a_block(texts):
     summaries = [summary(n, text) for n, text in enumerate(texts)]
-    parts = Shelf({}, {}).restocked(summaries, {}).parts
+    parts = SummaryIndex({}, {}).refreshed(summaries, {}).parts
     kept = unpack(pack(parts))
     assert list(kept) == list(parts)
     for name, part in parts.items():
         assert len(kept[name]) == len(part)
         for column in ("message", "begin", "end", "sizes", "terms", "counts", "length"):
             assert getattr(kept[name], column).tolist() == getattr(part, column).tolist()
-    again = Shelf({}, {}).restocked(summaries, kept)
+    again = SummaryIndex({}, {}).refreshed(summaries, kept)
     query = read_query(texts[0])
     one, two = (
-        shelf.rows[1].ask(query) for shelf in (again, Shelf({}, {}).restocked(summaries, {}))
+        summary_index.levels[1].ask(query)
+        for summary_index in (again, SummaryIndex({}, {}).refreshed(summaries, {}))
     )
     assert one.tolist() == two.tolist()
 
@@ -119,7 +122,9 @@ def damaged(data):
 
 
 def test_a_damaged_block_of_texts_gives_nothing_or_what_it_held():
-    parts = Shelf({}, {}).restocked([summary(0, "the violin"), summary(1, "ferry")], {}).parts
+    parts = (
+        SummaryIndex({}, {}).refreshed([summary(0, "the violin"), summary(1, "ferry")], {}).parts
+    )
     for data in damaged(pack(parts)):
         for part in unpack(data).values():
             assert len(part) <= 2

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hiermem.core.spaces.consolidation import Batch, Limits, NoRoom, TooLarge, next_batch
-from hiermem.core.spaces.record import BankState, Held, note_key
+from hiermem.core.spaces.consolidation import BatchLimits, NoRoom, NoteBatch, TooLarge, next_batch
+from hiermem.core.spaces.record import BankState, StoredText, note_key
 from hiermem.core.spaces.rules import read_rules
 from hiermem.prompts import load_named
 from hiermem.protocols import LLMResponse
@@ -40,18 +40,20 @@ def notes(count: int) -> list[Note]:
 
 
 def state(files: Mapping[str, str] | None = None, *, rules: str = RULES) -> BankState:
-    held = {name: Held(text, 1) for name, text in (files or {}).items()}
-    return BankState("x", read_rules(rules), files=held, synthesis=Held("Before.", 1))
+    held = {name: StoredText(text, 1) for name, text in (files or {}).items()}
+    return BankState("x", read_rules(rules), files=held, synthesis=StoredText("Before.", 1))
 
 
-def planned(bank: BankState, given: list[Note], **limits: Any) -> Batch | TooLarge | NoRoom:
+def planned(bank: BankState, given: list[Note], **limits: Any) -> NoteBatch | TooLarge | NoRoom:
     settings = {"answer": 4_000, **limits}
-    return next_batch(bank, given, template=TEMPLATE, counter=COUNTER, limits=Limits(**settings))
+    return next_batch(
+        bank, given, template=TEMPLATE, counter=COUNTER, limits=BatchLimits(**settings)
+    )
 
 
-def batch_of(bank: BankState, given: list[Note], **limits: Any) -> Batch:
+def batch_of(bank: BankState, given: list[Note], **limits: Any) -> NoteBatch:
     made = planned(bank, given, **limits)
-    assert isinstance(made, Batch)
+    assert isinstance(made, NoteBatch)
     return made
 
 

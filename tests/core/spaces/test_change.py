@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hiermem.core.spaces import change
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.answer_record import read_journal
-from hiermem.core.spaces.change import Took
-from hiermem.core.spaces.consolidation import Taken, judge
+from hiermem.core.spaces.change import AnswerUsage
+from hiermem.core.spaces.consolidation import Accepted, judge
 from hiermem.core.spaces.files import Applied
 from hiermem.core.spaces.record import BankState
 from hiermem.errors import StoreCorruptError
@@ -26,7 +26,7 @@ from hiermem.stores.memory import MemoryStore
 from hiermem.types.bank import Note, SpaceMeta
 from hiermem.types.transaction import Record, RecordWrite
 
-TOOK = Took("run", "model", 2, 300, 40)
+TOOK = AnswerUsage("run", "model", 2, 300, 40)
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 
 
@@ -35,7 +35,7 @@ def handle() -> Any:
 
 
 async def records(store: Any, kind: str) -> list[Record]:
-    return await store.records(kept.kind_of(kind, "x"), scope=kept.SHELF)
+    return await store.records(kept.kind_of(kind, "x"), scope=kept.SPACE_SCOPE)
 
 
 async def read(store: Any, rules: Any) -> BankState:
@@ -63,7 +63,7 @@ async def arrive(store: Any, *texts: str, **more: Any) -> list[Note]:
 def answered(bank: BankState, given: list[Note], text: str = "- x") -> Applied:
     part = edited("decisions.md", appended("What was decided and why", text))
     verdict = judge(batch_of(bank, given), response(part))
-    assert isinstance(verdict, Taken)
+    assert isinstance(verdict, Accepted)
     return verdict.applied
 
 
@@ -71,7 +71,7 @@ async def test_an_answer_is_one_change_and_reads_back_as_it_was_worked_out() -> 
     store = handle()
     live = await arrive(store, "one", "two", "three")
     bank = await read(store, state().rules)
-    made = change.commit(bank, answered(bank, live[:2]), took=TOOK, now=NOW)
+    made = change.commit(bank, answered(bank, live[:2]), usage=TOOK, now=NOW)
     assert await store.put_records(made.writes)
     assert await read(store, bank.rules) == made.state
     left = kept.live_notes(await records(store, kept.NOTE), [])
@@ -92,8 +92,8 @@ async def test_of_two_changes_worked_out_from_one_state_the_second_writes_nothin
     store = handle()
     live = await arrive(store, "one", "two")
     bank = await read(store, state().rules)
-    first = change.commit(bank, answered(bank, live[:1]), took=TOOK, now=NOW)
-    second = change.commit(bank, answered(bank, live, "- y"), took=TOOK, now=NOW)
+    first = change.commit(bank, answered(bank, live[:1]), usage=TOOK, now=NOW)
+    second = change.commit(bank, answered(bank, live, "- y"), usage=TOOK, now=NOW)
     assert await store.put_records(first.writes)
     assert not await store.put_records(second.writes)
     assert not await store.put_records(first.writes)
@@ -104,8 +104,8 @@ async def test_a_change_that_took_in_a_note_which_is_gone_writes_nothing() -> No
     store = handle()
     live = await arrive(store, "one", "two")
     bank = await read(store, state().rules)
-    made = change.commit(bank, answered(bank, live), took=TOOK, now=NOW)
-    gone = RecordWrite(kept.kind_of(kept.NOTE, "x"), kept.SHELF, live[0].key, None)
+    made = change.commit(bank, answered(bank, live), usage=TOOK, now=NOW)
+    gone = RecordWrite(kept.kind_of(kept.NOTE, "x"), kept.SPACE_SCOPE, live[0].key, None)
     assert await store.put_records([gone])
     assert not await store.put_records(made.writes)
     assert await records(store, kept.BANK) == []
@@ -117,7 +117,7 @@ async def test_history_gives_every_state_back() -> None:
     for number in range(5):
         live = await arrive(store, f"note {number}")
         bank = states[-1]
-        made = change.commit(bank, answered(bank, live, f"- {number}"), took=TOOK, now=NOW)
+        made = change.commit(bank, answered(bank, live, f"- {number}"), usage=TOOK, now=NOW)
         assert await store.put_records(made.writes)
         states.append(made.state)
     back = change.put(
@@ -157,7 +157,7 @@ async def test_a_failed_answer_halves_the_next_request_and_a_good_one_doubles_it
         assert await store.put_records(writes)
         bank = await read(store, bank.rules)
     assert sizes == [9, 4, 2]
-    made = change.commit(bank, answered(bank, live[:1]), took=TOOK, now=NOW)
+    made = change.commit(bank, answered(bank, live[:1]), usage=TOOK, now=NOW)
     assert made.state.meta.batch_notes == 2
 
 
@@ -176,7 +176,7 @@ def test_consumed_notes_are_forgotten_after_their_time() -> None:
     old, new = (replace(each, consolidation=n, state="consumed")
                 for n, each in enumerate(notes(2), start=1))  # fmt: skip
     at = {1: NOW - timedelta(days=2), 2: NOW}
-    writes = change.outlived("x", [old, new], at=at, before=NOW - timedelta(days=1))
+    writes = change.expired("x", [old, new], at=at, before=NOW - timedelta(days=1))
     assert [write.key for write in writes] == [old.key]
     assert writes[0].body is None
 
@@ -215,7 +215,7 @@ def test_keys_sort_as_times_do_in_every_year_and_zone() -> None:
 
 @pytest.mark.parametrize("body", ["", "[]", "{}", "null", '{"text": 1}', "[" * 100_000, "{\x00"])
 def test_a_damaged_record_is_said_so(body: str) -> None:
-    record = Record(kept.kind_of(kept.NOTE, "x"), kept.SHELF, "key", body, 1)
+    record = Record(kept.kind_of(kept.NOTE, "x"), kept.SPACE_SCOPE, "key", body, 1)
     for reading in (
         lambda: kept.live_notes([record], []),
         lambda: kept.consumed_notes([record]),
@@ -231,6 +231,6 @@ def test_a_damaged_record_is_said_so(body: str) -> None:
 
 
 def test_what_a_note_says_is_in_no_journal() -> None:
-    made = change.commit(state(), answered(state(), [note("canary7f3a")]), took=TOOK, now=NOW)
+    made = change.commit(state(), answered(state(), [note("canary7f3a")]), usage=TOOK, now=NOW)
     (journal,) = (w for w in made.writes if w.kind == kept.kind_of(kept.CONSOLIDATION, "x"))
     assert "canary7f3a" not in str(journal.body)

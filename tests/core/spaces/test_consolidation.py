@@ -23,15 +23,15 @@ from hypothesis import strategies as st
 
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.consolidation import (
-    Again,
-    Batch,
-    Limits,
+    BatchLimits,
     NoRoom,
-    Refused,
+    NoteBatch,
+    Rejected,
+    Retry,
     TooLarge,
     judge,
-    learned,
     next_batch,
+    reduced_limits,
 )
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.errors import ConfigError
@@ -46,11 +46,11 @@ FILES = {
 }
 
 
-def size(batch: Batch) -> int:
+def size(batch: NoteBatch) -> int:
     return prompt.tokens(batch.request.messages, COUNTER.count)
 
 
-def shown(batch: Batch) -> set[str]:
+def shown(batch: NoteBatch) -> set[str]:
     assert batch.request.bank is not None
     return {name for name, _ in batch.request.bank.files}
 
@@ -130,12 +130,12 @@ def test_no_request_is_ever_larger_than_its_limit(
     }
     given_notes = [note("word " * length, at) for at, length in enumerate(lengths)]
     made = planned(state(held), given_notes, answer=answer, tokens=limit)
-    if isinstance(made, Batch):
+    if isinstance(made, NoteBatch):
         assert size(made) + prompt.REPAIR_ROOM + answer <= limit
         assert list(made.notes) == given_notes[: len(made.notes)]
         assert made.notes
         verdict = judge(made, LLMResponse("no"))
-        assert isinstance(verdict, Again)
+        assert isinstance(verdict, Retry)
         assert prompt.tokens(verdict.request.messages, COUNTER.count) + answer <= limit
     elif isinstance(made, TooLarge):
         assert made.note == given_notes[0]
@@ -174,7 +174,7 @@ def test_a_file_of_which_the_outline_was_shown_cannot_be_written_anew() -> None:
     everything = size(batch_of(state(FILES), spoken))
     made = batch_of(state(FILES), spoken, answer=100, tokens=everything + 320)
     verdict = judge(made, response(whole("progress.md", PROGRESS)))
-    assert isinstance(verdict, Again)
+    assert isinstance(verdict, Retry)
     assert "its outline alone was shown" in verdict.reason
 
 
@@ -182,7 +182,7 @@ def test_a_note_larger_than_the_window_is_named_and_the_rest_is_not_in_its_way()
     large = note("word " * 9_000)
     made = planned(state(), [large, *notes(2)], answer=100, tokens=3_000)
     assert made == TooLarge(large)
-    assert isinstance(planned(state(), notes(2), answer=100, tokens=3_000), Batch)
+    assert isinstance(planned(state(), notes(2), answer=100, tokens=3_000), NoteBatch)
 
 
 def test_rules_that_leave_no_room_are_no_fault_of_a_note() -> None:
@@ -190,7 +190,7 @@ def test_rules_that_leave_no_room_are_no_fault_of_a_note() -> None:
     made = planned(long, notes(1), answer=100, tokens=8_000)
     assert isinstance(made, NoRoom)
     assert made.needed > 8_000
-    assert isinstance(planned(long, notes(1), answer=100, tokens=made.needed + 200), Batch)
+    assert isinstance(planned(long, notes(1), answer=100, tokens=made.needed + 200), NoteBatch)
 
 
 def test_rules_of_fifty_kilobytes_go_in_whole() -> None:
@@ -217,19 +217,19 @@ def test_requests_that_overflow_get_smaller_until_nothing_can_be_left_out(
     )
     given_notes = [note("word " * length, at) for at, length in enumerate(lengths)]
     tools: Any = {"template": TEMPLATE, "counter": COUNTER}
-    limits: Limits | None = Limits(answer=answer, tokens=known)
+    limits: BatchLimits | None = BatchLimits(answer=answer, tokens=known)
     sizes: list[int] = []
     ids: set[str] = set()
     while limits is not None:
         made = next_batch(bank, given_notes, limits=limits, **tools)
-        assert isinstance(made, Batch)
+        assert isinstance(made, NoteBatch)
         assert not sizes or made.input_tokens < sizes[-1]
         assert made.id not in ids, "its calls would be journalled over those of another"
         sizes.append(made.input_tokens)
         ids.add(made.id)
         if made.input_tokens <= window:
             return
-        limits = learned(bank, made, limits=limits, **tools)
+        limits = reduced_limits(bank, made, limits=limits, **tools)
     empty = state(dict.fromkeys(bank.texts, ""))
     alone = batch_of(empty, given_notes[:1], answer=answer).input_tokens
     assert sizes[-1] <= alone + 100, "a smaller request was possible"
@@ -252,24 +252,24 @@ def test_requests_that_overflow_get_smaller_until_nothing_can_be_left_out(
 def test_what_cannot_be_read_is_asked_for_once_more(answer: LLMResponse, why: str) -> None:
     batch = batch_of(state(), notes(1))
     first = judge(batch, answer)
-    assert isinstance(first, Again)
+    assert isinstance(first, Retry)
     assert why in first.reason
     assert first.request.messages[-1].content.startswith(batch.request.messages[-1].content)
-    assert isinstance(judge(batch, answer, asked=first.faults), Refused)
-    assert isinstance(judge(batch, answer, repairs=0), Refused)
+    assert isinstance(judge(batch, answer, asked=first.faults), Rejected)
+    assert isinstance(judge(batch, answer, repairs=0), Rejected)
 
 
 def test_each_kind_of_fault_is_asked_to_be_mended_once() -> None:
     """An answer that was not JSON, then is, but empties a file: that has not been asked yet."""
     batch = batch_of(state(FILES), notes(1))
     first = judge(batch, LLMResponse("no"))
-    assert isinstance(first, Again)
+    assert isinstance(first, Retry)
     second = judge(batch, response(whole("progress.md", " ")), asked=first.faults)
-    assert isinstance(second, Again)
+    assert isinstance(second, Retry)
     assert set(second.faults) == {"form", "content"}
     third = judge(batch, response(whole("progress.md", " ")), asked=second.faults)
-    assert isinstance(third, Refused)
-    assert isinstance(judge(batch, LLMResponse("no"), asked=second.faults), Refused)
+    assert isinstance(third, Rejected)
+    assert isinstance(judge(batch, LLMResponse("no"), asked=second.faults), Rejected)
 
 
 def test_a_template_of_ones_own_has_the_places_of_a_consolidation() -> None:

@@ -19,7 +19,7 @@ from bankwork import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.spaces.consolidation import Again, Refused, Taken, judge
+from hiermem.core.spaces.consolidation import Accepted, Rejected, Retry, judge
 from hiermem.core.spaces.files import _LINE, Applied, _one_stretch, diff
 from hiermem.core.spaces.loss import lines_of
 
@@ -30,7 +30,7 @@ ALL = {"progress.md": PROGRESS, "decisions.md": DECISIONS, "techContext.md": TEC
 
 def taken(*files: Any, bank: Any = ALL, given: int = 3, **more: Any) -> Applied:
     verdict = judge(batch_of(state(bank), notes(given)), response(*files, **more))
-    assert isinstance(verdict, Taken), verdict
+    assert isinstance(verdict, Accepted), verdict
     return verdict.applied
 
 
@@ -38,9 +38,9 @@ def wrong(*files: Any, bank: Any = ALL, given: int = 3) -> str:
     """Give what an answer is asked again for; asked for once more, none of it is taken."""
     batch = batch_of(state(bank), notes(given))
     verdict = judge(batch, response(*files))
-    assert isinstance(verdict, Again), verdict
+    assert isinstance(verdict, Retry), verdict
     last = judge(batch, response(*files), asked=verdict.faults)
-    assert isinstance(last, Refused)
+    assert isinstance(last, Rejected)
     assert last.reason == verdict.reason
     assert verdict.reason.partition(": ")[2] in verdict.request.messages[-1].content
     return verdict.reason
@@ -247,7 +247,7 @@ def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
         files = [source, into, bad]
     batch = batch_of(state(bank), notes(3))
     verdict = judge(batch, response(*files), asked=("edits", "loss"))
-    assert isinstance(verdict, Taken)
+    assert isinstance(verdict, Accepted)
     applied = verdict.applied
     assert applied.texts == {}
     assert applied.lines_removed == 0
@@ -255,12 +255,12 @@ def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
     assert "progress.md: lines of it went into a file that was not taken" in applied.failed
     if why == "edit":
         again = judge(batch, response(*files))
-        assert isinstance(again, Again)
+        assert isinstance(again, Retry)
         assert "lines are gone" not in again.reason  # what it meant to move, it did not drop
 
 
 def test_a_file_that_names_no_notes_took_in_all_of_them() -> None:
-    assert isinstance(last(edited("progress.md", appended("Nowhere", "- y")), GOOD), Refused)
+    assert isinstance(last(edited("progress.md", appended("Nowhere", "- y")), GOOD), Rejected)
 
 
 numbers = st.lists(st.integers(1, 6), unique=True, max_size=3).map(tuple)
@@ -278,7 +278,7 @@ def test_no_note_is_both_applied_and_kept(files: list[Any], given: int) -> None:
         for name, (good, takes) in zip(ALL, files, strict=False)
     ]
     verdict = last(*answer, given=given)
-    if isinstance(verdict, Refused):
+    if isinstance(verdict, Rejected):
         assert not all(good for good, _ in files)
         return
     applied = verdict.applied
@@ -304,7 +304,7 @@ def test_nothing_that_an_answer_says_is_in_what_is_told_of_it() -> None:
     assert canary not in verdict.reason
     batch = batch_of(state(ALL), [note(canary)])
     again = judge(batch, response(*files))
-    assert isinstance(again, Again)
+    assert isinstance(again, Retry)
     assert canary not in again.reason
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session_fixture import Desk, messages
+from session_fixture import SessionFixture, messages
 
 from hiermem.config import UpdatePolicy
 from hiermem.core.calls.sliding_window import MINUTE, Limits
@@ -171,12 +171,12 @@ async def test_two_runs_over_one_model_share_its_minute():
         return await inner(request)
 
     llm.complete = complete
-    desk = Desk(policy=UpdatePolicy(batch_delay=0, requests_per_minute=4))
-    await desk.say(messages(50), "a")
-    await desk.say(messages(50, start=500), "b")
+    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, requests_per_minute=4))
+    await fixture.say(messages(50), "a")
+    await fixture.say(messages(50, start=500), "b")
     shared = Shared(clock=clock)
     await asyncio.gather(
-        *(desk.update(llm, name, shared=shared, sleep=clock.sleep) for name in "ab")
+        *(fixture.update(llm, name, shared=shared, sleep=clock.sleep) for name in "ab")
     )
     assert len(begun) == 12
     for at in begun:
@@ -185,18 +185,18 @@ async def test_two_runs_over_one_model_share_its_minute():
 
 
 async def test_a_local_model_keeps_to_no_minute():
-    desk = Desk(policy=UpdatePolicy(requests_per_minute=1, tokens_per_minute=1))
-    await desk.say(messages(50))
-    assert (await desk.update(ScriptedLLM())).made == 6
-    assert desk.slept == 0
+    fixture = SessionFixture(policy=UpdatePolicy(requests_per_minute=1, tokens_per_minute=1))
+    await fixture.say(messages(50))
+    assert (await fixture.update(ScriptedLLM())).made == 6
+    assert fixture.slept == 0
 
 
 async def test_a_node_whose_request_is_over_a_minutes_tokens_gets_the_stand_in():
     """It can never be sent; waiting, or leaving it pending for ever, would help nobody."""
-    desk = Desk(policy=UpdatePolicy(batch_delay=0, tokens_per_minute=100))
-    await desk.say(messages(10))
+    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, tokens_per_minute=100))
+    await fixture.say(messages(10))
     llm = ScriptedLLM(remote=True)
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     assert (report.degraded, report.calls, llm.calls) == (1, 0, 0)
 
 
@@ -206,53 +206,53 @@ async def test_a_node_whose_request_is_over_a_minutes_tokens_gets_the_stand_in()
 @pytest.mark.parametrize("remote", [True, False])
 @pytest.mark.parametrize("cap", [0, 1, 7])
 async def test_runs_at_once_and_one_after_the_other_keep_to_the_tenants_cap(cap, remote):
-    desk = Desk(policy=UpdatePolicy(batch_delay=0, tenant_calls=cap))
-    book = Allowances(desk.tenant, desk.policy)
+    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, tenant_calls=cap))
+    book = Allowances(fixture.tenant, fixture.policy)
     for place, name in enumerate("abc"):
-        await desk.say(messages(50, start=1000 * place), name)
+        await fixture.say(messages(50, start=1000 * place), name)
     llm = ScriptedLLM(remote=remote)
     shared = Shared(allowances=book)
-    reports = await asyncio.gather(*(desk.update(llm, name, shared=shared) for name in "abc"))
+    reports = await asyncio.gather(*(fixture.update(llm, name, shared=shared) for name in "abc"))
     assert llm.calls == cap
     assert {report.stopped for report in reports} == {"tenant_calls"}
-    assert (await desk.update(llm, "a")).calls == 0
-    assert (await desk.tenant.spent()).calls == cap
+    assert (await fixture.update(llm, "a")).calls == 0
+    assert (await fixture.tenant.spent()).calls == cap
 
 
 async def test_a_sessions_cap_counts_what_earlier_runs_spent():
-    desk = Desk(policy=UpdatePolicy(batch_delay=0, session_calls=5))
-    await desk.say(messages(50))
-    first = await desk.update(ScriptedLLM(remote=True), max_calls=2)
-    second = await desk.update(ScriptedLLM(remote=True))
+    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, session_calls=5))
+    await fixture.say(messages(50))
+    first = await fixture.update(ScriptedLLM(remote=True), max_calls=2)
+    second = await fixture.update(ScriptedLLM(remote=True))
     assert (first.calls, first.stopped) == (2, "max_calls")
     assert (second.calls, second.stopped) == (3, "session_calls")
 
 
 @pytest.mark.parametrize("faults", [[], ["timeout", "empty", "rate_limit", "server_error"] * 3])
 async def test_a_cap_on_tokens_is_never_passed_whatever_the_answers(faults):
-    desk = Desk(policy=UpdatePolicy(batch_delay=0, tenant_tokens=6000, retries=2))
-    await desk.say(messages(150))
+    fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, tenant_tokens=6000, retries=2))
+    await fixture.say(messages(150))
     for _ in range(3):
-        await desk.update(FaultyLLM(ScriptedLLM(remote=True), faults))
-    spent = await desk.tenant.spent()
+        await fixture.update(FaultyLLM(ScriptedLLM(remote=True), faults))
+    spent = await fixture.tenant.spent()
     assert 3000 < spent.tokens_in + spent.tokens_out <= 6000
 
 
 async def test_a_call_cut_off_counts_as_the_most_that_it_may_have_cost():
     """Nobody knows what it took; a cap that took it for free would be passed."""
-    desk = Desk()
-    await desk.say(messages(10))
+    fixture = SessionFixture()
+    await fixture.say(messages(10))
     stuck = FaultyLLM(ScriptedLLM(remote=True), ["never"])
-    task = asyncio.create_task(desk.update(stuck))
+    task = asyncio.create_task(fixture.update(stuck))
     for _ in range(500):
         if stuck.calls:
             break
         await asyncio.sleep(0.01)
-    before = await desk.tenant.spent()
+    before = await fixture.tenant.spent()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    after = await desk.tenant.spent()
+    after = await fixture.tenant.spent()
     assert before.calls == after.calls == 1
     assert after.unknown == 1
     assert after.tokens_in > 500

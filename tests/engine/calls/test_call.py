@@ -7,7 +7,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from session_fixture import COUNTER, Desk, messages
+from session_fixture import COUNTER, SessionFixture, messages
 
 from hiermem import AsyncMemory, Memory, Message
 from hiermem.config import UpdatePolicy
@@ -45,28 +45,28 @@ class Weather:
 
 async def test_a_run_ends_early_where_the_provider_is_down_and_the_next_one_finishes():
     """Else each of a thousand summaries would be asked for fifteen times and get a stand-in."""
-    desk, llm = Desk(policy=POLICY), Weather()
-    await desk.say(messages(300))
+    fixture, llm = SessionFixture(policy=POLICY), Weather()
+    await fixture.say(messages(300))
     llm.up = False
-    shared = Shared(clock=desk.seconds)
-    report = await desk.update(llm, shared=shared)
+    shared = Shared(clock=fixture.seconds)
+    report = await fixture.update(llm, shared=shared)
     assert report.stopped == "circuit_open"
     assert report.retry_after == pytest.approx(30, abs=5)
     assert llm.missed <= 6 + 3
     assert (report.degraded, report.failed, report.unknown) == (0, 0, 0)
-    again = await desk.update(llm, shared=shared)
+    again = await fixture.update(llm, shared=shared)
     assert (again.stopped, again.calls) == ("circuit_open", 0), "nobody is asked before the pause"
     assert llm.missed <= 6 + 3
     llm.up = True
-    await desk.sleep(60)
-    last = await desk.update(llm, shared=shared)
+    await fixture.sleep(60)
+    last = await fixture.update(llm, shared=shared)
     assert (last.stopped, last.failed, last.degraded) == (None, 0, 0)
-    assert all(node.status == "active" for node in await desk.nodes())
+    assert all(node.status == "active" for node in await fixture.nodes())
 
 
 async def test_what_was_made_before_it_went_down_is_kept():
-    desk, llm = Desk(policy=POLICY), Weather()
-    await desk.say(messages(300))
+    fixture, llm = SessionFixture(policy=POLICY), Weather()
+    await fixture.say(messages(300))
     inner = llm.complete
 
     async def complete(request):
@@ -74,51 +74,54 @@ async def test_what_was_made_before_it_went_down_is_kept():
         return await inner(request)
 
     llm.complete = complete
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     assert report.stopped == "circuit_open"
     assert report.made >= 8
-    assert sum(node.status == "active" for node in await desk.nodes()) == report.made
+    assert sum(node.status == "active" for node in await fixture.nodes()) == report.made
 
 
 async def test_another_run_over_the_same_model_leaves_it_alone_too():
-    desk, llm = Desk(policy=POLICY), Weather()
+    fixture, llm = SessionFixture(policy=POLICY), Weather()
     for name in "abc":
-        await desk.say(messages(100, start=ord(name) * 1000), name)
+        await fixture.say(messages(100, start=ord(name) * 1000), name)
     llm.up = False
-    reports = await asyncio.gather(*(desk.update(llm, name) for name in "abc"))
+    reports = await asyncio.gather(*(fixture.update(llm, name) for name in "abc"))
     assert {report.stopped for report in reports} == {"circuit_open"}
     assert llm.missed <= 6 + 3 * 3
     before = llm.calls
-    assert (await desk.update(llm, "a")).stopped == "circuit_open"
+    assert (await fixture.update(llm, "a")).stopped == "circuit_open"
     assert llm.calls == before
     other = Weather()
-    assert (await desk.update(other, "a")).stopped is None, "another model is another provider"
+    assert (await fixture.update(other, "a")).stopped is None, "another model is another provider"
 
 
 async def test_one_summary_that_the_provider_cannot_bear_does_not_keep_the_others_from_it():
     """It fails again and again; the rest is made, and it gets the stand-in in the end."""
-    desk, llm = Desk(policy=POLICY.model_copy(update={"retries": 6, "concurrency": 1})), Weather()
-    await desk.say(messages(100))
+    fixture, llm = (
+        SessionFixture(policy=POLICY.model_copy(update={"retries": 6, "concurrency": 1})),
+        Weather(),
+    )
+    await fixture.say(messages(100))
     llm.poison = "case-0-0."
     for _ in range(3):
-        report = await desk.update(llm)
+        report = await fixture.update(llm)
         assert report.stopped is None
     assert (report.degraded, report.failed) == (1, 0)
-    nodes = await desk.nodes()
+    nodes = await fixture.nodes()
     assert all(node.status == "active" for node in nodes)
     assert sum(node.degraded for node in nodes) == 1
 
 
 async def test_a_pause_that_is_too_long_to_wait_out_ends_the_run():
-    desk = Desk(policy=POLICY)
-    await desk.say(messages(300))
+    fixture = SessionFixture(policy=POLICY)
+    await fixture.say(messages(300))
     calls = []
 
     async def complete(request):
         calls.append(request)
         raise TransientModelError("429", charged=False, retry_after=3_600)
 
-    report = await desk.update(FunctionLLM(complete))
+    report = await fixture.update(FunctionLLM(complete))
     assert report.stopped == "circuit_open"
     assert report.retry_after == pytest.approx(3_600, abs=60)
     assert len(calls) <= 3
@@ -126,17 +129,17 @@ async def test_a_pause_that_is_too_long_to_wait_out_ends_the_run():
 
 async def test_a_pause_that_one_call_is_asked_for_is_kept_by_all_calls():
     """Every hand would else run into the same refusal, one after the other."""
-    desk, begun = Desk(policy=POLICY), []
-    await desk.say(messages(100))
-    shared = Shared(clock=desk.seconds)
+    fixture, begun = SessionFixture(policy=POLICY), []
+    await fixture.say(messages(100))
+    shared = Shared(clock=fixture.seconds)
 
     async def complete(request):
-        begun.append(desk.now.timestamp())
+        begun.append(fixture.now.timestamp())
         if len(begun) == 1:
             raise TransientModelError("429", charged=False, retry_after=20)
         return LLMResponse(write(request))
 
-    report = await desk.update(FunctionLLM(complete), shared=shared)
+    report = await fixture.update(FunctionLLM(complete), shared=shared)
     assert report.failed == report.degraded == 0
     assert not [at for at in begun if begun[0] < at < begun[0] + 20]
 
@@ -186,8 +189,8 @@ async def test_a_call_that_hangs_is_cut_off_by_the_runs_deadline(remote):
 
     The run's clock stands still (``float()`` is 0), so that all of its calls begin in time.
     """
-    desk = Desk(policy=POLICY.model_copy(update={"call_timeout": 3_000.0}))
-    await desk.say(messages(100))
+    fixture = SessionFixture(policy=POLICY.model_copy(update={"call_timeout": 3_000.0}))
+    await fixture.say(messages(100))
     stuck = asyncio.Event()
 
     async def complete(request):
@@ -195,28 +198,28 @@ async def test_a_call_that_hangs_is_cut_off_by_the_runs_deadline(remote):
 
     llm = FunctionLLM(complete, remote=remote, prices=Prices(1, 1))
     async with asyncio.timeout(60):
-        report = await desk.update(llm, deadline=0.3, shared=Shared(clock=float))
+        report = await fixture.update(llm, deadline=0.3, shared=Shared(clock=float))
     assert (report.stopped, report.failed, report.degraded) == ("deadline", 0, 0)
     assert report.unknown == (3 if remote else 0)
-    nodes = await desk.nodes()
+    nodes = await fixture.nodes()
     assert {node.status for node in nodes} == {"pending"}, "no lease is left behind"
     assert {node.attempts for node in nodes} == {0}
-    tried = await desk.tenant.attempts()
+    tried = await fixture.tenant.attempts()
     if remote:
         assert {(each.outcome, each.reason) for each in tried} == {("unknown", "deadline")}
-        spent = await desk.tenant.spent()
+        spent = await fixture.tenant.spent()
         assert (spent.calls, spent.unknown) == (3, 3)
         assert spent.tokens_in + spent.tokens_out == report.tokens
         assert spent.cost == pytest.approx(report.cost)
-    assert (await desk.update(ScriptedLLM())).failed == 0
+    assert (await fixture.update(ScriptedLLM())).failed == 0
 
 
 @pytest.mark.parametrize("remote", [True, False])
 @pytest.mark.parametrize("whose", ["ours", "the client's"])
 async def test_a_call_that_is_not_answered_in_time_is_unknown(remote, whose):
     """The provider may have charged for it (P10); taken for an error, nobody would look it up."""
-    desk, calls = Desk(policy=POLICY.model_copy(update={"call_timeout": 0.05})), []
-    await desk.say(messages(10))
+    fixture, calls = SessionFixture(policy=POLICY.model_copy(update={"call_timeout": 0.05})), []
+    await fixture.say(messages(10))
 
     async def complete(request):
         calls.append(request)
@@ -226,48 +229,48 @@ async def test_a_call_that_is_not_answered_in_time_is_unknown(remote, whose):
             await asyncio.Event().wait()
         raise ModelTimeoutError("late")
 
-    report = await desk.update(FunctionLLM(complete, remote=remote, prices=Prices(1, 1)))
+    report = await fixture.update(FunctionLLM(complete, remote=remote, prices=Prices(1, 1)))
     assert (report.made, report.calls, report.unknown) == (1, 2, int(remote))
     if remote:
-        first, second = sorted(await desk.tenant.attempts(), key=lambda each: each.number)
+        first, second = sorted(await fixture.tenant.attempts(), key=lambda each: each.number)
         assert (first.outcome, second.outcome) == ("unknown", "ok")
         assert first.tokens_out >= calls[0].max_tokens
-        assert (await desk.tenant.spent()).unknown == 1
+        assert (await fixture.tenant.spent()).unknown == 1
 
 
 async def test_a_cap_that_was_met_before_does_not_hide_that_the_deadline_cut_a_call_off():
     """Taken for a timeout of its own, the call would cost its summary an attempt."""
-    desk = Desk(policy=POLICY.model_copy(update={"call_timeout": 3_000.0}))
-    await desk.say(messages(100))
+    fixture = SessionFixture(policy=POLICY.model_copy(update={"call_timeout": 3_000.0}))
+    await fixture.say(messages(100))
     stuck = asyncio.Event()
 
     async def complete(request):
         await stuck.wait()
 
     shared = Shared(clock=float)
-    report = await desk.update(FunctionLLM(complete), max_calls=1, deadline=0.3, shared=shared)
+    report = await fixture.update(FunctionLLM(complete), max_calls=1, deadline=0.3, shared=shared)
     assert (report.stopped, report.calls, report.unknown) == ("max_calls", 1, 1)
-    assert {(node.status, node.attempts) for node in await desk.nodes()} == {("pending", 0)}
+    assert {(node.status, node.attempts) for node in await fixture.nodes()} == {("pending", 0)}
 
 
 async def test_no_pause_reaches_beyond_the_deadline():
     """Neither between two tries, nor between two batches, nor for the provider's own wish."""
-    desk, slept = Desk(policy=POLICY.model_copy(update={"batch_delay": 500.0})), []
-    await desk.say(messages(300))
-    shared = Shared(clock=desk.seconds)
-    begin = desk.now
+    fixture, slept = SessionFixture(policy=POLICY.model_copy(update={"batch_delay": 500.0})), []
+    await fixture.say(messages(300))
+    shared = Shared(clock=fixture.seconds)
+    begin = fixture.now
 
     async def sleep(seconds):
         slept.append(seconds)
-        await desk.sleep(seconds)
+        await fixture.sleep(seconds)
 
     async def complete(request):
         raise TransientModelError("429", charged=False, retry_after=9)
 
     llm = FunctionLLM(complete)
-    report = await desk.update(llm, deadline=20, shared=shared, sleep=sleep)
+    report = await fixture.update(llm, deadline=20, shared=shared, sleep=sleep)
     assert report.stopped in ("deadline", "circuit_open")
-    assert (desk.now - begin).total_seconds() <= 21
+    assert (fixture.now - begin).total_seconds() <= 21
     assert max(slept) <= 20
 
 
@@ -275,10 +278,10 @@ async def test_no_pause_reaches_beyond_the_deadline():
 
 
 async def test_calls_in_flight_are_counted_over_all_runs_of_one_model():
-    desk, llm = Desk(policy=POLICY), ScriptedLLM(remote=True, latency=0.01)
+    fixture, llm = SessionFixture(policy=POLICY), ScriptedLLM(remote=True, latency=0.01)
     for name in "abc":
-        await desk.say(messages(80, start=ord(name) * 1000), name)
-    reports = await asyncio.gather(*(desk.update(llm, name) for name in "abc"))
+        await fixture.say(messages(80, start=ord(name) * 1000), name)
+    reports = await asyncio.gather(*(fixture.update(llm, name) for name in "abc"))
     assert sum(report.made for report in reports) == llm.calls > 20
     assert llm.peak <= 3
     assert llm.peak > 1
@@ -296,39 +299,39 @@ def paid(request, *, cached=0, reasoning=0, prices=None):
 async def test_each_attempt_has_its_price_and_the_books_agree():
     prices = Prices(input=2.0, output=8.0, cached=0.5)
     llm = FunctionLLM(lambda request: paid(request, cached=400, reasoning=50), prices=prices)
-    desk = Desk(policy=POLICY)
-    await desk.say(messages(100))
-    plan = await desk.update(llm, dry_run=True)
-    report = await desk.update(llm)
+    fixture = SessionFixture(policy=POLICY)
+    await fixture.say(messages(100))
+    plan = await fixture.update(llm, dry_run=True)
+    report = await fixture.update(llm)
     assert plan.calls == report.calls
     assert plan.cost is not None
     assert 0 < plan.cost < plan.calls * 0.05
     each = (600 * 2.0 + 400 * 0.5 + 250 * 8.0) / 1e6
-    tried = await desk.tenant.attempts()
+    tried = await fixture.tenant.attempts()
     assert [one.cost for one in tried] == pytest.approx([each] * report.calls)
     assert {(one.cached_tokens, one.reasoning_tokens) for one in tried} == {(400, 50)}
     assert report.cost == pytest.approx(each * report.calls)
-    spent = await desk.tenant.spent("s")
+    spent = await fixture.tenant.spent("s")
     assert spent.cost == pytest.approx(report.cost)
     assert spent.cached_tokens == 400 * report.calls
-    (run,) = await desk.tenant.runs()
+    (run,) = await fixture.tenant.runs()
     assert run.detail["cost"] == pytest.approx(report.cost)
 
 
 async def test_without_prices_there_is_no_cost_and_none_is_guessed():
-    desk = Desk(policy=POLICY)
-    await desk.say(messages(50))
+    fixture = SessionFixture(policy=POLICY)
+    await fixture.say(messages(50))
     llm = FunctionLLM(paid)
-    assert (await desk.update(llm, dry_run=True)).cost is None
-    assert (await desk.update(llm)).cost is None
-    assert (await desk.tenant.spent()).cost is None
+    assert (await fixture.update(llm, dry_run=True)).cost is None
+    assert (await fixture.update(llm)).cost is None
+    assert (await fixture.tenant.spent()).cost is None
 
 
 async def test_a_provider_that_reports_no_usage_is_counted_for():
-    desk = Desk(policy=POLICY)
-    await desk.say(messages(50))
+    fixture = SessionFixture(policy=POLICY)
+    await fixture.say(messages(50))
     llm = ScriptedLLM(remote=True, script=lambda request: LLMResponse(write(request)))
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     wanted = sum(
         COUNTER.count(message.content) + 4 for each in llm.requests for message in each.messages
     )
@@ -365,8 +368,8 @@ def test_counts_and_names_that_cannot_be_are_taken_as_none(told, tmp_path):
 @pytest.mark.parametrize("charged", [None, True, False])
 async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charged):
     """A call that times out may have written its whole answer; the provider bills that as well."""
-    billed, desk = 0, Desk(policy=POLICY.model_copy(update={"circuit_failures": None}))
-    await desk.say(messages(200))
+    billed, fixture = 0, SessionFixture(policy=POLICY.model_copy(update={"circuit_failures": None}))
+    await fixture.say(messages(200))
 
     async def complete(request):
         nonlocal billed
@@ -375,8 +378,8 @@ async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charg
         raise TransientModelError("the connection broke", charged=charged)
 
     llm = FunctionLLM(complete, prices=Prices(1, 1))
-    report = await desk.update(llm, max_tokens=20_000)
-    spent = await desk.tenant.spent()
+    report = await fixture.update(llm, max_tokens=20_000)
+    spent = await fixture.tenant.spent()
     assert spent.tokens_in + spent.tokens_out == report.tokens
     if charged is False:
         assert report.tokens == 0
@@ -387,11 +390,11 @@ async def test_no_cap_is_passed_by_calls_that_fail_after_they_were_charged(charg
 
 
 async def test_units_that_are_none_cost_an_attempt_and_not_the_run():
-    desk = Desk(policy=POLICY)
-    await desk.say(messages(50))
+    fixture = SessionFixture(policy=POLICY)
+    await fixture.say(messages(50))
     for units in (("a",), None, 7):
         script = lambda request, units=units: LLMResponse(write(request), units=units)  # noqa: E731
-        report = await desk.update(ScriptedLLM(remote=True, script=script))
+        report = await fixture.update(ScriptedLLM(remote=True, script=script))
         assert report.made == 0
         assert report.failed > 0
 
@@ -402,10 +405,10 @@ async def test_what_a_call_may_take_beside_its_answer_is_set_aside():
     class Thinker(ScriptedLLM):
         overhead_tokens = 5_000
 
-    desk = Desk(policy=POLICY)
-    await desk.say(messages(50))
-    assert (await desk.update(Thinker(remote=True), max_tokens=5_000)).calls == 0
-    assert (await desk.update(ScriptedLLM(remote=True), max_tokens=5_000)).calls > 0
+    fixture = SessionFixture(policy=POLICY)
+    await fixture.say(messages(50))
+    assert (await fixture.update(Thinker(remote=True), max_tokens=5_000)).calls == 0
+    assert (await fixture.update(ScriptedLLM(remote=True), max_tokens=5_000)).calls > 0
 
 
 # -- models that count otherwise
@@ -420,9 +423,9 @@ async def test_a_model_that_counts_more_is_asked_with_a_margin_from_then_on():
         return LLMResponse(write(request), Usage(int(counted * 1.5), 100))
 
     llm = FunctionLLM(complete)
-    desk = Desk(policy=POLICY.model_copy(update={"concurrency": 1}))
-    await desk.say(messages(50))
-    await desk.update(llm)
+    fixture = SessionFixture(policy=POLICY.model_copy(update={"concurrency": 1}))
+    await fixture.say(messages(50))
+    await fixture.update(llm)
     assert asked[0].margin == 1.0
     assert asked[-1].margin == pytest.approx(1.5, abs=0.02)
     assert gauge_of(llm, COUNTER).margin == pytest.approx(1.5, abs=0.02)
@@ -433,14 +436,14 @@ async def test_the_margin_changes_nothing_that_is_stored():
     """Counts and bounds are the log's: they must not depend on which model was asked, and when."""
     images = []
     for margin in (1.0, 2.5):
-        desk = Desk(policy=POLICY)
-        await desk.say(messages(120))
+        fixture = SessionFixture(policy=POLICY)
+        await fixture.say(messages(120))
         counter = CalibratedCounter(COUNTER, margin=margin)
-        await desk.update(ScriptedLLM(), counter=counter)
+        await fixture.update(ScriptedLLM(), counter=counter)
         images.append(
             {
                 id_: (replace(node, version=0), revision and (revision.text, revision.tokens))
-                for id_, (node, revision) in (await desk.tree()).items()
+                for id_, (node, revision) in (await fixture.tree()).items()
             }
         )
     assert images[0] == images[1]
@@ -456,24 +459,24 @@ async def test_a_small_window_is_filled_only_as_far_as_the_model_counts():
         return LLMResponse(write(request), Usage(int(theirs), 50))
 
     llm = FunctionLLM(complete, context_window=window)
-    desk = Desk(policy=POLICY)
-    await desk.say(messages(50, words=150))
+    fixture = SessionFixture(policy=POLICY)
+    await fixture.say(messages(50, words=150))
     gauge_of(llm, COUNTER).record_usage(counted=1_000, reported=1_516)
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     assert (report.failed, report.degraded) == (0, 0)
     assert report.calls > report.made
 
 
 async def test_a_turn_that_ended_leaves_nothing_behind():
     """A call that never ended would count as in flight, and in every minute, for ever."""
-    desk, stuck = Desk(policy=POLICY), asyncio.Event()
-    await desk.say(messages(100))
+    fixture, stuck = SessionFixture(policy=POLICY), asyncio.Event()
+    await fixture.say(messages(100))
 
     async def complete(request):
         await stuck.wait()
 
     llm = FunctionLLM(complete)
-    task = asyncio.create_task(desk.update(llm))
+    task = asyncio.create_task(fixture.update(llm))
     while len(lane_of(llm).traffic._sent) < 3:  # noqa: ASYNC110 - there is nothing to wait for
         await asyncio.sleep(0.005)
     task.cancel()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, drawn, logs, place, play, ways
 from logbook import text as prose
-from session_fixture import COUNTER, Desk, messages, text
+from session_fixture import COUNTER, SessionFixture, messages, text
 from tree_builder import check_tree, tree_of
 
 from hiermem.config import HierarchyConfig, LevelConfig
@@ -128,93 +128,93 @@ async def test_both_stores_do_the_same(log, seed):
 
 async def test_flag_tells_what_is_old_and_calls_nothing():
     """Broken, an edit is silent about the summaries that say the old text, or spends money."""
-    desk = Desk()
-    await desk.say(messages(60))
-    await desk.update()
-    report = await change.edit(desk.handle, "s", 12, "Something else was said.")
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    await fixture.update()
+    report = await change.edit(fixture.handle, "s", 12, "Something else was said.")
     assert report.stale == ("L1.1", "L2.0")
     assert report.dirty == report.split == ()
     assert report.version == 1
-    nodes = await tree_of(desk.tenant, "s")
+    nodes = await tree_of(fixture.tenant, "s")
     assert {id_ for id_, node in nodes.items() if node.stale} == {"L1.1", "L2.0"}
     assert not any(node.dirty for node in nodes.values())
     asked = []
-    await desk.update(FunctionLLM(lambda request: asked.append(request) or "no"))
+    await fixture.update(FunctionLLM(lambda request: asked.append(request) or "no"))
     assert not asked
-    (old,) = await desk.tenant.versions("s", 12)
+    (old,) = await fixture.tenant.versions("s", 12)
     assert old.content == text(12)
 
 
 async def test_rebuild_makes_one_node_a_level_anew_and_leaves_nothing_stale():
     """Broken, an edit re-makes more than its path, or leaves a flag behind (P6)."""
-    desk = Desk()
-    await desk.say(messages(160))
-    await desk.update()
-    report = await change.edit(desk.handle, "s", 12, text(999), on_edit="rebuild")
+    fixture = SessionFixture()
+    await fixture.say(messages(160))
+    await fixture.update()
+    report = await change.edit(fixture.handle, "s", 12, text(999), on_edit="rebuild")
     assert report.dirty == report.stale == ("L1.1", "L2.0", "L3.0")
-    done = await desk.update()
+    done = await fixture.update()
     assert done.by_level == {1: 1, 2: 1, 3: 1}
-    nodes = await tree_of(desk.tenant, "s")
+    nodes = await tree_of(fixture.tenant, "s")
     assert not any(node.stale or node.dirty for node in nodes.values())
 
 
 async def test_a_window_that_comes_out_equal_ends_the_rebuilding():
     """Broken, early cut-off is lost: an edit that changes nothing above costs calls there."""
-    desk = Desk()
+    fixture = SessionFixture()
     told = FunctionLLM(
         lambda request: f"## Overview\n- level {request.level} says the same", name="m"
     )
-    await desk.say(messages(60))
-    await desk.update(told)
+    await fixture.say(messages(60))
+    await fixture.update(told)
     levels = []
 
     def again(request):
         levels.append(request.level)
         return f"## Overview\n- level {request.level} says the same"
 
-    await change.edit(desk.handle, "s", 12, text(999), on_edit="rebuild")
-    await desk.update(FunctionLLM(again, name="m"))
+    await change.edit(fixture.handle, "s", 12, text(999), on_edit="rebuild")
+    await fixture.update(FunctionLLM(again, name="m"))
     assert set(levels) == {1}
-    nodes = await tree_of(desk.tenant, "s")
+    nodes = await tree_of(fixture.tenant, "s")
     assert not any(node.stale or node.dirty for node in nodes.values())
 
 
 async def test_the_next_window_is_old_too_where_it_was_shown_the_message():
     """Broken, a window keeps a text whose overlap says what was edited."""
-    desk = Desk(config=HierarchyConfig.by_tokens(overlap=300))
-    await desk.say(messages(30, words=20))
-    await desk.update()
-    assert (await change.edit(desk.handle, "s", 9, "Other.")).stale[:2] == ("L1.0", "L1.1")
-    assert (await change.edit(desk.handle, "s", 15, "Other.")).stale == ("L1.1",)
+    fixture = SessionFixture(config=HierarchyConfig.by_tokens(overlap=300))
+    await fixture.say(messages(30, words=20))
+    await fixture.update()
+    assert (await change.edit(fixture.handle, "s", 9, "Other.")).stale[:2] == ("L1.0", "L1.1")
+    assert (await change.edit(fixture.handle, "s", 15, "Other.")).stale == ("L1.1",)
 
 
 async def test_an_edit_while_its_window_is_made_refuses_the_old_text():
     """Broken, a text that was made from what was edited is committed as new."""
-    desk = Desk()
-    await desk.say(messages(10))
+    fixture = SessionFixture()
+    await fixture.say(messages(10))
     edited = []
 
     async def slow(request):
         if not edited:
-            edited.append(await change.edit(desk.handle, "s", 3, "The new wording is PURPLE."))
+            edited.append(await change.edit(fixture.handle, "s", 3, "The new wording is PURPLE."))
         said = " ".join(source.text for source in request.inputs)
         return "## Overview\n- " + ("PURPLE" if "PURPLE" in said else "old")
 
-    report = await desk.update(FunctionLLM(slow))
+    report = await fixture.update(FunctionLLM(slow))
     assert report.made == 1
-    (window,) = await desk.tenant.nodes("s", ["L1.0"])
-    (made,) = await desk.tenant.revisions("s", [("L1.0", window.revision)])
+    (window,) = await fixture.tenant.nodes("s", ["L1.0"])
+    (made,) = await fixture.tenant.revisions("s", [("L1.0", window.revision)])
     assert "PURPLE" in made.text
     assert not window.stale
 
 
 async def test_what_says_the_same_already_changes_nothing():
-    desk = Desk()
-    await desk.say(messages(12))
-    before = await desk.tenant.session("s")
-    report = await change.edit(desk.handle, "s", 3, text(3))
+    fixture = SessionFixture()
+    await fixture.say(messages(12))
+    before = await fixture.tenant.session("s")
+    report = await change.edit(fixture.handle, "s", 3, text(3))
     assert (report.version, report.stale) == (0, ())
-    assert await desk.tenant.session("s") == before
+    assert await fixture.tenant.session("s") == before
 
 
 # -- splits
@@ -231,15 +231,15 @@ def _splitting():
 
 async def test_a_group_that_an_edit_made_too_large_is_split_and_its_parent_remade():
     """Broken, hysteresis does not hold: a group grows without end, or a split loses a window."""
-    desk = Desk(config=_splitting())
-    await desk.say(messages(64, words=40))
-    await desk.update()
-    before = await tree_of(desk.tenant, "s")
+    fixture = SessionFixture(config=_splitting())
+    await fixture.say(messages(64, words=40))
+    await fixture.update()
+    before = await tree_of(fixture.tenant, "s")
     parent = before["L2.0"].parent
     assert parent is not None
-    report = await change.edit(desk.handle, "s", 1, text(500, 1500))
-    await check_tree(desk.tenant, "s", COUNTER)
-    nodes = await tree_of(desk.tenant, "s")
+    report = await change.edit(fixture.handle, "s", 1, text(500, 1500))
+    await check_tree(fixture.tenant, "s", COUNTER)
+    nodes = await tree_of(fixture.tenant, "s")
     assert report.split[0] == "L2.0"
     new = report.split[1]
     assert new not in before
@@ -250,35 +250,35 @@ async def test_a_group_that_an_edit_made_too_large_is_split_and_its_parent_remad
     for id_, node in before.items():
         if node.level == 1:
             assert rigid(nodes[id_]) == rigid(node)
-    await desk.update()
-    nodes = await tree_of(desk.tenant, "s")
+    await fixture.update()
+    nodes = await tree_of(fixture.tenant, "s")
     assert all(node.status == "active" and not node.dirty for node in nodes.values())
     # What is too large already is not split again.
-    assert (await change.edit(desk.handle, "s", 1, text(501, 1600))).split == ()
+    assert (await change.edit(fixture.handle, "s", 1, text(501, 1600))).split == ()
 
 
 async def test_a_group_without_a_parent_leaves_its_parts_in_the_open_group():
-    desk = Desk(config=_splitting())
-    await desk.say(messages(17, words=40))
-    report = await change.edit(desk.handle, "s", 1, text(500, 1500))
+    fixture = SessionFixture(config=_splitting())
+    await fixture.say(messages(17, words=40))
+    report = await change.edit(fixture.handle, "s", 1, text(500, 1500))
     assert len(report.split) == 2
-    await check_tree(desk.tenant, "s", COUNTER)
-    await desk.say(messages(80, start=17, words=40))
-    await check_tree(desk.tenant, "s", COUNTER)
+    await check_tree(fixture.tenant, "s", COUNTER)
+    await fixture.say(messages(80, start=17, words=40))
+    await check_tree(fixture.tenant, "s", COUNTER)
 
 
 # -- what is refused
 
 
 async def test_what_cannot_be_edited_is_refused_and_nothing_is_written():
-    desk = Desk()
-    await desk.say(messages(12))
-    await change.erase(desk.handle, "s", [2])
-    await change.quarantine(desk.handle, "s", [3])
-    before = await desk.tenant.session("s")
+    fixture = SessionFixture()
+    await fixture.say(messages(12))
+    await change.erase(fixture.handle, "s", [2])
+    await change.quarantine(fixture.handle, "s", [3])
+    before = await fixture.tenant.session("s")
     for index in (2, 3):
         with pytest.raises(MessageWithdrawnError):
-            await change.edit(desk.handle, "s", index, "x")
+            await change.edit(fixture.handle, "s", index, "x")
     for wrong, error in (
         ((12, "x"), NotFoundError),
         ((-1, "x"), UsageError),
@@ -287,24 +287,24 @@ async def test_what_cannot_be_edited_is_refused_and_nothing_is_written():
         ((1, 7), InvalidMessageError),
     ):
         with pytest.raises(error):
-            await change.edit(desk.handle, "s", *wrong)
+            await change.edit(fixture.handle, "s", *wrong)
     with pytest.raises(UsageError):
-        await change.edit(desk.handle, "s", 1, "x", on_edit="later")
+        await change.edit(fixture.handle, "s", 1, "x", on_edit="later")
     with pytest.raises(NotFoundError):
-        await change.edit(desk.handle, "t", 1, "x")
-    assert await desk.tenant.session("s") == before
-    await ingest.close(desk.handle, "s")
+        await change.edit(fixture.handle, "t", 1, "x")
+    assert await fixture.tenant.session("s") == before
+    await ingest.close(fixture.handle, "s")
     with pytest.raises(SessionClosedError):
-        await change.edit(desk.handle, "s", 1, "x")
+        await change.edit(fixture.handle, "s", 1, "x")
 
 
 async def test_the_key_goes_on_naming_the_message_as_it_was_first_appended():
-    desk = Desk()
+    fixture = SessionFixture()
     first = Message.user("One.", key="k")
-    await desk.say([first])
-    await change.edit(desk.handle, "s", 0, (TextPart("Two."),))
-    assert await desk.say([first]) == [0]
-    (stored,) = await desk.tenant.messages("s", 0, 1)
+    await fixture.say([first])
+    await change.edit(fixture.handle, "s", 0, (TextPart("Two."),))
+    assert await fixture.say([first]) == [0]
+    (stored,) = await fixture.tenant.messages("s", 0, 1)
     assert stored.content == (TextPart("Two."),)
 
 
@@ -340,7 +340,7 @@ class Counting:
         return found
 
 
-class Asked(ExtractiveLLM):
+class ScoredQuery(ExtractiveLLM):
     """A model whose answers are always fit; it notes the level of each request."""
 
     def __init__(self):
@@ -364,9 +364,9 @@ async def _rows_of_an_edit(count):
 
     Gives the rows read, the levels, and the model calls by level that making it anew took.
     """
-    desk = Desk()
+    fixture = SessionFixture()
     for start in range(0, count, 5_000):
-        await desk.say(messages(min(5_000, count - start), start=start, words=30))
+        await fixture.say(messages(min(5_000, count - start), start=start, words=30))
     # Summaries that were all asked for would take minutes and show nothing more.
     writes = [
         NodeWrite(
@@ -374,15 +374,15 @@ async def _rows_of_an_edit(count):
             node.version,
             _revision(node),
         )
-        for node in (await tree_of(desk.tenant, "s")).values()
+        for node in (await tree_of(fixture.tenant, "s")).values()
     ]
-    assert all(await desk.tenant.write_nodes("s", writes))
-    desk.handle.store = Counting(desk.tenant)
-    await change.edit(desk.handle, "s", count // 2 + 3, text(9, 31), on_edit="rebuild")
-    model = Asked()
-    await desk.update(model)
-    levels = len(await desk.tenant.levels("s"))
-    return desk.handle.store.rows, levels, model.levels
+    assert all(await fixture.tenant.write_nodes("s", writes))
+    fixture.handle.store = Counting(fixture.tenant)
+    await change.edit(fixture.handle, "s", count // 2 + 3, text(9, 31), on_edit="rebuild")
+    model = ScoredQuery()
+    await fixture.update(model)
+    levels = len(await fixture.tenant.levels("s"))
+    return fixture.handle.store.rows, levels, model.levels
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from session_fixture import COUNTER, START, Desk, messages, text
+from session_fixture import COUNTER, START, SessionFixture, messages, text
 from tree_builder import check_tree, tree_of
 
 from hiermem.config import HierarchyConfig
@@ -22,15 +22,15 @@ from hiermem.types import Message, ToolCall
 from hiermem.types.transaction import Batch, Changes, NeedSession, NodeWrite, Scrubbed, ViewRecord
 
 
-async def made(desk, count=60, **settings):
-    await desk.say(messages(count, **settings))
-    await desk.update()
-    return desk
+async def made(fixture, count=60, **settings):
+    await fixture.say(messages(count, **settings))
+    await fixture.update()
+    return fixture
 
 
 async def test_a_tombstone_keeps_its_place_and_nothing_of_what_it_said():
     """Broken, an erased message leaves a field behind, or the log loses a place."""
-    desk = Desk()
+    fixture = SessionFixture()
     said = Message.assistant(
         "Secret.",
         key="k",
@@ -40,160 +40,160 @@ async def test_a_tombstone_keeps_its_place_and_nothing_of_what_it_said():
         tool_calls=[ToolCall("c1", "find")],
         metadata={"a": 1},
     )
-    await desk.say([Message.user("Hello."), said])
-    await change.erase(desk.handle, "s", [1])
-    (stored,) = await desk.tenant.messages("s", 1, 2)
+    await fixture.say([Message.user("Hello."), said])
+    await change.erase(fixture.handle, "s", [1])
+    (stored,) = await fixture.tenant.messages("s", 1, 2)
     assert stored.message == Message("assistant", "", key="k", thread="side", created_at=START)
     assert (stored.state, stored.tokens, stored.size) == ("erased", 0, 0)
-    state = (await desk.tenant.session("s")).state
+    state = (await fixture.tenant.session("s")).state
     assert "c1" not in state
     # The key stays reserved: appending it again is a no-op, whatever it says now.
-    assert await desk.say([said]) == [1]
-    assert await desk.say([Message.user("Other.", key="k")]) == [1]
+    assert await fixture.say([said]) == [1]
+    assert await fixture.say([Message.user("Other.", key="k")]) == [1]
 
 
 async def test_everything_made_of_it_goes_and_children_stand_in_until_it_is_made_again():
-    desk = await made(Desk(), 160)
-    before = await tree_of(desk.tenant, "s")
-    receipt = await change.erase(desk.handle, "s", [12])
+    fixture = await made(SessionFixture(), 160)
+    before = await tree_of(fixture.tenant, "s")
+    receipt = await change.erase(fixture.handle, "s", [12])
     assert receipt.to_remake == {"s": ("L1.1", "L2.0", "L3.0")}
     assert receipt.removed["summaries"] == 3
-    nodes = await tree_of(desk.tenant, "s")
+    nodes = await tree_of(fixture.tenant, "s")
     for id_, node in nodes.items():
         if id_ in ("L1.1", "L2.0", "L3.0"):
             assert (node.status, node.revision) == ("pending", 0)
             assert node.version > before[id_].version
-            assert not await desk.tenant.revisions("s", [(id_, 1)])
+            assert not await fixture.tenant.revisions("s", [(id_, 1)])
         else:
             assert node == before[id_]
-    report = await desk.update()
+    report = await fixture.update()
     assert report.by_level == {1: 1, 2: 1, 3: 1}
-    await check_tree(desk.tenant, "s", COUNTER)
-    texts = await desk.tenant.revisions("s", [(i, 1) for i in nodes])
+    await check_tree(fixture.tenant, "s", COUNTER)
+    texts = await fixture.tenant.revisions("s", [(i, 1) for i in nodes])
     assert not any("case-12-" in made_.text for made_ in texts)
 
 
 async def test_versions_of_an_edited_message_go_with_it():
-    desk = await made(Desk())
-    await change.edit(desk.handle, "s", 3, text(501))
-    await change.edit(desk.handle, "s", 3, text(502))
-    receipt = await change.erase(desk.handle, "s", [3])
+    fixture = await made(SessionFixture())
+    await change.edit(fixture.handle, "s", 3, text(501))
+    await change.edit(fixture.handle, "s", 3, text(502))
+    receipt = await change.erase(fixture.handle, "s", [3])
     assert receipt.removed["versions"] == 2
-    assert await desk.tenant.versions("s", 3) == []
+    assert await fixture.tenant.versions("s", 3) == []
 
 
 async def test_a_second_erasure_changes_nothing_and_says_so():
-    desk = await made(Desk())
-    await change.erase(desk.handle, "s", [3])
-    before = await desk.tenant.session("s")
-    receipt = await change.erase(desk.handle, "s", [3])
+    fixture = await made(SessionFixture())
+    await change.erase(fixture.handle, "s", [3])
+    before = await fixture.tenant.session("s")
+    receipt = await change.erase(fixture.handle, "s", [3])
     assert (receipt.already, receipt.removed, receipt.run_id) == ((3,), {}, "")
-    assert await desk.tenant.session("s") == before
-    receipt = await change.erase(desk.handle, "s", [3, 4])
+    assert await fixture.tenant.session("s") == before
+    receipt = await change.erase(fixture.handle, "s", [3, 4])
     assert (receipt.indices, receipt.already) == ((3, 4), (3,))
-    (run,) = await desk.tenant.runs(subject="s", limit=1)
+    (run,) = await fixture.tenant.runs(subject="s", limit=1)
     assert (run.id, run.kind, run.outcome) == (receipt.run_id, "erasure", "ok")
 
 
 async def test_a_quarantined_message_stays_for_the_record_and_in_nothing_made():
     """Broken, poisoned input goes on speaking through summaries."""
-    desk = await made(Desk())
-    receipt = await change.quarantine(desk.handle, "s", [12])
+    fixture = await made(SessionFixture())
+    receipt = await change.quarantine(fixture.handle, "s", [12])
     assert receipt.to_remake == {"s": ("L1.1", "L2.0")}
-    (stored,) = await desk.tenant.messages("s", 12, 13)
+    (stored,) = await fixture.tenant.messages("s", 12, 13)
     assert (stored.state, stored.content) == ("quarantined", text(12))
-    await desk.update()
-    for id_ in await tree_of(desk.tenant, "s"):
-        (node,) = await desk.tenant.nodes("s", [id_])
-        (revision,) = await desk.tenant.revisions("s", [(id_, node.revision)])
+    await fixture.update()
+    for id_ in await tree_of(fixture.tenant, "s"):
+        (node,) = await fixture.tenant.nodes("s", [id_])
+        (revision,) = await fixture.tenant.revisions("s", [(id_, node.revision)])
         assert "case-12-" not in revision.text
-    await check_tree(desk.tenant, "s", COUNTER)
-    again = await change.quarantine(desk.handle, "s", [12])
+    await check_tree(fixture.tenant, "s", COUNTER)
+    again = await change.quarantine(fixture.handle, "s", [12])
     assert again.already == (12,)
-    assert (await change.erase(desk.handle, "s", [12])).already == ()
-    assert (await change.quarantine(desk.handle, "s", [12])).already == (12,)
+    assert (await change.erase(fixture.handle, "s", [12])).already == ()
+    assert (await change.quarantine(fixture.handle, "s", [12])).already == (12,)
 
 
-async def remembering(desk, covered):
+async def remembering(fixture, covered):
     """Give a message that a user sends with memory of some messages pasted into it."""
-    record = fence.fence("L1.0", f"They spoke of case-{covered}-0.", key=await desk.handle.key())
+    record = fence.fence("L1.0", f"They spoke of case-{covered}-0.", key=await fixture.handle.key())
     return Message.user(f"You told me:\n{record}\nIs that right?", created_at=START)
 
 
 @pytest.mark.parametrize("take", [change.erase, change.quarantine])
 async def test_messages_in_which_memory_came_back_are_named(take):
     """Broken, memory that was pasted into a message quotes on what was erased, and nobody knows."""
-    desk = await made(Desk(), 12)
-    await desk.say([await remembering(desk, 3)])  # 12
-    await desk.say(messages(12, start=13))
-    await desk.say([await remembering(desk, 15), await remembering(desk, 15)])  # 25, 26
-    await fork(desk.handle, "s", "a", at=14)
-    await fork(desk.handle, "s", "b")
-    await desk.say([await remembering(desk, 3)], session="a")  # 14
-    await change.edit(desk.handle, "s", 1, (await remembering(desk, 20)).content)
-    await change.edit(desk.handle, "s", 26, "Nothing.")
+    fixture = await made(SessionFixture(), 12)
+    await fixture.say([await remembering(fixture, 3)])  # 12
+    await fixture.say(messages(12, start=13))
+    await fixture.say([await remembering(fixture, 15), await remembering(fixture, 15)])  # 25, 26
+    await fork(fixture.handle, "s", "a", at=14)
+    await fork(fixture.handle, "s", "b")
+    await fixture.say([await remembering(fixture, 3)], session="a")  # 14
+    await change.edit(fixture.handle, "s", 1, (await remembering(fixture, 20)).content)
+    await change.edit(fixture.handle, "s", 26, "Nothing.")
     everywhere = {"s:message:12", "s:message:25", "s:message:26", "s:message:1"}
     there = {"b:message:12", "b:message:25", "b:message:26"}
-    receipt = await take(desk.handle, "s", [3], forks="keep")
+    receipt = await take(fixture.handle, "s", [3], forks="keep")
     assert set(receipt.unproven) == everywhere
-    receipt = await take(desk.handle, "b", [3])
+    receipt = await take(fixture.handle, "b", [3])
     assert set(receipt.unproven) == everywhere | there | {"a:message:12", "a:message:14"}
     # What came before it and was not edited cannot quote it; one that goes itself is no matter.
-    receipt = await take(desk.handle, "s", [20, 25])
+    receipt = await take(fixture.handle, "s", [20, 25])
     assert set(receipt.unproven) == {"s:message:26", "s:message:1", "b:message:26"}
-    again = await take(desk.handle, "s", [20])
+    again = await take(fixture.handle, "s", [20])
     assert again.run_id == ""
     assert "s:message:26" in again.unproven
-    assert (await take(desk.handle, "s", [26])).unproven == ("s:message:1",)
+    assert (await take(fixture.handle, "s", [26])).unproven == ("s:message:1",)
 
 
 async def test_memory_of_a_session_that_goes_is_looked_for_in_its_forks():
     """Broken, a fork quotes on what was erased with the session that it came from."""
-    desk = await made(Desk(), 20)
-    await fork(desk.handle, "s", "f", at=15)
-    await desk.say([await remembering(desk, 3)], session="f")
-    await desk.say([await remembering(desk, 3)])
-    receipt = await change.erase_session(desk.handle, "s")
+    fixture = await made(SessionFixture(), 20)
+    await fork(fixture.handle, "s", "f", at=15)
+    await fixture.say([await remembering(fixture, 3)], session="f")
+    await fixture.say([await remembering(fixture, 3)])
+    receipt = await change.erase_session(fixture.handle, "s")
     assert receipt.unproven == ("f:message:15",)
 
 
 async def test_an_erasure_in_a_closed_session_keeps_its_one_root():
-    desk = await made(Desk())
-    await ingest.close(desk.handle, "s")
-    await desk.update()
-    await change.erase(desk.handle, "s", range(0, 60, 3))
-    await check_tree(desk.tenant, "s", COUNTER)
-    nodes = await tree_of(desk.tenant, "s")
+    fixture = await made(SessionFixture())
+    await ingest.close(fixture.handle, "s")
+    await fixture.update()
+    await change.erase(fixture.handle, "s", range(0, 60, 3))
+    await check_tree(fixture.tenant, "s", COUNTER)
+    nodes = await tree_of(fixture.tenant, "s")
     assert sum(node.parent is None for node in nodes.values()) == 1
 
 
 async def test_all_of_a_window_can_go():
-    desk = await made(Desk(), 30)
-    await change.erase(desk.handle, "s", range(10, 20))
-    report = await desk.update()
+    fixture = await made(SessionFixture(), 30)
+    await change.erase(fixture.handle, "s", range(10, 20))
+    report = await fixture.update()
     assert report.failed == 0
-    nodes = await tree_of(desk.tenant, "s")
+    nodes = await tree_of(fixture.tenant, "s")
     assert nodes["L1.1"].status == "active"
     assert nodes["L1.1"].input_tokens == 0
-    again = await replayed(desk.handle, "s")
+    again = await replayed(fixture.handle, "s")
     assert again.nodes["L1.1"].span == nodes["L1.1"].span
 
 
 async def test_an_erasure_while_the_window_is_made_refuses_the_text():
     """Broken, a text that was made from what was erased lands after the erasure."""
-    desk = Desk()
-    await desk.say(messages(10))
+    fixture = SessionFixture()
+    await fixture.say(messages(10))
     done = []
 
     async def slow(request):
         if not done:
-            done.append(await change.erase(desk.handle, "s", [3]))
+            done.append(await change.erase(fixture.handle, "s", [3]))
             await asyncio.sleep(0)
         return "## Overview\n" + "\n".join(f"- {s.text[:120]}" for s in request.inputs)
 
-    await desk.update(FunctionLLM(slow))
-    (window,) = await desk.tenant.nodes("s", ["L1.0"])
-    (revision,) = await desk.tenant.revisions("s", [("L1.0", window.revision)])
+    await fixture.update(FunctionLLM(slow))
+    (window,) = await fixture.tenant.nodes("s", ["L1.0"])
+    (revision,) = await fixture.tenant.revisions("s", [("L1.0", window.revision)])
     assert "case-2-" in revision.text
     assert "case-3-" not in revision.text
 
@@ -201,59 +201,59 @@ async def test_an_erasure_while_the_window_is_made_refuses_the_text():
 # -- the family
 
 
-async def family(desk):
+async def family(fixture):
     """Make s <- a (at 30) <- b (at 20), and s <- c (at 10)."""
-    await made(desk, 40)
-    await fork(desk.handle, "s", "a", at=30)
-    await desk.say(messages(10, start=30), session="a")
-    await fork(desk.handle, "a", "b", at=20)
-    await fork(desk.handle, "s", "c", at=10)
+    await made(fixture, 40)
+    await fork(fixture.handle, "s", "a", at=30)
+    await fixture.say(messages(10, start=30), session="a")
+    await fork(fixture.handle, "a", "b", at=20)
+    await fork(fixture.handle, "s", "c", at=10)
 
 
 @pytest.mark.parametrize("asked", ["s", "a", "b"])
 async def test_an_erasure_reaches_everyone_who_shares_the_index(asked):
     """Broken, a fork, a fork's fork or the source keeps what was erased in another."""
-    desk = Desk()
-    await family(desk)
-    receipt = await change.erase(desk.handle, asked, [15])
+    fixture = SessionFixture()
+    await family(fixture)
+    receipt = await change.erase(fixture.handle, asked, [15])
     reached = {"s", "a", "b"} - {asked}
     assert set(receipt.forks_reached) == reached
     assert receipt.kept_in == ()
     assert set(receipt.to_remake) >= {asked}
     for name in ("s", "a", "b"):
-        (stored,) = await desk.tenant.messages(name, 15, 16)
+        (stored,) = await fixture.tenant.messages(name, 15, 16)
         assert stored.state == "erased"
-        await check_tree(desk.tenant, name, COUNTER)
-    assert (await change.erase(desk.handle, "c", [3])).forks_reached == ("s", "a", "b")
+        await check_tree(fixture.tenant, name, COUNTER)
+    assert (await change.erase(fixture.handle, "c", [3])).forks_reached == ("s", "a", "b")
 
 
 async def test_what_a_fork_has_of_its_own_is_its_own():
-    desk = Desk()
-    await family(desk)
-    receipt = await change.erase(desk.handle, "a", [35])
+    fixture = SessionFixture()
+    await family(fixture)
+    receipt = await change.erase(fixture.handle, "a", [35])
     assert receipt.forks_reached == ()
-    (stored,) = await desk.tenant.messages("s", 35, 36)
+    (stored,) = await fixture.tenant.messages("s", 35, 36)
     assert stored.state == "live"
 
 
 async def test_forks_keep_what_they_may_keep_and_are_named():
-    desk = Desk()
-    await family(desk)
-    receipt = await change.erase(desk.handle, "a", [15], forks="keep")
+    fixture = SessionFixture()
+    await family(fixture)
+    receipt = await change.erase(fixture.handle, "a", [15], forks="keep")
     assert receipt.forks_reached == ()
     assert set(receipt.kept_in) == {"s", "b"}
     for name in ("s", "b"):
-        (stored,) = await desk.tenant.messages(name, 15, 16)
+        (stored,) = await fixture.tenant.messages(name, 15, 16)
         assert stored.content == text(15)
-        await check_tree(desk.tenant, name, COUNTER)
+        await check_tree(fixture.tenant, name, COUNTER)
 
 
 class ErasesMeanwhile(ScriptedLLM):
     """Takes its time over the first request: the session goes, and is begun anew."""
 
-    def __init__(self, desk):
+    def __init__(self, fixture):
         super().__init__(remote=True)
-        self._desk = desk
+        self._desk = fixture
 
     async def complete(self, request):
         response = await super().complete(request)
@@ -266,72 +266,72 @@ class ErasesMeanwhile(ScriptedLLM):
 
 async def test_what_was_made_of_a_session_that_goes_is_not_taken_for_one_begun_under_its_name():
     """Broken where the clock stands still, a text made of what was erased serves in its place."""
-    desk = Desk()
-    await desk.say(messages(20))
-    before = await desk.tenant.session("s")
-    llm = ErasesMeanwhile(desk)
-    await desk.update(llm)
-    after = await desk.tenant.session("s")
+    fixture = SessionFixture()
+    await fixture.say(messages(20))
+    before = await fixture.tenant.session("s")
+    llm = ErasesMeanwhile(fixture)
+    await fixture.update(llm)
+    after = await fixture.tenant.session("s")
     assert after.created_at == before.created_at
     assert after.tree != before.tree
-    assert not await desk.tenant.put_view(ViewRecord("s", "v", "case-3-0"), epoch=before.epoch)
-    assert all(revision is None for _, revision in (await desk.tree()).values())
-    await desk.update()
-    assert await desk.untrue() == []
-    texts = [revision.text for _, revision in (await desk.tree()).values()]
+    assert not await fixture.tenant.put_view(ViewRecord("s", "v", "case-3-0"), epoch=before.epoch)
+    assert all(revision is None for _, revision in (await fixture.tree()).values())
+    await fixture.update()
+    assert await fixture.untrue() == []
+    texts = [revision.text for _, revision in (await fixture.tree()).values()]
     assert texts
     assert not any("case-3-" in said for said in texts)
 
 
 async def test_a_source_that_goes_leaves_its_forks_whole_and_related():
     """Broken, erasing a session breaks its forks, or they forget whom they share with."""
-    desk = Desk()
-    await family(desk)
-    receipt = await change.erase_session(desk.handle, "s", forks="keep")
+    fixture = SessionFixture()
+    await family(fixture)
+    receipt = await change.erase_session(fixture.handle, "s", forks="keep")
     assert set(receipt.kept_in) == {"a", "b", "c"}
-    assert await desk.tenant.session("s") is None
-    assert [m.content for m in await desk.tenant.messages("c", 0, 2)] == [text(0), text(1)]
+    assert await fixture.tenant.session("s") is None
+    assert [m.content for m in await fixture.tenant.messages("c", 0, 2)] == [text(0), text(1)]
     # What a and c share is shared still, now through one another.
-    assert set((await change.erase(desk.handle, "c", [3])).forks_reached) == {"a", "b"}
-    assert (await change.erase(desk.handle, "a", [25])).forks_reached == ()
+    assert set((await change.erase(fixture.handle, "c", [3])).forks_reached) == {"a", "b"}
+    assert (await change.erase(fixture.handle, "a", [25])).forks_reached == ()
     # A new session of the old name is no kin.
-    await desk.say(messages(20))
-    assert (await change.erase(desk.handle, "s", [5])).forks_reached == ()
+    await fixture.say(messages(20))
+    assert (await change.erase(fixture.handle, "s", [5])).forks_reached == ()
 
 
 async def test_a_fork_that_goes_leaves_its_source_alone():
     """Broken, throwing a variant away erases the conversation that it came from."""
-    desk = Desk()
-    await family(desk)
-    receipt = await change.erase_session(desk.handle, "a")
+    fixture = SessionFixture()
+    await family(fixture)
+    receipt = await change.erase_session(fixture.handle, "a")
     assert receipt.kept_in == ("s",)
-    assert [m.state for m in await desk.tenant.messages("s", 0, 40)] == ["live"] * 40
-    assert [m.state for m in await desk.tenant.messages("b", 0, 20)] == ["live"] * 20
-    assert set((await change.erase(desk.handle, "s", [15])).forks_reached) == {"b"}
+    assert [m.state for m in await fixture.tenant.messages("s", 0, 40)] == ["live"] * 40
+    assert [m.state for m in await fixture.tenant.messages("b", 0, 20)] == ["live"] * 20
+    assert set((await change.erase(fixture.handle, "s", [15])).forks_reached) == {"b"}
 
 
 async def test_what_has_no_end_is_left_at_the_first_that_cannot_be():
     """Broken, a range that was mistyped, or an endless iterator, fills the memory."""
-    desk = await made(Desk())
-    before = await desk.tenant.session("s")
+    fixture = await made(SessionFixture())
+    before = await fixture.tenant.session("s")
     for act in (change.erase, change.quarantine):
         for endless in (itertools.count(), range(10**12)):
             with pytest.raises(NotFoundError, match="no message 60"):
-                await act(desk.handle, "s", endless)
+                await act(fixture.handle, "s", endless)
         with pytest.raises(UsageError, match="more than the 60"):
-            await act(desk.handle, "s", itertools.repeat(3))
-    assert await desk.tenant.session("s") == before
-    assert (await change.erase(desk.handle, "s", [3, 3])).indices == (3,)
+            await act(fixture.handle, "s", itertools.repeat(3))
+    assert await fixture.tenant.session("s") == before
+    assert (await change.erase(fixture.handle, "s", [3, 3])).indices == (3,)
 
 
 async def test_all_that_waits_for_a_text_is_named_whatever_it_had():
     """Broken, a second erasure before the update says that less is to be made than is."""
-    desk = await made(Desk(), 160)
-    await change.erase(desk.handle, "s", [12])
-    again = await change.erase(desk.handle, "s", [13])
+    fixture = await made(SessionFixture(), 160)
+    await change.erase(fixture.handle, "s", [12])
+    again = await change.erase(fixture.handle, "s", [13])
     assert again.to_remake == {"s": ("L1.1", "L2.0", "L3.0")}
     assert "summaries" not in again.removed
-    fresh = Desk()
+    fresh = SessionFixture()
     await fresh.say(messages(60))
     assert (await change.erase(fresh.handle, "s", [12])).to_remake["s"] == ("L1.1", "L2.0")
     await fresh.say(messages(3), session="open")
@@ -339,36 +339,36 @@ async def test_all_that_waits_for_a_text_is_named_whatever_it_had():
 
 
 async def test_a_session_that_goes_is_counted_and_its_run_says_the_same():
-    desk = await made(Desk(), 60)
-    await change.edit(desk.handle, "s", 3, text(501))
-    await fork(desk.handle, "s", "b", at=30)
-    receipt = await change.erase_session(desk.handle, "s")
+    fixture = await made(SessionFixture(), 60)
+    await change.edit(fixture.handle, "s", 3, text(501))
+    await fork(fixture.handle, "s", "b", at=30)
+    receipt = await change.erase_session(fixture.handle, "s")
     assert receipt.removed["sessions"] == 1
     assert receipt.removed["messages"] == 60 + 30
     assert receipt.removed["summaries"] >= 7
     assert receipt.removed["versions"] == 2
-    run = await desk.tenant.run(receipt.run_id)
+    run = await fixture.tenant.run(receipt.run_id)
     assert run.detail["removed"] == receipt.removed
-    assert (await change.erase_tenant(desk.handle)).removed == {"sessions": 1, "messages": 30}
-    assert (await change.erase_tenant(desk.handle)).removed == {}
+    assert (await change.erase_tenant(fixture.handle)).removed == {"sessions": 1, "messages": 30}
+    assert (await change.erase_tenant(fixture.handle)).removed == {}
 
 
 async def test_a_scrub_that_failed_is_told_with_what_to_do_about_it(monkeypatch):
-    desk = await made(Desk())
+    fixture = await made(SessionFixture())
 
     async def busy():
         return Scrubbed(done=False, reason="another process is writing to the file")
 
-    monkeypatch.setattr(desk.handle.store, "scrub", busy, raising=False)
-    receipt = await change.erase(desk.handle, "s", [3])
+    monkeypatch.setattr(fixture.handle.store, "scrub", busy, raising=False)
+    receipt = await change.erase(fixture.handle, "s", [3])
     assert not receipt.scrubbed
     assert receipt.scrub_reason.startswith("another process is writing to the file;")
     assert "memory.scrub()" in receipt.scrub_reason
 
 
 async def test_what_cannot_be_erased_is_refused_and_nothing_is_written():
-    desk = await made(Desk())
-    before = await desk.tenant.session("s")
+    fixture = await made(SessionFixture())
+    before = await fixture.tenant.session("s")
     for wrong, error in (
         ([60], NotFoundError),
         ([3, 60], NotFoundError),
@@ -378,23 +378,23 @@ async def test_what_cannot_be_erased_is_refused_and_nothing_is_written():
         (3, UsageError),
     ):
         with pytest.raises(error):
-            await change.erase(desk.handle, "s", wrong)
+            await change.erase(fixture.handle, "s", wrong)
         with pytest.raises(error):
-            await change.quarantine(desk.handle, "s", wrong)
+            await change.quarantine(fixture.handle, "s", wrong)
     with pytest.raises(UsageError):
-        await change.erase(desk.handle, "s", [3], forks="some")
+        await change.erase(fixture.handle, "s", [3], forks="some")
     with pytest.raises(NotFoundError):
-        await change.erase_session(desk.handle, "t")
-    assert await desk.tenant.session("s") == before
-    assert (await change.erase(desk.handle, "s", [])).removed == {}
+        await change.erase_session(fixture.handle, "t")
+    assert await fixture.tenant.session("s") == before
+    assert (await change.erase(fixture.handle, "s", [])).removed == {}
 
 
 @pytest.mark.parametrize("take", [change.erase, change.quarantine])
 async def test_whatever_stands_for_something_open_goes(take):
     """Broken, a provisional text that nothing open names any more outlives what it says."""
-    desk = await made(Desk(config=HierarchyConfig.by_tokens(open_groups="grow")), 40)
-    record = await desk.tenant.session("s")
-    loose = (await desk.tenant.provisional("s"))[0]
+    fixture = await made(SessionFixture(config=HierarchyConfig.by_tokens(open_groups="grow")), 40)
+    record = await fixture.tenant.session("s")
+    loose = (await fixture.tenant.provisional("s"))[0]
     stray = replace(loose, id="open/L1/gone", thread="gone", status="pending", revision=0)
 
     def put():
@@ -402,12 +402,12 @@ async def test_whatever_stands_for_something_open_goes(take):
         after = replace(now, version=now.version + 1)
         return Batch(None, (("s", Changes(None, after, nodes=(stray,))),))
 
-    await desk.tenant.transact(put)
-    (said,) = await desk.tenant.revisions("s", [(loose.id, loose.revision)])
+    await fixture.tenant.transact(put)
+    (said,) = await fixture.tenant.revisions("s", [(loose.id, loose.revision)])
     served = replace(stray, status="active", revision=1, version=stray.version + 1)
     write = NodeWrite(served, stray.version, replace(said, node_id=stray.id, number=1))
-    assert await desk.tenant.write_nodes("s", [write]) == [True]
-    await take(desk.handle, "s", [3])
-    assert await desk.tenant.provisional("s") == []
-    assert not await desk.tenant.revisions("s", [(stray.id, 1)])
-    assert (await desk.tenant.session("s")).epoch == record.epoch + 1
+    assert await fixture.tenant.write_nodes("s", [write]) == [True]
+    await take(fixture.handle, "s", [3])
+    assert await fixture.tenant.provisional("s") == []
+    assert not await fixture.tenant.revisions("s", [(stray.id, 1)])
+    assert (await fixture.tenant.session("s")).epoch == record.epoch + 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from logbook import CONFIGS, START, Words, bounds, drawn, logs, opened, place, play, ways
-from session_fixture import COUNTER, Desk, messages, text
+from session_fixture import COUNTER, SessionFixture, messages, text
 from test_edit import Editor
 from tree_builder import check_tree, tree_of
 
@@ -121,48 +121,48 @@ async def test_a_fork_goes_on_as_a_session_would_that_never_had_the_rest(log, co
 
 
 async def test_a_fork_costs_no_call_for_what_was_sealed_before_it():
-    desk = Desk()
-    await desk.say(messages(160))
-    await desk.update()
-    await fork(desk.handle, "s", "f", at=153)
+    fixture = SessionFixture()
+    await fixture.say(messages(160))
+    await fixture.update()
+    await fork(fixture.handle, "s", "f", at=153)
     asked = []
-    await desk.update(FunctionLLM(lambda request: asked.append(request) or "no"), session="f")
+    await fixture.update(FunctionLLM(lambda request: asked.append(request) or "no"), session="f")
     assert not asked
-    nodes = await tree_of(desk.tenant, "f")
+    nodes = await tree_of(fixture.tenant, "f")
     assert len(nodes) >= 15 + 3 + 1
-    assert all(standing(node, now=desk.now) == "settled" for node in nodes.values())
+    assert all(standing(node, now=fixture.now) == "settled" for node in nodes.values())
     for id_, node in nodes.items():
-        (mine,) = await desk.tenant.revisions("f", [(id_, node.revision)])
-        (theirs,) = await desk.tenant.revisions("s", [(id_, node.revision)])
+        (mine,) = await fixture.tenant.revisions("f", [(id_, node.revision)])
+        (theirs,) = await fixture.tenant.revisions("s", [(id_, node.revision)])
         assert mine == theirs
 
 
 async def test_a_fork_made_before_an_edit_and_one_after_it():
     """Broken, a fork shows what was not there when it was made, or misses what was."""
-    desk = Desk()
-    await desk.say(messages(40))
-    await desk.update()
-    await fork(desk.handle, "s", "early", at=25)
-    await change.edit(desk.handle, "s", 3, text(999))
-    await fork(desk.handle, "s", "late", at=25)
-    (early,) = await desk.tenant.messages("early", 3, 4)
-    (late,) = await desk.tenant.messages("late", 3, 4)
+    fixture = SessionFixture()
+    await fixture.say(messages(40))
+    await fixture.update()
+    await fork(fixture.handle, "s", "early", at=25)
+    await change.edit(fixture.handle, "s", 3, text(999))
+    await fork(fixture.handle, "s", "late", at=25)
+    (early,) = await fixture.tenant.messages("early", 3, 4)
+    (late,) = await fixture.tenant.messages("late", 3, 4)
     assert (early.content, late.content) == (text(3), text(999))
-    assert [old.content for old in await desk.tenant.versions("late", 3)] == [text(3)]
-    nodes = await tree_of(desk.tenant, "late")
+    assert [old.content for old in await fixture.tenant.versions("late", 3)] == [text(3)]
+    nodes = await tree_of(fixture.tenant, "late")
     assert (nodes["L1.0"].revision, nodes["L1.0"].stale) == (1, True)
     assert (nodes["L1.1"].revision, nodes["L1.1"].stale) == (1, False)
 
 
 async def test_a_fork_of_a_flagged_session_costs_no_call():
     """Broken, an edit that asks for nothing makes the fork pay for its window and all above."""
-    desk = Desk()
-    await desk.say(messages(160))
-    await desk.update()
-    await change.edit(desk.handle, "s", 3, text(999))
-    await fork(desk.handle, "s", "f")
-    assert not (await desk.update(session="f", dry_run=True)).calls
-    theirs, mine = [await tree_of(desk.tenant, name) for name in "sf"]
+    fixture = SessionFixture()
+    await fixture.say(messages(160))
+    await fixture.update()
+    await change.edit(fixture.handle, "s", 3, text(999))
+    await fork(fixture.handle, "s", "f")
+    assert not (await fixture.update(session="f", dry_run=True)).calls
+    theirs, mine = [await tree_of(fixture.tenant, name) for name in "sf"]
     marked = {id_ for id_, node in theirs.items() if node.stale}
     assert {"L1.0", "L2.0"} <= marked
     assert {id_ for id_, node in mine.items() if node.stale} == marked
@@ -170,104 +170,104 @@ async def test_a_fork_of_a_flagged_session_costs_no_call():
 
 async def test_a_fork_between_asking_for_a_text_anew_and_making_it():
     """Broken, the fork's parents tell of children's texts that are not there, or it pays."""
-    desk, llm = Desk(), NeverTheSame()
-    await desk.say(messages(160))
-    await desk.update(llm)
-    assert await recompress(desk.handle, "s", 1, (0, 20))
-    await fork(desk.handle, "s", "f")
-    texts = {id_: node.revision for id_, node in (await tree_of(desk.tenant, "f")).items()}
+    fixture, llm = SessionFixture(), NeverTheSame()
+    await fixture.say(messages(160))
+    await fixture.update(llm)
+    assert await recompress(fixture.handle, "s", 1, (0, 20))
+    await fork(fixture.handle, "s", "f")
+    texts = {id_: node.revision for id_, node in (await tree_of(fixture.tenant, "f")).items()}
     before = llm.calls
-    await desk.update(llm, session="f")
+    await fixture.update(llm, session="f")
     assert llm.calls == before
-    nodes = await tree_of(desk.tenant, "f")
+    nodes = await tree_of(fixture.tenant, "f")
     assert {id_: node.revision for id_, node in nodes.items()} == texts
     assert set(texts.values()) == {1}
-    assert all(standing(node, now=desk.now) == "settled" for node in nodes.values())
+    assert all(standing(node, now=fixture.now) == "settled" for node in nodes.values())
 
 
 async def test_an_exchange_group_that_is_open_at_the_fork_can_still_get_its_result():
-    desk = Desk()
+    fixture = SessionFixture()
     call = Message.assistant(tool_calls=[ToolCall("c1", "find")])
-    await desk.say([Message.user("Look."), call, Message.user("Never mind.")])
-    await fork(desk.handle, "s", "f", at=2)
-    await desk.say([Message.tool("42", tool_call_id="c1")], session="f")
-    found = await desk.tenant.messages("f", 0, 3)
+    await fixture.say([Message.user("Look."), call, Message.user("Never mind.")])
+    await fork(fixture.handle, "s", "f", at=2)
+    await fixture.say([Message.tool("42", tool_call_id="c1")], session="f")
+    found = await fixture.tenant.messages("f", 0, 3)
     assert [stored.flags for stored in found] == [(), (), ()]
-    assert (await desk.tenant.messages("s", 1, 2))[0].flags == ("missing_result",)
+    assert (await fixture.tenant.messages("s", 1, 2))[0].flags == ("missing_result",)
 
 
 @pytest.mark.parametrize("then", ["nothing", "edit", "quarantine", "full"])
 async def test_what_is_over_the_limit_and_cannot_be_cut_is_one_slice_in_a_replay_too(then):
     """Broken, an image under a small limit makes a fork impossible, or the check accuse."""
-    desk = Desk(config=HierarchyConfig.by_tokens(target=100, max_messages=None))
+    fixture = SessionFixture(config=HierarchyConfig.by_tokens(target=100, max_messages=None))
     image = Message.user([ImagePart("u" * 400)], created_at=START)
-    await desk.say(messages(2, words=8))
-    await desk.say([image, *messages(9, start=2, words=8), image])
-    (stored,) = await desk.tenant.messages("s", 2, 3)
-    assert stored.size > desk.config.hard_limit
+    await fixture.say(messages(2, words=8))
+    await fixture.say([image, *messages(9, start=2, words=8), image])
+    (stored,) = await fixture.tenant.messages("s", 2, 3)
+    assert stored.size > fixture.config.hard_limit
     assert not stored.slices
-    await desk.update()
+    await fixture.update()
     if then == "edit":
-        await change.edit(desk.handle, "s", 2, "Short.")
+        await change.edit(fixture.handle, "s", 2, "Short.")
     elif then == "quarantine":
-        await change.quarantine(desk.handle, "s", [2])
+        await change.quarantine(fixture.handle, "s", [2])
     elif then == "full":
-        assert (await desk.update(strategy="full")).swapped
-    whole = await replayed(desk.handle, "s")
-    assert whole.state.to_json() == (await desk.tenant.session("s")).state
-    assert shape(whole.nodes) == shape(await tree_of(desk.tenant, "s"))
-    await fork(desk.handle, "s", "f", at=8)
-    await check_tree(desk.tenant, "f", COUNTER)
+        assert (await fixture.update(strategy="full")).swapped
+    whole = await replayed(fixture.handle, "s")
+    assert whole.state.to_json() == (await fixture.tenant.session("s")).state
+    assert shape(whole.nodes) == shape(await tree_of(fixture.tenant, "s"))
+    await fork(fixture.handle, "s", "f", at=8)
+    await check_tree(fixture.tenant, "f", COUNTER)
 
 
 async def test_a_fork_of_a_closed_session_is_open():
-    desk = Desk()
-    await desk.say(messages(25))
-    await ingest.close(desk.handle, "s")
-    await fork(desk.handle, "s", "f")
-    assert not (await desk.tenant.session("f")).closed
-    await desk.say(messages(3, start=25), session="f")
-    again = await replayed(desk.handle, "f")
-    assert shape(again.nodes) == shape(await tree_of(desk.tenant, "f"))
+    fixture = SessionFixture()
+    await fixture.say(messages(25))
+    await ingest.close(fixture.handle, "s")
+    await fork(fixture.handle, "s", "f")
+    assert not (await fixture.tenant.session("f")).closed
+    await fixture.say(messages(3, start=25), session="f")
+    again = await replayed(fixture.handle, "f")
+    assert shape(again.nodes) == shape(await tree_of(fixture.tenant, "f"))
 
 
 async def test_what_cannot_be_forked_is_refused():
-    desk = Desk()
-    await desk.say(messages(4))
+    fixture = SessionFixture()
+    await fixture.say(messages(4))
     with pytest.raises(NotFoundError):
-        await fork(desk.handle, "s", "f", at=5)
+        await fork(fixture.handle, "s", "f", at=5)
     with pytest.raises(NotFoundError):
-        await fork(desk.handle, "t", "f")
+        await fork(fixture.handle, "t", "f")
     with pytest.raises(SessionExistsError):
-        await fork(desk.handle, "s", "s")
+        await fork(fixture.handle, "s", "s")
     with pytest.raises(UsageError):
-        await fork(desk.handle, "s", "f", at=-1)
-    assert await desk.tenant.session("f") is None
+        await fork(fixture.handle, "s", "f", at=-1)
+    assert await fixture.tenant.session("f") is None
 
 
 async def test_an_edit_while_a_fork_is_worked_out_is_in_the_fork():
     """Broken, a fork is written from pages that are no longer true."""
-    desk = Desk()
-    await desk.say(messages(30))
-    await desk.update()
-    real, done = desk.tenant.messages, []
+    fixture = SessionFixture()
+    await fixture.say(messages(30))
+    await fixture.update()
+    real, done = fixture.tenant.messages, []
 
     async def messages_then_edit(*args, **settings):
         found = await real(*args, **settings)
         if not done:
             done.append(True)
-            await change.erase(desk.handle, "s", [3])
+            await change.erase(fixture.handle, "s", [3])
         return found
 
     class Between:
         def __getattr__(self, name):
-            return messages_then_edit if name == "messages" else getattr(desk.tenant, name)
+            return messages_then_edit if name == "messages" else getattr(fixture.tenant, name)
 
-    desk.handle.store = Between()
-    await fork(desk.handle, "s", "f")
+    fixture.handle.store = Between()
+    await fork(fixture.handle, "s", "f")
     (stored,) = await real("f", 3, 4)
     assert stored.state == "erased"
-    nodes = await tree_of(desk.tenant, "f")
+    nodes = await tree_of(fixture.tenant, "f")
     assert nodes["L1.0"].revision == 0
 
 
@@ -294,25 +294,25 @@ async def test_an_update_between_any_two_reads_of_a_fork_tears_no_text_from_anot
     """Broken, a parent in the fork tells of a child's text that is not there, for ever."""
     for module in (forking, core_forking):
         monkeypatch.setattr(module, "_PAGE", 4)
-    desk, llm, calls = Desk(), NeverTheSame(), [0]
-    await desk.say(messages(60, words=30))
-    await desk.update(llm)
+    fixture, llm, calls = SessionFixture(), NeverTheSame(), [0]
+    await fixture.say(messages(60, words=30))
+    await fixture.update(llm)
     n, happened = 0, True
 
     async def anew():
         calls[0] += 1
-        desk.handle.store = desk.tenant
-        assert await recompress(desk.handle, "s", 1, (0, 20))
-        await desk.update(llm)
+        fixture.handle.store = fixture.tenant
+        assert await recompress(fixture.handle, "s", 1, (0, 20))
+        await fixture.update(llm)
 
     while happened:
         n, before = n + 1, calls[0]
-        desk.handle.store = Beside(desk.tenant, n, anew)
-        await fork(desk.handle, "s", f"f{n}")
+        fixture.handle.store = Beside(fixture.tenant, n, anew)
+        await fork(fixture.handle, "s", f"f{n}")
         happened = calls[0] > before
-        desk.handle.store = desk.tenant
-        assert await desk.untrue(f"f{n}") == []
-        assert not (await desk.update(session=f"f{n}", dry_run=True)).calls
+        fixture.handle.store = fixture.tenant
+        assert await fixture.untrue(f"f{n}") == []
+        assert not (await fixture.update(session=f"f{n}", dry_run=True)).calls
     assert n > 15
 
 
@@ -320,16 +320,16 @@ async def test_a_result_given_up_while_a_fork_is_worked_out_may_still_come_there
     """Broken, an append to the source beside the fork leaves its mark in the fork."""
     n, happened = 0, True
     while happened:
-        n, desk = n + 1, Desk()
+        n, fixture = n + 1, SessionFixture()
         call = Message.assistant(tool_calls=[ToolCall("c1", "find")])
-        await desk.say([Message.user("Look."), call])
+        await fixture.say([Message.user("Look."), call])
 
-        async def give_up(desk=desk):
-            desk.handle.store = desk.tenant
-            await desk.say([Message.user("Never mind.")])
+        async def give_up(fixture=fixture):
+            fixture.handle.store = fixture.tenant
+            await fixture.say([Message.user("Never mind.")])
 
-        desk.handle.store = Beside(desk.tenant, n, give_up)
-        await fork(desk.handle, "s", "f", at=2)
-        happened = desk.handle.store is desk.tenant
-        assert [stored.flags for stored in await desk.tenant.messages("f", 0, 2)] == [(), ()]
+        fixture.handle.store = Beside(fixture.tenant, n, give_up)
+        await fork(fixture.handle, "s", "f", at=2)
+        happened = fixture.handle.store is fixture.tenant
+        assert [stored.flags for stored in await fixture.tenant.messages("f", 0, 2)] == [(), ()]
     assert n > 4

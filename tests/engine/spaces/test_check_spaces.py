@@ -30,7 +30,7 @@ async def filled():
 
 
 async def written(books, kind, key, body):
-    await books.put([RecordWrite(kept.kind_of(kind, "x"), kept.SHELF, key, body)])
+    await books.put([RecordWrite(kept.kind_of(kind, "x"), kept.SPACE_SCOPE, key, body)])
 
 
 async def test_a_sound_space_has_nothing_to_find():

@@ -263,7 +263,7 @@ async def test_a_damaged_lease_is_nobodys(body):
     await space.note("one")
     books = SpaceBooks(store.tenant("default"), "x", sleep=asyncio.sleep)
     kind = kept.kind_of(kept.LEASE, "x")
-    await books.put([kept.RecordWrite(kind, kept.SHELF, "", body)])
+    await books.put([kept.RecordWrite(kind, kept.SPACE_SCOPE, "", body)])
     assert (await space.consolidate()).status == "ok"
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hiermem import AsyncMemory, FolderError, UsageError
 from hiermem.core.spaces import folder as mirror
 from hiermem.core.spaces import record as kept
-from hiermem.core.spaces.folder import MANIFEST, Copied, Manifest, Unfit, text_hash
+from hiermem.core.spaces.folder import MANIFEST, BankFile, Manifest, UnfitFile, text_hash
 from hiermem.engine.spaces import folder_io
 from hiermem.engine.spaces.records import SpaceBooks
 from hiermem.stores.memory import MemoryStore
@@ -338,11 +338,11 @@ async def test_systems_without_open_folders_do_the_same(space, tmp_path, monkeyp
 TEXTS = st.sampled_from(["one", "two", "three", "two\r\nlines", "two\nlines"])
 BANKS = st.dictionaries(
     st.sampled_from(NAMES),
-    st.builds(Copied, TEXTS, st.one_of(st.just(""), TEXTS.map(text_hash))),
+    st.builds(BankFile, TEXTS, st.one_of(st.just(""), TEXTS.map(text_hash))),
 )
 FOLDERS = st.dictionaries(st.sampled_from(NAMES), st.one_of(TEXTS, st.none(), st.just(False)))
 FOLDERS_OF_ALL_KINDS = st.dictionaries(
-    st.sampled_from(NAMES), st.one_of(TEXTS, st.none(), st.just(False), st.builds(Unfit, TEXTS))
+    st.sampled_from(NAMES), st.one_of(TEXTS, st.none(), st.just(False), st.builds(UnfitFile, TEXTS))
 )
 MANIFESTS = st.builds(
     Manifest,

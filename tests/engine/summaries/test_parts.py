@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from session_fixture import Desk, messages, text
+from session_fixture import SessionFixture, messages, text
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.parts import PART
@@ -17,78 +17,80 @@ OUTGROWN = 2
 
 async def outgrown(store=None):
     """Give a session of one made window that an edit made too large for one request."""
-    desk = Desk(store, config=SIXES, policy=UpdatePolicy(batch_delay=0, concurrency=1, retries=0))
-    await desk.say(messages(7))
-    await desk.update(ScriptedLLM(remote=True))
-    await change.edit(desk.handle, "s", OUTGROWN, text(7, 12000), on_edit="rebuild")
-    return desk
+    fixture = SessionFixture(
+        store, config=SIXES, policy=UpdatePolicy(batch_delay=0, concurrency=1, retries=0)
+    )
+    await fixture.say(messages(7))
+    await fixture.update(ScriptedLLM(remote=True))
+    await change.edit(fixture.handle, "s", OUTGROWN, text(7, 12000), on_edit="rebuild")
+    return fixture
 
 
 def requests_of(llm):
     return [tuple(message.content for message in request.messages) for request in llm.requests]
 
 
-async def kept(desk):
-    return await desk.tenant.records(PART, scope="s")
+async def kept(fixture):
+    return await fixture.tenant.records(PART, scope="s")
 
 
 async def test_parts_are_paid_for_once_however_often_a_cap_ends_the_run():
     """Broken, a node of n parts is never made under a cap of less than n calls, and always paid."""
-    desk, llm = await outgrown(), ScriptedLLM(remote=True)
-    whole = (await desk.update(llm, dry_run=True)).calls
+    fixture, llm = await outgrown(), ScriptedLLM(remote=True)
+    whole = (await fixture.update(llm, dry_run=True)).calls
     assert whole > 2
     for spent in range(whole):
-        assert (await desk.update(llm, dry_run=True)).calls == whole - spent
-        report = await desk.update(llm, max_calls=1)
+        assert (await fixture.update(llm, dry_run=True)).calls == whole - spent
+        report = await fixture.update(llm, max_calls=1)
         assert report.calls == 1
     assert report.made >= 1
     assert llm.calls == whole == len(set(requests_of(llm)))
-    assert await kept(desk) == []
-    again = await desk.update(llm)
+    assert await kept(fixture) == []
+    again = await fixture.update(llm)
     assert (again.calls, again.made) == (0, 0)
-    assert await desk.untrue() == []
+    assert await fixture.untrue() == []
 
 
 async def test_a_failure_in_the_last_part_costs_only_that_part():
-    desk = await outgrown()
-    whole = (await desk.update(ScriptedLLM(remote=True), dry_run=True)).calls
+    fixture = await outgrown()
+    whole = (await fixture.update(ScriptedLLM(remote=True), dry_run=True)).calls
     inner = ScriptedLLM(remote=True)
     llm = FaultyLLM(inner, [None] * (whole - 1) + ["server_error"])
-    first = await desk.update(llm)
+    first = await fixture.update(llm)
     assert first.failed == 1
-    await desk.update(llm)
+    await fixture.update(llm)
     assert inner.calls == len(set(requests_of(inner))) == whole
-    assert await kept(desk) == []
+    assert await kept(fixture) == []
 
 
 @pytest.mark.parametrize("way", ["erase", "quarantine"])
 async def test_what_is_taken_out_takes_the_parts_with_it(way):
     """Broken, an answer that tells of an erased message stays in the store."""
-    desk, llm = await outgrown(), ScriptedLLM(remote=True)
-    await desk.update(llm, max_calls=2)
-    assert len(await kept(desk)) == 2
-    await getattr(change, way)(desk.handle, "s", [OUTGROWN])
-    assert await kept(desk) == []
+    fixture, llm = await outgrown(), ScriptedLLM(remote=True)
+    await fixture.update(llm, max_calls=2)
+    assert len(await kept(fixture)) == 2
+    await getattr(change, way)(fixture.handle, "s", [OUTGROWN])
+    assert await kept(fixture) == []
 
 
 async def test_an_answer_that_comes_after_the_erasure_is_not_kept():
-    desk = await outgrown()
+    fixture = await outgrown()
 
     class Erasing(ScriptedLLM):
         async def complete(self, request):
             response = await super().complete(request)
             if self.calls == 1:
-                await change.erase(desk.handle, "s", [OUTGROWN])
+                await change.erase(fixture.handle, "s", [OUTGROWN])
             return response
 
-    await desk.update(Erasing(remote=True), max_calls=2)
-    assert await kept(desk) == []
+    await fixture.update(Erasing(remote=True), max_calls=2)
+    assert await kept(fixture) == []
 
 
 async def test_a_part_of_what_was_edited_since_is_not_taken():
-    desk, llm = await outgrown(), ScriptedLLM(remote=True)
-    await desk.update(llm, max_calls=1)
-    await change.edit(desk.handle, "s", OUTGROWN, text(8, 12000), on_edit="rebuild")
-    await desk.update(llm)
-    assert await desk.untrue() == []
-    assert await kept(desk) == []
+    fixture, llm = await outgrown(), ScriptedLLM(remote=True)
+    await fixture.update(llm, max_calls=1)
+    await change.edit(fixture.handle, "s", OUTGROWN, text(8, 12000), on_edit="rebuild")
+    await fixture.update(llm)
+    assert await fixture.untrue() == []
+    assert await kept(fixture) == []

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS, drawn, logs, messages_of
-from session_fixture import Desk, messages
+from session_fixture import SessionFixture, messages
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine.log import append as appending
@@ -42,10 +42,10 @@ SIXES = HierarchyConfig.by_tokens(max_messages=6)
 
 
 async def told(count=150, *, llm=None, store=None, **how):
-    desk = Desk(store, **how)
-    await desk.say(messages(count))
-    await desk.update(llm or ScriptedLLM())
-    return desk
+    fixture = SessionFixture(store, **how)
+    await fixture.say(messages(count))
+    await fixture.update(llm or ScriptedLLM())
+    return fixture
 
 
 def sentence(seed, words):
@@ -69,18 +69,18 @@ class Other(ScriptedLLM):
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_recompress_makes_exactly_what_it_is_asked_for(kind, tmp_path):
     store = MemoryStore() if kind == "memory" else await SQLiteStore.open(tmp_path / "m.db")
-    desk = await told(store=store)
-    before = await desk.tree()
-    assert await recompress(desk.handle, "s", 1, (25, 45)) == ("L1.2", "L1.3", "L1.4")
-    marked = {node.id for node in await desk.nodes() if node.dirty}
+    fixture = await told(store=store)
+    before = await fixture.tree()
+    assert await recompress(fixture.handle, "s", 1, (25, 45)) == ("L1.2", "L1.3", "L1.4")
+    marked = {node.id for node in await fixture.nodes() if node.dirty}
     assert marked == {"L1.2", "L1.3", "L1.4"}
-    assert all(node.forced and node.since for node in await desk.nodes() if node.dirty)
-    plan = await desk.update(ScriptedLLM(), dry_run=True)
+    assert all(node.forced and node.since for node in await fixture.nodes() if node.dirty)
+    plan = await fixture.update(ScriptedLLM(), dry_run=True)
     llm = ScriptedLLM()
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     assert (report.made, llm.calls, report.reused) == (3, 3, 0), "nothing made before is taken"
     assert plan.calls >= 3, "whether the texts come out equal nobody can foresee"
-    after = await desk.tree()
+    after = await fixture.tree()
     for id_, (node, revision) in after.items():
         assert (node.dirty, node.forced, node.since, node.stale) == (False, False, None, False)
         assert revision.text == before[id_][1].text, "the same model says the same"
@@ -89,10 +89,10 @@ async def test_recompress_makes_exactly_what_it_is_asked_for(kind, tmp_path):
 
 
 async def test_what_comes_out_different_makes_the_way_up_anew():
-    desk = await told()
-    await recompress(desk.handle, "s", 1, (0, 10))
-    report = await desk.update(Other())
-    tree = await desk.tree()
+    fixture = await told()
+    await recompress(fixture.handle, "s", 1, (0, 10))
+    report = await fixture.update(Other())
+    tree = await fixture.tree()
     assert {id_ for id_, (node, _) in tree.items() if node.revision == 2} == {
         "L1.0", "L2.0", "L3.0",
     }  # fmt: skip
@@ -107,93 +107,93 @@ def alike():
 
 async def flagged(count, indices):
     """Give a session with messages that were edited, and the flags for that on the way up."""
-    desk = Desk(policy=ONE)
-    await desk.say(messages(count))
-    assert (await desk.update(alike())).failed == 0
+    fixture = SessionFixture(policy=ONE)
+    await fixture.say(messages(count))
+    assert (await fixture.update(alike())).failed == 0
     for index in indices:
-        await changing.edit(desk.handle, "s", index, sentence(index, 60))
-    return desk
+        await changing.edit(fixture.handle, "s", index, sentence(index, 60))
+    return fixture
 
 
-async def stale(desk):
-    return [node.id for node in await desk.nodes() if node.stale]
+async def stale(fixture):
+    return [node.id for node in await fixture.nodes() if node.stale]
 
 
 async def test_a_flag_goes_where_what_is_below_says_what_it_said():
-    desk = await flagged(160, [12])
-    assert await stale(desk) == ["L1.1", "L2.0", "L3.0"]
-    await recompress(desk.handle, "s", 1, (12, 13))
+    fixture = await flagged(160, [12])
+    assert await stale(fixture) == ["L1.1", "L2.0", "L3.0"]
+    await recompress(fixture.handle, "s", 1, (12, 13))
     llm = alike()
-    await desk.update(llm)
+    await fixture.update(llm)
     assert {request.level for request in llm.requests} == {1}, "what is above is only looked at"
-    assert await stale(desk) == []
-    assert not any(node.dirty for node in await desk.nodes())
+    assert await stale(fixture) == []
+    assert not any(node.dirty for node in await fixture.nodes())
 
 
 async def test_a_flag_stays_while_another_child_bears_one():
     """Broken, a summary made of an old text passes for one of what is there now."""
-    desk = await flagged(160, [12, 23])
+    fixture = await flagged(160, [12, 23])
     for level, left in ((1, ["L1.2", "L2.0", "L3.0"]), (2, ["L1.2", "L2.0", "L3.0"])):
-        await recompress(desk.handle, "s", level, (12, 13))
-        await desk.update(alike())
-        assert await stale(desk) == left
-    await recompress(desk.handle, "s", 1, (23, 24))
-    await desk.update(alike())
-    assert await stale(desk) == []
+        await recompress(fixture.handle, "s", level, (12, 13))
+        await fixture.update(alike())
+        assert await stale(fixture) == left
+    await recompress(fixture.handle, "s", 1, (23, 24))
+    await fixture.update(alike())
+    assert await stale(fixture) == []
 
 
 async def test_a_run_that_is_killed_anywhere_leaves_no_flag_for_ever():
     """Broken, a kill between a window's commit and its parent's leaves the flag above it."""
     for number in range(10_000):
-        desk = await flagged(60, [12])
-        await recompress(desk.handle, "s", 1, (12, 13))
+        fixture = await flagged(60, [12])
+        await recompress(fixture.handle, "s", 1, (12, 13))
         plan = FaultPlan({number: "die"}, only=frozenset({"write_nodes.before", "nodes.before"}))
         with suppress(DiedError):
-            await desk.update(alike(), tenant=FaultyStore(desk.store, plan).tenant("t"))
+            await fixture.update(alike(), tenant=FaultyStore(fixture.store, plan).tenant("t"))
         if not plan.hits:
             break
-        desk.now += timedelta(hours=1)
-        await desk.update(alike())
-        assert await stale(desk) == [], number
-        assert not any(node.dirty for node in await desk.nodes())
+        fixture.now += timedelta(hours=1)
+        await fixture.update(alike())
+        assert await stale(fixture) == [], number
+        assert not any(node.dirty for node in await fixture.nodes())
     assert number > 3
 
 
 async def test_recompress_of_nothing_marks_nothing():
-    desk = Desk()
+    fixture = SessionFixture()
     with pytest.raises(NotFoundError):
-        await recompress(desk.handle, "s", 1)
-    await desk.say(messages(60))
-    assert await recompress(desk.handle, "s", 1) == (), "what has no text is made anyway"
-    await desk.update(ScriptedLLM())
-    version = (await desk.tenant.session("s")).version
+        await recompress(fixture.handle, "s", 1)
+    await fixture.say(messages(60))
+    assert await recompress(fixture.handle, "s", 1) == (), "what has no text is made anyway"
+    await fixture.update(ScriptedLLM())
+    version = (await fixture.tenant.session("s")).version
     for nothing in ((10, 10), (5, 5), (0, 0)):
-        assert await recompress(desk.handle, "s", 1, nothing) == ()
-    assert await recompress(desk.handle, "s", 7) == ()
-    assert (await desk.tenant.session("s")).version == version
-    assert len(await recompress(desk.handle, "s", 1)) == 6
+        assert await recompress(fixture.handle, "s", 1, nothing) == ()
+    assert await recompress(fixture.handle, "s", 7) == ()
+    assert (await fixture.tenant.session("s")).version == version
+    assert len(await recompress(fixture.handle, "s", 1)) == 6
     for level, span in ((0, None), (1, (5, 2)), (1, (-1, 2))):
         with pytest.raises(UsageError):
-            await recompress(desk.handle, "s", level, span)
+            await recompress(fixture.handle, "s", level, span)
 
 
 async def test_p7_a_good_text_stays_where_the_new_one_was_not_to_be_had():
     """Broken, asking for a better text may end with the stand-in in the place of a good one."""
-    desk = await told(50)
-    before = await desk.tree()
-    await recompress(desk.handle, "s", 1, (0, 10))
+    fixture = await told(50)
+    before = await fixture.tree()
+    await recompress(fixture.handle, "s", 1, (0, 10))
 
     def refuse(request):
         raise PermanentModelError("no", charged=False)
 
-    report = await desk.update(ScriptedLLM(script=refuse))
+    report = await fixture.update(ScriptedLLM(script=refuse))
     assert (report.failed, report.degraded) == (1, 0)
-    node, revision = (await desk.tree())["L1.0"]
+    node, revision = (await fixture.tree())["L1.0"]
     assert revision == before["L1.0"][1]
     assert (node.status, node.degraded, node.dirty, node.forced) == ("active", False, False, False)
     assert "PermanentModelError" in node.error
     again = ScriptedLLM()
-    await desk.update(again)
+    await fixture.update(again)
     assert again.calls == 0
 
 
@@ -203,33 +203,33 @@ async def test_p7_a_good_text_stays_where_the_new_one_was_not_to_be_had():
 async def test_p6_an_edit_whose_window_says_the_same_makes_no_call_above():
     """Early cut-off: broken, an edit costs a call on every level although nothing changed."""
     constant = ScriptedLLM(script=lambda request: "The ferry leaves and Ada measured it.")
-    desk = await told(llm=constant)
+    fixture = await told(llm=constant)
     for on_edit in ("rebuild", "flag"):
         report = await changing.edit(
-            desk.handle, "s", 23, sentence(len(on_edit), 50), on_edit=on_edit
+            fixture.handle, "s", 23, sentence(len(on_edit), 50), on_edit=on_edit
         )
         assert {"L1.2", "L2.0", "L3.0"} <= {*report.dirty, *report.stale}
         if on_edit == "flag":
-            assert (await desk.update(constant)).calls == 0, "flagged, not made anew"
-            assert [node.id for node in await desk.nodes() if node.stale] == [
+            assert (await fixture.update(constant)).calls == 0, "flagged, not made anew"
+            assert [node.id for node in await fixture.nodes() if node.stale] == [
                 "L1.2", "L2.0", "L3.0",
             ]  # fmt: skip
-            await recompress(desk.handle, "s", 1, (20, 30))
+            await recompress(fixture.handle, "s", 1, (20, 30))
         before = constant.calls
-        made = await desk.update(constant)
+        made = await fixture.update(constant)
         levels = {request.level for request in constant.requests[before:]}
         assert (levels, set(made.by_level)) == ({1}, {1})
-        for node in await desk.nodes():
+        for node in await fixture.nodes():
             assert (node.dirty, node.stale, node.since) == (False, False, None), node.id
 
 
 async def test_p6_an_edit_makes_one_node_a_level():
-    desk = await told()
-    await changing.edit(desk.handle, "s", 23, sentence(1, 60), on_edit="rebuild")
+    fixture = await told()
+    await changing.edit(fixture.handle, "s", 23, sentence(1, 60), on_edit="rebuild")
     llm = ScriptedLLM()
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     assert report.by_level == {1: 1, 2: 1, 3: 1}
-    tree = await desk.tree()
+    tree = await fixture.tree()
     assert {id_ for id_, (node, _) in tree.items() if node.revision == 2} == {
         "L1.2", "L2.0", "L3.0",
     }  # fmt: skip
@@ -240,12 +240,12 @@ async def test_p6_an_edit_makes_one_node_a_level():
 @pytest.mark.parametrize("made", [True, False])
 async def test_what_changes_while_it_is_being_made_is_made_of_what_it_is_then(remote, deed, made):
     """Broken, a text made of the old words is committed over what an edit or erasure left."""
-    desk = Desk(policy=ONE)
-    await desk.say(messages(30))
+    fixture = SessionFixture(policy=ONE)
+    await fixture.say(messages(30))
     if made:
-        await desk.update(ScriptedLLM())
-        await recompress(desk.handle, "s", 1, (0, 10))
-    old = (await desk.tenant.messages("s", 3, 4))[0].content
+        await fixture.update(ScriptedLLM())
+        await recompress(fixture.handle, "s", 1, (0, 10))
+    old = (await fixture.tenant.messages("s", 3, 4))[0].content
     asked = []
 
     class Slow(ScriptedLLM):
@@ -254,43 +254,43 @@ async def test_what_changes_while_it_is_being_made_is_made_of_what_it_is_then(re
                 asked.append(request)
                 if deed == "edit":
                     same = " ".join(["other"] * len(old.split()))
-                    await changing.edit(desk.handle, "s", 3, same)
+                    await changing.edit(fixture.handle, "s", 3, same)
                 else:
-                    await getattr(changing, deed)(desk.handle, "s", [3])
+                    await getattr(changing, deed)(fixture.handle, "s", [3])
             return await super().complete(request)
 
-    await desk.update(Slow(remote=remote))
+    await fixture.update(Slow(remote=remote))
     assert asked
-    assert await desk.untrue() == []
-    await desk.update(ScriptedLLM())
-    ((node, revision),) = [pair for id_, pair in (await desk.tree()).items() if id_ == "L1.0"]
+    assert await fixture.untrue() == []
+    await fixture.update(ScriptedLLM())
+    ((node, revision),) = [pair for id_, pair in (await fixture.tree()).items() if id_ == "L1.0"]
     assert revision is not None
     assert not node.stale, "it was made again, of what is there now"
 
 
 async def test_an_edit_of_the_same_length_does_not_pass_for_a_new_parent():
     """The version tells an edit from the harmless writes, even where nothing else does."""
-    desk = Desk(policy=ONE)
-    await desk.say(messages(49))
-    old = (await desk.tenant.messages("s", 33, 34))[0].content
+    fixture = SessionFixture(policy=ONE)
+    await fixture.say(messages(49))
+    old = (await fixture.tenant.messages("s", 33, 34))[0].content
 
     class Slow(ScriptedLLM):
         async def complete(self, request):
             if self.calls == 3:
-                await changing.edit(desk.handle, "s", 33, old.replace("case-33", "cake-33"))
-                await desk.say(messages(1, start=49))
+                await changing.edit(fixture.handle, "s", 33, old.replace("case-33", "cake-33"))
+                await fixture.say(messages(1, start=49))
             return await super().complete(request)
 
-    await desk.update(Slow())
-    assert (await desk.tenant.nodes("s", ["L1.3"]))[0].parent == "L2.0"
-    assert await desk.untrue() == []
+    await fixture.update(Slow())
+    assert (await fixture.tenant.nodes("s", ["L1.3"]))[0].parent == "L2.0"
+    assert await fixture.untrue() == []
 
 
 async def test_a_message_that_outgrew_its_window_is_summarised_in_parts():
     """Broken, one request holds the whole of a message that was edited to any length."""
-    desk = await told(50)
-    await changing.edit(desk.handle, "s", 13, sentence(1, 20_000), on_edit="rebuild")
-    plan = await desk.update(ExtractiveLLM(), dry_run=True)
+    fixture = await told(50)
+    await changing.edit(fixture.handle, "s", 13, sentence(1, 20_000), on_edit="rebuild")
+    plan = await fixture.update(ExtractiveLLM(), dry_run=True)
     seen = []
 
     class Looking(ExtractiveLLM):
@@ -298,12 +298,12 @@ async def test_a_message_that_outgrew_its_window_is_summarised_in_parts():
             seen.append((request.level, sum(len(s.text.split()) for s in request.inputs)))
             return await super().complete(request)
 
-    report = await desk.update(Looking())
+    report = await fixture.update(Looking())
     first = [words for level, words in seen if level == 1]
     assert len(first) > 6
-    assert max(first) <= desk.config.hard_limit
+    assert max(first) <= fixture.config.hard_limit
     assert plan.calls == report.calls == len(seen)
-    node, revision = (await desk.tree())["L1.1"]
+    node, revision = (await fixture.tree())["L1.1"]
     assert node.span.start == 10, "its bounds are what they were"
     assert node.span.stop == 20
     assert revision.tokens < node.input_tokens
@@ -313,35 +313,35 @@ async def test_a_message_that_outgrew_its_window_is_summarised_in_parts():
 
 
 async def test_another_model_makes_nothing_untrue_unless_the_policy_is_to_follow():
-    desk = await told(60)
-    assert (await desk.update(Other())).calls == 0
-    plan = await desk.update(Other(), policy=FOLLOW, dry_run=True)
+    fixture = await told(60)
+    assert (await fixture.update(Other())).calls == 0
+    plan = await fixture.update(Other(), policy=FOLLOW, dry_run=True)
     llm = Other()
-    report = await desk.update(llm, policy=FOLLOW)
+    report = await fixture.update(llm, policy=FOLLOW)
     assert report.by_level == {1: 6, 2: 1}
     assert plan.by_level == report.by_level
     assert plan.calls == report.calls == llm.calls
-    assert {revision.model for _, revision in (await desk.tree()).values()} == {"other"}
-    assert (await desk.update(llm, policy=FOLLOW)).calls == 0
+    assert {revision.model for _, revision in (await fixture.tree()).values()} == {"other"}
+    assert (await fixture.update(llm, policy=FOLLOW)).calls == 0
 
 
 async def test_to_follow_takes_up_to_the_level_that_was_asked_for():
-    desk = await told(60)
-    report = await desk.update(Other(), policy=FOLLOW, level=1)
+    fixture = await told(60)
+    report = await fixture.update(Other(), policy=FOLLOW, level=1)
     assert report.by_level == {1: 6}
 
 
 async def test_another_ratio_is_followed_in_the_length_of_the_texts():
-    desk = await told(60)
-    before = await desk.tree()
-    first = desk.config.levels[0]
+    fixture = await told(60)
+    before = await fixture.tree()
+    first = fixture.config.levels[0]
     shorter = HierarchyConfig.by_tokens(
-        levels=(first.model_copy(update={"target_ratio": 0.2}), *desk.config.levels[1:])
+        levels=(first.model_copy(update={"target_ratio": 0.2}), *fixture.config.levels[1:])
     )
-    assert await reconfigure(desk.handle, "s", shorter)
-    report = await desk.update(ScriptedLLM(), config=shorter, policy=FOLLOW)
+    assert await reconfigure(fixture.handle, "s", shorter)
+    report = await fixture.update(ScriptedLLM(), config=shorter, policy=FOLLOW)
     assert report.by_level[1] == 6
-    after = await desk.tree()
+    after = await fixture.tree()
     for id_, (node, revision) in after.items():
         if node.level == 1:
             assert revision.tokens < 0.6 * before[id_][1].tokens
@@ -353,24 +353,24 @@ async def test_another_ratio_is_followed_in_the_length_of_the_texts():
 
 
 async def test_a_new_configuration_is_for_new_windows():
-    desk = Desk()
-    await desk.say(messages(35))
-    before = {node.id: node for node in await desk.nodes()}
-    assert await reconfigure(desk.handle, "s", SIXES)
-    assert not await reconfigure(desk.handle, "s", SIXES), "it is that already"
-    (event,) = await desk.tenant.events("s")
+    fixture = SessionFixture()
+    await fixture.say(messages(35))
+    before = {node.id: node for node in await fixture.nodes()}
+    assert await reconfigure(fixture.handle, "s", SIXES)
+    assert not await reconfigure(fixture.handle, "s", SIXES), "it is that already"
+    (event,) = await fixture.tenant.events("s")
     assert (event.kind, event.at) == ("reconfigure", 35)
-    await desk.say(messages(20, start=35))
-    nodes = {node.id: node for node in await desk.nodes()}
+    await fixture.say(messages(20, start=35))
+    nodes = {node.id: node for node in await fixture.nodes()}
     for id_, node in before.items():
         assert replace(nodes[id_], parent=None, version=0) == replace(node, parent=None, version=0)
     later = [node for node in nodes.values() if node.level == 1 and node.id not in before]
     assert [node.messages for node in sorted(later, key=lambda n: n.ordinal)] == [6, 6, 6, 6]
-    await appending.close(desk.handle, "s")
+    await appending.close(fixture.handle, "s")
     with pytest.raises(SessionClosedError):
-        await reconfigure(desk.handle, "s", HierarchyConfig.by_tokens())
+        await reconfigure(fixture.handle, "s", HierarchyConfig.by_tokens())
     with pytest.raises(NotFoundError):
-        await reconfigure(desk.handle, "nowhere", SIXES)
+        await reconfigure(fixture.handle, "nowhere", SIXES)
 
 
 @drawn(40)
@@ -391,20 +391,20 @@ def test_p4_p5_a_reconfigured_log_is_one_log_however_it_is_played(log, cut, befo
             return
         images = []
         for size in (1, batch):
-            desk = Desk(config=CONFIGS[before])
-            await _in_batches(desk, said[:cut_], size)
+            fixture = SessionFixture(config=CONFIGS[before])
+            await _in_batches(fixture, said[:cut_], size)
             if size == 1:
-                await desk.update()
-            sealed = {node.id: node.span for node in await desk.nodes() if node.sealed}
-            await reconfigure(desk.handle, "s", CONFIGS[after])
-            await _in_batches(desk, said[cut_:], size)
-            now = {node.id: node.span for node in await desk.nodes()}
+                await fixture.update()
+            sealed = {node.id: node.span for node in await fixture.nodes() if node.sealed}
+            await reconfigure(fixture.handle, "s", CONFIGS[after])
+            await _in_batches(fixture, said[cut_:], size)
+            now = {node.id: node.span for node in await fixture.nodes()}
             assert sealed.items() <= now.items()
-            whole = await replayed(desk.handle, "s")
-            assert whole.state.to_json() == (await desk.tenant.session("s")).state
-            await desk.update(config=CONFIGS[after], policy=FOLLOW)
-            images.append(await desk.image())
-            assert all(node.status == "active" for node in await desk.nodes())
+            whole = await replayed(fixture.handle, "s")
+            assert whole.state.to_json() == (await fixture.tenant.session("s")).state
+            await fixture.update(config=CONFIGS[after], policy=FOLLOW)
+            images.append(await fixture.image())
+            assert all(node.status == "active" for node in await fixture.nodes())
         first, second = (
             {id_: (replace(node, revision=0), revision) for id_, (node, revision) in image.items()}
             for image in images
@@ -414,21 +414,21 @@ def test_p4_p5_a_reconfigured_log_is_one_log_however_it_is_played(log, cut, befo
     asyncio.run(check())
 
 
-async def _in_batches(desk, said, size):
+async def _in_batches(fixture, said, size):
     for first in range(0, len(said), size):
-        await desk.say(said[first : first + size])
+        await fixture.say(said[first : first + size])
 
 
 @settings(max_examples=5, deadline=None, derandomize=True, database=None)
 @given(words=st.integers(1, 40))
 def test_a_session_that_sealed_nothing_begins_to(words):
     async def check():
-        desk = Desk(config=HierarchyConfig.by_tokens(enabled=False))
-        await desk.say(messages(40, words=words))
-        await reconfigure(desk.handle, "s", HierarchyConfig.by_tokens())
-        await desk.say(messages(12, start=40, words=words))
-        await desk.update(config=HierarchyConfig.by_tokens())
-        nodes = await desk.nodes()
+        fixture = SessionFixture(config=HierarchyConfig.by_tokens(enabled=False))
+        await fixture.say(messages(40, words=words))
+        await reconfigure(fixture.handle, "s", HierarchyConfig.by_tokens())
+        await fixture.say(messages(12, start=40, words=words))
+        await fixture.update(config=HierarchyConfig.by_tokens())
+        nodes = await fixture.nodes()
         assert nodes
         assert {n for node in nodes for n in range(node.span.start, node.span.stop)} >= set(
             range(40)
@@ -439,24 +439,24 @@ def test_a_session_that_sealed_nothing_begins_to(words):
 
 async def test_a_fork_before_a_new_configuration_has_the_one_of_its_windows():
     """Broken, a fork's windows are not the ones that it shares, and are paid for again."""
-    desk = await told(35)
-    await reconfigure(desk.handle, "s", SIXES)
-    await desk.say(messages(20, start=35))
-    await fork(desk.handle, "s", "before", at=30)
-    await fork(desk.handle, "s", "after", at=50)
-    before, after = [await desk.tenant.session(name) for name in ("before", "after")]
-    assert before.config == desk.config.to_json()
+    fixture = await told(35)
+    await reconfigure(fixture.handle, "s", SIXES)
+    await fixture.say(messages(20, start=35))
+    await fork(fixture.handle, "s", "before", at=30)
+    await fork(fixture.handle, "s", "after", at=50)
+    before, after = [await fixture.tenant.session(name) for name in ("before", "after")]
+    assert before.config == fixture.config.to_json()
     assert after.config == SIXES.to_json()
     llm = ScriptedLLM()
-    assert (await desk.update(llm, "before")).calls == 0
-    assert await desk.tenant.levels("before") == {1: 3}
+    assert (await fixture.update(llm, "before")).calls == 0
+    assert await fixture.tenant.levels("before") == {1: 3}
 
 
 async def test_what_stood_for_the_open_under_the_old_configuration_goes():
     grow = HierarchyConfig.by_tokens(open_groups="grow")
-    desk = Desk(config=grow)
-    await desk.say([*messages(35), Message.user("hello", thread="side")])
-    await desk.update()
-    assert await desk.tenant.provisional("s")
-    await reconfigure(desk.handle, "s", HierarchyConfig.by_tokens())
-    assert await desk.tenant.provisional("s") == []
+    fixture = SessionFixture(config=grow)
+    await fixture.say([*messages(35), Message.user("hello", thread="side")])
+    await fixture.update()
+    assert await fixture.tenant.provisional("s")
+    await reconfigure(fixture.handle, "s", HierarchyConfig.by_tokens())
+    assert await fixture.tenant.provisional("s") == []

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS, bounds, drawn, logs, messages_of
-from session_fixture import START, Desk, messages
+from session_fixture import START, SessionFixture, messages
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.log.repack_state import Build
@@ -47,31 +47,31 @@ FOURS = HierarchyConfig.by_tokens(max_messages=4)
 ONE = UpdatePolicy(batch_delay=0, concurrency=1)
 
 
-async def happen(desk, log):
+async def happen(fixture, log):
     """Let a log happen, one entry after the other."""
     for entry in log:
         if isinstance(entry, Message):
-            await desk.say([entry])
+            await fixture.say([entry])
             continue
         kind, at = entry
         given_ = (at,) if kind == "tick" else ()
-        await getattr(appending, kind)(desk.handle, "s", *given_)
+        await getattr(appending, kind)(fixture.handle, "s", *given_)
 
 
 async def played(log, config, *, store=None):
-    desk = Desk(store, config=config)
-    await happen(desk, log)
-    return desk
+    fixture = SessionFixture(store, config=config)
+    await happen(fixture, log)
+    return fixture
 
 
-async def full(desk, config, llm=None, **how):
-    return await desk.update(llm or ScriptedLLM(), config=config, strategy="full", **how)
+async def full(fixture, config, llm=None, **how):
+    return await fixture.update(llm or ScriptedLLM(), config=config, strategy="full", **how)
 
 
-async def stored(desk):
+async def stored(fixture):
     """Give what the session is, without what only counts writes, and its measures."""
-    record = await desk.tenant.session("s")
-    said = await desk.tenant.messages("s", 0, record.messages)
+    record = await fixture.tenant.session("s")
+    said = await fixture.tenant.messages("s", 0, record.messages)
     return (
         record.config,
         record.state,
@@ -80,11 +80,11 @@ async def stored(desk):
     )
 
 
-async def bare(desk):
+async def bare(fixture):
     """Give the tree without the versions and histories of its nodes."""
     return {
         id_: (replace(node, revision=min(1, node.revision), since=None), said)
-        for id_, (node, said) in (await desk.image()).items()
+        for id_, (node, said) in (await fixture.image()).items()
     }
 
 
@@ -104,19 +104,19 @@ def test_a_re_packed_session_is_the_one_that_a_fresh_start_gives(log, before, af
     async def check():
         if not messages_of(log):
             return
-        desk = await played(log, CONFIGS[before])
+        fixture = await played(log, CONFIGS[before])
         if made:
-            await desk.update()
-        plan = await full(desk, CONFIGS[after], ExtractiveLLM(), dry_run=True)
-        report = await full(desk, CONFIGS[after], ExtractiveLLM())
+            await fixture.update()
+        plan = await full(fixture, CONFIGS[after], ExtractiveLLM(), dry_run=True)
+        report = await full(fixture, CONFIGS[after], ExtractiveLLM())
         assert report.swapped
         assert plan.calls == report.calls
         assert plan.by_level == report.by_level
         fresh = await played(log, CONFIGS[after])
         await fresh.update()
-        assert await stored(desk) == await stored(fresh)
-        assert await bare(desk) == await bare(fresh)
-        again = await desk.update(config=CONFIGS[after])
+        assert await stored(fixture) == await stored(fresh)
+        assert await bare(fixture) == await bare(fresh)
+        again = await fixture.update(config=CONFIGS[after])
         assert (again.calls, again.made) == (0, 0), "nothing is left to make"
 
     asyncio.run(check())
@@ -125,72 +125,72 @@ def test_a_re_packed_session_is_the_one_that_a_fresh_start_gives(log, before, af
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_the_swap_is_one_change_that_the_log_tells_of(kind, tmp_path):
     store = MemoryStore() if kind == "memory" else await SQLiteStore.open(tmp_path / "m.db")
-    desk = Desk(store)
-    await desk.say(messages(60))
-    await desk.update()
-    before = await desk.tenant.session("s")
-    await desk.tenant.put_view(ViewRecord("s", "default", "shown"), epoch=before.epoch)
-    report = await full(desk, SIXES)
-    record = await desk.tenant.session("s")
+    fixture = SessionFixture(store)
+    await fixture.say(messages(60))
+    await fixture.update()
+    before = await fixture.tenant.session("s")
+    await fixture.tenant.put_view(ViewRecord("s", "default", "shown"), epoch=before.epoch)
+    report = await full(fixture, SIXES)
+    record = await fixture.tenant.session("s")
     assert report.swapped
     assert (record.epoch, record.tree, record.build) == (before.epoch + 1, before.tree + 1, "")
     assert record.config == SIXES.to_json()
-    assert await desk.tenant.view("s", "default") is None, "what it pinned is gone"
-    assert not await desk.tenant.levels("s", tree=before.tree)
-    assert [event.kind for event in await desk.tenant.events("s")] == ["repack"]
-    assert not await desk.tenant.put_view(ViewRecord("s", "v", "old"), epoch=before.epoch)
+    assert await fixture.tenant.view("s", "default") is None, "what it pinned is gone"
+    assert not await fixture.tenant.levels("s", tree=before.tree)
+    assert [event.kind for event in await fixture.tenant.events("s")] == ["repack"]
+    assert not await fixture.tenant.put_view(ViewRecord("s", "v", "old"), epoch=before.epoch)
     await store.close()
 
 
 async def test_equal_windows_cost_nothing_again():
-    desk = Desk()
-    await desk.say(messages(150))
-    await desk.update(ScriptedLLM())
+    fixture = SessionFixture()
+    await fixture.say(messages(150))
+    await fixture.update(ScriptedLLM())
     regrouped = HierarchyConfig.by_tokens(
         levels=(
-            desk.config.levels[0],
-            desk.config.levels[1].model_copy(update={"fan_in": 3}),
-            *desk.config.levels[2:],
+            fixture.config.levels[0],
+            fixture.config.levels[1].model_copy(update={"fan_in": 3}),
+            *fixture.config.levels[2:],
         )
     )
     llm = ScriptedLLM()
-    report = await full(desk, regrouped, llm)
+    report = await full(fixture, regrouped, llm)
     assert report.by_level[1] == 15
     assert (report.reused, llm.calls) == (15, report.made), "only the groups are new"
 
 
 async def test_a_dry_run_of_a_full_re_pack_writes_nothing():
-    desk = Desk()
-    await desk.say(messages(60))
-    before = await desk.tenant.session("s")
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    before = await fixture.tenant.session("s")
     llm = ScriptedLLM()
-    plan = await full(desk, SIXES, llm, dry_run=True)
+    plan = await full(fixture, SIXES, llm, dry_run=True)
     assert plan.calls == 12
     assert llm.calls == 0
-    assert await desk.tenant.session("s") == before
-    assert await desk.tenant.runs() == []
+    assert await fixture.tenant.session("s") == before
+    assert await fixture.tenant.runs() == []
 
 
 async def test_only_a_whole_session_is_re_packed():
-    desk = Desk()
+    fixture = SessionFixture()
     with pytest.raises(NotFoundError):
-        await full(desk, SIXES)
-    await desk.say(messages(10))
+        await full(fixture, SIXES)
+    await fixture.say(messages(10))
     with pytest.raises(UsageError, match="level"):
-        await full(desk, SIXES, level=1)
+        await full(fixture, SIXES, level=1)
     with pytest.raises(UsageError, match="strategy"):
-        await desk.update(strategy="half")
+        await fixture.update(strategy="half")
 
 
 async def test_a_closed_session_stays_closed_and_has_one_root():
-    desk = Desk()
-    await desk.say(messages(60))
-    await appending.close(desk.handle, "s")
-    await full(desk, SIXES)
-    record = await desk.tenant.session("s")
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    await appending.close(fixture.handle, "s")
+    await full(fixture, SIXES)
+    record = await fixture.tenant.session("s")
     assert record.closed
-    top = max(await desk.tenant.levels("s"))
-    assert len(await desk.tenant.level("s", top, 0)) == 1
+    top = max(await fixture.tenant.levels("s"))
+    assert len(await fixture.tenant.level("s", top, 0)) == 1
 
 
 # -- while the conversation goes on
@@ -198,62 +198,62 @@ async def test_a_closed_session_stays_closed_and_has_one_root():
 
 async def test_messages_that_arrive_meanwhile_are_in_the_new_tree():
     """Broken, what was appended during a re-pack is in no window of the tree that serves."""
-    desk = Desk()
-    await desk.say(messages(60))
-    await desk.update(ScriptedLLM())
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    await fixture.update(ScriptedLLM())
     said = iter(range(60, 90))
 
     class Busy(ScriptedLLM):
         async def complete(self, request):
             for n in (next(said, None), next(said, None)):
                 if n is not None:
-                    await desk.say(messages(1, start=n))
+                    await fixture.say(messages(1, start=n))
             return await super().complete(request)
 
-    report = await full(desk, SIXES, Busy())
+    report = await full(fixture, SIXES, Busy())
     assert report.swapped
-    fresh = Desk(config=SIXES)
+    fresh = SessionFixture(config=SIXES)
     await fresh.say(messages(90))
     await fresh.update(ScriptedLLM())
-    assert await stored(desk) == await stored(fresh)
-    assert await bare(desk) == await bare(fresh)
+    assert await stored(fixture) == await stored(fresh)
+    assert await bare(fixture) == await bare(fresh)
 
 
 async def test_until_the_swap_the_old_tree_serves_and_grows():
-    desk = Desk()
-    await desk.say(messages(60))
-    await desk.update(ScriptedLLM())
-    report = await full(desk, SIXES, max_calls=4)
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    await fixture.update(ScriptedLLM())
+    report = await full(fixture, SIXES, max_calls=4)
     assert (report.swapped, report.stopped, report.made) == (False, "max_calls", 4)
-    assert await desk.tenant.levels("s") == {1: 6, 2: 1}
-    await desk.say(messages(60, start=60))
-    report = await desk.update(ScriptedLLM())
+    assert await fixture.tenant.levels("s") == {1: 6, 2: 1}
+    await fixture.say(messages(60, start=60))
+    report = await fixture.update(ScriptedLLM())
     assert report.by_level == {1: 6, 2: 1}, "an ordinary update knows of no re-pack"
     llm = ScriptedLLM()
-    plan = await full(desk, SIXES, llm, dry_run=True)
-    report = await full(desk, SIXES, llm)
+    plan = await full(fixture, SIXES, llm, dry_run=True)
+    report = await full(fixture, SIXES, llm)
     assert report.swapped
     assert (plan.calls, plan.by_level) == (report.calls, report.by_level)
     assert llm.calls == report.calls == 25 - 4, "what was made before the cap is there still"
 
 
 async def test_a_re_pack_under_another_configuration_begins_anew():
-    desk = Desk()
-    await desk.say(messages(60))
-    await full(desk, SIXES, max_calls=4)
-    first = Build.from_json((await desk.tenant.session("s")).build)
-    await full(desk, FOURS, max_calls=2)
-    second = Build.from_json((await desk.tenant.session("s")).build)
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    await full(fixture, SIXES, max_calls=4)
+    first = Build.from_json((await fixture.tenant.session("s")).build)
+    await full(fixture, FOURS, max_calls=2)
+    second = Build.from_json((await fixture.tenant.session("s")).build)
     assert second.tree > first.tree, "a number is never given twice"
-    assert await desk.tenant.levels("s", tree=first.tree) == {}
-    assert (await full(desk, FOURS)).swapped
-    assert (await desk.tenant.session("s")).config == FOURS.to_json()
+    assert await fixture.tenant.levels("s", tree=first.tree) == {}
+    assert (await full(fixture, FOURS)).swapped
+    assert (await fixture.tenant.session("s")).config == FOURS.to_json()
 
 
 async def test_an_update_that_a_swap_overtakes_writes_nothing_into_the_new_tree():
     """Broken, a node of the old tree is committed over the one of the same name in the new."""
-    desk = Desk()
-    await desk.say(messages(60))
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedLLM):
@@ -262,26 +262,26 @@ async def test_an_update_that_a_swap_overtakes_writes_nothing_into_the_new_tree(
             await go_on.wait()
             return await super().complete(request)
 
-    late = asyncio.ensure_future(desk.update(Slow()))
+    late = asyncio.ensure_future(fixture.update(Slow()))
     await asked.wait()
-    assert (await full(desk, SIXES)).swapped
-    before = await desk.tree()
+    assert (await full(fixture, SIXES)).swapped
+    before = await fixture.tree()
     go_on.set()
     report = await late
     assert report.made == 0
-    assert await desk.tree() == before
+    assert await fixture.tree() == before
 
 
 async def test_two_re_packs_at_once_share_the_work_and_swap_once():
-    desk = Desk()
-    await desk.say(messages(60))
-    reports = await asyncio.gather(full(desk, SIXES), full(desk, SIXES))
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    reports = await asyncio.gather(full(fixture, SIXES), full(fixture, SIXES))
     assert sum(report.swapped for report in reports) == 1
-    assert [event.kind for event in await desk.tenant.events("s")] == ["repack"]
-    fresh = Desk(config=SIXES)
+    assert [event.kind for event in await fixture.tenant.events("s")] == ["repack"]
+    fresh = SessionFixture(config=SIXES)
     await fresh.say(messages(60))
     await fresh.update(ScriptedLLM())
-    assert {i: said for i, (_, said) in (await bare(desk)).items()} == {
+    assert {i: said for i, (_, said) in (await bare(fixture)).items()} == {
         i: said for i, (_, said) in (await bare(fresh)).items()
     }
 
@@ -290,15 +290,15 @@ async def test_two_re_packs_at_once_share_the_work_and_swap_once():
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def desk(request, tmp_path):
+async def fixture(request, tmp_path):
     store = (
         MemoryStore() if request.param == "memory" else await SQLiteStore.open(tmp_path / "m.db")
     )
-    yield Desk(store)
+    yield SessionFixture(store)
     await store.close()
 
 
-def reconfiguring(desk, config):
+def reconfiguring(fixture, config):
     """Give a model that has the session reconfigured while its third answer is waited for."""
     asked = []
 
@@ -306,66 +306,66 @@ def reconfiguring(desk, config):
         async def complete(self, request):
             asked.append(request)
             if len(asked) == 3:
-                await reconfigure(desk.handle, "s", config)
+                await reconfigure(fixture.handle, "s", config)
             return await super().complete(request)
 
     return Changing()
 
 
-async def is_fresh_under(desk, config, count):
-    fresh = Desk(config=config)
+async def is_fresh_under(fixture, config, count):
+    fresh = SessionFixture(config=config)
     await fresh.say(messages(count))
     await fresh.update(ScriptedLLM())
-    assert await stored(desk) == await stored(fresh)
-    assert await bare(desk) == await bare(fresh)
-    record = await desk.tenant.session("s")
-    assert (await replayed(desk.handle, "s")).state.to_json() == record.state
+    assert await stored(fixture) == await stored(fresh)
+    assert await bare(fixture) == await bare(fresh)
+    record = await fixture.tenant.session("s")
+    assert (await replayed(fixture.handle, "s")).state.to_json() == record.state
 
 
-async def test_p5_a_swap_does_not_undo_the_configuration_that_was_asked_for_last(desk):
+async def test_p5_a_swap_does_not_undo_the_configuration_that_was_asked_for_last(fixture):
     """Broken, what was reconfigured during a re-pack goes on under the re-pack's configuration."""
-    await desk.say(messages(60))
-    await desk.update(ScriptedLLM())
-    sealed = await bounds_of(desk)
-    report = await full(desk, SIXES, reconfiguring(desk, FOURS))
+    await fixture.say(messages(60))
+    await fixture.update(ScriptedLLM())
+    sealed = await bounds_of(fixture)
+    report = await full(fixture, SIXES, reconfiguring(fixture, FOURS))
     assert not report.swapped
-    record = await desk.tenant.session("s")
+    record = await fixture.tenant.session("s")
     build = Build.from_json(record.build)
     assert (record.config, build.config, build.at) == (FOURS.to_json(), FOURS.to_json(), 0)
-    assert await desk.tenant.levels("s", tree=build.tree - 1) == {}, "what it had made is gone"
-    assert await bounds_of(desk) == sealed
-    await desk.say(messages(20, start=60))
-    new = (await bounds_of(desk)).keys() - sealed.keys()
-    nodes = await desk.tenant.nodes("s", sorted(new))
+    assert await fixture.tenant.levels("s", tree=build.tree - 1) == {}, "what it had made is gone"
+    assert await bounds_of(fixture) == sealed
+    await fixture.say(messages(20, start=60))
+    new = (await bounds_of(fixture)).keys() - sealed.keys()
+    nodes = await fixture.tenant.nodes("s", sorted(new))
     assert {node.messages for node in nodes if node.level == 1} == {4}
-    assert (await full(desk, FOURS)).swapped, "the next one goes on under it"
-    assert [event.kind for event in await desk.tenant.events("s")] == ["reconfigure", "repack"]
-    await is_fresh_under(desk, FOURS, 80)
+    assert (await full(fixture, FOURS)).swapped, "the next one goes on under it"
+    assert [event.kind for event in await fixture.tenant.events("s")] == ["reconfigure", "repack"]
+    await is_fresh_under(fixture, FOURS, 80)
 
 
-async def test_a_re_pack_under_the_configuration_that_is_asked_for_goes_on(desk):
+async def test_a_re_pack_under_the_configuration_that_is_asked_for_goes_on(fixture):
     """Broken, a re-pack that gives just what is wanted is thrown away and paid for again."""
-    await desk.say(messages(60))
-    await desk.update(ScriptedLLM())
-    assert (await full(desk, SIXES, reconfiguring(desk, SIXES))).swapped
-    await is_fresh_under(desk, SIXES, 60)
+    await fixture.say(messages(60))
+    await fixture.update(ScriptedLLM())
+    assert (await full(fixture, SIXES, reconfiguring(fixture, SIXES))).swapped
+    await is_fresh_under(fixture, SIXES, 60)
 
 
-async def test_to_ask_for_the_configuration_that_there_is_ends_a_re_pack_under_another(desk):
+async def test_to_ask_for_the_configuration_that_there_is_ends_a_re_pack_under_another(fixture):
     """Broken, a session told to stay as it is becomes another one when the re-pack is done."""
-    await desk.say(messages(60))
-    await desk.update(ScriptedLLM())
-    assert not (await full(desk, SIXES, reconfiguring(desk, desk.config))).swapped
-    record = await desk.tenant.session("s")
-    assert record.config == desk.config.to_json()
-    assert await desk.tenant.events("s") == [], "it is that already"
-    assert (await full(desk, desk.config)).swapped
-    await is_fresh_under(desk, desk.config, 60)
+    await fixture.say(messages(60))
+    await fixture.update(ScriptedLLM())
+    assert not (await full(fixture, SIXES, reconfiguring(fixture, fixture.config))).swapped
+    record = await fixture.tenant.session("s")
+    assert record.config == fixture.config.to_json()
+    assert await fixture.tenant.events("s") == [], "it is that already"
+    assert (await full(fixture, fixture.config)).swapped
+    await is_fresh_under(fixture, fixture.config, 60)
 
 
-async def bounds_of(desk):
+async def bounds_of(fixture):
     """Give what each sealed node covers."""
-    return {node.id: node.span for node in await desk.nodes() if node.sealed}
+    return {node.id: node.span for node in await fixture.nodes() if node.sealed}
 
 
 # -- killed, capped, failed
@@ -378,29 +378,29 @@ def test_killed_anywhere_the_next_re_pack_goes_on_and_pays_once(faults, remote):
 
     async def check():
         kept = MemoryStore()
-        base = Desk(kept)
+        base = SessionFixture(kept)
         await base.say(messages(44, words=36))
         await base.update(ScriptedLLM())
         llm = ScriptedLLM(remote=remote)
         for fault in faults:
             plan = FaultPlan({fault: "die"})
-            desk = Desk(FaultyStore(kept, plan), policy=ONE)
-            desk.now = base.now
+            fixture = SessionFixture(FaultyStore(kept, plan), policy=ONE)
+            fixture.now = base.now
             with contextlib.suppress(DiedError):
-                await full(desk, SIXES, llm)
+                await full(fixture, SIXES, llm)
             base.now += timedelta(minutes=5)
-        desk = Desk(kept, policy=ONE)
-        desk.now = base.now
-        report = await full(desk, SIXES, llm)
+        fixture = SessionFixture(kept, policy=ONE)
+        fixture.now = base.now
+        report = await full(fixture, SIXES, llm)
         assert report.swapped
-        fresh = Desk(config=SIXES)
+        fresh = SessionFixture(config=SIXES)
         await fresh.say(messages(44, words=36))
         made = ScriptedLLM()
         await fresh.update(made)
-        assert await stored(desk) == await stored(fresh)
+        assert await stored(fixture) == await stored(fresh)
         hands = 1 if remote else 3
         assert llm.calls <= made.calls + hands * len(faults), "no more than was in flight"
-        mine, other = await bare(desk), await bare(fresh)
+        mine, other = await bare(fixture), await bare(fresh)
         assert {i: said for i, (_, said) in mine.items()} == {
             i: said for i, (_, said) in other.items()
         }
@@ -409,21 +409,21 @@ def test_killed_anywhere_the_next_re_pack_goes_on_and_pays_once(faults, remote):
 
 
 async def test_a_node_that_cannot_be_made_keeps_the_old_tree_until_it_has_a_stand_in():
-    desk = Desk()
-    await desk.say(messages(60))
-    await desk.update(ScriptedLLM())
-    report = await full(desk, SIXES, ScriptedLLM(script=_transient))
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    await fixture.update(ScriptedLLM())
+    report = await full(fixture, SIXES, ScriptedLLM(script=_transient))
     assert (report.swapped, report.failed > 0) == (False, True)
-    assert await desk.tenant.levels("s") == {1: 6, 2: 1}
+    assert await fixture.tenant.levels("s") == {1: 6, 2: 1}
 
     def refuse(request):
         raise PermanentModelError("no", charged=False)
 
-    report = await full(desk, SIXES, ScriptedLLM(script=refuse))
+    report = await full(fixture, SIXES, ScriptedLLM(script=refuse))
     assert report.swapped, "stand-ins are texts; they are made anew later"
     assert report.degraded == 12
     llm = ScriptedLLM()
-    await desk.update(llm, config=SIXES)
+    await fixture.update(llm, config=SIXES)
     assert llm.calls == 12
 
 
@@ -432,27 +432,27 @@ def _transient(request):
 
 
 async def test_the_deadline_ends_a_re_pack_between_two_pages():
-    desk = Desk()
-    await desk.say(messages(60))
-    report = await full(desk, SIXES, deadline=0)
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    report = await full(fixture, SIXES, deadline=0)
     assert (report.swapped, report.stopped) == (False, "deadline")
-    assert (await full(desk, SIXES)).swapped
+    assert (await full(fixture, SIXES)).swapped
 
 
 async def test_progress_counts_the_new_tree():
-    desk = Desk()
-    await desk.say(messages(60))
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
     seen = []
-    await full(desk, SIXES, on_progress=seen.append)
+    await full(fixture, SIXES, on_progress=seen.append)
     assert (seen[0].done, seen[0].total) == (0, 12)
     assert (seen[-1].done, seen[-1].total) == (12, 12)
 
 
 async def test_a_re_pack_is_one_run_in_the_journal():
-    desk = Desk()
-    await desk.say(messages(60))
-    report = await full(desk, SIXES)
-    (run,) = await desk.tenant.runs(subject="s")
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    report = await full(fixture, SIXES)
+    (run,) = await fixture.tenant.runs(subject="s")
     assert (run.id, run.outcome) == (report.run_id, "ok")
 
 
@@ -503,18 +503,18 @@ def sentence(seed, words):
     return " ".join(f"word{seed}x{n}" for n in range(words))
 
 
-async def change(desk, deed):
+async def change(fixture, deed):
     kind, index, words = deed
     if kind == "append":
-        record = await desk.tenant.session("s")
-        await desk.say(messages(1 + words % 9, start=record.messages))
+        record = await fixture.tenant.session("s")
+        await fixture.say(messages(1 + words % 9, start=record.messages))
     elif kind == "flush":
-        await appending.flush(desk.handle, "s")
+        await appending.flush(fixture.handle, "s")
     elif kind == "edit":
         with contextlib.suppress(MessageWithdrawnError):
-            await changing.edit(desk.handle, "s", index, sentence(index, words))
+            await changing.edit(fixture.handle, "s", index, sentence(index, words))
     else:
-        await getattr(changing, kind)(desk.handle, "s", [index])
+        await getattr(changing, kind)(fixture.handle, "s", [index])
 
 
 _DEEDS = st.lists(
@@ -536,24 +536,24 @@ def test_what_is_changed_during_a_re_pack_is_changed_in_the_tree_that_then_serve
     """Broken, an edit or erasure during a re-pack is lost, or its old text serves afterwards."""
 
     async def check():
-        desk = Desk()
-        await desk.say(messages(50, words=8))
-        await desk.say([Message.user(sentence(7, 6000 if long else 10), created_at=AT)])
-        await desk.say(messages(9, start=51, words=8))
-        await desk.update(ScriptedLLM())
+        fixture = SessionFixture()
+        await fixture.say(messages(50, words=8))
+        await fixture.say([Message.user(sentence(7, 6000 if long else 10), created_at=AT)])
+        await fixture.say(messages(9, start=51, words=8))
+        await fixture.update(ScriptedLLM())
         waiting = []
         for deed in deeds:
-            waiting += [nothing] * gaps + [partial(change, desk, deed)]
-        report = await full(desk, CONFIGS["tokens"], Meddling(waiting))
+            waiting += [nothing] * gaps + [partial(change, fixture, deed)]
+        report = await full(fixture, CONFIGS["tokens"], Meddling(waiting))
         assert report.swapped
-        tree = await desk.tree()
-        record = await desk.tenant.session("s")
-        said = {m.index: m for m in await desk.tenant.messages("s", 0, record.messages)}
+        tree = await fixture.tree()
+        record = await fixture.tenant.session("s")
+        said = {m.index: m for m in await fixture.tenant.messages("s", 0, record.messages)}
         for node, _ in tree.values():
             assert (node.status, node.dirty, node.stale) == ("active", False, False), node.id
-        assert await desk.untrue() == [], "some say what is not so any more"
-        whole = await replayed(desk.handle, "s")
-        assert whole.state.to_json() == (await desk.tenant.session("s")).state
+        assert await fixture.untrue() == [], "some say what is not so any more"
+        whole = await replayed(fixture.handle, "s")
+        assert whole.state.to_json() == (await fixture.tenant.session("s")).state
         assert {id_: bounds(node) for id_, node in whole.nodes.items()} == {
             id_: bounds(node) for id_, (node, _) in tree.items()
         }
@@ -582,14 +582,14 @@ async def nothing():
 
 async def test_an_erasure_during_a_re_pack_leaves_nothing_in_the_tree_that_is_built():
     """Broken, a word that was erased is in a text made before, which serves after the swap."""
-    desk = Desk()
-    await desk.say(messages(60))
-    await desk.update(ScriptedLLM())
+    fixture = SessionFixture()
+    await fixture.say(messages(60))
+    await fixture.update(ScriptedLLM())
     canary = "case-3-1"
-    assert canary in (await desk.tenant.messages("s", 3, 4))[0].content
-    deeds = [nothing] * 9 + [partial(change, desk, ("erase", 3, 0))]
-    report = await full(desk, SIXES, Meddling(deeds))
+    assert canary in (await fixture.tenant.messages("s", 3, 4))[0].content
+    deeds = [nothing] * 9 + [partial(change, fixture, ("erase", 3, 0))]
+    report = await full(fixture, SIXES, Meddling(deeds))
     assert report.swapped
-    for _, revision in (await desk.tree()).values():
+    for _, revision in (await fixture.tree()).values():
         assert canary not in revision.text
         assert canary not in revision.anchors

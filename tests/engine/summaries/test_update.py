@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
 from logbook import CONFIGS
-from session_fixture import COUNTER, START, Desk, messages, text
+from session_fixture import COUNTER, START, SessionFixture, messages, text
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.assess import assess_extract
@@ -45,9 +45,9 @@ QUICK = UpdatePolicy(batch_delay=0, concurrency=4)
 SHORT = CONFIGS["tokens"]
 
 
-async def told(desk, count, **how):
-    await desk.say(messages(count, **how))
-    return desk
+async def told(fixture, count, **how):
+    await fixture.say(messages(count, **how))
+    return fixture
 
 
 # -- what is made
@@ -57,20 +57,20 @@ async def told(desk, count, **how):
     ("count", "by_level"), [(30, {1: 3}), (50, {1: 5, 2: 1}), (150, {1: 15, 2: 3, 3: 1})]
 )
 async def test_the_published_trees_are_made(count, by_level):
-    desk = await told(Desk(), count)
-    report = await desk.update(ScriptedLLM())
+    fixture = await told(SessionFixture(), count)
+    report = await fixture.update(ScriptedLLM())
     assert report.by_level == by_level
     assert report.made == report.calls == sum(by_level.values())
-    for node, revision in (await desk.tree()).values():
+    for node, revision in (await fixture.tree()).values():
         assert node.status == "active"
         assert revision is not None
         assert revision.text
 
 
 async def test_summaries_are_strictly_smaller_than_what_they_are_made_from():
-    desk = await told(Desk(), 160)
-    await desk.update(ScriptedLLM())
-    tree = await desk.tree()
+    fixture = await told(SessionFixture(), 160)
+    await fixture.update(ScriptedLLM())
+    tree = await fixture.tree()
     for node, revision in tree.values():
         below = [tree[child][1].tokens for child in node.children]
         inputs = sum(below) if below else node.input_tokens
@@ -78,20 +78,20 @@ async def test_summaries_are_strictly_smaller_than_what_they_are_made_from():
 
 
 async def test_an_update_with_nothing_to_do_calls_nobody_and_is_journalled():
-    desk = await told(Desk(), 50)
-    await desk.update(ScriptedLLM())
+    fixture = await told(SessionFixture(), 50)
+    await fixture.update(ScriptedLLM())
     again = ScriptedLLM()
-    report = await desk.update(again)
+    report = await fixture.update(again)
     assert (report.made, report.calls, again.calls) == (0, 0, 0)
-    outcomes = [run.outcome for run in await desk.tenant.runs(subject="s")]
+    outcomes = [run.outcome for run in await fixture.tenant.runs(subject="s")]
     assert outcomes == ["ok", "ok"]
 
 
 async def test_short_windows_are_kept_word_for_word_without_a_call():
-    desk = await told(Desk(), 10, words=6)
+    fixture = await told(SessionFixture(), 10, words=6)
     llm = ScriptedLLM()
-    report = await desk.update(llm)
-    (node, revision) = (await desk.tree())["L1.0"]
+    report = await fixture.update(llm)
+    (node, revision) = (await fixture.tree())["L1.0"]
     assert (report.made, llm.calls) == (1, 0)
     assert node.verbatim
     for n in range(10):
@@ -101,36 +101,36 @@ async def test_short_windows_are_kept_word_for_word_without_a_call():
 
 
 async def test_a_window_without_any_text_is_made_empty_and_without_a_call():
-    desk = Desk(config=HierarchyConfig.by_tokens(max_messages=60))
+    fixture = SessionFixture(config=HierarchyConfig.by_tokens(max_messages=60))
     at = iter(range(100))
-    await desk.say(
+    await fixture.say(
         role("", created_at=START + timedelta(seconds=next(at)))
         for _ in range(30)
         for role in (Message.user, Message.assistant)
     )
     llm = ScriptedLLM()
-    await desk.update(llm)
-    (node, revision) = (await desk.tree())["L1.0"]
+    await fixture.update(llm)
+    (node, revision) = (await fixture.tree())["L1.0"]
     assert (node.status, revision.text, llm.calls) == ("active", "", 0)
 
 
 async def test_level_one_alone_is_made_when_asked_for():
-    desk = await told(Desk(), 150)
-    report = await desk.update(ScriptedLLM(), level=1)
+    fixture = await told(SessionFixture(), 150)
+    report = await fixture.update(ScriptedLLM(), level=1)
     assert report.by_level == {1: 15}
-    assert (await desk.update(ScriptedLLM())).by_level == {2: 3, 3: 1}
+    assert (await fixture.update(ScriptedLLM())).by_level == {2: 3, 3: 1}
 
 
 async def test_the_same_conversation_elsewhere_is_made_without_a_call():
-    desk = Desk()
-    await desk.say(messages(150))
-    await desk.update(ExtractiveLLM())
-    await desk.say(messages(150), "copy")
-    plan = await desk.update(ExtractiveLLM(), "copy", dry_run=True)
-    report = await desk.update(ExtractiveLLM(), "copy")
+    fixture = SessionFixture()
+    await fixture.say(messages(150))
+    await fixture.update(ExtractiveLLM())
+    await fixture.say(messages(150), "copy")
+    plan = await fixture.update(ExtractiveLLM(), "copy", dry_run=True)
+    report = await fixture.update(ExtractiveLLM(), "copy")
     assert (plan.calls, report.calls, report.reused) == (0, 0, 19)
     assert plan.reused == 19
-    first, second = await desk.tree(), await desk.tree("copy")
+    first, second = await fixture.tree(), await fixture.tree("copy")
     for id_, (_, revision) in first.items():
         copied = second[id_][1]
         assert copied.text == revision.text
@@ -139,16 +139,16 @@ async def test_the_same_conversation_elsewhere_is_made_without_a_call():
 
 
 async def test_progress_goes_from_nothing_to_all_by_level():
-    desk = await told(Desk(), 150)
+    fixture = await told(SessionFixture(), 150)
     seen = []
-    await desk.update(ScriptedLLM(), on_progress=seen.append)
+    await fixture.update(ScriptedLLM(), on_progress=seen.append)
     assert (seen[0].done, seen[0].total) == (0, 19)
     assert seen[-1].by_level == {1: (15, 15), 2: (3, 3), 3: (1, 1)}
     assert [each.done for each in seen] == sorted(each.done for each in seen)
 
 
 async def test_an_error_in_the_progress_callback_ends_the_run_and_loses_nothing():
-    desk = await told(Desk(), 100)
+    fixture = await told(SessionFixture(), 100)
 
     def burst(progress):
         if progress.done:
@@ -156,19 +156,19 @@ async def test_an_error_in_the_progress_callback_ends_the_run_and_loses_nothing(
 
     llm = ScriptedLLM()
     with pytest.raises(RuntimeError):
-        await desk.update(llm, on_progress=burst)
-    await desk.update(llm)
+        await fixture.update(llm, on_progress=burst)
+    await fixture.update(llm)
     assert llm.calls <= 12 + 4
-    assert all(node.revision == 1 for node in await desk.nodes())
+    assert all(node.revision == 1 for node in await fixture.nodes())
 
 
 async def test_unknown_sessions_and_impossible_caps_are_refused():
-    desk = await told(Desk(), 1)
+    fixture = await told(SessionFixture(), 1)
     with pytest.raises(NotFoundError):
-        await desk.update(session="nobody")
+        await fixture.update(session="nobody")
     for wrong in ({"max_calls": -1}, {"max_tokens": -1}, {"level": 0}):
         with pytest.raises(UsageError):
-            await desk.update(**wrong)
+            await fixture.update(**wrong)
 
 
 # -- the dry run
@@ -193,25 +193,25 @@ def histories(draw):
 async def test_p9_a_dry_run_says_exactly_what_the_run_calls_and_writes_nothing(
     history, window, close
 ):
-    desk = Desk()
-    await desk.say(history)
+    fixture = SessionFixture()
+    await fixture.say(history)
     if close and history:
-        await appending.close(desk.handle, "s")
+        await appending.close(fixture.handle, "s")
     if not history:
         return
-    before = await desk.image()
+    before = await fixture.image()
     llm = ScriptedLLM(context_window=window)
-    plan = await desk.update(llm, dry_run=True)
-    assert (await desk.image(), llm.calls) == (before, 0)
-    assert not await desk.tenant.runs()
-    report = await desk.update(llm)
+    plan = await fixture.update(llm, dry_run=True)
+    assert (await fixture.image(), llm.calls) == (before, 0)
+    assert not await fixture.tenant.runs()
+    report = await fixture.update(llm)
     assert (plan.by_level, plan.reused) == (report.by_level, report.reused)
     assert report.calls == llm.calls <= plan.calls_max
     if window is None:
         assert plan.calls == report.calls
     else:
         # In how many parts summaries are read depends on how long they come out.
-        assert abs(plan.calls - report.calls) <= len(await desk.nodes())
+        assert abs(plan.calls - report.calls) <= len(await fixture.nodes())
 
 
 class Wordy(ScriptedLLM):
@@ -248,35 +248,35 @@ async def test_p9_no_run_calls_more_than_the_dry_run_says_at_most(
 ):
     """Broken, somebody who agreed to at most so many calls pays for more."""
     policy = UpdatePolicy(batch_delay=0, concurrency=4, retries=1)
-    desk = Desk(policy=policy)
-    await desk.say(messages(count, words=words))
+    fixture = SessionFixture(policy=policy)
+    await fixture.say(messages(count, words=words))
     if made:
         # Some have a text, and some of those are to be made anew.
-        await desk.update(Wordy(window, seed, 0.2))
-        await change.edit(desk.handle, "s", seed % count, text(seed, words), on_edit="rebuild")
+        await fixture.update(Wordy(window, seed, 0.2))
+        await change.edit(fixture.handle, "s", seed % count, text(seed, words), on_edit="rebuild")
     llm = Wordy(window, seed + 1, rate)
-    plan = await desk.update(llm, dry_run=True)
-    report = await desk.update(llm)
+    plan = await fixture.update(llm, dry_run=True)
+    report = await fixture.update(llm)
     assert report.calls == llm.calls <= plan.calls_max
 
 
 async def test_p9_parts_of_long_summaries_are_within_what_a_dry_run_says_at_most():
     """Broken, summaries that come out longer than allotted take parts that nobody foresaw."""
-    desk = await told(Desk(policy=UpdatePolicy(batch_delay=0, retries=0)), 300)
+    fixture = await told(SessionFixture(policy=UpdatePolicy(batch_delay=0, retries=0)), 300)
     llm = Wordy(1_300, 0, 0.0)
-    plan = await desk.update(llm, dry_run=True)
-    report = await desk.update(llm)
+    plan = await fixture.update(llm, dry_run=True)
+    report = await fixture.update(llm)
     assert plan.calls < report.calls == llm.calls <= plan.calls_max
 
 
 async def test_p9_a_dry_run_in_the_middle_says_what_is_left():
-    desk = await told(Desk(), 200)
+    fixture = await told(SessionFixture(), 200)
     llm = ScriptedLLM()
-    whole = await desk.update(llm, dry_run=True)
-    await desk.update(llm, max_calls=7)
-    rest = await desk.update(llm, dry_run=True)
+    whole = await fixture.update(llm, dry_run=True)
+    await fixture.update(llm, max_calls=7)
+    rest = await fixture.update(llm, dry_run=True)
     assert rest.calls == whole.calls - 7
-    assert (await desk.update(llm)).calls == rest.calls
+    assert (await fixture.update(llm)).calls == rest.calls
 
 
 # -- caps
@@ -284,28 +284,28 @@ async def test_p9_a_dry_run_in_the_middle_says_what_is_left():
 
 @pytest.mark.parametrize("cap", [0, 1, 5, 12])
 async def test_p9_no_more_calls_than_the_cap(cap):
-    desk = await told(Desk(), 100)
+    fixture = await told(SessionFixture(), 100)
     llm = ScriptedLLM(latency=0.001)
-    report = await desk.update(llm, max_calls=cap)
+    report = await fixture.update(llm, max_calls=cap)
     assert llm.calls == report.calls == report.made == cap
     assert report.stopped == ("max_calls" if cap < 12 else None)
-    assert {node.status for node in await desk.nodes()} <= {"pending", "active"}
+    assert {node.status for node in await fixture.nodes()} <= {"pending", "active"}
 
 
 @settings(max_examples=20, deadline=None)
 @given(cap=st.integers(0, 12_000), remote=st.booleans())
 async def test_p9_no_more_tokens_than_the_cap(cap, remote):
-    desk = await told(Desk(), 60)
-    report = await desk.update(ScriptedLLM(latency=0.001, remote=remote), max_tokens=cap)
+    fixture = await told(SessionFixture(), 60)
+    report = await fixture.update(ScriptedLLM(latency=0.001, remote=remote), max_tokens=cap)
     assert report.tokens <= cap
     if report.stopped is None:
         assert report.made == 7
 
 
 async def test_p9_a_deadline_that_is_over_lets_nothing_be_called():
-    desk = await told(Desk(), 100)
+    fixture = await told(SessionFixture(), 100)
     llm = ScriptedLLM()
-    report = await desk.update(llm, deadline=0)
+    report = await fixture.update(llm, deadline=0)
     assert (llm.calls, report.stopped) == (0, "deadline")
 
 
@@ -313,9 +313,9 @@ async def test_p9_a_deadline_that_is_over_lets_nothing_be_called():
 
 
 async def test_lower_levels_and_older_nodes_come_first():
-    desk = await told(Desk(), 150)
+    fixture = await told(SessionFixture(), 150)
     llm = ScriptedLLM()
-    await desk.update(llm, policy=UpdatePolicy(concurrency=1, batch_delay=0))
+    await fixture.update(llm, policy=UpdatePolicy(concurrency=1, batch_delay=0))
     levels = [request.level for request in llm.requests]
     assert levels == sorted(levels)
     firsts = [r.inputs[0].index for r in llm.requests if r.level == 1]
@@ -324,9 +324,9 @@ async def test_lower_levels_and_older_nodes_come_first():
 
 async def test_calls_run_side_by_side_as_many_as_are_allowed():
     """What that comes to in time is ``benchmarks/update.py``'s to say."""
-    desk = await told(Desk(), 400)
+    fixture = await told(SessionFixture(), 400)
     llm = ScriptedLLM(latency=0.2, script=_plain)
-    report = await desk.update(llm, policy=UpdatePolicy(concurrency=8, batch_delay=0))
+    report = await fixture.update(llm, policy=UpdatePolicy(concurrency=8, batch_delay=0))
     assert llm.peak == 8
     assert report.calls == llm.calls == 50
 
@@ -345,55 +345,57 @@ def _plain(request):
 async def test_remote_calls_are_paced_and_local_ones_are_not():
     policy = UpdatePolicy(concurrency=4, batch_delay=2.0)
     for remote, slept in ((True, 4.0), (False, 0.0)):
-        desk = await told(Desk(), 100)
-        await desk.update(ScriptedLLM(remote=remote), policy=policy)
-        assert desk.slept == pytest.approx(slept, abs=0.5), "12 calls are three batches"
+        fixture = await told(SessionFixture(), 100)
+        await fixture.update(ScriptedLLM(remote=remote), policy=policy)
+        assert fixture.slept == pytest.approx(slept, abs=0.5), "12 calls are three batches"
 
 
 # -- failures
 
 
 async def test_p7_a_failed_node_is_retried_run_by_run_then_stood_in_for_then_made_anew():
-    desk = await told(Desk(), 50)
+    fixture = await told(SessionFixture(), 50)
     broken = FaultyLLM(ScriptedLLM(), rate=1, faults=["empty"])
     for attempts in (1, 2):
-        report = await desk.update(broken)
+        report = await fixture.update(broken)
         assert (report.failed, report.made) == (5, 0)
-        tree = await desk.tree()
+        tree = await fixture.tree()
         assert {tree[f"L1.{n}"][0].attempts for n in range(5)} == {attempts}
         assert tree["L1.0"][0].status == "failed"
         assert tree["L2.0"][0].status == "pending", "a parent waits for its children"
-    report = await desk.update(broken)
+    report = await fixture.update(broken)
     assert (report.failed, report.degraded) == (1, 5)
-    tree = await desk.tree()
+    tree = await fixture.tree()
     assert tree["L1.0"][0].degraded
     assert tree["L1.0"][1].model == "extractive-1"
-    report = await desk.update(ScriptedLLM())
+    report = await fixture.update(ScriptedLLM())
     assert (report.made, report.degraded) == (6, 0)
-    tree = await desk.tree()
+    tree = await fixture.tree()
     assert all(not node.degraded and node.error is None for node, _ in tree.values())
     assert tree["L1.0"][1].number == 2
 
 
 async def test_p7_a_stand_in_goes_on_serving_while_the_model_stays_broken():
-    desk = await told(Desk(), 30)
+    fixture = await told(SessionFixture(), 30)
     broken = FaultyLLM(ScriptedLLM(), rate=1, faults=["permanent"])
-    report = await desk.update(broken)
+    report = await fixture.update(broken)
     assert (report.degraded, report.calls) == (3, 3), "a permanent error spends all attempts"
-    before = await desk.tree()
-    again = await desk.update(broken)
+    before = await fixture.tree()
+    again = await fixture.update(broken)
     assert (again.degraded, again.failed, again.calls) == (3, 0, 3)
-    assert [r.text for _, r in before.values()] == [r.text for _, r in (await desk.tree()).values()]
+    assert [r.text for _, r in before.values()] == [
+        r.text for _, r in (await fixture.tree()).values()
+    ]
 
 
 async def test_a_parent_is_made_anew_when_a_better_child_replaces_the_stand_in():
-    desk = await told(Desk(), 150)
+    fixture = await told(SessionFixture(), 150)
     one = [None] * 3 + ["permanent"]
-    await desk.update(FaultyLLM(ScriptedLLM(), one), policy=UpdatePolicy(concurrency=1))
-    (bad,) = [node for node in await desk.nodes() if node.degraded]
-    plan = await desk.update(ScriptedLLM(), dry_run=True)
-    report = await desk.update(ScriptedLLM())
-    tree = await desk.tree()
+    await fixture.update(FaultyLLM(ScriptedLLM(), one), policy=UpdatePolicy(concurrency=1))
+    (bad,) = [node for node in await fixture.nodes() if node.degraded]
+    plan = await fixture.update(ScriptedLLM(), dry_run=True)
+    report = await fixture.update(ScriptedLLM())
+    tree = await fixture.tree()
     path = [bad.id]
     while (parent := tree[path[-1]][0].parent) is not None:
         path.append(parent)
@@ -404,43 +406,43 @@ async def test_a_parent_is_made_anew_when_a_better_child_replaces_the_stand_in()
 
 
 async def test_dirt_stops_where_the_new_text_is_the_old_one():
-    desk = await told(Desk(), 150)
-    await desk.update()
-    (node,) = await desk.tenant.nodes("s", ["L1.4"])
+    fixture = await told(SessionFixture(), 150)
+    await fixture.update()
+    (node,) = await fixture.tenant.nodes("s", ["L1.4"])
     from hiermem.core.summaries import status
 
-    await desk.tenant.write_nodes("s", [status.write(node, status.soil(node))])
+    await fixture.tenant.write_nodes("s", [status.write(node, status.soil(node))])
     llm = ScriptedLLM()
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     assert (llm.calls, report.made) == (0, 0)
-    assert not any(each.dirty for each in await desk.nodes())
+    assert not any(each.dirty for each in await fixture.nodes())
 
 
 async def test_transient_errors_are_waited_out_as_asked_for():
-    desk = await told(Desk(), 10)
+    fixture = await told(SessionFixture(), 10)
 
     def busy(request):
         if llm.calls < 3:
             raise TransientModelError("429", charged=False, retry_after=7.0)
 
     llm = ScriptedLLM(script=busy)
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     assert (report.made, report.calls) == (1, 3)
-    assert desk.slept >= 14
+    assert fixture.slept >= 14
 
 
 async def test_a_call_that_never_returns_is_cut_off_and_the_run_goes_on():
-    desk = await told(Desk(), 30)
+    fixture = await told(SessionFixture(), 30)
     llm = FaultyLLM(ScriptedLLM(), ["never"])
     policy = UpdatePolicy(batch_delay=0, call_timeout=0.05, concurrency=1)
-    report = await desk.update(llm, policy=policy)
+    report = await fixture.update(llm, policy=policy)
     assert (report.made, report.calls) == (3, 4)
 
 
 async def test_a_soft_fault_earns_one_stricter_try_and_then_the_better_text_is_taken():
-    desk = await told(Desk(), 10)
+    fixture = await told(SessionFixture(), 10)
     llm = ScriptedLLM(script=lambda request: "The ferry leaves and Ada measured it.")
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     assert (report.made, report.failed, llm.calls) == (1, 0, 2)
     assert "missing sections" in llm.requests[1].messages[-1].content
     first, second = (request.messages for request in llm.requests)
@@ -454,22 +456,22 @@ async def test_a_high_level_that_lost_too_much_is_made_from_the_windows_below():
             return "## Overview\n- something of the ferry\n## Outcomes\n- nothing much"
         return None
 
-    desk = await told(Desk(), 150)
+    fixture = await told(SessionFixture(), 150)
     llm = ScriptedLLM(script=forgetful)
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     top = [request for request in llm.requests if request.level == 3]
     assert [len(request.inputs) for request in top] == [3, 3, 15]
     assert report.calls == 18 + 3
-    assert (await desk.tree())["L3.0"][1].fidelity >= 0.3
+    assert (await fixture.tree())["L3.0"][1].fidelity >= 0.3
 
 
 @pytest.mark.parametrize("fault", sorted(set(RETURNING) - {"no_sections"}))
 async def test_p7_no_fault_of_a_model_becomes_memory(fault):
-    desk = await told(Desk(), 30)
+    fixture = await told(SessionFixture(), 30)
     llm = FaultyLLM(ScriptedLLM(), rate=1, faults=[fault])
     for _ in range(4):
-        await desk.update(llm)
-    for node, revision in (await desk.tree()).values():
+        await fixture.update(llm)
+    for node, revision in (await fixture.tree()).values():
         assert node.status == "active"
         assert revision.degraded
         assert revision.model == "extractive-1"
@@ -480,18 +482,18 @@ async def test_p7_no_fault_of_a_model_becomes_memory(fault):
 async def test_p7_under_any_faults_every_text_is_fit_and_the_work_is_finished_in_the_end(
     seed, rate, remote
 ):
-    desk = await told(Desk(), 100)
+    fixture = await told(SessionFixture(), 100)
     llm = FaultyLLM(ScriptedLLM(remote=remote), rate=rate, seed=seed)
     for _ in range(3):
-        report = await desk.update(llm, policy=replace_policy(retries=1))
+        report = await fixture.update(llm, policy=replace_policy(retries=1))
         assert report.made + report.degraded + report.failed <= 12
-        for node, revision in (await desk.tree()).values():
+        for node, revision in (await fixture.tree()).values():
             if revision is None:
                 continue
             assert revision.text.strip()
             assert revision.tokens < max(node.input_tokens, 201)
-    await desk.update(ScriptedLLM(remote=remote))
-    for node, revision in (await desk.tree()).values():
+    await fixture.update(ScriptedLLM(remote=remote))
+    for node, revision in (await fixture.tree()).values():
         assert node.status == "active"
         assert not node.degraded
         assert not revision.degraded
@@ -508,13 +510,13 @@ async def test_errors_and_journal_hold_no_word_of_the_conversation(caplog):
     def leak(request):
         raise PermanentModelError(f"cannot read {canary} with key sk-{canary}")
 
-    desk = Desk()
-    await desk.say(Message.user(f"{canary} {text(n)}", created_at=START) for n in range(40))
-    await desk.update(ScriptedLLM(script=leak))
-    for node in await desk.nodes():
+    fixture = SessionFixture()
+    await fixture.say(Message.user(f"{canary} {text(n)}", created_at=START) for n in range(40))
+    await fixture.update(ScriptedLLM(script=leak))
+    for node in await fixture.nodes():
         assert canary not in str(node.error)
-    assert canary not in str(await desk.tenant.attempts())
-    assert canary not in str(await desk.tenant.runs())
+    assert canary not in str(await fixture.tenant.attempts())
+    assert canary not in str(await fixture.tenant.runs())
     assert canary not in caplog.text
 
 
@@ -522,10 +524,10 @@ async def test_errors_and_journal_hold_no_word_of_the_conversation(caplog):
 
 
 async def finished_calls(count, remote, *, words=30, **how):
-    desk = await told(Desk(**how), count, words=words)
+    fixture = await told(SessionFixture(**how), count, words=words)
     llm = ScriptedLLM(remote=remote)
-    await desk.update(llm)
-    return llm.calls, await desk.image()
+    await fixture.update(llm)
+    return llm.calls, await fixture.image()
 
 
 @pytest.mark.parametrize("remote", [False, True])
@@ -535,28 +537,28 @@ async def test_p10_killed_at_any_store_operation_a_run_resumes_and_makes_nothing
     fault = 0
     while True:
         store = MemoryStore()
-        desk = await told(Desk(store, config=SHORT), 36, words=12)
+        fixture = await told(SessionFixture(store, config=SHORT), 36, words=12)
         plan = FaultPlan({fault: "die"})
         llm = ScriptedLLM(remote=remote)
         one = replace_policy(concurrency=1)
         try:
-            await desk.update(llm, tenant=FaultyStore(store, plan).tenant("t"), policy=one)
+            await fixture.update(llm, tenant=FaultyStore(store, plan).tenant("t"), policy=one)
         except DiedError:
             pass
         else:
             break
-        desk.now += timedelta(seconds=61)
-        report = await desk.update(llm, policy=one)
+        fixture.now += timedelta(seconds=61)
+        report = await fixture.update(llm, policy=one)
         # A local model's answers cost no money: two more are checked while one is made.
         lost = 1 if remote else 3
         assert llm.calls <= clean + lost, f"killed at {plan.hits}: more than what was in hand"
         if llm.calls > clean and remote:
             assert report.unknown == 1 or "write_nodes" in plan.hits[0][0]
-        assert await desk.image() == tree, f"killed at {plan.hits}"
-        assert all(node.revision == 1 for node in await desk.nodes())
-        runs = await desk.tenant.runs(subject="s")
+        assert await fixture.image() == tree, f"killed at {plan.hits}"
+        assert all(node.revision == 1 for node in await fixture.nodes())
+        runs = await fixture.tenant.runs(subject="s")
         assert {run.outcome for run in runs} <= {"ok", "interrupted"}
-        tried = await desk.tenant.attempts()
+        tried = await fixture.tenant.attempts()
         assert "started" not in {attempt.outcome for attempt in tried}, f"killed at {plan.hits}"
         assert report.unknown == sum(attempt.outcome == "unknown" for attempt in tried)
         fault += 1
@@ -571,18 +573,18 @@ async def test_p10_a_store_that_fails_once_costs_no_call(remote, kind):
     fault = 0
     while True:
         store = MemoryStore()
-        desk = await told(Desk(store, config=SHORT), 36, words=12)
+        fixture = await told(SessionFixture(store, config=SHORT), 36, words=12)
         plan = FaultPlan({fault: kind})
         llm = ScriptedLLM(remote=remote)
         try:
-            await desk.update(llm, tenant=FaultyStore(store, plan).tenant("t"))
+            await fixture.update(llm, tenant=FaultyStore(store, plan).tenant("t"))
         except StoreError:
-            desk.now += timedelta(seconds=61)
-            await desk.update(llm)
+            fixture.now += timedelta(seconds=61)
+            await fixture.update(llm)
         if plan.arrivals <= fault:
             break
         assert llm.calls == clean, f"{plan.hits} made a call be made twice"
-        assert await desk.image() == tree
+        assert await fixture.image() == tree
         fault += 1
     assert fault > 20
 
@@ -592,66 +594,66 @@ async def test_p10_cancelled_at_any_call_a_run_resumes_and_makes_nothing_twice(r
     clean, tree = await finished_calls(60, remote, words=12, config=SHORT)
     assert clean == 13
     for at in range(1, clean + 1):
-        desk = await told(Desk(config=SHORT), 60, words=12)
+        fixture = await told(SessionFixture(config=SHORT), 60, words=12)
         stop = asyncio.Event()
 
         llm = ScriptedLLM(remote=remote, latency=0.0005)
         llm._script = lambda request, llm=llm, at=at, stop=stop: (
             stop.set() if llm.calls == at else None
         )
-        run = asyncio.create_task(desk.update(llm))
+        run = asyncio.create_task(fixture.update(llm))
         await stop.wait()
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        states = {node.status for node in await desk.nodes()}
+        states = {node.status for node in await fixture.nodes()}
         assert states <= {"pending", "active"}, "claims are let go of"
-        done = sum(node.status == "active" for node in await desk.nodes())
+        done = sum(node.status == "active" for node in await fixture.nodes())
         cut_off = llm.calls - done
         assert cut_off <= 4, "more than the calls in flight"
-        report = await desk.update(llm)
+        report = await fixture.update(llm)
         assert report.made + done == clean
         assert llm.calls == clean + cut_off
-        assert await desk.image() == tree
+        assert await fixture.image() == tree
         if remote:
-            unknown = [a for a in await desk.tenant.attempts() if a.outcome == "unknown"]
+            unknown = [a for a in await fixture.tenant.attempts() if a.outcome == "unknown"]
             assert len(unknown) == cut_off
-            assert not [a for a in await desk.tenant.attempts() if a.outcome == "started"]
+            assert not [a for a in await fixture.tenant.attempts() if a.outcome == "started"]
 
 
 @settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(1, 9), max_size=6), remote=st.booleans())
 async def test_p4_texts_do_not_depend_on_when_updates_ran(cuts, remote):
-    desk, whole = Desk(), Desk()
+    fixture, whole = SessionFixture(), SessionFixture()
     await whole.say(messages(130, words=30))
     await whole.update(ScriptedLLM(remote=remote))
     said = 0
     for cut in cuts:
-        await desk.say(messages(2 * cut, start=said, words=30))
+        await fixture.say(messages(2 * cut, start=said, words=30))
         said += 2 * cut
-        await desk.update(ScriptedLLM(remote=remote), max_calls=cut)
-    await desk.say(messages(130 - said, start=said, words=30))
-    await desk.update(ScriptedLLM(remote=remote))
-    assert await desk.image() == await whole.image()
+        await fixture.update(ScriptedLLM(remote=remote), max_calls=cut)
+    await fixture.say(messages(130 - said, start=said, words=30))
+    await fixture.update(ScriptedLLM(remote=remote))
+    assert await fixture.image() == await whole.image()
 
 
 @pytest.mark.parametrize("remote", [False, True])
 async def test_p10_cut_off_again_and_again_on_sqlite_the_tree_is_that_of_one_run(remote, tmp_path):
     clean, tree = await finished_calls(100, remote)
     store = await SQLiteStore.open(tmp_path / "s.db")
-    desk = await told(Desk(store), 100, words=30)
+    fixture = await told(SessionFixture(store), 100, words=30)
     llm = ScriptedLLM(remote=remote, latency=0.001)
     for fault in (3, 9, 14, 22, 30, 41):
         plan = FaultPlan({fault: "die"})
         with pytest.raises(DiedError):
-            await desk.update(llm, tenant=FaultyStore(store, plan).tenant("t"))
-        desk.now += timedelta(seconds=61)
+            await fixture.update(llm, tenant=FaultyStore(store, plan).tenant("t"))
+        fixture.now += timedelta(seconds=61)
         await store.close()
-        store = desk.store = await SQLiteStore.open(tmp_path / "s.db")
-        desk.tenant = store.tenant("t")
-    await desk.update(llm)
-    assert await desk.image() == tree
-    assert all(node.revision == 1 for node in await desk.nodes())
+        store = fixture.store = await SQLiteStore.open(tmp_path / "s.db")
+        fixture.tenant = store.tenant("t")
+    await fixture.update(llm)
+    assert await fixture.image() == tree
+    assert all(node.revision == 1 for node in await fixture.nodes())
     assert llm.calls <= clean + 6 * 6
     await store.close()
 
@@ -661,24 +663,24 @@ async def test_p10_cut_off_again_and_again_on_sqlite_the_tree_is_that_of_one_run
 
 @pytest.mark.parametrize("workers", [2, 3])
 async def test_p10_two_workers_call_for_each_node_once(workers):
-    desk = await told(Desk(), 150)
+    fixture = await told(SessionFixture(), 150)
     models = [ScriptedLLM(remote=True, latency=0.002) for _ in range(workers)]
     real = {"now": lambda: datetime.now(UTC), "sleep": asyncio.sleep}
-    reports = await asyncio.gather(*(desk.update(llm, **real) for llm in models))
+    reports = await asyncio.gather(*(fixture.update(llm, **real) for llm in models))
     assert sum(llm.calls for llm in models) == 19
     assert sum(report.made for report in reports) == 19
-    assert all(node.revision == 1 for node in await desk.nodes())
+    assert all(node.revision == 1 for node in await fixture.nodes())
 
 
 async def test_two_local_workers_never_commit_a_node_twice():
-    desk = await told(Desk(), 150)
-    reports = await asyncio.gather(*(desk.update(ScriptedLLM(latency=0.002)) for _ in range(2)))
+    fixture = await told(SessionFixture(), 150)
+    reports = await asyncio.gather(*(fixture.update(ScriptedLLM(latency=0.002)) for _ in range(2)))
     assert sum(report.made for report in reports) == 19
-    assert all(node.revision == 1 for node in await desk.nodes())
+    assert all(node.revision == 1 for node in await fixture.nodes())
 
 
 async def test_a_worker_that_slept_through_its_lease_commits_nothing_over_the_other():
-    desk = await told(Desk(), 10)
+    fixture = await told(SessionFixture(), 10)
     woken, asked = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedLLM):
@@ -687,47 +689,47 @@ async def test_a_worker_that_slept_through_its_lease_commits_nothing_over_the_ot
             await woken.wait()
             return await super().complete(request)
 
-    slow = asyncio.create_task(desk.update(Slow(remote=True)))
+    slow = asyncio.create_task(fixture.update(Slow(remote=True)))
     await asked.wait()
-    desk.now += timedelta(seconds=61)
-    report = await desk.update(ScriptedLLM(remote=True))
+    fixture.now += timedelta(seconds=61)
+    report = await fixture.update(ScriptedLLM(remote=True))
     assert (report.made, report.unknown) == (1, 1)
-    made = (await desk.tree())["L1.0"][1]
+    made = (await fixture.tree())["L1.0"][1]
     woken.set()
     late = await slow
     assert late.made == 0
-    node, revision = (await desk.tree())["L1.0"]
+    node, revision = (await fixture.tree())["L1.0"]
     assert revision == made
     assert node.revision == 1
 
 
 async def test_a_long_call_keeps_its_lease():
-    desk = await told(Desk(), 10)
+    fixture = await told(SessionFixture(), 10)
     policy = UpdatePolicy(batch_delay=0, lease=0.06)
     settings = {"policy": policy, "now": lambda: datetime.now(UTC), "sleep": asyncio.sleep}
     slow, quick = ScriptedLLM(remote=True, latency=0.4), ScriptedLLM(remote=True)
-    first = asyncio.create_task(desk.update(slow, **settings))
+    first = asyncio.create_task(fixture.update(slow, **settings))
     await asyncio.sleep(0.15)
-    second = await desk.update(quick, **settings)
+    second = await fixture.update(quick, **settings)
     assert (await first).made == 1
     assert (second.made, quick.calls, slow.calls) == (0, 0, 1)
 
 
 async def test_a_result_survives_that_its_group_is_sealed_meanwhile():
-    desk = await told(Desk(), 45)
+    fixture = await told(SessionFixture(), 45)
 
     class Meddling(ScriptedLLM):
         async def complete(self, request):
             if self.calls == 2:
-                await desk.say(messages(10, start=45))
+                await fixture.say(messages(10, start=45))
             return await super().complete(request)
 
     llm = Meddling(remote=True)
-    report = await desk.update(llm, policy=replace_policy(concurrency=1))
+    report = await fixture.update(llm, policy=replace_policy(concurrency=1))
     assert (report.made, llm.calls) == (4, 4)
-    await desk.update(llm)
+    await fixture.update(llm)
     assert llm.calls == 6
-    tree = await desk.tree()
+    tree = await fixture.tree()
     assert tree["L1.2"][0].parent == "L2.0"
     assert all(node.revision == 1 for node, _ in tree.values())
 
@@ -737,10 +739,10 @@ async def test_a_result_survives_that_its_group_is_sealed_meanwhile():
 
 @pytest.mark.parametrize("remote", [False, True])
 async def test_p9_every_call_is_journalled_with_its_tokens_and_its_end(remote):
-    desk = await told(Desk(), 60)
+    fixture = await told(SessionFixture(), 60)
     llm = FaultyLLM(ScriptedLLM(remote=remote), rate=0.4, seed=5)
-    report = await desk.update(llm)
-    journal = await desk.tenant.attempts(run_id=report.run_id)
+    report = await fixture.update(llm)
+    journal = await fixture.tenant.attempts(run_id=report.run_id)
     assert len(journal) == llm.calls == report.calls
     assert all(attempt.ended_at for attempt in journal)
     assert "started" not in {attempt.outcome for attempt in journal}
@@ -751,49 +753,49 @@ async def test_p9_every_call_is_journalled_with_its_tokens_and_its_end(remote):
 
 async def test_a_run_that_stopped_beating_is_seen_as_interrupted():
     store = MemoryStore()
-    desk = await told(Desk(store), 60)
+    fixture = await told(SessionFixture(store), 60)
     plan = FaultPlan({32: "die"})
     with pytest.raises(DiedError):
-        await desk.update(ScriptedLLM(remote=True), tenant=FaultyStore(store, plan).tenant("t"))
-    (run,) = await desk.tenant.runs()
+        await fixture.update(ScriptedLLM(remote=True), tenant=FaultyStore(store, plan).tenant("t"))
+    (run,) = await fixture.tenant.runs()
     assert run.outcome == "running"
-    desk.now += timedelta(seconds=61)
-    await desk.update(ScriptedLLM(remote=True))
-    assert [run.outcome for run in await desk.tenant.runs()] == ["ok", "interrupted"]
+    fixture.now += timedelta(seconds=61)
+    await fixture.update(ScriptedLLM(remote=True))
+    assert [run.outcome for run in await fixture.tenant.runs()] == ["ok", "interrupted"]
 
 
 # -- open groups that grow
 
 
 async def test_open_groups_have_a_provisional_summary_that_grows_with_them():
-    desk = Desk(config=HierarchyConfig.by_tokens(open_groups="grow"))
-    await desk.say(messages(34))
+    fixture = SessionFixture(config=HierarchyConfig.by_tokens(open_groups="grow"))
+    await fixture.say(messages(34))
     llm = ScriptedLLM()
-    plan = await desk.update(llm, dry_run=True)
-    report = await desk.update(llm)
+    plan = await fixture.update(llm, dry_run=True)
+    report = await fixture.update(llm)
     assert plan.calls == report.calls == llm.calls
-    loose = {node.id: node for node in await desk.tenant.provisional("s")}
+    loose = {node.id: node for node in await fixture.tenant.provisional("s")}
     assert set(loose) == {"open/L1/main", "open/L2"}
     assert all(node.status == "active" for node in loose.values())
     calls = llm.calls
-    assert (await desk.update(llm)).made == 0
+    assert (await fixture.update(llm)).made == 0
     assert llm.calls == calls, "what did not grow is not made again"
-    await desk.say(messages(2, start=34))
-    report = await desk.update(llm)
+    await fixture.say(messages(2, start=34))
+    report = await fixture.update(llm)
     assert report.by_level == {1: 1}, "only the open window grew"
-    await desk.say(messages(14, start=36))
-    await desk.update(llm)
-    assert await desk.tenant.provisional("s") == []
-    assert set(await desk.tenant.levels("s")) == {1, 2}
+    await fixture.say(messages(14, start=36))
+    await fixture.update(llm)
+    assert await fixture.tenant.provisional("s") == []
+    assert set(await fixture.tenant.levels("s")) == {1, 2}
 
 
 # -- bounded memory, speed
 
 
 async def test_p6_what_is_in_hand_does_not_grow_with_the_session():
-    desk = Desk()
+    fixture = SessionFixture()
     for start in range(0, 6000, 1000):
-        await desk.say(messages(1000, start=start, words=3))
+        await fixture.say(messages(1000, start=start, words=3))
     reads = []
 
     class Watched:
@@ -812,13 +814,13 @@ async def test_p6_what_is_in_hand_does_not_grow_with_the_session():
 
             return counted
 
-    report = await desk.update(tenant=Watched(desk.tenant))
+    report = await fixture.update(tenant=Watched(fixture.tenant))
     assert report.by_level[1] == 600
     assert max(reads) <= 256
 
 
 async def test_a_plain_function_is_a_model():
-    desk = await told(Desk(), 30)
+    fixture = await told(SessionFixture(), 30)
     seen = []
 
     def shorten(request):
@@ -826,7 +828,7 @@ async def test_a_plain_function_is_a_model():
         return ScriptedLLM()._answer(request)
 
     llm = FunctionLLM(shorten, name="mine", remote=False)
-    report = await desk.update(llm)
+    report = await fixture.update(llm)
     assert (report.made, len(seen)) == (3, 3)
 
 
@@ -849,20 +851,20 @@ def claimed(text, **how):
     ],
 )
 async def test_p7_units_do_not_make_an_answer_an_extract(text, remote):
-    desk = await told(Desk(), 10)
-    report = await desk.update(ScriptedLLM(remote=remote, script=lambda request: claimed(text)))
+    fixture = await told(SessionFixture(), 10)
+    report = await fixture.update(ScriptedLLM(remote=remote, script=lambda request: claimed(text)))
     assert (report.made, report.failed) == (0, 1)
 
 
 async def test_p7_units_of_the_record_do_not_vouch_for_another_text():
-    desk = await told(Desk(), 10)
+    fixture = await told(SessionFixture(), 10)
 
     def answer(request):
         said = request.inputs[0].text.split(". ")[0]
         return LLMResponse(f"{said} lorem ipsum", units=(Unit(0, 0, "user", "", "", said),))
 
-    await desk.update(ScriptedLLM(script=answer))
-    node, revision = (await desk.tree())["L1.0"]
+    await fixture.update(ScriptedLLM(script=answer))
+    node, revision = (await fixture.tree())["L1.0"]
     # Its words are of the record, so it may serve; but as a written text, without provenance.
     assert node.status == "active"
     assert revision.provenance == ""
@@ -870,13 +872,13 @@ async def test_p7_units_of_the_record_do_not_vouch_for_another_text():
 
 @pytest.mark.parametrize("reason", ["length", "refusal", "error"])
 async def test_p7_an_extract_with_an_unclean_finish_never_serves(reason):
-    desk = await told(Desk(), 10)
+    fixture = await told(SessionFixture(), 10)
 
     def cut(request):
         made = ExtractiveLLM().summarise(request)
         return LLMResponse(made.text, units=made.units, finish_reason=reason)
 
-    report = await desk.update(ScriptedLLM(script=cut))
+    report = await fixture.update(ScriptedLLM(script=cut))
     assert (report.made, report.failed) == (0, 1)
 
 
@@ -896,16 +898,16 @@ def test_p8_an_extract_of_over_200_tokens_is_strictly_smaller(tokens, kinds):
 
 
 async def test_extracts_of_code_of_cut_and_of_capitalised_pieces_keep_their_provenance():
-    desk = Desk()
+    fixture = SessionFixture()
     fence = "```python\ndef ferry_price(seats):\n    return seats * 12\n```"
     said = [
         Message.user(f"thanks, we decided on case {n}. {text(n, 50)}\n{fence}\n**Bold** {n} it is.")
         for n in range(150)
     ]
-    await desk.say(said)
-    report = await desk.update(ExtractiveLLM())
+    await fixture.say(said)
+    report = await fixture.update(ExtractiveLLM())
     assert report.failed == report.degraded == 0
-    tree = (await desk.tree()).values()
+    tree = (await fixture.tree()).values()
     assert {node.level for node, _ in tree} >= {1, 2, 3}
     for _, revision in tree:
         assert unpack(revision.provenance, revision.text)
@@ -913,26 +915,26 @@ async def test_extracts_of_code_of_cut_and_of_capitalised_pieces_keep_their_prov
 
 async def test_p7_a_constant_answer_is_never_memory_and_a_plain_function_is():
     for word in ("null", "TODO", "The " * 40, "lorem ipsum " * 20):
-        desk = await told(Desk(), 10)
-        report = await desk.update(ScriptedLLM(script=lambda request, word=word: word))
+        fixture = await told(SessionFixture(), 10)
+        report = await fixture.update(ScriptedLLM(script=lambda request, word=word: word))
         assert (report.made, report.failed) == (0, 1)
-    desk = await told(Desk(), 50)
+    fixture = await told(SessionFixture(), 50)
 
     def plain(request):
         first = " ".join(request.inputs[0].text.split()[:5])
         return f"Summary of {len(request.inputs)} messages about {first}"
 
-    report = await desk.update(FunctionLLM(plain, remote=False))
+    report = await fixture.update(FunctionLLM(plain, remote=False))
     assert (report.made, report.failed) == (6, 0)
 
 
 async def test_a_run_that_died_after_the_first_look_is_journalled_as_interrupted():
     store = MemoryStore()
-    desk = await told(Desk(store), 60)
+    fixture = await told(SessionFixture(store), 60)
     plan = FaultPlan({32: "die"})
     with pytest.raises(DiedError):
-        await desk.update(ScriptedLLM(remote=True), tenant=FaultyStore(store, plan).tenant("t"))
+        await fixture.update(ScriptedLLM(remote=True), tenant=FaultyStore(store, plan).tenant("t"))
     # No time has passed: the dead run still seems alive, and its leases are waited out.
-    await desk.update(ScriptedLLM(remote=True))
-    assert desk.slept > 0
-    assert [run.outcome for run in await desk.tenant.runs()] == ["ok", "interrupted"]
+    await fixture.update(ScriptedLLM(remote=True))
+    assert fixture.slept > 0
+    assert [run.outcome for run in await fixture.tenant.runs()] == ["ok", "interrupted"]

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from datetime import timedelta
 
 import pytest
-from session_fixture import COUNTER, START, Desk, messages
+from session_fixture import COUNTER, START, SessionFixture, messages
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.engine.handle import Handle
@@ -87,7 +87,7 @@ def level_of(node_id):
 
 
 async def test_a_worker_makes_what_an_update_would():
-    office, plain = Office(), Desk()
+    office, plain = Office(), SessionFixture()
     for place, (name, count) in enumerate((("a", 150), ("b", 50), ("c", 30))):
         await office.say(name, count)
         said = list(messages(count, start=10_000 * place))

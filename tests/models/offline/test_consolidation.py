@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hiermem.core.spaces import change
-from hiermem.core.spaces.change import Took
-from hiermem.core.spaces.consolidation import Taken, judge
+from hiermem.core.spaces.change import AnswerUsage
+from hiermem.core.spaces.consolidation import Accepted, judge
 from hiermem.core.spaces.files import Applied
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.sections import sections
@@ -39,7 +39,7 @@ def taken(bank: BankState, given: list[Note], **limits: Any) -> Applied:
     text = write(answer)
     assert COUNTER.count(text) <= batch.request.max_tokens
     verdict = judge(batch, LLMResponse(text))
-    assert isinstance(verdict, Taken), verdict
+    assert isinstance(verdict, Accepted), verdict
     assert not verdict.applied.failed
     return verdict.applied
 
@@ -51,7 +51,7 @@ def after(bank: BankState, *texts: str | Note) -> BankState:
     applied = taken(bank, given)
     assert applied.consumed == tuple(given)
     assert applied.lines_removed == 0
-    return change.commit(bank, applied, took=Took("run", "m"), now=NOW).state
+    return change.commit(bank, applied, usage=AnswerUsage("run", "m"), now=NOW).state
 
 
 def where(bank: BankState, words: str) -> str:
@@ -208,7 +208,7 @@ def test_every_fact_of_hundreds_of_notes_is_in_a_file() -> None:
     while left:
         batch = batch_of(bank, left, answer=4_000)
         bank = change.commit(
-            bank, taken(bank, left, answer=4_000), took=Took("run", "m"), now=NOW
+            bank, taken(bank, left, answer=4_000), usage=AnswerUsage("run", "m"), now=NOW
         ).state
         left = left[len(batch.notes) :]
     text = "\n".join(bank.texts.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hiermem.models.offline.extraction.clause import Open
+from hiermem.models.offline.extraction.clause import OpenItem
 from hiermem.models.offline.extraction.open_items import open_ends
 from hiermem.models.offline.extraction.speech import sentences
 from hiermem.protocols import SourceText
@@ -13,7 +13,7 @@ Row = tuple[str, str] | tuple[str, str, str]
 ROLES = {"User": "user", "Assistant": "assistant", "Tool": "tool", "System": "system"}
 
 
-def found(*rows: Row) -> list[Open]:
+def found(*rows: Row) -> list[OpenItem]:
     sources = [
         SourceText(at, ROLES.get(row[0], "user"), row[0], (*row, "2024-03-15")[2], row[1])
         for at, row in enumerate(rows)

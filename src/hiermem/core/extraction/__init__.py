@@ -1,1 +1,1 @@
-"""How things, links and open questions are found in a session and become one graph."""
+"""Finds entities, relations and open items in a session and joins them into one graph."""

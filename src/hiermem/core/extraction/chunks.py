@@ -1,17 +1,17 @@
-"""Decides how a session is parted for an extraction: turns, and chunks of whole turns.
+"""Decides how a session is split for an extraction: into turns, and into chunks of whole turns.
 
 A turn is a user message and all that answers it in its thread, up to the thread's next user
-message; what stands before a thread's first user message is a turn of its own. Turns are taken in
+message. Messages before a thread's first user message are a turn of their own. Turns are taken in
 the order in which they begin, and put into chunks greedily, from left to right.
 
-The one rule: the chunks cover every message exactly once and part no turn. Where threads
-interleave, so do the hulls of their chunks: ``Chunk.spans`` says exactly what is in one, and in a
-session of one thread it is the one ``Chunk.span``. A turn that is over the limit alone is a chunk
-marked ``oversized``; only where the caller asks for it is it cut, between messages first, between
-exchange groups before that, and inside a message last.
+The chunks cover every message exactly once and split no turn. Where threads interleave, the hulls
+of their chunks overlap: ``Chunk.spans`` says exactly what a chunk contains, and in a session of one
+thread it equals the one ``Chunk.span``. A turn that exceeds the limit alone becomes a chunk marked
+``oversized``. It is cut only if the caller asks for that: between exchange groups if possible, then
+between messages, then inside a message.
 
-An appended message changes the last chunk of a one-thread session and no other. One that answers an
-old turn of another thread changes that turn's chunk and may move those after it.
+An appended message changes only the last chunk of a session with one thread. A message that answers
+an old turn of another thread changes that turn's chunk and may move the chunks after it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.extraction.prompt import line
-from hiermem.core.summaries.inputs import from_stretch
+from hiermem.core.summaries.inputs import Count, from_stretch
 from hiermem.core.text import hashes
 from hiermem.core.text.measure import body, slice_points
 from hiermem.core.tree.turns import Arrival, Flag, Turns
@@ -31,11 +31,10 @@ from hiermem.errors import UsageError
 from hiermem.protocols import SourceText, TokenCounter
 from hiermem.types import Role, Span, StoredMessage
 
-Count: TypeAlias = Callable[[str], int]
 OnOversized: TypeAlias = Literal["fail", "slice"]
 
 _MARK: Final = ":chunk:"
-#: Exchange groups are found without looking at the clock.
+#: The time is irrelevant for finding exchange groups.
 _ANY_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,9 +42,9 @@ _ANY_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Measured:
     """A message as the chunker sees it.
 
-    ``tokens`` are those of its line in the record, ``hash`` its output hash; 0 and "" where it is
-    covered and not read (erased, quarantined, empty, our own rendering come back). ``calls`` and
-    ``result_of`` tell exchange groups.
+    ``tokens`` are those of its line in the record, ``hash`` its output hash; they are 0 and "" for
+    a message that is covered but not read (erased, quarantined, empty, or memory that came back).
+    ``calls`` and ``result_of`` identify exchange groups.
     """
 
     index: int
@@ -59,24 +58,24 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The messages of one turn, in order; there is always one."""
+    """The messages of one turn, in order; there is at least one."""
 
     thread: str
     messages: tuple[Measured, ...]
 
     @property
     def start(self) -> int:
-        """Give the index of its first message."""
+        """Return the index of its first message."""
         return self.messages[0].index
 
     @property
     def tokens(self) -> int:
-        """Give what its messages cost together."""
+        """Return the tokens of its messages together."""
         return sum(message.tokens for message in self.messages)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MessagePiece:
     """A slice of one message, from character ``begin`` up to before ``end`` (None: its end)."""
 
     begin: int
@@ -90,8 +89,8 @@ class Chunk:
     """A part of a session that is extracted by itself.
 
     ``span`` is the hull of its messages and ``spans`` the messages themselves. ``turns`` and
-    ``messages`` count what is in it, a slice as one. ``oversized`` marks a turn that is over the
-    limit alone, or a part of one that was sliced.
+    ``messages`` count its content; a slice counts as one message. ``oversized`` marks a turn that
+    exceeds the limit alone, or a part of such a turn.
     """
 
     id: str
@@ -106,8 +105,8 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A stretch of one message as it goes into a chunk."""
+class _ChunkPart:
+    """A message, or a piece of one, inside a chunk."""
 
     index: int
     tokens: int
@@ -117,7 +116,7 @@ class _Part:
 
 
 def chunk_id(session_id: str, number: int) -> str:
-    """Give the id of a session's chunk.
+    """Return the id of a session's chunk.
 
     >>> chunk_id("support-42", 3)
     'support-42:chunk:3'
@@ -126,7 +125,7 @@ def chunk_id(session_id: str, number: int) -> str:
 
 
 def chunk_number(name: str) -> int:
-    """Give the number in a chunk's id. Raises UsageError where it is none.
+    """Return the number in a chunk's id. Raises UsageError if it is no chunk's id.
 
     >>> chunk_number("a:chunk:b:chunk:12")
     12
@@ -138,7 +137,7 @@ def chunk_number(name: str) -> int:
 
 
 def measure(stored: StoredMessage, *, count: Count) -> Measured:
-    """Weigh a message as its line in the record will be."""
+    """Measure a message as its line of the record."""
     source, found = _read(stored, Span(stored.index, stored.index + 1))
     message = stored.message
     return Measured(
@@ -152,10 +151,10 @@ def measure(stored: StoredMessage, *, count: Count) -> Measured:
     )
 
 
-def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[Piece, ...]:
-    """Cut a message into pieces whose lines in the record are of at most ``room`` tokens each.
+def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[MessagePiece, ...]:
+    """Cut a message into pieces whose lines in the record have at most ``room`` tokens each.
 
-    Only where one character alone, or the frame of the line, is more than that, is a piece larger.
+    A piece is larger only if one character alone, or the frame of the line, exceeds that.
     """
     frame = replace(stored, echoes=())
     source, _ = _read(frame, Span(stored.index, stored.index + 1))
@@ -165,7 +164,7 @@ def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[
     target = room - around
     while target > 0:
         cut = tuple(_pieces(stored, target, counter))
-        # Indented line ends cost a little more than the text alone, so the cut is proven.
+        # Indented line ends cost a little more than the text alone, so the cut is checked.
         excess = max((piece.tokens for piece in cut), default=0) - room
         if excess <= 0 or target == 1:
             return cut
@@ -173,20 +172,20 @@ def pieces(stored: StoredMessage, room: int, *, counter: TokenCounter) -> tuple[
     return tuple(_pieces(stored, 1, counter))
 
 
-def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterator[Piece]:
+def _pieces(stored: StoredMessage, target: int, counter: TokenCounter) -> Iterator[MessagePiece]:
     inner = slice_points(stored.message, unit="tokens", target=target, counter=counter)
     length = len(body(stored.message))
     for begin, end in pairwise((0, *inner, length)):
         last = None if end == length else end
         span = Span(stored.index, stored.index + 1, begin, last)
         source, found = _read(stored, span)
-        yield Piece(
+        yield MessagePiece(
             begin, last, counter.count(line(source)) if source else 0, found if source else ""
         )
 
 
 def _read(stored: StoredMessage, span: Span) -> tuple[SourceText | None, str]:
-    """Give what a stretch of one message says, with its hash; None where nothing is read."""
+    """Return the text of a stretch of one message, with its hash; None if nothing is read."""
     read = from_stretch(span, (stored,), count=len)
     if not read.sources:
         return None, ""
@@ -194,7 +193,7 @@ def _read(stored: StoredMessage, span: Span) -> tuple[SourceText | None, str]:
 
 
 def turns(messages: Iterable[Measured]) -> tuple[Turn, ...]:
-    """Group messages, given by index, into turns, in the order in which these begin."""
+    """Group messages, sorted by index, into turns, in the order in which the turns begin."""
     found: list[list[Measured]] = []
     current: dict[str, list[Measured]] = {}
     for message in messages:
@@ -213,23 +212,23 @@ def plan(
     limit: int | None,
     strategy: str = "",
     oversized: OnOversized = "fail",
-    cut: Callable[[int, int], Sequence[Piece]] | None = None,
+    cut: Callable[[int, int], Sequence[MessagePiece]] | None = None,
 ) -> tuple[Chunk, ...]:
     """Put turns into chunks of at most ``limit`` tokens; None puts all into one.
 
     ``strategy`` names everything besides the messages that decides an answer (template, model,
-    settings) and goes into each input hash. ``cut`` gives the pieces of a message (by index) that
-    are of at most so many tokens; it is asked only where ``oversized`` is "slice" and a message is
-    over the limit alone. Raises UsageError for a limit under 1, and where a message has to be cut
-    and ``cut`` is None.
+    settings) and goes into each input hash. ``cut`` returns the pieces of a message (by index) of
+    at most so many tokens; it is called only if ``oversized`` is "slice" and a message alone
+    exceeds the limit. Raises UsageError for a limit under 1, and if a message has to be cut and
+    ``cut`` is None.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}; it must be 1 or more, or None")
     made: list[Chunk] = []
-    parts: list[_Part] = []
+    parts: list[_ChunkPart] = []
     held = number_of_turns = 0
 
-    def seal(parts: Sequence[_Part], *, turns: int, oversized: bool = False) -> None:
+    def seal(parts: Sequence[_ChunkPart], *, turns: int, oversized: bool = False) -> None:
         if parts:
             made.append(
                 _chunk(session_id, len(made), parts, strategy, turns=turns, oversized=oversized)
@@ -254,15 +253,15 @@ def plan(
     return tuple(made)
 
 
-def _whole(message: Measured) -> _Part:
-    return _Part(message.index, message.tokens, message.hash)
+def _whole(message: Measured) -> _ChunkPart:
+    return _ChunkPart(message.index, message.tokens, message.hash)
 
 
 def _sliced(
-    turn: Turn, limit: int, cut: Callable[[int, int], Sequence[Piece]] | None
-) -> Iterator[list[_Part]]:
-    """Part a turn that is over the limit: by exchange groups, messages, then pieces of one."""
-    held: list[_Part] = []
+    turn: Turn, limit: int, cut: Callable[[int, int], Sequence[MessagePiece]] | None
+) -> Iterator[list[_ChunkPart]]:
+    """Split a turn that exceeds the limit: by exchange groups, then messages, then their pieces."""
+    held: list[_ChunkPart] = []
     weight = 0
     for group in _groups(turn):
         fits = sum(message.tokens for message in group) <= limit
@@ -272,10 +271,10 @@ def _sliced(
                 if cut is None:
                     raise UsageError("oversized='slice' needs cut for a message over the limit")
                 parts = [
-                    _Part(bundle[0].index, piece.tokens, piece.hash, piece.begin, piece.end)
+                    _ChunkPart(bundle[0].index, piece.tokens, piece.hash, piece.begin, piece.end)
                     for piece in cut(bundle[0].index, limit)
                 ]
-            # What was cut is taken piece by piece; everything else stays together.
+            # The pieces of a cut message are placed one by one; everything else stays together.
             for unit in [parts] if len(parts) == len(bundle) else [[part] for part in parts]:
                 tokens = sum(part.tokens for part in unit)
                 if held and weight + tokens > limit:
@@ -288,7 +287,7 @@ def _sliced(
 
 
 def _groups(turn: Turn) -> Iterator[list[Measured]]:
-    """Give a turn's messages in stretches that an exchange group never crosses."""
+    """Yield a turn's messages in stretches that no exchange group crosses."""
     state = Turns()
     group: list[Measured] = []
     flags: list[Flag] = []
@@ -309,7 +308,7 @@ def _groups(turn: Turn) -> Iterator[list[Measured]]:
 def _chunk(
     session_id: str,
     number: int,
-    parts: Sequence[_Part],
+    parts: Sequence[_ChunkPart],
     strategy: str,
     *,
     turns: int,
@@ -326,7 +325,7 @@ def _chunk(
         messages=len({part.index for part in parts}),
         tokens=sum(part.tokens for part in parts),
         oversized=oversized,
-        # The numbers of messages are part of the record, so they are of the hash as well.
+        # The numbers of messages are part of the record, so they are part of the hash as well.
         input_hash=hashes.input_hash(
             level=0,
             strategy=strategy,
@@ -335,8 +334,8 @@ def _chunk(
     )
 
 
-def _runs(parts: Sequence[_Part]) -> Iterator[Span]:
-    """Give the contiguous stretches that ``parts``, in order, make."""
+def _runs(parts: Sequence[_ChunkPart]) -> Iterator[Span]:
+    """Yield the contiguous stretches of ``parts``, which are in order."""
     first = last = parts[0]
     for part in parts[1:]:
         joined = (part.index == last.index + 1 and last.end is None and part.begin == 0) or (
@@ -350,9 +349,9 @@ def _runs(parts: Sequence[_Part]) -> Iterator[Span]:
 
 
 def sources(messages: Iterable[StoredMessage], chunk: Chunk) -> tuple[SourceText, ...]:
-    """Give what a chunk says, as the inputs of a request.
+    """Return the content of a chunk, as the inputs of a request.
 
-    ``messages`` are given by index and hold those of the chunk at least.
+    ``messages`` are sorted by index and include at least those of the chunk.
     """
     found: list[SourceText] = []
     spans = iter(chunk.spans)

@@ -1,7 +1,7 @@
 """Writes a result's graph in the notations that other tools draw: Mermaid and GraphML.
 
-The one rule: everything that came from a conversation is escaped to the last character, so that no
-name can end a label, add a node or bring markup of its own. What is left out is said in the text.
+Every character from a conversation is escaped, so no name can end a label, add a node or insert
+markup. The text says what was left out.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from xml.sax.saxutils import escape, quoteattr
 from hiermem.errors import UsageError
 from hiermem.types.trivector import Entity, EntityType, TriVector
 
-#: Characters that stand for themselves in a Mermaid label; every other one is written as a code.
+#: Characters that are literal in a Mermaid label; all others are written as codes.
 _PLAIN: Final = re.compile(r"[^\w .,:/()+'=-]", re.UNICODE)
-#: What XML 1.0 cannot hold at all.
+#: Characters that XML 1.0 cannot contain.
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LABEL: Final = 48
-#: A shape and a colour for each family of types; those not named are concepts.
+#: A shape and a colour for each family of types; all other types are concepts.
 _FAMILIES: Final[dict[str, tuple[tuple[EntityType, ...], str, str, str]]] = {
     "people": (("person", "organisation", "place"), "([", "])", "#cfe8ff"),
     "code": (("file", "function", "class", "identifier", "url"), "[", "]", "#e6e6e6"),
@@ -32,8 +32,8 @@ _FAMILIES: Final[dict[str, tuple[tuple[EntityType, ...], str, str, str]]] = {
 def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str:
     """Draw the ``most`` mentioned entities and the relations among them as a Mermaid flowchart.
 
-    Entities without a relation to another one shown are left out, unless ``alone``, or none has
-    one. Raises UsageError for fewer than one entity.
+    Entities without a relation to another drawn entity are left out, unless ``alone`` is True or no
+    entity has one. Raises UsageError for fewer than one entity.
     """
     if most < 1:
         raise UsageError(f"most is {most}; draw at least one entity")
@@ -65,10 +65,10 @@ def to_mermaid(vector: TriVector, *, most: int = 40, alone: bool = False) -> str
 
 
 def _chosen(vector: TriVector, most: int, *, alone: bool) -> Sequence[Entity]:
-    """Take the most mentioned entities of which each has a relation to another one taken.
+    """Choose the most mentioned entities that have a relation to another chosen entity.
 
-    They are gone through from the most mentioned on. One with a neighbour among those before it is
-    taken with it; where it is the first of its kind, it waits for one to come.
+    Entities are visited from the most mentioned on. An entity with a neighbour among the earlier
+    ones is chosen together with it; the first of a group waits until a neighbour comes.
     """
     keys = [(each.type, each.name) for each in vector.entities]
     ranks = {key: rank for rank, key in enumerate(keys)}
@@ -82,12 +82,12 @@ def _chosen(vector: TriVector, most: int, *, alone: bool) -> Sequence[Entity]:
     taken: set[int] = set()
     for rank in range(0 if alone else len(keys)):
         before = sorted(other for other in near.get(rank, ()) if other < rank)
-        # It comes with a neighbour, so where that is not there yet it takes two places.
+        # It is chosen with a neighbour, so it takes two places if that is not chosen yet.
         needed = 1 if taken.intersection(before) else 2
         if before and len(taken) + needed <= most:
             waiting = [other for other in before if other not in taken]
             taken |= {rank, *waiting[: most - len(taken) - 1]}
-    # A graph without a relation is drawn as what there is.
+    # A graph without relations is drawn as it is.
     return [vector.entities[rank] for rank in sorted(taken)] or vector.entities[:most]
 
 
@@ -96,7 +96,7 @@ def _family(type_: EntityType) -> str:
 
 
 def _label(text: str) -> str:
-    """Write a text as a label: one short line in which nothing has a meaning to Mermaid."""
+    """Write a text as a label: one short line in which no character has a meaning to Mermaid."""
     flat = " ".join(text.split())
     short = flat if len(flat) <= _LABEL else flat[: _LABEL - 1] + "…"
     return _PLAIN.sub(lambda match: f"#{ord(match[0])};", short)
@@ -119,7 +119,7 @@ _KEYS: Final = (
 
 
 def to_graphml(vector: TriVector) -> str:
-    """Write the whole graph as GraphML 1.0, for Gephi, yEd, NetworkX and their like."""
+    """Write the whole graph as GraphML 1.0, for Gephi, yEd, NetworkX and similar tools."""
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">',

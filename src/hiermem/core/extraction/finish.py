@@ -1,13 +1,12 @@
-"""Decides what a finished extraction shows of the graph that its chunks gave together.
+"""Turns the graph of all chunks into the result of an extraction.
 
-What needs all chunks to be in happens here, once and in fixed order: relations are pointed at
-entities, and those with an end that nobody defined are dropped and counted; open ends that a later
-statement settles are closed, and statements that settled nothing are dropped and counted;
-everything is put in order and kept to its limits.
+Decisions that need all chunks happen here, once and in fixed order. Relations are resolved to
+entities; those with an undefined end are dropped and counted. Open items that a later statement
+settles are closed; statements that settled nothing are dropped and counted. Then everything is
+sorted and cut to the limits.
 
-The one rule: the same graph gives the same result, and nothing is left out without being counted.
-Merging is ``core.extraction.reduce``; making one summary of many is the engine's, in the groups
-given here.
+The same graph gives the same result, and nothing is left out without being counted. ``reduce``
+merges graphs; the engine makes one summary out of many, in the groups that this module returns.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from hiermem.core.extraction.reduce import Graph, entity_key, joined, normalise, order, relation_key
-from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.lexicon import stem
+from hiermem.data import word_lists
 from hiermem.errors import UsageError
 from hiermem.types.trivector import Delta, Entity, EntityKey, Relation, Stats, Strategy, TriVector
 
@@ -26,24 +26,18 @@ _Key: TypeAlias = tuple[str, ...]
 _Item = TypeVar("_Item", Relation, Delta, Strategy)
 
 _WORD: Final = re.compile(r"\w(?:[\w./-]*\w)?")
-#: An open end is settled by a later statement that has this share of its words, of three at least.
+#: A later statement settles an open item if it has this share of its words, of at least three.
 _SETTLES: Final = 0.7
-#: Messages of an exchange: what is asked, and what answers it.
+#: Messages of an exchange: a question and its answer.
 _EXCHANGE: Final = 2
-#: Words that stand in more open ends than this tell none of them from another.
+#: Words that occur in more open items than this do not distinguish them.
 _COMMON: Final = 64
-_EMPTY: Final = words(
-    """
-    the and for with that this from have has had was were will would should could are is not but
-    you your our their his her its what when where which who why how can does did into about then
-    need needs must still done been being now also just
-    """
-)
+_EMPTY: Final = word_lists("stop_words")["open items"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The most of each that a result holds; what comes first by ``finish``'s order stays."""
+class ResultLimits:
+    """The most entries of each kind in a result; the first ones in ``finish``'s order stay."""
 
     entities: int = 2000
     relations: int = 4000
@@ -61,12 +55,16 @@ class Limits:
 
 
 def finish(
-    graph: Graph, *, summary: str, limits: Limits = Limits(), missing: Sequence[str] = ()
+    graph: Graph,
+    *,
+    summary: str,
+    limits: ResultLimits = ResultLimits(),
+    missing: Sequence[str] = (),
 ) -> TriVector:
-    """Make the result: point relations at entities, settle what was settled, keep to ``limits``.
+    """Build the result: resolve relations, close settled items, apply ``limits``.
 
-    ``summary`` is the one made of ``graph.summaries``; ``missing`` are the ids of chunks that
-    failed. Entities that more messages speak of come first, then surer ones, then earlier ones.
+    ``summary`` is the one made of ``graph.summaries``; ``missing`` are the ids of failed chunks.
+    Entities mentioned by more messages come first, then more certain ones, then earlier ones.
     """
     relations, dangling, loops = _pointed(graph)
     whole = {order(place) for place in graph.places}
@@ -80,7 +78,7 @@ def finish(
         each for each in relations if {entity_key(each.source), entity_key(each.target)} <= known
     ]
     within.sort(key=lambda each: (-each.weight, -len(each.provenance)))
-    # What is open is worth more than what is settled, but both are told in the order they came.
+    # Open items are worth more than settled ones, but both are listed in the order they came.
     deltas.sort(key=_first_place)
     ranked = sorted(range(len(deltas)), key=lambda at: (not deltas[at].open, -at))
     told = [deltas[at] for at in sorted(ranked[: limits.deltas])]
@@ -122,7 +120,7 @@ def finish(
     )
 
 
-def _cut(items: Iterable[_Item], limits: Limits) -> tuple[_Item, ...]:
+def _cut(items: Iterable[_Item], limits: ResultLimits) -> tuple[_Item, ...]:
     return tuple(
         each.model_copy(update={"provenance": each.provenance[: limits.provenance]})
         for each in items
@@ -134,9 +132,9 @@ def _first_place(item: Delta | Strategy) -> tuple[int, int, int, str]:
 
 
 def _mentions(graph: Graph) -> Callable[[Entity], int]:
-    """Give what counts the messages that speak of an entity.
+    """Return a function that counts the messages that mention an entity.
 
-    A place as wide as its chunk counts once: it is what an entity has whose messages are not told.
+    A place as wide as its chunk counts once: it belongs to an entity whose messages are unknown.
     """
     whole = {order(place) for place in graph.places}
 
@@ -147,10 +145,10 @@ def _mentions(graph: Graph) -> Callable[[Entity], int]:
 
 
 def _pointed(graph: Graph) -> tuple[list[Relation], int, int]:
-    """Point each relation at entities by their own names; tell how many dangle, and are loops.
+    """Resolve relations to entity names; return how many dangle, and how many are loops.
 
-    An alias stands for its entity where no entity of that type has the name itself, and where it is
-    the alias of one only.
+    An alias stands for its entity if no entity of that type has the name itself, and only one has
+    the alias.
     """
     ends: dict[_Key, EntityKey] = {}
     also: dict[_Key, set[EntityKey]] = {}
@@ -177,10 +175,10 @@ def _pointed(graph: Graph) -> tuple[list[Relation], int, int]:
 
 
 def _settled(deltas: Sequence[Delta]) -> list[Delta]:
-    """Close open ends that a later statement settles in other words, and drop that statement.
+    """Close open items that a later statement settles in other words, and drop that statement.
 
-    It settles one that shares enough of its words; which of several is decided by the most words
-    shared, then by the latest.
+    A statement settles an item if it shares enough of its words. Among several items the one with
+    most shared words is closed, then the latest.
     """
     words = [_words(delta.text) for delta in deltas]
     holders: dict[str, list[int]] = {}
@@ -215,10 +213,11 @@ def _settled(deltas: Sequence[Delta]) -> list[Delta]:
 
 
 def _idle(delta: Delta, whole: Collection[tuple[int, int, int, str]]) -> bool:
-    """Say whether a delta is closed and was never open: a statement that settled nothing.
+    """Return whether a delta is closed and was never open: a statement that settled nothing.
 
-    What was open before it was settled has an earlier message too. A place as wide as its chunk is
-    mostly that of a statement whose message is not told; in a chunk of two it may be both.
+    An item that was open before it was settled has an earlier message too. A place as wide as its
+    chunk mostly belongs to a statement whose message is unknown; in a chunk of two messages it may
+    be either.
     """
     if delta.open or delta.closed_by is None:
         return False
@@ -229,16 +228,17 @@ def _idle(delta: Delta, whole: Collection[tuple[int, int, int, str]]) -> bool:
 
 
 def _words(text: str) -> frozenset[str]:
-    """Give the stems of the words of a line that carry its meaning."""
+    """Return the stems of a line's meaningful words."""
     found = (word.strip("./-") for word in _WORD.findall(normalise(text)))
     return frozenset(stem(word) for word in found if len(word) > 2 and word not in _EMPTY)
 
 
 def join_groups(tokens: Sequence[int], room: int) -> tuple[tuple[int, int], ...]:
-    """Say which neighbouring summaries are made one in this round, as half-open ranges.
+    """Return which neighbouring summaries are joined in this round, as half-open ranges.
 
-    Each group takes as many as fit ``room`` tokens, and two at least, so that N summaries are one
-    after ceil(log2 N) rounds at most. A last one left alone goes on as it is.
+    Each group takes as many as fit ``room`` tokens, and at least two, so that N summaries become
+    one after at most ceil(log2 N) rounds. A single summary left at the end goes into the next round
+    as it is.
 
     >>> join_groups([40, 40, 40, 40, 40], 100)
     ((0, 2), (2, 4), (4, 5))

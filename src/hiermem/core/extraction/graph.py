@@ -1,12 +1,11 @@
-"""Decides how results are kept by name, and how those of many sessions are one graph.
+"""Decides how results are stored by name, and how those of many sessions form one graph.
 
-A session's result is kept twice: whole, and as one small document for each name in it (names
-compare after NFKC and case folding). A question about a name reads that name's documents, one a
-session, and joins them here by the laws of ``core.extraction.reduce``; so the tenant's graph needs
-no second copy that could fall behind, and erasing a session's documents takes it out of the graph.
+A session's result is stored twice: whole, and as one small document for each name in it (names
+compare after NFKC and case folding). A query about a name reads that name's documents, one for each
+session, and joins them here by the laws of ``reduce``. The tenant's graph therefore needs no second
+copy that could fall behind, and erasing a session's documents removes the session from the graph.
 
-The one rule: what is asked by a name is found under its aliases too, and things of different types
-stay apart.
+A name also finds entities that have it as an alias, and entities of different types stay apart.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from hiermem.types.trivector import (
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NameRecord:
     """What one session says under one name.
 
-    ``entities`` bear the name, ``relations`` have one of them at an end, ``see`` are the names of
-    entities that have this one for an alias.
+    ``entities`` have the name, ``relations`` have one of them at an end, ``see`` are the names of
+    entities that have this name as an alias.
     """
 
     session_id: str
@@ -45,30 +44,30 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class GraphEntity:
-    """An entity of the tenant's graph: what all sessions say of it, and which ones do."""
+    """An entity of the tenant's graph: what all sessions say of it, and which of them do."""
 
     entity: Entity
     sessions: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """Give its name."""
+        """Return the entity's name."""
         return self.entity.name
 
     @property
     def type(self) -> EntityType:
-        """Give its type."""
+        """Return the entity's type."""
         return self.entity.type
 
     @property
     def description(self) -> str:
-        """Give its longest description."""
+        """Return the entity's longest description."""
         return self.entity.description
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A relation seen from one of its ends: what stands at the other end, and which way it goes."""
+    """A relation as seen from one of its ends: the entity at the other end, and the direction."""
 
     entity: EntityKey
     relation: Relation
@@ -77,18 +76,18 @@ class Neighbour:
 
     @property
     def name(self) -> str:
-        """Give the other end's name."""
+        """Return the other entity's name."""
         return self.entity.name
 
     @property
     def weight(self) -> float:
-        """Give the relation's weight."""
+        """Return the relation's weight."""
         return self.relation.weight
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A place where an entity was mentioned: messages ``start`` up to before ``stop``."""
+    """A place where an entity is mentioned: messages ``start`` up to before ``stop``."""
 
     session_id: str
     chunk: str
@@ -102,12 +101,12 @@ class Mention:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeOf:
-    """What a session's result was made of, which decides whether another may take its place.
+class ResultBasis:
+    """What a session's result was made from, which decides whether another result may replace it.
 
-    ``messages`` is how many the session had and ``input`` names what they said; ``tokens`` counts
-    what was read of it, ``whole`` says that this is all of it; ``degraded`` that the summary was
-    put together without the model.
+    ``messages`` is how many the session had and ``input`` is the hash of their content; ``tokens``
+    counts what was read of it, and ``whole`` says that this was everything. ``degraded``: the
+    summary was put together without the model.
     """
 
     messages: int
@@ -117,34 +116,34 @@ class MadeOf:
     degraded: bool
 
     def worth(self) -> tuple[bool, bool, int]:
-        """Give what a better result of the same input has more of."""
-        # How a message was sliced changes what it counts, so the figure is for parts alone.
+        """Return a value that is greater for a better result of the same input."""
+        # Slicing changes the token count of a message, so the count only compares partial results.
         return self.whole, not self.degraded, 0 if self.whole else self.tokens
 
 
-def write_kept_vector(vector: TriVector, made_of: MadeOf) -> str:
-    """Write a session's whole result, with what it was made of."""
-    facts = {name: getattr(made_of, name) for name in MadeOf.__slots__}
+def write_result(vector: TriVector, basis: ResultBasis) -> str:
+    """Write a session's whole result, with its basis."""
+    facts = {name: getattr(basis, name) for name in ResultBasis.__slots__}
     return json.dumps({"of": facts, "vector": vector.model_dump_json()})
 
 
-def read_kept_vector(body: str) -> TriVector | None:
-    """Read what ``write_kept_vector`` wrote; None where it was damaged."""
+def read_result(body: str) -> TriVector | None:
+    """Read what ``write_result`` wrote; None if the record is damaged."""
     try:
         return TriVector.model_validate_json(json.loads(body)["vector"])
     except (ValidationError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
-def replaces(made_of: MadeOf, standing: str) -> bool:
-    """Say whether a result made of that may take the place of the ``standing`` one.
+def replaces(basis: ResultBasis, standing: str) -> bool:
+    """Return whether a result with this basis may replace the ``standing`` one.
 
-    It may not where that one is of more messages, or of the same ones and better. One that was
-    damaged is always replaced.
+    It may not if the standing result covers more messages, or the same messages better. A damaged
+    result is always replaced.
     """
     try:
         found = json.loads(standing)["of"]
-        before = MadeOf(
+        before = ResultBasis(
             int(found["messages"]),
             str(found["input"]),
             int(found["tokens"]),
@@ -153,15 +152,15 @@ def replaces(made_of: MadeOf, standing: str) -> bool:
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return True
-    if before.input == made_of.input:
-        stays = before.worth() > made_of.worth()
+    if before.input == basis.input:
+        stays = before.worth() > basis.worth()
     else:
-        stays = before.messages > made_of.messages
-    return not stays or read_kept_vector(standing) is None
+        stays = before.messages > basis.messages
+    return not stays or read_result(standing) is None
 
 
 def graph_records(vector: TriVector) -> dict[str, str]:
-    """Give one document for each name of the result, by the name's normal form."""
+    """Return one document for each name of the result, by the name's normal form."""
     entities: dict[str, list[Entity]] = {}
     see: dict[str, set[str]] = {}
     for entity in vector.entities:
@@ -175,14 +174,14 @@ def graph_records(vector: TriVector) -> dict[str, str]:
         for end in {normalise(relation.source.name), normalise(relation.target.name)}:
             relations.setdefault(end, []).append(relation)
     return {
-        name: _write_named(
+        name: _write_name_record(
             entities.get(name, ()), relations.get(name, ()), sorted(see.get(name, ()))
         )
         for name in sorted(entities.keys() | see.keys())
     }
 
 
-def _write_named(
+def _write_name_record(
     entities: Iterable[Entity], relations: Iterable[Relation], see: Sequence[str]
 ) -> str:
     value: dict[str, Any] = {
@@ -193,25 +192,27 @@ def _write_named(
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_named(session_id: str, body: str) -> Named:
-    """Read a name's document; an empty one where it was damaged."""
+def read_name_record(session_id: str, body: str) -> NameRecord:
+    """Read a name's document; an empty one if the record is damaged."""
     try:
         found = json.loads(body)
-        return Named(
+        return NameRecord(
             session_id,
             tuple(Entity.model_validate(each) for each in found["entities"]),
             tuple(Relation.model_validate(each) for each in found["relations"]),
             tuple(map(str, found["see"])),
         )
     except (ValidationError, ValueError, TypeError, KeyError, RecursionError):
-        return Named(session_id)
+        return NameRecord(session_id)
 
 
 # ---------------------------------------------------------------------------------------------
 # Questions
 
 
-def entities_named(named: Iterable[Named], type_: EntityType | None) -> tuple[GraphEntity, ...]:
+def entities_named(
+    named: Iterable[NameRecord], type_: EntityType | None
+) -> tuple[GraphEntity, ...]:
     """Join what sessions say into one entity for each type and name, most mentioned first."""
     joined: dict[tuple[str, ...], tuple[Entity, dict[str, None]]] = {}
     for each in named:
@@ -230,16 +231,17 @@ def entities_named(named: Iterable[Named], type_: EntityType | None) -> tuple[Gr
 
 
 def _mentions(entity: Entity) -> int:
-    """Count the messages that speak of an entity.
+    """Count the messages that mention an entity.
 
-    A place wider than an answer can name messages is a whole chunk, for want of their numbers.
+    A place wider than the list of messages that an answer can give is a whole chunk, whose messages
+    are unknown.
     """
     wide = (place.stop - place.start for place in entity.provenance)
     return sum(1 if each > MOST_MENTIONS else each for each in wide)
 
 
-def neighbours_of(named: Sequence[Named], type_: EntityType | None) -> tuple[Neighbour, ...]:
-    """Join the relations of the entities in ``named``, seen from them; heaviest first."""
+def neighbours_of(named: Sequence[NameRecord], type_: EntityType | None) -> tuple[Neighbour, ...]:
+    """Join the relations of the entities in ``named``, as seen from them; heaviest first."""
     mine = {
         entity_key(entity)
         for each in named
@@ -269,14 +271,14 @@ def neighbours_of(named: Sequence[Named], type_: EntityType | None) -> tuple[Nei
 
 
 def _heavier(left: Relation, right: Relation) -> Relation:
-    """Join one relation of two sessions: the heavier one speaks, both give their places."""
+    """Join one relation of two sessions: the text of the heavier one, the places of both."""
     best = right if right.weight > left.weight else left
     places = dict.fromkeys((*left.provenance, *right.provenance))
     return best.model_copy(update={"provenance": tuple(places)})
 
 
-def mentions_of(named: Iterable[Named], type_: EntityType | None) -> tuple[Mention, ...]:
-    """List where the entities were mentioned, by session, then place."""
+def mentions_of(named: Iterable[NameRecord], type_: EntityType | None) -> tuple[Mention, ...]:
+    """List where the entities are mentioned, by session, then place."""
     found = {
         Mention(each.session_id, place.chunk, place.start, place.stop, entity.key)
         for each in named

@@ -1,8 +1,25 @@
-"""Decides how an extraction goes: its limit, what to ask for, what a failure means, what is told.
+"""Decides the steps of an extraction: its limit, which chunks to ask for, its outcome and report.
 
-The one rule: the engine reads, calls and writes; every choice it makes on the way is a function
-here, of values that were read before. Nothing here holds a text of the conversation but the result
-itself; what of it is journalled is decided in ``core.extraction.record``.
+The engine reads, calls and writes; each choice that it makes on the way is a function here, of
+values that were read before. Only the result itself holds text of the conversation; ``record``
+decides what of a report is journalled.
+
+The life cycle of a chunk, by the status in its report:
+
+========  ======================================================  =================================
+status    how a chunk gets there                                  what follows
+========  ======================================================  =================================
+pending   it was planned, and the run has not asked for it yet    made, reused or failed; a run that
+                                                                  ends early reports it as pending
+made      the model answered and the answer was stored            a later run reuses it
+reused    an answer with the same input hash was stored before,   no call is made
+          by an earlier run or by another one meanwhile
+failed    it is oversized and may not be sliced, or its answer    a later run asks for it again
+          could not be used after all attempts
+========  ======================================================  =================================
+
+While another run holds the claim on a chunk, this run waits: for the answer, or until that run's
+lease is over.
 """
 
 from __future__ import annotations
@@ -15,7 +32,7 @@ from typing import Literal, TypeAlias
 from hiermem.config import ExtractionOptions
 from hiermem.core.calls.failures import Cause
 from hiermem.core.extraction.chunks import Chunk
-from hiermem.core.extraction.kept import Kept
+from hiermem.core.extraction.stored_answer import StoredAnswer
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.text import hashes
 from hiermem.types import Span
@@ -31,10 +48,10 @@ PhaseState: TypeAlias = Literal["ok", "partial", "failed", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One chunk, or one step of the reduce, that gave nothing.
+    """One chunk, or one step of the reduction, without a usable answer.
 
-    ``id`` is the chunk's, or ``<session_id>:reduce:<round>:<place>``; ``attempts`` counts the
-    calls that were made for it; ``detail`` says more and holds no text.
+    ``id`` is the chunk's, or ``<session_id>:reduce:<round>:<place>``; ``attempts`` counts the calls
+    made for it; ``detail`` says more and holds no text.
     """
 
     id: str
@@ -46,13 +63,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ChunkReport:
-    """What became of one chunk.
+    """The outcome of one chunk.
 
-    ``made`` was asked for in this run, ``reused`` in an earlier one; ``pending`` was not tried,
-    because the run ended before. ``span`` is the hull of its messages and ``spans`` the messages
-    themselves, which differ where threads interleave. ``tokens`` are those of its record;
-    ``request_tokens`` of the whole request, prompt and schema included; both as the memory's
-    counter counts. ``tokens_in`` and ``tokens_out`` are what the provider reported in this run.
+    ``made`` chunks were asked for in this run, ``reused`` ones in an earlier run; ``pending`` ones
+    were not tried, because the run ended before. ``span`` is the hull of the chunk's messages and
+    ``spans`` the messages themselves; the two differ where threads interleave. ``tokens`` are those
+    of its record, ``request_tokens`` those of the whole request, prompt and schema included; both
+    as the memory's counter counts. ``tokens_in`` and ``tokens_out`` are the usage that the provider
+    reported in this run.
     """
 
     id: str
@@ -75,7 +93,7 @@ class ChunkReport:
 
 @dataclass(frozen=True, slots=True)
 class PhaseReport:
-    """What one phase took."""
+    """The cost of one phase."""
 
     state: PhaseState = "skipped"
     calls: int = 0
@@ -86,9 +104,9 @@ class PhaseReport:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionProgress:
-    """How far an extraction is; ``failed`` of the ``done`` items gave nothing.
+    """The progress of an extraction; ``failed`` of the ``done`` items have no usable answer.
 
-    ``waiting`` are chunks, or steps of the reduction, that another run is asking for: this one
+    ``waiting`` are chunks, or steps of the reduction, that another run is asking for. This run
     waits for the answers, or until that run's lease is over.
     """
 
@@ -103,18 +121,18 @@ class ExtractionProgress:
 class ExtractionReport:
     """What an extraction did.
 
-    ``tri_vector`` is None where the outcome is "error". ``chunked`` says whether the session was
-    parted, ``chunking`` why or why not; ``estimate`` is what a single request would take, prompt
-    and output reserve included, and ``threshold`` the most that one may (None: no limit is known).
-    ``chunked_tokens`` are those of all requests, the chunks' and the reduction's, reused ones
-    included: what chunking costs against ``single_pass_tokens``. ``model`` made the answers;
-    ``live`` is False where it is no remote model, so that its figures say nothing about one.
-    ``cost`` is what the calls cost where the model has prices; ``unknown`` counts calls that were
+    ``tri_vector`` is None if the outcome is "error". ``chunked`` says whether the session was
+    split, ``chunking`` why or why not. ``estimate`` is what a single request would take, prompt and
+    output reserve included, and ``threshold`` the most that one may take (None: no limit is known).
+    ``chunked_tokens`` are those of all requests for the chunks and the reduction, reused ones
+    included: the cost of chunking to compare with ``single_pass_tokens``. ``model`` made the
+    answers; ``live`` is False if it is no remote model, so that its figures say nothing about one.
+    ``cost`` is the price of the calls if the model has prices. ``unknown`` counts calls that were
     cut off, of which nobody knows whether they were charged. ``stopped`` names the cap that ended
-    the run, or is "circuit_open" where the provider kept failing: it may be asked again in
-    ``retry_after`` seconds. ``degraded``: the summary was put together without
-    the model. ``kept``: the result became the session's own on record; where a better one of the
-    same messages stands, that one stays. ``seconds`` are those of the whole run.
+    the run, or is "circuit_open" if the provider kept failing: it may be asked again in
+    ``retry_after`` seconds. ``degraded``: the summary was put together without the model. ``kept``:
+    the result was stored as the session's own; a better result of the same messages is not
+    replaced. ``seconds`` are those of the whole run.
     """
 
     session_id: str
@@ -145,27 +163,27 @@ class ExtractionReport:
 
     @property
     def calls(self) -> int:
-        """Give the calls of both phases."""
+        """Return the calls of both phases."""
         return self.map.calls + self.reduce.calls
 
     @property
     def tokens_in(self) -> int:
-        """Give the tokens that went in, in both phases."""
+        """Return the tokens that went in, in both phases."""
         return self.map.tokens_in + self.reduce.tokens_in
 
     @property
     def tokens_out(self) -> int:
-        """Give the tokens that came out, in both phases."""
+        """Return the tokens that came out, in both phases."""
         return self.map.tokens_out + self.reduce.tokens_out
 
     @property
     def tokens(self) -> int:
-        """Give the tokens in and out together."""
+        """Return the tokens of both directions together."""
         return self.tokens_in + self.tokens_out
 
     @property
     def reused(self) -> int:
-        """Give how many chunks needed no call, because an earlier run had made them."""
+        """Return how many chunks needed no call, because an earlier run had made them."""
         return sum(chunk.status == "reused" for chunk in self.chunks)
 
 
@@ -181,7 +199,7 @@ def strategy_of(
     model: str,
     counter: str,
 ) -> str:
-    """Hash all that decides an answer besides the messages; the limit is in the spans already."""
+    """Hash everything that decides an answer besides the messages; the spans imply the limit."""
     schema = json.dumps(answer_schema(), sort_keys=True)
     return hashes.strategy_hash(
         template=template.identity,
@@ -194,7 +212,7 @@ def strategy_of(
 
 
 def join_key(texts: Sequence[str], *, strategy: str, template: PromptTemplate, target: int) -> str:
-    """Name one step of the summaries' reduction by what goes into it."""
+    """Name one step of the summaries' reduction by its inputs."""
     made = f"{strategy}/{template.identity}/{target}"
     return hashes.input_hash(level=1, strategy=made, outputs=texts)
 
@@ -204,28 +222,28 @@ def join_key(texts: Sequence[str], *, strategy: str, template: PromptTemplate, t
 
 
 @dataclass(frozen=True, slots=True)
-class Agenda:
-    """What a run does about its chunks: ``make`` in order, ``reuse`` as kept, ``fail`` at once."""
+class ChunkAgenda:
+    """What a run does with its chunks: ``make`` in order, ``reuse`` as stored, ``fail`` at once."""
 
     make: tuple[Chunk, ...]
-    reuse: Mapping[str, Kept] = field(default_factory=dict[str, Kept])
+    reuse: Mapping[str, StoredAnswer] = field(default_factory=dict[str, StoredAnswer])
     fail: tuple[Failure, ...] = ()
 
 
-def agenda(
+def chunk_agenda(
     chunks: Sequence[Chunk],
-    kept: Mapping[str, Kept],
+    kept: Mapping[str, StoredAnswer],
     options: ExtractionOptions,
     *,
     room: int | None = None,
     answer: int = 0,
-) -> Agenda:
-    """Say which chunks to make, given what is kept by input hash.
+) -> ChunkAgenda:
+    """Decide which chunks to make, given the stored answers by input hash.
 
-    ``room`` is the tokens that a record may have, ``answer`` those kept for the answer.
+    ``room`` is the tokens that a record may have, ``answer`` those reserved for the answer.
 
-    A turn that is over the limit alone fails without a call, unless the caller had it sliced. Where
-    one failure ends the run, nothing is asked for that could not be used.
+    A turn that alone exceeds the limit fails without a call, unless the caller had it sliced. If
+    one failure ends the run, nothing is requested that could not be used.
     """
     failures = tuple(
         Failure(
@@ -247,11 +265,11 @@ def agenda(
     make = tuple(chunk for chunk in chunks if chunk.id not in failed and chunk.id not in reuse)
     if failures and options.on_chunk_failure == "abort":
         make = ()
-    return Agenda(make, reuse, failures)
+    return ChunkAgenda(make, reuse, failures)
 
 
 def _too_large(chunk: Chunk, *, room: int | None, answer: int) -> str:
-    """Say by how much a turn is too large, and what may be done about it."""
+    """Say by how much a turn is too large, and what can be done about it."""
     beside = "" if room is None else f" of {room:,} that the limit leaves for a record"
     return (
         f"one turn has {chunk.tokens:,} tokens, over the room{beside}; use oversized='slice', a "
@@ -263,9 +281,9 @@ def _too_large(chunk: Chunk, *, room: int | None, answer: int) -> str:
 def outcome_of(
     *, chunks: int, done: Collection[str], failures: Sequence[Failure], options: ExtractionOptions
 ) -> Literal["ok", "partial", "error"]:
-    """Say how an extraction of so many ``chunks`` ends, of which the ``done`` ones have answers.
+    """Return the outcome of an extraction of so many ``chunks``, of which ``done`` have answers.
 
-    Abort: all or nothing. Partial: what there is, unless that is nothing.
+    With "abort" it is all or nothing; with "partial" whatever there is, unless that is nothing.
     """
     if not failures and len(done) == chunks:
         return "ok"

@@ -1,22 +1,23 @@
 """Decides what a model reads when it extracts: the request for a chunk, its repair, the join.
 
-The one rule: a request is a function of the chunk, the template and the facts about it; whether
-the session has other chunks shows nowhere in it, so a session that fits whole is asked for in the
-very bytes that it would be asked for if there were no chunks at all. The constant part stands
-first, the record after it, and what a repair adds comes last; a repair never makes the request
-larger than its limit. What a request may take beside its record is a figure of the template alone:
-a title or a participant that changes must not move the boundaries of what was paid for.
+A request is a function of the chunk, the template and the facts about it. It does not show whether
+the session has other chunks: a session that fits as a whole is requested in exactly the same bytes
+as without chunking. The constant part comes first, then the record, and a repair is appended at the
+end; a repair never makes the request larger than its limit. The room for a record depends on the
+template alone, because a changed title or participant must not move the boundaries of chunks that
+were paid for.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
+from hiermem.core.summaries.inputs import Count
 from hiermem.core.summaries.prompt import (
     Facts,
     Length,
@@ -35,20 +36,18 @@ from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.types import Unit
 from hiermem.types.trivector import answer_schema
 
-Count: TypeAlias = Callable[[str], int]
-
-#: Tokens kept free for what a repair adds.
+#: Tokens reserved for the addition of a repair.
 REPAIR_ROOM: Final = 160
-#: Tokens that the two hashes around a record and the figures of its facts may differ by.
+#: Tokens by which the two hashes around a record and the figures of its facts may differ.
 _SLACK: Final = 48
-#: Tokens that a title may take, and those who take part together.
+#: Tokens that a title may take, and the participants together.
 _TITLE: Final = 64
 _PEOPLE: Final = 128
-#: Of those, what "and 123 others" takes.
+#: Of the latter, the tokens of "and 123 others".
 _OTHERS: Final = 8
 STYLE: Final = "extract"
 _WHY_CAP: Final = 400
-#: The facts that take the most, but for their title and people, who stand there in one letter.
+#: Facts of the largest size, but with a title and participants of one letter.
 _MOST: Final = 999_999_999
 _MOST_FACTS: Final = Facts(
     "x",
@@ -57,7 +56,7 @@ _MOST_FACTS: Final = Facts(
     datetime(2001, 12, 31, 23, 59, tzinfo=UTC),
     _MOST,
 )
-#: A line of a summary that says no more than a day, and more lines than a summary has.
+#: A summary line that contains only a day; more lines than any summary has.
 _DAY: Final = re.compile(r"\[(\d{4}-\d\d-\d\d)\]")
 _LINES: Final = 10_000
 
@@ -65,8 +64,9 @@ _LINES: Final = 10_000
 def line(source: SourceText) -> str:
     """Write one message as its line of the record, with its number.
 
-    Each line stands by itself and ends with a line end, so that what a record costs is the sum of
-    its lines; further lines of one text are indented, so that none can pass for another message.
+    Each line is independent of the others and ends with a line end, so the cost of a record is the
+    sum of its lines. Further lines of one text are indented, so that none can pass for another
+    message.
     """
     number = "" if source.index is None else f"#{source.index} "
     date = f"{source.date} " if source.date else ""
@@ -109,7 +109,7 @@ def request(
 def introduced(
     title: str | None, participants: Sequence[str], *, count: Count
 ) -> tuple[str | None, tuple[str, ...]]:
-    """Give title and participants as far as the room that a request keeps for them reaches.
+    """Return title and participants as far as they fit the room that a request reserves for them.
 
     The title is cut; of the participants the first ones stay, with the number of the others.
     """
@@ -131,9 +131,9 @@ def introduced(
 
 
 def around(template: PromptTemplate, *, count: Count) -> int:
-    """Give the most tokens that a request takes beside its record and the answer to it.
+    """Return the most tokens that a request takes besides its record and the answer.
 
-    The prompt with any facts, the schema, and what a repair adds.
+    That is the prompt with any facts, the schema, and the addition of a repair.
     """
     prompt = request_tokens(render(template, (), facts=_MOST_FACTS), count)
     return prompt + schema_tokens(count) + _facts_room(template) + _SLACK + REPAIR_ROOM
@@ -145,10 +145,10 @@ def _facts_room(template: PromptTemplate) -> int:
 
 
 def room(template: PromptTemplate, *, limit: int, reserve: int, count: Count) -> int:
-    """Give the tokens that a record may have under ``limit``.
+    """Return the tokens that a record may have under ``limit``.
 
-    What remains of it beside the ``reserve`` for the answer and whatever else a request may take.
-    It depends on nothing of the session. Raises ConfigError where nothing remains.
+    That is the limit without the ``reserve`` for the answer and everything else that a request may
+    take. It is independent of the session. Raises ConfigError if nothing remains.
     """
     left = limit - around(template, count=count) - reserve
     if left < 1:
@@ -161,16 +161,16 @@ def room(template: PromptTemplate, *, limit: int, reserve: int, count: Count) ->
 
 
 def schema_tokens(count: Count) -> int:
-    """Count the JSON schema that goes with a request."""
+    """Count the JSON schema that a request includes."""
     return count(canonical_json(answer_schema()))
 
 
 def repair(
     messages: Sequence[ChatMessage], error: InvalidAnswerError, *, count: Count, limit: int
 ) -> tuple[ChatMessage, ...]:
-    """Ask again, saying what was wrong, in no more than ``limit`` tokens in all.
+    """Ask again and say what was wrong, in no more than ``limit`` tokens in all.
 
-    What does not fit is left out, the reason first; where nothing fits, the request stays as it
+    If not everything fits, the reason is left out first; if nothing fits, the request stays as it
     is. Nothing that the model wrote is repeated.
     """
     *before, last = messages
@@ -188,9 +188,10 @@ def repair(
 def repair_join(
     messages: Sequence[ChatMessage], problems: Sequence[Problem], *, count: Count, limit: int
 ) -> tuple[ChatMessage, ...]:
-    """Ask again for one summary of several, saying what was wrong, in ``limit`` tokens at most.
+    """Ask again for one summary of several and say what was wrong, in at most ``limit`` tokens.
 
-    Of several problems the last ones are left out first; where nothing fits, the request stays.
+    If not all problems fit, the last ones are left out; if nothing fits, the request stays as it
+    is.
     """
     for told_of in range(len(problems), 0, -1):
         repaired = stricter(messages, problems[:told_of])
@@ -208,12 +209,12 @@ def join_request(
     target: int,
     max_tokens: int,
 ) -> LLMRequest:
-    """Ask for one summary in place of several, which are given in order."""
+    """Ask for one summary in place of several, which are in order."""
     inputs = tuple(
         SourceText(
             index=None,
             role="user",
-            # For a model that reads: it is not said by anyone, so no unit bears it as its speaker.
+            # Only for a model that reads: nobody said it, so no unit has it as its speaker.
             speaker=f"Part {number}",
             date="",
             text=text,
@@ -238,7 +239,7 @@ def join_request(
 def join_room(
     template: PromptTemplate, *, limit: int, target: int, max_tokens: int, counter: TokenCounter
 ) -> int:
-    """Give the tokens of summaries that one step of their reduction may take under ``limit``."""
+    """Return the tokens of summaries that one step of their reduction may take under ``limit``."""
     most = replace(_MOST_FACTS, summaries=_MOST)
     empty = join_request(
         template, (), facts=most, counter=counter, target=target, max_tokens=max_tokens
@@ -248,7 +249,7 @@ def join_room(
 
 
 def lines_of(summary: str, part: int) -> Iterator[Unit]:
-    """Give the lines of a chunk's summary as units: each stands by itself, under its day.
+    """Yield the lines of a chunk's summary as units, each under its day.
 
     ``part`` tells the lines of one summary from those of the next.
     """

@@ -1,8 +1,7 @@
-"""Writes what the record of an extraction's run says: ids, counts and reasons.
+"""Writes the journal record of an extraction's run: ids, counts and reasons.
 
-The one rule: nothing in it is a text of the conversation, of the model or of an error, so that what
-is journalled from here can go into any log. What the words mean is told in
-``core.extraction.plan``.
+It holds no text of the conversation, of the model or of an error, so it can go into any log.
+``plan`` defines the terms.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from hiermem.core.extraction.plan import ExtractionReport, Failure, PhaseReport
 
 
 def detail(report: ExtractionReport) -> dict[str, Any]:
-    """Give what the run's record says: ids, counts and reasons, no text."""
+    """Return the detail of the run's record: ids, counts and reasons, no text."""
     return {
         "model": report.model,
         "live": report.live,
@@ -50,7 +49,7 @@ def detail(report: ExtractionReport) -> dict[str, Any]:
 
 
 def failure_detail(failure: Failure) -> dict[str, Any]:
-    """Give a failure as the run's record holds it."""
+    """Return a failure as the run's record holds it."""
     return {
         "id": failure.id,
         "phase": failure.phase,

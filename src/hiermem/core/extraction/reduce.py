@@ -1,18 +1,16 @@
-"""Decides how what was found in a session's chunks becomes one graph.
+"""Decides how the findings of a session's chunks become one graph.
 
-A ``Graph`` is what is known of a run of chunks: uncapped, mergeable, and the same kind of value
-for one chunk as for all of them. ``merge`` joins two neighbours, ``reduce`` any number in the order
-of their chunk numbers; ``core.extraction.finish`` makes of the last one the ``TriVector`` that a
-user gets.
+A ``Graph`` holds what is known from some chunks. It has no caps, can be merged, and is the same
+kind of value for one chunk as for all of them. ``merge`` joins two neighbours, ``reduce`` any
+number in the order of their chunk numbers; ``finish`` makes the user's ``TriVector`` of the last.
 
-The laws, each a property in the tests: the order in which graphs are given changes nothing;
-merging a graph with itself changes nothing; merging neighbours may be bracketed at will. They
-hold because every field is a union, a maximum with ties to the earlier chunk, or the word of the
-chunk that spoke last. Whatever needs all chunks to be in is decided by ``core.extraction.finish``,
-once.
+Three laws hold, each tested as a property: the order in which graphs are given does not matter;
+merging a graph with itself changes nothing; merging neighbours is associative. They hold because
+every field is a union, a maximum with ties to the earlier chunk, or the value of the last chunk
+that has one. Decisions that need all chunks are made once, by ``finish``.
 
-The one rule: two things are one exactly where type and name agree after NFKC and case folding. So
-two things that share both are merged, a documented limit, and a name of two types stays two.
+Two entities are the same exactly if type and name agree after NFKC and case folding. So two things
+that share both are merged, which is a documented limit, and a name with two types stays two.
 """
 
 from __future__ import annotations
@@ -43,13 +41,13 @@ _ENDING: Final = " .,;:!?…。！？"  # noqa: RUF001
 
 
 class Graph(BaseModel):
-    """What is known of some chunks of one session, before any cap.
+    """What is known from some chunks of one session, before any cap.
 
-    ``chunks`` are their ids by number; ``summaries`` what each said, beside its number;
+    ``chunks`` are their ids by number; ``summaries`` the summary of each, with its number;
     ``features`` each feature with the numbers of the chunks that name it; ``dropped`` how many
-    items of a chunk's answer could not be used, beside its number; ``places`` all that the chunks
-    cover, on which an item rests that named no message. Items stand in the order in which they were
-    first met.
+    items of a chunk's answer could not be used, with its number; ``places`` everything that the
+    chunks cover, which is the provenance of an item that named no message. Items are in the order
+    of their first occurrence.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -65,7 +63,7 @@ class Graph(BaseModel):
     strategy: tuple[Strategy, ...] = ()
 
     def to_json(self) -> str:
-        """Write it as JSON, the same for the same graph."""
+        """Write the graph as JSON, the same text for the same graph."""
         return self.model_dump_json()
 
     @classmethod
@@ -75,18 +73,18 @@ class Graph(BaseModel):
 
 
 def normalise(name: str) -> str:
-    r"""Give the form under which two spellings of a name are one.
+    r"""Return the form under which two spellings of a name are the same.
 
     >>> normalise("\uff33QLite  3")
     'sqlite 3'
     """
-    # Folding can undo a composition that NFKC made, so it stands between two of them.
+    # Case folding can undo a composition by NFKC, so it is done between two of them.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return " ".join(folded.split())
 
 
 def _said(text: str) -> str:
-    """Give the form under which two lines say the same."""
+    """Return the form under which two lines are the same."""
     return normalise(text).strip(_ENDING)
 
 
@@ -95,11 +93,11 @@ def _said(text: str) -> str:
 
 
 def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
-    """Give what a model answered for ``chunk`` its provenance.
+    """Add provenance to a model's answer for ``chunk``.
 
-    Message numbers that are not of the chunk are passed over; an item left without any rests on
-    the whole of the chunk. An item that names nothing is left out and counted, with those that
-    were ``dropped`` before.
+    Message numbers outside the chunk are ignored; an item left without any refers to the whole
+    chunk. An item that names nothing is left out and counted, together with those ``dropped``
+    before.
     """
     place = _Places(chunk)
     entities, relations = _entities(answer, place), _relations(answer, place)
@@ -120,7 +118,7 @@ def ground(answer: Answer, chunk: Chunk, *, dropped: int = 0) -> Graph:
         deltas=deltas,
         strategy=strategy,
     )
-    # An answer may name one thing twice; as a graph it holds it once.
+    # An answer may name one thing twice; a graph holds it once.
     return _gathered([parts])
 
 
@@ -190,7 +188,7 @@ class _Places:
         self.all = self._provenance((span.start, span.stop) for span in chunk.spans)
 
     def of(self, messages: Sequence[int]) -> tuple[Provenance, ...]:
-        """Give the contiguous runs of those ``messages`` that the chunk holds."""
+        """Return the contiguous runs of those ``messages`` that the chunk contains."""
         runs: list[tuple[int, int]] = []
         for index in sorted(set(messages)):
             if not any(place.start <= index < place.stop for place in self.all):
@@ -203,7 +201,7 @@ class _Places:
 
     def _provenance(self, runs: Iterable[tuple[int, int]]) -> tuple[Provenance, ...]:
         id_ = self._chunk.id
-        # Pieces of one sliced message are one place.
+        # The pieces of one sliced message are one place.
         return tuple(Provenance(chunk=id_, start=a, stop=b) for a, b in dict.fromkeys(runs))
 
 
@@ -224,13 +222,13 @@ def _without(values: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def reduce(graphs: Iterable[Graph]) -> Graph:
-    """Merge graphs in the order of their chunk numbers, in whatever order they are given."""
-    # Of two that begin alike the longer comes first, so that one given twice changes nothing.
+    """Merge graphs in the order of their chunk numbers, whatever order they are given in."""
+    # Of two that begin alike the longer comes first, so a repeated graph changes nothing.
     return _gathered(sorted((g for g in graphs if g.chunks), key=_place))
 
 
 def merge(left: Graph, right: Graph) -> Graph:
-    """Merge two graphs, the chunks of ``left`` being before those of ``right``."""
+    """Merge two graphs; the chunks of ``left`` come before those of ``right``."""
     return _gathered([graph for graph in (left, right) if graph.chunks])
 
 
@@ -239,7 +237,7 @@ def _place(graph: Graph) -> tuple[int, int, str]:
 
 
 def _gathered(graphs: Sequence[Graph]) -> Graph:
-    """Merge graphs as they stand, in one pass over all their items."""
+    """Merge graphs in the given order, in one pass over all their items."""
     chunks = {name: chunk_number(name) for graph in graphs for name in graph.chunks}
     summaries: dict[int, str] = {}
     features: dict[str, set[int]] = {}
@@ -264,7 +262,7 @@ def _gathered(graphs: Sequence[Graph]) -> Graph:
 
 
 def joined(items: Iterable[tuple[_Key, _Item]]) -> tuple[_Item, ...]:
-    """Join the items of each key, in order; keys in the order in which they were first met."""
+    """Join the items of each key, in order; keys in the order of their first occurrence."""
     groups: dict[_Key, list[_Item]] = {}
     for key, item in items:
         groups.setdefault(key, []).append(item)
@@ -272,7 +270,7 @@ def joined(items: Iterable[tuple[_Key, _Item]]) -> tuple[_Item, ...]:
 
 
 def _one(group: list[_Item]) -> _Item:
-    """Make one item of those that are the same, given in order."""
+    """Make one item of several that are the same, given in order."""
     first = group[0]
     if len(group) == 1:
         return first
@@ -284,7 +282,7 @@ def _one(group: list[_Item]) -> _Item:
         heaviest = max((e for e in group if isinstance(e, Relation)), key=lambda e: e.weight)
         changes |= {"weight": heaviest.weight, "justification": heaviest.justification}
     elif isinstance(first, Delta):
-        # What was said last holds; said in one breath, it is settled.
+        # The last statement holds; two in one place count as settled.
         last = max((e for e in group if isinstance(e, Delta)), key=_spoken)
         changes |= {"open": last.open, "closed_by": last.closed_by}
     return first.model_copy(update=changes)
@@ -302,9 +300,9 @@ def _entity_changes(group: Sequence[Entity]) -> dict[str, object]:
 
 
 def merge_entities(left: Entity, right: Entity) -> Entity:
-    """Merge two entities of one key, ``left`` being the earlier: the rule of the tenant's graph.
+    """Merge two entities of one key, ``left`` being the earlier, as the tenant's graph does.
 
-    Raises UsageError where the keys differ.
+    Raises UsageError if the keys differ.
     """
     if entity_key(left) != entity_key(right):
         raise UsageError("two entities merge only where type and normalised name agree")
@@ -317,7 +315,7 @@ def _union(groups: Iterable[Sequence[Provenance]]) -> tuple[Provenance, ...]:
 
 
 def order(place: Provenance) -> tuple[int, int, int, str]:
-    """Order places by chunk number, then message; ids of several sessions by name last."""
+    """Return the sort key of a place: chunk number, message, then session id."""
     return chunk_number(place.chunk), place.start, place.stop, place.chunk
 
 
@@ -326,10 +324,10 @@ def _spoken(delta: Delta) -> tuple[tuple[int, int, int, str], bool]:
 
 
 def entity_key(entity: Entity | EntityKey) -> _Key:
-    """Give what two entities have in common where they are one."""
+    """Return the key that is equal for two entities that are the same."""
     return entity.type, normalise(entity.name)
 
 
 def relation_key(relation: Relation) -> _Key:
-    """Give what two relations have in common where they are one."""
+    """Return the key that is equal for two relations that are the same."""
     return (*entity_key(relation.source), relation.relation, *entity_key(relation.target))

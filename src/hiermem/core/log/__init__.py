@@ -1,1 +1,1 @@
-"""What edits, erasures, forks and re-packs do to the trees that stand."""
+"""What edits, erasures, forks and re-packs do to a session's existing trees."""

@@ -1,8 +1,9 @@
-"""Decides an edit: what is replaced, what weighs something else, which texts are old.
+"""Decides an edit: the new message, its new size, and which summaries become outdated.
 
-The decision runs inside the store's transaction and reads what it needs there; what costs time
-(checking and counting the new text) was done before and is only looked up. The one rule: bounds
-stay where they are, and what said the old text is told, asked for anew, or both.
+The decision runs inside the store's transaction and reads what it needs there. Slow work (checking
+and counting the new text) is done before the transaction; here its results are only looked up. An
+edit never moves a window's bounds. Summaries of the old text are flagged as stale, queued for
+another generation, or both.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from hiermem.core.context.view import outdated
-from hiermem.core.log.locate import Place
-from hiermem.core.log.propagate import Rippled
+from hiermem.core.log.locate import Location
+from hiermem.core.log.propagate import Propagated
 from hiermem.core.log.receipts import EditReport
-from hiermem.core.log.size_changes import Scales, Shift
-from hiermem.core.log.trees import Trunk, changes_of, told, trunks
+from hiermem.core.log.size_changes import SizeChange, Weigher
+from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_states
 from hiermem.core.needs import inside
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
 from hiermem.types import SessionRecord, StoredMessage
@@ -33,16 +34,16 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-#: What an edit does to the summaries above: "flag" tells that they are old, "rebuild" makes anew.
+#: What an edit does to the summaries above: "flag" marks them as stale, "rebuild" also as dirty.
 OnEdit: TypeAlias = Literal["flag", "rebuild"]
-#: Gives the message as it is after the edit, with its tokens, hash and echoes; slices come later.
+#: Returns the edited message with its tokens, hash and echoes; the slices are set later.
 Amend: TypeAlias = Callable[[StoredMessage], StoredMessage]
 
 
 def edit(
-    session_id: str, index: int, amend: Amend, *, on_edit: OnEdit, now: datetime, scales: Scales
+    session_id: str, index: int, amend: Amend, *, on_edit: OnEdit, now: datetime, weigher: Weigher
 ) -> Deciding[EditReport]:
-    """Replace a message's content. One that says the same already changes nothing.
+    """Replace a message's content; an edit that repeats the stored content changes nothing.
 
     Raises NotFoundError, SessionClosedError and MessageWithdrawnError.
     """
@@ -55,49 +56,53 @@ def edit(
     after = amend(before)
     if after.message == before.message:
         return Batch(EditReport(session_id, index))
-    reached: list[Trunk] = []
-    for trunk in trunks(record):
-        if index < trunk.stop:
-            place = yield from inside(session_id, trunk.look(before))
-            points = _weighed(trunk, place, before, after, scales)
-            if trunk.build is None:
+    reached: list[TreeState] = []
+    for tree_state in tree_states(record):
+        if index < tree_state.stop:
+            location = yield from inside(session_id, tree_state.locate(before))
+            points = _weighed(tree_state, location, before, after, weigher)
+            if tree_state.build is None:
                 after = replace(after, slices=points)
-            reached.append(trunk)
-    struck: list[tuple[Trunk, Rippled]] = []
-    for trunk in reached:
-        rippled = yield from inside(session_id, trunk.shake(on_edit, now))
-        struck.append((trunk, rippled))
+            reached.append(tree_state)
+    propagated: list[tuple[TreeState, Propagated]] = []
+    for tree_state in reached:
+        result = yield from inside(session_id, tree_state.propagate(on_edit, now))
+        propagated.append((tree_state, result))
     views: Sequence[ViewRecord] = yield session_id, NeedViews()
     _, changes = changes_of(
         record,
-        struck,
-        LogEvent("edit", record.messages, now, told(reached).to_json()),
+        propagated,
+        LogEvent("edit", record.messages, now, logged_changes(reached).to_json()),
         rewrites=(Rewrite(after, "edit"),),
-        drop_views=outdated({v.name: v.state for v in views}, index, struck[0][1].windows),
+        drop_views=outdated({v.name: v.state for v in views}, index, propagated[0][1].windows),
     )
-    serving = struck[0][1]
+    serving = propagated[0][1]
     report = EditReport(session_id, index, 0, serving.stale, serving.dirty, serving.split)
     return Batch(report, tuple((session_id, each) for each in changes))
 
 
 def _weighed(
-    trunk: Trunk, place: Place, before: StoredMessage, after: StoredMessage, scales: Scales
+    tree_state: TreeState,
+    location: Location,
+    before: StoredMessage,
+    after: StoredMessage,
+    weigher: Weigher,
 ) -> tuple[int, ...]:
-    """Note in a tree what the message weighs now; give the offsets of its slices there."""
-    config = trunk.config
-    points = scales.points(after, place.slices, unit=config.unit, target=config.target)
-    shift = Shift(
+    """Note the message's new weight in one tree; return the offsets of its slices there."""
+    config = tree_state.config
+    points = weigher.points(after, location.slices, unit=config.unit, target=config.target)
+    shift = SizeChange(
         before.index,
         before.thread,
-        scales.weigh(before, place.points),
-        scales.weigh(after, points),
+        weigher.weigh(before, location.points),
+        weigher.weigh(after, points),
     )
-    trunk.take(place, shift, points)
+    tree_state.add(location, shift, points)
     return points
 
 
 def known_session(session_id: str) -> Generator[tuple[str, Need], Any, SessionRecord]:
-    """Read a session's record. Raises NotFoundError where there is none."""
+    """Read a session's record. Raises NotFoundError if the session does not exist."""
     record: SessionRecord | None = yield session_id, NeedSession()
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
@@ -107,7 +112,7 @@ def known_session(session_id: str) -> Generator[tuple[str, Need], Any, SessionRe
 def message_at(
     record: SessionRecord, index: int
 ) -> Generator[tuple[str, Need], Any, StoredMessage]:
-    """Read one message. Raises NotFoundError where the session has none there."""
+    """Read one message. Raises NotFoundError if the session has no message at that index."""
     if not 0 <= index < record.messages:
         raise NotFoundError(
             f"session {record.id!r} has no message {index}; it has {record.messages}"

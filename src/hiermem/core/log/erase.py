@@ -1,15 +1,15 @@
 """Decides what an erasure or a quarantine takes away, in every session that shares the messages.
 
-A fork holds the message too, so the family is followed both ways along its lineage. All of it is
-one transaction: content, versions, every summary that was made of it, views, records; the trees
-weigh the message as nothing from then on. The one rule: whatever may have been made from the
-message goes, and where that cannot be told exactly, more goes rather than less.
+Forks hold the message too, so the family of sessions is followed both ways along its lineage. One
+transaction takes everything: the content, its earlier versions, every summary that was made from
+it, views and records. From then on the message has no weight in the trees. Everything that may have
+been made from the message goes; where that cannot be decided exactly, more goes rather than less.
 
-Memory that was put into a prompt may have come back inside a later message, and quotes there what
-it was made from. Such a message is the caller's own and stays; the receipt names it.
+Memory that was put into a prompt may have come back inside a later message, which then quotes what
+the memory was made from. Such a message belongs to the caller and stays; the receipt names it.
 
-What a text was shown beside its own messages is on record with it (``core.log.overlap``); an open
-window or group has no lasting text, so all that stands for one goes.
+Which earlier messages a summary was shown as overlap is on record with it (``overlap``). An open
+window or group has no lasting text, so every provisional node is dropped.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from hiermem.core.extraction.kept import made_from
+from hiermem.core.extraction.stored_answer import made_from
 from hiermem.core.log.edit import known_session, message_at
 from hiermem.core.log.lineage import Family
-from hiermem.core.log.propagate import Rippled
+from hiermem.core.log.propagate import Propagated
 from hiermem.core.log.receipts import Receipt
-from hiermem.core.log.size_changes import NOTHING, Scales, Shift, Told, marks_of
-from hiermem.core.log.trees import Trunk, changes_of, told, trunks
+from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher, marks_of
+from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_states
 from hiermem.core.needs import inside
-from hiermem.core.spaces.sources import SOURCE, Trace, found_in, named
+from hiermem.core.spaces.sources import SOURCE, SourceLink, links_in, named
 from hiermem.types import Message, Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Batch,
@@ -49,20 +49,19 @@ from hiermem.types.transaction import (
 
 #: The kind of record that says which messages it was made from: a chunk's answer.
 CHUNK: Final = "chunk"
-#: The kinds of record that are made from messages. The others are made of all of a session.
+#: The kinds of record made from messages. All but chunks are made from the whole session.
 DERIVED: Final = (CHUNK, "entity", "feedback", "join", "part", "trivector")
 #: The hash of every message that was erased.
 ERASED: Final = "erased"
-#: Whether the sessions that share a message are reached too, or keep it and are named.
-Forks: TypeAlias = Literal["all", "keep"]
-Kind: TypeAlias = Literal["erase", "quarantine"]
-#: Summaries counted together.
+#: "all": sessions that share a message lose it too; "keep": they keep it, and are named.
+ForkHandling: TypeAlias = Literal["all", "keep"]
+WithdrawalKind: TypeAlias = Literal["erase", "quarantine"]
+#: Summaries counted in one read.
 _PAGE: Final = 512
-Step: TypeAlias = Generator[tuple[str, Need], Any, SessionRecord]
 
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
-    """Give what is left of a message that is erased: its place, its role, its time and its key."""
+    """Return what remains of an erased message: its place, its role, its time and its key."""
     message = stored.message
     return StoredMessage(
         index=stored.index,
@@ -85,14 +84,14 @@ def tombstone(stored: StoredMessage) -> StoredMessage:
 def erase(
     session_id: str,
     indices: Iterable[int],
-    kind: Kind,
+    kind: WithdrawalKind,
     *,
-    forks: Forks,
+    forks: ForkHandling,
     now: datetime,
     run_id: str,
-    scales: Scales,
+    weigher: Weigher,
 ) -> Deciding[Receipt]:
-    """Erase or quarantine messages, in the whole family of the session or in it alone.
+    """Erase or quarantine messages, in the whole family of the session or in this session alone.
 
     Raises NotFoundError.
     """
@@ -101,13 +100,13 @@ def erase(
     for index in wanted:
         yield from message_at(record, index)
     family = yield from Family.around(record, wanted)
-    work = _Withdrawal(kind, now, scales)
+    work = _Withdrawal(kind, now, weigher)
     for one, shared in family.reach.items():
         if one == session_id or forks == "all":
             yield from work.withdraw(family.records[one], shared)
     kin = tuple(one for one in family.reach if one != session_id)
     looked_at = family.reach if forks == "all" else {session_id: family.reach[session_id]}
-    noted = yield from named(work.traces)
+    noted = yield from named(work.links)
     receipt = replace(
         work.receipt(),
         unproven=(*(yield from work.echoes(looked_at)), *noted),
@@ -124,24 +123,24 @@ def erase(
 
 
 def erase_session(
-    session_id: str, *, forks: Forks, now: datetime, run_id: str, scales: Scales
+    session_id: str, *, forks: ForkHandling, now: datetime, run_id: str, weigher: Weigher
 ) -> Deciding[Receipt]:
-    """Erase a session: all that is kept of it, and what its forks have of its own messages.
+    """Erase a session: everything stored of it, and in its forks the messages that were its own.
 
-    What it shares with the session that it was forked from is that one's, and stays there and in
-    the forks; ``kept_in`` names them. Its forks go on as forks of what is left of the family.
+    Messages inherited from the parent belong to the parent: they stay there and in its other forks,
+    which ``kept_in`` lists. The session's own forks become forks of the remaining family.
 
     Raises NotFoundError.
     """
     record = yield from known_session(session_id)
     own = range(record.forked_at if record.forked_from else 0, record.messages)
     family = yield from Family.below(record, own)
-    work = _Withdrawal("erase", now, scales)
+    work = _Withdrawal("erase", now, weigher)
     for one, shared in family.reach.items():
         if one != session_id and forks == "all":
             yield from work.withdraw(family.records[one], shared)
     for child in family.without(record):
-        # The record may have been changed above; what it is forked from is set on that.
+        # The record may have been changed above; the new parent is set on the changed one.
         latest = work.records.get(child.id, family.records[child.id])
         work.put(
             replace(
@@ -157,7 +156,7 @@ def erase_session(
     yield from work.count_all(record)
     looked_at = {one: held for one, held in family.reach.items() if one != session_id}
     echoing = (yield from work.echoes(looked_at)) if forks == "all" else ()
-    noted = yield from named(work.traces)
+    noted = yield from named(work.links)
     receipt = replace(
         work.receipt(),
         unproven=(*echoing, *noted),
@@ -172,7 +171,7 @@ def erase_session(
 
 
 def _run(run_id: str, session_id: str, now: datetime, kind: str, work: _Withdrawal) -> RunRecord:
-    """Give the journal's record of an erasure: which messages of which sessions, and counts."""
+    """Return the journal's record of an erasure: which messages of which sessions, and counts."""
     detail: dict[str, Any] = {
         "kind": kind,
         "sessions": {one: list(done) for one, done in work.done.items()},
@@ -183,11 +182,11 @@ def _run(run_id: str, session_id: str, now: datetime, kind: str, work: _Withdraw
 
 @dataclass(slots=True)
 class _Withdrawal:
-    """One erasure or quarantine at work, over the sessions that it reaches."""
+    """The state of one erasure or quarantine, over all the sessions that it reaches."""
 
-    kind: Kind
+    kind: WithdrawalKind
     now: datetime
-    scales: Scales
+    weigher: Weigher
     changes: list[tuple[str, Changes[None]]] = field(
         default_factory=list[tuple[str, Changes[None]]]
     )
@@ -195,21 +194,21 @@ class _Withdrawal:
     done: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     removed: dict[str, int] = field(default_factory=dict[str, int])
     remake: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    traces: list[Trace] = field(default_factory=list[Trace])
+    links: list[SourceLink] = field(default_factory=list[SourceLink])
 
     def receipt(self) -> Receipt:
-        """Give what was done so far, as a receipt whose place is not filled in."""
+        """Return what was done so far, as a receipt that does not yet name its session."""
         return Receipt(self.kind, None, removed=dict(self.removed), to_remake=dict(self.remake))
 
     def put(self, record: SessionRecord) -> None:
-        """Write a record by itself."""
+        """Add a write of one session's record."""
         self.records[record.id] = record
         self.changes.append((record.id, Changes(None, session=record)))
 
     def withdraw(
         self, record: SessionRecord, indices: Iterable[int]
     ) -> Generator[tuple[str, Need], Any, None]:
-        """Take messages out of one session, with all that was made of them."""
+        """Take messages out of one session, with everything that was made from them."""
         live: list[StoredMessage] = []
         for index in sorted(indices):
             stored = yield from message_at(record, index)
@@ -219,37 +218,37 @@ class _Withdrawal:
             return
         events: Sequence[LogEvent] = yield record.id, NeedEvents()
         edits = _edits(events)
-        reached: list[Trunk] = []
-        for trunk in trunks(record):
-            mine = [stored for stored in live if stored.index < trunk.stop]
+        reached: list[TreeState] = []
+        for tree_state in tree_states(record):
+            mine = [stored for stored in live if stored.index < tree_state.stop]
             for stored in mine:
-                yield from self._strike(record, trunk, stored)
+                yield from self._withdraw_message(record, tree_state, stored)
             if mine:
-                reached.append(trunk)
-        struck: list[tuple[Trunk, Rippled]] = []
-        for trunk in reached:
-            rippled = yield from inside(record.id, trunk.shake("forget", self.now))
-            # Of what stands for something open, nobody can tell when it was made and from what.
-            loose: Sequence[Node] = yield record.id, NeedProvisional(trunk.tree)
-            drop = dict.fromkeys((*rippled.drop, *(node.id for node in loose)))
-            struck.append((trunk, replace(rippled, drop=tuple(drop))))
+                reached.append(tree_state)
+        propagated: list[tuple[TreeState, Propagated]] = []
+        for tree_state in reached:
+            result = yield from inside(record.id, tree_state.propagate("forget", self.now))
+            # It is not on record when a provisional node was made, or from what.
+            loose: Sequence[Node] = yield record.id, NeedProvisional(tree_state.tree)
+            drop = dict.fromkeys((*result.drop, *(node.id for node in loose)))
+            propagated.append((tree_state, replace(result, drop=tuple(drop))))
         views: Sequence[ViewRecord] = yield record.id, NeedViews()
-        struck_at = {stored.index for stored in live}
+        withdrawn = {stored.index for stored in live}
         derived: list[tuple[str, str]] = []
         for kind in DERIVED:
             found: Sequence[Record] = yield record.id, NeedRecords(kind)
-            derived += [(kind, each.key) for each in found if _made_from(each, struck_at)]
-        # A note is by its own author and stays; what it came from is no longer on record after an
-        # erasure, and still is after a quarantine, which an erasure may follow.
+            derived += [(kind, each.key) for each in found if _made_from(each, withdrawn)]
+        # A note belongs to its author and stays. An erasure deletes the record of its sources;
+        # a quarantine keeps that record, because an erasure may follow.
         sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
-        noted = found_in(sources, struck_at)
-        self.traces += noted.values()
+        noted = links_in(sources, withdrawn)
+        self.links += noted.values()
         if self.kind == "erase":
             derived += [(SOURCE, key) for key in noted]
-        event = LogEvent(self.kind, record.messages, self.now, told(reached).to_json())
+        event = LogEvent(self.kind, record.messages, self.now, logged_changes(reached).to_json())
         after, changes = changes_of(
             record,
-            struck,
+            propagated,
             event,
             rewrites=[self._rewrite(stored) for stored in live],
             drop_views=[view.name for view in views],
@@ -259,30 +258,33 @@ class _Withdrawal:
         self.changes += [(record.id, each) for each in changes]
         done = tuple(stored.index for stored in live)
         self.done[record.id] = done
-        # Also those that had no text yet: they wait for one, and so does all that is above.
-        if struck[0][1].forget:
-            self.remake[record.id] = struck[0][1].forget
+        # Nodes without a text yet are included: they wait for one, and so do all nodes above.
+        if propagated[0][1].forget:
+            self.remake[record.id] = propagated[0][1].forget
         versions = sum(edits.get(index, 0) for index in done)
         self._count("messages", len(done))
         self._count("versions", versions if self.kind == "erase" else 0)
-        self._count("summaries", sum(len(rippled.gone) for _, rippled in struck))
+        self._count("summaries", sum(len(result.gone) for _, result in propagated))
         self._count("views", len(views))
         self._count("records", len(derived))
 
     def count_all(self, record: SessionRecord) -> Generator[tuple[str, Need], Any, None]:
-        """Count all that is kept of a session, which goes as a whole."""
+        """Count everything that is stored of a session that is erased as a whole."""
         self._count("sessions", 1)
         self._count("messages", record.messages)
         events: Sequence[LogEvent] = yield record.id, NeedEvents()
         for index, edits in _edits(events).items():
             stored = yield from message_at(record, index)
             self._count("versions", edits if stored.state != "erased" else 0)
-        for trunk in trunks(record):
-            for level in range(1, len(trunk.state.ordinals) + 1):
-                count = trunk.state.next_ordinal(level)
+        for tree_state in tree_states(record):
+            for level in range(1, len(tree_state.state.ordinals) + 1):
+                count = tree_state.state.next_ordinal(level)
                 for first in range(0, count, _PAGE):
                     stop = min(count, first + _PAGE)
-                    page: list[Node] = yield record.id, NeedLevel(level, first, stop, trunk.tree)
+                    page: list[Node] = yield (
+                        record.id,
+                        NeedLevel(level, first, stop, tree_state.tree),
+                    )
                     self._count("summaries", sum(node.revision > 0 for node in page))
         views: Sequence[ViewRecord] = yield record.id, NeedViews()
         self._count("views", len(views))
@@ -291,14 +293,14 @@ class _Withdrawal:
             self._count("records", len(found))
         sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
         self._count("records", len(sources))
-        self.traces += found_in(sources, None).values()
+        self.links += links_in(sources, None).values()
 
     def echoes(
         self, reach: Mapping[str, Collection[int]]
     ) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
-        """Name the messages in which memory of the messages that go may have come back.
+        """Name the messages into which memory of the erased messages may have come back.
 
-        It came after the first of them, or with an edit.
+        Memory can come back only in messages after the first erased one, or in edited messages.
         """
         found: list[str] = []
         for one, indices in reach.items():
@@ -314,15 +316,15 @@ class _Withdrawal:
             ]
         return tuple(found)
 
-    def _strike(
-        self, record: SessionRecord, trunk: Trunk, stored: StoredMessage
+    def _withdraw_message(
+        self, record: SessionRecord, tree_state: TreeState, stored: StoredMessage
     ) -> Generator[tuple[str, Need], Any, None]:
-        """Let a message weigh nothing in one tree; its slices keep their windows."""
-        place = yield from inside(record.id, trunk.look(stored, ever=True))
+        """Set the message's weight in one tree to nothing; its slices keep their windows."""
+        place = yield from inside(record.id, tree_state.locate(stored, ever=True))
         calls, result_of = marks_of(stored.message) if self.kind == "erase" else ((), None)
-        scales = self.scales
-        weigh = scales.weigh if record.counter == scales.counter.name else scales.rough
-        shift = Shift(
+        weigher = self.weigher
+        weigh = weigher.weigh if record.counter == weigher.counter.name else weigher.estimate
+        shift = SizeChange(
             stored.index,
             stored.thread,
             weigh(stored, place.points),
@@ -330,7 +332,9 @@ class _Withdrawal:
             calls,
             result_of,
         )
-        trunk.take(place, shift, (0,) * len(place.points) if self.kind == "erase" else place.points)
+        tree_state.add(
+            place, shift, (0,) * len(place.points) if self.kind == "erase" else place.points
+        )
 
     def _rewrite(self, stored: StoredMessage) -> Rewrite:
         if self.kind == "erase":
@@ -343,15 +347,15 @@ class _Withdrawal:
 
 
 def _made_from(record: Record, indices: Collection[int]) -> bool:
-    """Say whether a derived record goes with these messages; only a chunk's may stay."""
+    """Return whether a derived record goes with these messages; only a chunk's record may stay."""
     return record.kind != CHUNK or made_from(record.body, indices)
 
 
 def _edits(events: Iterable[LogEvent]) -> dict[int, int]:
-    """Give how often each message was edited, by index."""
+    """Return how often each message was edited, by index."""
     edits: dict[int, int] = {}
     for event in events:
         if event.kind == "edit":
-            for shift in Told.from_json(event.detail).shifts:
+            for shift in LoggedChanges.from_json(event.detail).shifts:
                 edits[shift.index] = edits.get(shift.index, 0) + 1
     return edits

@@ -1,11 +1,11 @@
 """Decides what an erasure of a whole space takes away.
 
-Everything of a space is records, so all of them go, with its journal and with what the messages
-that its notes came from say of those notes. The one rule: nothing of it has to be readable to be
-erased, and where it cannot be told whose a thing is, it goes: a session may bear the very name
-under which the space is journalled, and loses its journal then, and nothing else.
+A space consists of records, so all of its records go: its content, its journal, and the records
+under messages that name its notes. Nothing has to be readable to be erased. Where the owner of an
+entry cannot be decided, the entry goes: a session may have the very name under which the space is
+journalled, and then loses its journal and nothing else.
 
-What was written into folders is out of reach; the receipt names them.
+Files that were exported into folders are out of reach; the receipt names the folders.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final
 
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.spaces import record as kept
-from hiermem.core.spaces.record import SHELF, kind_of
+from hiermem.core.spaces.record import SPACE_SCOPE, kind_of
 from hiermem.core.spaces.sources import SOURCE, exported, of_space
 from hiermem.errors import NotFoundError
 from hiermem.types.transaction import Batch, Deciding, NeedRecords, Record, RunRecord
 
-#: What the records of some kinds are counted as; a note is live or consumed, never both.
+#: The name in the receipt for the records of each kind; a note is live or consumed, never both.
 _COUNTED: Final = {
     kept.NOTE: "notes",
     kept.CONSUMED: "notes",
@@ -31,26 +31,26 @@ _COUNTED: Final = {
 
 
 def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deciding[Receipt]:
-    """Erase a space with all that is kept of it; ``subject`` is what it is journalled under.
+    """Erase a space with everything stored of it; ``subject`` is its name in the journal.
 
-    Whatever is at work on it meanwhile finds another header than it began with, or none, and can
-    write nothing more.
+    A run that is working on the space meanwhile finds another header than it began with, or none,
+    and can write nothing more.
 
     Raises NotFoundError.
     """
-    headers: Sequence[Record] = yield SHELF, NeedRecords(kept.SPACE)
+    headers: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kept.SPACE)
     if all(each.key != space for each in headers):
         raise NotFoundError(f"space {space!r} does not exist")
-    going = [(kept.SPACE, SHELF, space)]
+    going = [(kept.SPACE, SPACE_SCOPE, space)]
     removed = {"spaces": 1}
     folders: tuple[str, ...] = ()
     for kind in kept.KINDS:
-        found: Sequence[Record] = yield SHELF, NeedRecords(kind_of(kind, space))
+        found: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kind_of(kind, space))
         going += [(each.kind, each.scope, each.key) for each in found]
         _count(removed, _COUNTED.get(kind, "records"), len(found))
         if kind == kept.EXPORT:
             folders = exported(space, found)
-    sources: Sequence[Record] = yield SHELF, NeedRecords(SOURCE, everywhere=True)
+    sources: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(SOURCE, everywhere=True)
     traces = of_space(space, sources)
     going += [(each.kind, each.scope, each.key) for each in traces]
     _count(removed, "records", len(traces))

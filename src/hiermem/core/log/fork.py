@@ -1,12 +1,13 @@
-"""Decides a fork: a session that shares another one's first messages, its windows and its texts.
+"""Decides a fork: a session that shares another one's first messages, windows and summaries.
 
-Its log is the other's as far as it concerns those messages, its tree what replaying that log gives.
-Texts of nodes that come out equal are taken along, with the mark where they say something old, so
-that nothing sealed before the fork is paid for again. The one rule: what was prepared from the log
-is compared, inside the transaction, with the log as it is then; where they differ, nothing is
-written. The texts change without a trace in the log, whenever an update runs, so which of them
-serve is read inside the transaction: taken from two moments, a parent would tell of a child's text
-that is not there.
+The fork's log is the source's log as far as it concerns the shared messages, and its tree is what a
+replay of that log gives. Summaries of nodes that come out equal are taken along, with their stale
+mark, so that nothing sealed before the fork is paid for again.
+
+The fork is prepared outside the transaction. Inside it, the log that was used is compared with the
+log as it is then; if they differ, nothing is written. Updates change summaries without a trace in
+the log, so the transaction itself reads which summaries serve: if parent and child were read at two
+moments, a parent could describe a text of its child that is not there.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from hiermem.types.transaction import (
     Rewrite,
 )
 
-#: What a message is flagged with when its calls were given up, by what may come after the fork.
+#: The flag of a message whose tool calls were given up, perhaps only after the fork.
 _GIVEN_UP: Final = "missing_result"
-#: Nodes read at once.
+#: Nodes read in one go.
 _PAGE: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A fork that was worked out from ``source`` as it was read; ``events`` are its log's.
+class PreparedFork:
+    """A fork that was worked out from ``source`` as it was read; ``events`` are those of its log.
 
-    ``nodes`` are its tree without texts. ``waiting`` are the messages whose exchange group is still
-    open at the fork.
+    ``nodes`` are the fork's tree without texts. ``waiting`` are the messages whose exchange group
+    is still open at the fork.
     """
 
     source: SessionRecord
@@ -64,12 +65,12 @@ def prepare(
     *,
     events: Sequence[LogEvent],
     title: str | None,
-    born: int,
+    first_epoch: int,
     now: datetime,
-) -> Prepared:
-    """Work a fork out; ``replay``, of the ``events``, is finished.
+) -> PreparedFork:
+    """Work out a fork from a finished ``replay`` of ``events``.
 
-    ``born`` is what its epochs and trees begin at.
+    ``first_epoch`` is the first number of the fork's epochs and of its trees.
     """
     at, state = replay.state.next_index, replay.state
     log = list(events)
@@ -87,24 +88,24 @@ def prepare(
         messages=at,
         state=state.to_json(),
         version=1,
-        epoch=born,
-        tree=born,
+        epoch=first_epoch,
+        tree=first_epoch,
         forked_from=source.id,
         forked_at=at,
     )
     nodes = sorted(replay.nodes.values(), key=lambda node: (node.level, node.ordinal))
     waiting = {index for thread in state.threads for _, index in state.strand(thread).turns.waiting}
-    return Prepared(source, record, tuple(log), tuple(nodes), tuple(sorted(waiting)))
+    return PreparedFork(source, record, tuple(log), tuple(nodes), tuple(sorted(waiting)))
 
 
 def _with_texts(
     nodes: Iterable[Node], theirs: Mapping[str, Node]
 ) -> tuple[tuple[Node, ...], tuple[tuple[str, int], ...]]:
-    """Give the nodes, children first, as they are in the fork, and the revisions to take along.
+    """Return the fork's nodes, children first, and the revisions to copy into it.
 
-    What waits to be made anew, or only says something old, does so in the fork as well; a text that
-    was asked for once more, for its own sake, was not asked for there. A parent says what its
-    children's texts said, so it is taken along only where all of those are.
+    Nodes that are dirty or stale in the source are so in the fork as well. A text that was
+    requested once more for its own sake is not requested in the fork. A parent describes its
+    children's texts, so its text is copied only if all of theirs are.
     """
     found: list[Node] = []
     taken: dict[str, int] = {}
@@ -113,7 +114,7 @@ def _with_texts(
         if (
             other is None
             or not other.revision
-            or not _alike(node, other)
+            or not _same_inputs(node, other)
             or not taken.keys() >= set(node.children)
         ):
             found.append(node)
@@ -135,8 +136,8 @@ def _with_texts(
     return tuple(found), tuple(taken.items())
 
 
-def _alike(node: Node, other: Node) -> bool:
-    """Say whether two nodes of one name cover the same at the same length: one text serves both."""
+def _same_inputs(node: Node, other: Node) -> bool:
+    """Return whether two nodes of one id cover the same at one length, so one text serves both."""
     return all(
         getattr(node, name) == getattr(other, name)
         for name in (
@@ -145,10 +146,10 @@ def _alike(node: Node, other: Node) -> bool:
     )  # fmt: skip
 
 
-def fork(prepared: Prepared) -> Deciding[bool]:
-    """Write a fork; False, with nothing written, where the source has changed since it was read.
+def fork(prepared: PreparedFork) -> Deciding[bool]:
+    """Write a fork; False, with nothing written, if the source has changed since it was read.
 
-    Raises NotFoundError where the source is gone, SessionExistsError where the name is taken.
+    Raises NotFoundError if the source is gone, SessionExistsError if the name is taken.
     """
     source, record = prepared.source, prepared.record
     other: SessionRecord | None = yield record.id, NeedSession()
@@ -168,7 +169,7 @@ def fork(prepared: Prepared) -> Deciding[bool]:
         page: Sequence[Node] = yield source.id, NeedNodes(ids)
         theirs.update((node.id, node) for node in page)
     mine, revisions = _with_texts(prepared.nodes, theirs)
-    rewrites = yield from _hoping(source.id, prepared.waiting)
+    rewrites = yield from _still_waiting(source.id, prepared.waiting)
     changes: Changes[None] = Changes(
         None,
         session=record,
@@ -180,12 +181,12 @@ def fork(prepared: Prepared) -> Deciding[bool]:
     return Batch(result=True, sessions=((record.id, changes),))
 
 
-def _hoping(
+def _still_waiting(
     source_id: str, waiting: Iterable[int]
 ) -> Generator[tuple[str, Need], Any, tuple[Rewrite, ...]]:
-    """Take the flag off messages whose results may still come in the fork.
+    """Take the "missing result" flag off messages whose results may still arrive in the fork.
 
-    The source may have given them up since, and an append that does so leaves no event in its log.
+    The source may have given up on them since; an append that does so leaves no event in its log.
     """
     rewrites: list[Rewrite] = []
     for index in waiting:

@@ -1,7 +1,7 @@
-"""Which sessions share messages: forks, forks of forks, and what they were forked from.
+"""Finds which sessions share messages: forks, forks of forks, and the sessions they came from.
 
-The one rule: a session shares with the one that it was forked from exactly the messages before the
-index that it was forked at, so an index is followed upwards and downwards as long as it is shared.
+A fork shares with its source exactly the messages before the index at which it was forked. An index
+is therefore followed up and down the lineage for as long as it is below that point.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hiermem.types.transaction import Need, NeedForks, NeedSession
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The sessions that hold some of the messages asked for, and which; the asked one comes first.
+    """The sessions that hold some of the requested messages, with their indices.
 
-    ``children`` are the direct forks of the one that was asked for.
+    The session that was asked about comes first. ``children`` are its direct forks.
     """
 
     records: dict[str, SessionRecord]
@@ -68,10 +68,10 @@ class Family:
         return cls(records, reach, children)
 
     def without(self, record: SessionRecord) -> tuple[SessionRecord, ...]:
-        """Give the forks of ``record``, who is about to go, with what they are forked from then.
+        """Return the forks of ``record``, which is about to be deleted, with their new parents.
 
-        The one that shares most takes its place for the others, so that all of them go on sharing
-        what they shared.
+        The fork that shares most becomes the parent of the others, so that all go on sharing what
+        they shared.
         """
         if not self.children:
             return ()

@@ -1,10 +1,10 @@
-"""Finds where a message stands in a tree, and which later windows may have been shown some of it.
+"""Finds where a message is in a tree, and which later windows may have been shown some of it.
 
-The one rule: slices of a message are told apart by their order, never by their offsets, because
-slices that became empty begin at the same place.
+Slices of a message are told apart by their order and never by their offsets, because slices that
+became empty begin at the same place.
 
-What is looked for is bounded by what is found: a message has as many windows as slices, and an
-overlap reaches back over at most 400 characters and OVERLAP_REACH messages.
+Reads are bounded by the result: a message has as many windows as slices, and an overlap reaches
+back over at most 400 characters and OVERLAP_REACH messages.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from hiermem.types.transaction import NeedCovering, NeedMessages, NeedRevisions
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a message stands: its sealed windows in order, each with one slice of it.
+class Location:
+    """Where a message is: its sealed windows in order, each with one slice of it.
 
-    ``points`` are the offsets at which its slices but the first begin; ``opened`` says that its
-    last slice, or all of it, is in its thread's open window.
+    ``points`` are the offsets at which all slices but the first begin. ``opened``: its last slice,
+    or the whole message, is in its thread's open window.
     """
 
     index: int
@@ -38,12 +38,12 @@ class Place:
 
     @property
     def slices(self) -> int:
-        """Give the number of its slices."""
+        """Return the number of its slices."""
         return len(self.points) + 1
 
 
-def place_of(thread: str, index: int, state: SessionState, tree: int | None) -> Reading[Place]:
-    """Find a message that was folded into the tree whose fold is at ``state``."""
+def locate(thread: str, index: int, state: SessionState, tree: int | None) -> Reading[Location]:
+    """Find a message in the tree whose fold is at ``state``, which must include it."""
     windows: Sequence[Node] = yield NeedCovering(thread, index, tree)
     window = state.strand(thread).window
     opened = window.messages > 0 and window.content.begin <= index
@@ -52,31 +52,31 @@ def place_of(thread: str, index: int, state: SessionState, tree: int | None) -> 
     points = [node.span.start_char for node in windows[1:]]
     if windows and opened:
         points.append(window.char)
-    return Place(index, thread, tuple(windows), tuple(points), opened)
+    return Location(index, thread, tuple(windows), tuple(points), opened)
 
 
-def said(stored: StoredMessage) -> int:
-    """Give the characters that a message takes in an overlap."""
+def overlap_size(stored: StoredMessage) -> int:
+    """Return how many characters a message takes in an overlap."""
     text = heard(stored, 0, None) if stored.state == "live" else ""
     return len(f"{speaker(stored.message)}: {text}\n") if text.strip() else 0
 
 
-def later_windows(place: Place, tree: int | None) -> Reading[list[Node]]:
-    """Find the later windows of the thread that any overlap could show some of the message."""
-    if place.opened:
+def later_windows(location: Location, tree: int | None) -> Reading[list[Node]]:
+    """Return the later windows of the thread that any overlap could show some of the message."""
+    if location.opened:
         return []
-    first, last = place.index + 1, place.index + OVERLAP_REACH
-    windows: Sequence[Node] = yield NeedCovering(place.thread, first, tree, last)
-    own = {node.id for node in place.windows}
+    first, last = location.index + 1, location.index + OVERLAP_REACH
+    windows: Sequence[Node] = yield NeedCovering(location.thread, first, tree, last)
+    own = {node.id for node in location.windows}
     return [node for node in windows if node.id not in own]
 
 
 def shown_to(
     windows: Sequence[Node], index: int, tree: int | None, *, ever: bool
 ) -> Reading[list[Node]]:
-    """Give those windows whose text was shown some of message ``index``, as is on record.
+    """Return those windows whose text was shown some of message ``index``, as is on record.
 
-    With ``ever``, a text that it had before counts too.
+    With ``ever``, earlier texts of a window count too.
     """
     made = {(node.id, node.revision): node for node in windows if node.revision}
     if not made:
@@ -89,36 +89,36 @@ def shown_to(
     ]
 
 
-def wants_text(node: Node) -> bool:
-    """Say whether a text may be in the making for a node: a local model's leaves no trace."""
+def may_be_generating(node: Node) -> bool:
+    """Return whether a text may be in progress for a node; a local model's call leaves no trace."""
     return node.status != "active" or node.degraded or node.dirty
 
 
-def reached(
-    place: Place, overlap: int, state: SessionState, tree: int | None
+def windows_overlapping(
+    location: Location, overlap: int, state: SessionState, tree: int | None
 ) -> Reading[tuple[tuple[Node, ...], bool]]:
-    """Find the later windows of the thread whose overlap shows some of the message, as it is now.
+    """Find the later windows whose overlap would show some of the message, as the session is now.
 
     The second value says whether the thread's open window is one of them.
     """
-    if overlap <= 0 or place.opened:
+    if overlap <= 0 or location.opened:
         return (), False
-    first, stop = place.index + 1, min(place.index + 1 + OVERLAP_REACH, state.next_index)
+    first, stop = location.index + 1, min(location.index + 1 + OVERLAP_REACH, state.next_index)
     if stop <= first:
         return (), False
-    between: Sequence[StoredMessage] = yield NeedMessages(first, stop, place.thread)
+    between: Sequence[StoredMessage] = yield NeedMessages(first, stop, location.thread)
     found: list[Node] = []
-    shown, sealed = 0, place.windows[-1].span.stop
+    shown, sealed = 0, location.windows[-1].span.stop
     for stored in between:
         if shown >= overlap:
             break
-        taken = said(stored)
+        taken = overlap_size(stored)
         if stored.index >= sealed:
-            windows: Sequence[Node] = yield NeedCovering(place.thread, stored.index, tree)
+            windows: Sequence[Node] = yield NeedCovering(location.thread, stored.index, tree)
             found += [
                 node for node in windows if shown + min(taken, node.span.start_char) < overlap
             ]
-            content = state.strand(place.thread).window.content
+            content = state.strand(location.thread).window.content
             if content.messages and content.begin <= stored.index:
                 return tuple(found), True
             if not windows:

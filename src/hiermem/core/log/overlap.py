@@ -1,9 +1,9 @@
-"""What a text was shown beside its inputs: some of the messages before its window.
+"""Records which messages before its window a text was shown as overlap.
 
-A summariser may say again what it was shown, so an erasure has to reach that text too. Which
-messages that were is decided by the configuration, the slices and the lengths of messages at the
-time, all of which may change afterwards. The one rule: it is put on record with the text when that
-is made, goes with it into forks, and is never worked out again later.
+A summariser may repeat what it was shown, so an erasure has to reach that text too. Which messages
+were shown depends on the configuration, the slices and the lengths of messages at the time, and all
+of these may change later. The record is therefore written with the text, copied into forks with it,
+and never worked out again.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, Final
 from hiermem.core.summaries.inputs import Inputs
 from hiermem.types import Revision
 
-#: The characters that were asked for, where anything was shown.
+#: The characters of overlap that were requested, if any were shown.
 _SIZE: Final = "overlap"
-#: The first message that this text was shown, and that this text or an earlier one of it was.
+#: The first message that this text was shown, and the first that any text of the node was.
 _FIRST, _EVER = "overlap_from", "overlap_ever"
 
 
 def noted(
     revision: Revision, inputs: Inputs, *, size: int, verbatim: bool, before: Revision | None
 ) -> Revision:
-    """Give a new revision with the record of what it was shown, whatever it was taken over from.
+    """Return a new revision with the record of what it was shown, whatever it was taken over from.
 
-    ``size`` is the overlap of the configuration; what is kept ``verbatim`` was shown nothing.
-    ``before`` is what its node says until then: that and what it said earlier are kept, and so is
-    the first message that any of them was shown.
+    ``size`` is the overlap of the configuration; a ``verbatim`` text was shown nothing. ``before``
+    is the node's current revision. It and the earlier ones are kept, so the first message that any
+    of them was shown is kept too.
     """
     extras: dict[str, Any] = {
         name: value for name, value in revision.extras.items() if name not in (_SIZE, _FIRST, _EVER)
@@ -44,16 +44,16 @@ def noted(
 
 
 def was_shown(revision: Revision, index: int, *, ever: bool = False) -> bool:
-    """Say whether the text of a later window was shown some of message ``index``.
+    """Return whether the text of a later window was shown some of message ``index``.
 
-    ``ever`` asks it of the earlier texts of its node too, which are kept.
+    With ``ever``, the node's earlier texts, which are kept, count too.
     """
     first = _index(revision.extras, _EVER if ever else _FIRST)
     return first is not None and first <= index
 
 
 def shown_size(revision: Revision) -> int:
-    """Give the overlap that a text was made with, 0 where it was shown nothing."""
+    """Return the overlap that a text was made with, 0 if it was shown nothing."""
     return _index(revision.extras, _SIZE) or 0
 
 

@@ -1,15 +1,16 @@
-"""What a change of messages does to a tree: sizes, spans and marks, from the windows to the roots.
+"""Propagates a change of messages through a tree: sizes, spans and marks, from windows to roots.
 
-Bounds stay (P5): a window whose message changed weighs something else, and so does every node above
-it, each by the same rule that weighed it when it was sealed. Only a group that an edit took over
-HYSTERESIS times its level's size is split, by the rule of arrival; the parts stand where it stood.
+Window bounds stay (P5). A window whose message changed has another size, and so has every node
+above it, each measured by the rule under which it was sealed. Only a group that an edit takes over
+HYSTERESIS times its level's size is split, by the rule for arriving children; the parts take its
+place.
 
-The one rule: every node that a changed message was made into is visited, whether its size changed
-or not. What must be forgotten is forgotten on that path, and nowhere else has it been: a group that
-is split forgets what it said, since it was said of more than it covers now.
+Every node on the path above a changed message is visited, whether its size changed or not. Only
+nodes on this path can contain the old text, so an erasure forgets exactly their texts. A split
+group loses its summary, because that summary described more than the new group covers.
 
-It reads one node a level and message, and a group's children only where it is split or where a
-slice moved. Replaying the log runs it too, over nodes in memory.
+It reads one node for each level and message, and a group's children only if the group is split or a
+slice moved. A replay of the log runs the same code over nodes in memory.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import Place
-from hiermem.core.log.size_changes import Shift
+from hiermem.core.log.locate import Location
+from hiermem.core.log.size_changes import SizeChange
 from hiermem.core.needs import Reading
 from hiermem.core.tree.fold import provisional_group, provisional_window
 from hiermem.core.tree.levels import Root, allot, group_node, hull, parts
@@ -32,30 +33,30 @@ from hiermem.errors import StoreCorruptError
 from hiermem.types import Node, Span
 from hiermem.types.transaction import NeedNodes
 
-#: A sealed group is split where an edit takes it from at most this much of its size to more.
+#: An edit splits a sealed group when it takes it past this multiple of its level's size.
 HYSTERESIS: Final = 1.5
 
-#: "flag" tells that a text is old, "rebuild" asks for a new one, "forget" takes it away.
+#: "flag" marks a text as stale, "rebuild" also as dirty, "forget" deletes it.
 Mark: TypeAlias = Literal["flag", "rebuild", "forget"]
 
 
 @dataclass(frozen=True, slots=True)
-class Blow:
-    """One message's change in one tree; ``points`` is where its slices begin from now on."""
+class MessageChange:
+    """The change of one message in one tree; ``points`` are the offsets of its slices after it."""
 
-    place: Place
-    shift: Shift
+    location: Location
+    shift: SizeChange
     points: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rippled:
-    """What became of a tree.
+class Propagated:
+    """The result of a change in one tree.
 
     ``nodes`` are to be written, ``forget`` lose their revisions, ``drop`` are provisional nodes
-    that are out of date. ``stale``, ``dirty`` and ``gone`` name the made nodes on the way that are
-    marked so now or whose text was taken away; ``split`` the parts of groups that were split.
-    ``windows`` are the ordinals of the windows that were touched.
+    that are out of date. ``stale`` and ``dirty`` name the nodes with a text that are marked so now,
+    ``gone`` those whose text was taken away, ``split`` the parts of split groups. ``windows`` are
+    the ordinals of the windows whose content changed.
     """
 
     state: SessionState
@@ -69,36 +70,36 @@ class Rippled:
     windows: tuple[int, ...] = ()
 
 
-def ripple(
+def propagate(
     state: SessionState,
     config: HierarchyConfig,
-    blows: Sequence[Blow],
+    changes: Sequence[MessageChange],
     *,
-    beside: Sequence[Node] = (),
-    open_beside: Sequence[str] = (),
+    overlapping: Sequence[Node] = (),
+    overlapping_open: Sequence[str] = (),
     mark: Mark,
     now: datetime,
     tree: int | None = None,
-) -> Reading[Rippled]:
-    """Carry changes of messages up the tree whose fold is at ``state``.
+) -> Reading[Propagated]:
+    """Apply changes of messages to the tree whose fold is at ``state``, up to its roots.
 
-    ``beside`` are windows that were shown some of a changed message as overlap, ``open_beside`` the
-    threads whose open window was. Groups are split unless texts are forgotten or the session is
-    closed: an erasure is no edit, and a closed session has one root.
+    ``overlapping`` are windows that were shown some of a changed message as overlap,
+    ``overlapping_open`` the threads whose open window was. Groups are not split when texts are
+    forgotten, because an erasure is no edit, nor in a closed session, which has one root.
     """
-    made = _Ripple(state, config, mark=mark, now=now, tree=tree)
-    for blow in blows:
-        made.strike(blow)
-    for node in beside:
-        made.hit(node)
-    for thread in open_beside:
+    made = _Propagation(state, config, mark=mark, now=now, tree=tree)
+    for change in changes:
+        made.apply(change)
+    for node in overlapping:
+        made.touch(node)
+    for thread in overlapping_open:
         made.drop[provisional_window(thread)] = None
-    yield from made.climb()
-    return made.rippled()
+    yield from made.propagate()
+    return made.result()
 
 
-class _Ripple:
-    """One ripple at work: the nodes as they were read, and as they are now."""
+class _Propagation:
+    """The state of one propagation: the nodes as they were read, and as they are now."""
 
     def __init__(
         self,
@@ -119,40 +120,40 @@ class _Ripple:
         self._queue: list[tuple[int, str]] = []
         self._queued: set[str] = set()
         self._forget: dict[str, None] = {}
-        self._soiled: set[str] = set()
+        self._dirtied: set[str] = set()
         self._split: list[str] = []
         self._moved = False
 
     # -- the windows
 
-    def strike(self, blow: Blow) -> None:
-        """Let one message weigh what it weighs now, in its windows and in what is open."""
-        place, shift, last = blow.place, blow.shift, blow.place.slices - 1
-        for number, window in enumerate(place.windows):
-            self.hit(window)
+    def apply(self, change: MessageChange) -> None:
+        """Give one message its new weight, in its windows and in the open window."""
+        location, shift, last = change.location, change.shift, change.location.slices - 1
+        for number, window in enumerate(location.windows):
+            self.touch(window)
             node = self._nodes[window.id]
             before, after = shift.before[number], shift.after[number]
             if last:
-                node = replace(node, span=_sliced(node.span, blow.points, number))
+                node = replace(node, span=_sliced(node.span, change.points, number))
                 self._moved = True
             self._nodes[node.id] = self._weighed(
                 node,
                 size=after.size(node.unit) - before.size(node.unit),
                 tokens=after.tokens - before.tokens,
             )
-        if place.opened:
+        if location.opened:
             before, after, unit = shift.before[last], shift.after[last], self.config.unit
             self.state = self.state.with_size(
-                place.thread,
-                place.index,
+                location.thread,
+                location.index,
                 size=after.size(unit) - before.size(unit),
                 tokens=after.tokens - before.tokens,
-                char=blow.points[-1] if last else None,
+                char=change.points[-1] if last else None,
             )
-            self.drop[provisional_window(place.thread)] = None
+            self.drop[provisional_window(location.thread)] = None
 
-    def hit(self, window: Node) -> None:
-        """Note that a window is made from something else now."""
+    def touch(self, window: Node) -> None:
+        """Note that a window's content changed."""
         self._take(window)
         self._inputs.add(window.id)
         self._push(window.id)
@@ -169,8 +170,8 @@ class _Ripple:
 
     # -- the way up
 
-    def climb(self) -> Reading[None]:
-        """Go up to the roots, a level at a time, so that every node is finished once."""
+    def propagate(self) -> Reading[None]:
+        """Go up to the roots, one level at a time, so that every node is finished once."""
         while self._queue:
             _, id_ = heapq.heappop(self._queue)
             before = self._before[id_]
@@ -190,11 +191,11 @@ class _Ripple:
             (parent,) = yield from self._read([before.parent])
             self._nodes[parent.id] = self._regrouped(parent, Root.of(before), roots)
             if len(pieces) > 1:
-                self._soiled.add(parent.id)
+                self._dirtied.add(parent.id)
             self._push(parent.id)
 
     def _read(self, ids: Sequence[str]) -> Reading[list[Node]]:
-        """Give nodes as they are now, reading those that were not read yet."""
+        """Return nodes as they are now; read the ones that were not read yet."""
         missing = tuple(id_ for id_ in ids if id_ not in self._nodes)
         if missing:
             found: list[Node] = yield NeedNodes(missing, self._tree)
@@ -207,7 +208,7 @@ class _Ripple:
         return [self._nodes[id_] for id_ in ids]
 
     def _weighed(self, node: Node, *, size: int, tokens: int) -> Node:
-        """Give a node whose inputs became larger by these amounts, in its unit and in tokens."""
+        """Return a node whose inputs grew by these amounts, in its unit and in tokens."""
         size, tokens = max(0, node.input_size + size), max(0, node.input_tokens + tokens)
         allotted, allotted_tokens, verbatim = allot(
             node.level, size, tokens, self.config, unit=node.unit
@@ -222,7 +223,7 @@ class _Ripple:
         )
 
     def _regrouped(self, parent: Node, before: Root, after: Sequence[Root]) -> Node:
-        """Give a parent with ``after`` among its children where ``before`` was."""
+        """Return a parent with ``after`` among its children where ``before`` was."""
         at = parent.children.index(before.id)
         ids = tuple(root.id for root in after)
         unit = parent.unit
@@ -235,7 +236,7 @@ class _Ripple:
     # -- splits
 
     def _too_large(self, id_: str) -> bool:
-        """Say whether an edit took a group over the mark at which it is split."""
+        """Return whether an edit took a group over the size at which it is split."""
         before, now = self._before[id_], self._nodes[id_]
         if not now.children or self._mark == "forget" or self.state.closed:
             return False
@@ -248,9 +249,9 @@ class _Ripple:
         return was <= HYSTERESIS * most < is_
 
     def _divide(self, id_: str) -> Reading[list[Node]]:
-        """Split a group by the rule of arrival; the first part keeps its name.
+        """Split a group by the rule for arriving children; the first part keeps the group's id.
 
-        The parts have no text: what the group said may come from what another part covers now.
+        The parts have no text: the group's summary may describe what another part covers now.
         """
         whole = self._nodes[id_]
         children = yield from self._read(whole.children)
@@ -278,8 +279,8 @@ class _Ripple:
 
     # -- the end
 
-    def rippled(self) -> Rippled:
-        """Mark what was visited, and give all that is to be written."""
+    def result(self) -> Propagated:
+        """Mark the visited nodes and return everything that is to be written."""
         written: list[Node] = []
         stale: list[str] = []
         dirty: list[str] = []
@@ -301,7 +302,7 @@ class _Ripple:
             if must or after != before:
                 written.append(replace(after, version=before.version + 1))
         windows = sorted(self._nodes[id_].ordinal for id_ in self._inputs)
-        return Rippled(
+        return Propagated(
             self.state,
             tuple(written),
             tuple(self._forget),
@@ -314,10 +315,10 @@ class _Ripple:
         )
 
     def _marked(self, node: Node) -> Node:
-        """Mark a node on the path; one of whose inputs the content changed is let go of."""
+        """Mark a node on the path; if its content changed, release it from its generating run."""
         if self._mark == "forget":
             return replace(
-                _let_go(node),
+                _reset(node),
                 status="pending",
                 revision=0,
                 degraded=False,
@@ -327,23 +328,23 @@ class _Ripple:
                 since=self._now if node.revision else node.since,
             )
         if node.id in self._inputs:
-            node = _let_go(node)
+            node = _reset(node)
         if not node.revision:
             return node
-        if self._mark == "rebuild" or node.id in self._soiled:
+        if self._mark == "rebuild" or node.id in self._dirtied:
             since = self._now if not node.dirty else node.since
             return replace(node, stale=True, dirty=True, since=since)
         return replace(node, stale=True)
 
 
-def _let_go(node: Node) -> Node:
-    """Give a node that nobody is making, with all its attempts before it."""
+def _reset(node: Node) -> Node:
+    """Return a node that no run is generating, its attempts reset."""
     status = "pending" if node.status == "generating" else node.status
     return replace(node, status=status, attempts=0, error=None, lease_owner=None, lease_until=None)
 
 
 def _sliced(span: Span, points: Sequence[int], number: int) -> Span:
-    """Give the span of the window that holds slice ``number``, with its offsets as they are now."""
+    """Return the span of the window that holds slice ``number``, with its current offsets."""
     start_char = points[number - 1] if number else span.start_char
     if number < len(points):
         return replace(span, start_char=start_char, stop_char=points[number])

@@ -1,7 +1,7 @@
-"""What edits and erasures tell of themselves.
+"""The reports of edits and erasures.
 
-The one rule: a receipt says what was done, what is still to be done and what could not be proven;
-it names messages by index and summaries by id, and holds no text.
+A receipt says what was done, what is still to be done and what could not be proven. It names
+messages by index and summaries by id, and holds no text.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class EditReport:
     """What an edit changed.
 
     ``version`` is the number of earlier versions that are kept of the message. ``stale`` are the
-    summaries whose text is of what stood there before, ``dirty`` those among them that the next
-    update makes anew. ``split`` are the parts of groups that the edit made too large.
+    summaries of the old text, ``dirty`` those among them that the next update generates again.
+    ``split`` are the parts of groups that the edit made too large.
     """
 
     session_id: str
@@ -38,22 +38,23 @@ class EditReport:
 class Receipt:
     """What an erasure or a quarantine did.
 
-    ``indices`` are the messages of ``session_id`` that it was asked for, ``already`` those among
-    them that were so before. ``forks_reached`` are the other sessions in which the shared messages
-    went too; ``kept_in`` those that hold them still. ``removed`` counts what is gone: ``sessions``,
-    ``messages``, ``versions``, ``summaries``, ``views``, ``records``, ``backups``; of ``space``,
-    where that was erased, also ``spaces``, ``notes``, ``files``, ``revisions``. ``to_remake``
-    gives by session the ids of the summaries over the messages, which the next update makes from
-    what is left.
+    ``indices`` are the requested messages of ``session_id``, ``already`` those among them that had
+    been erased or quarantined before. ``forks_reached`` are the other sessions that lost the shared
+    messages, ``kept_in`` those that still hold them. ``removed`` counts what is gone: ``sessions``,
+    ``messages``, ``versions``, ``summaries``, ``views``, ``records``, ``backups``; and for an
+    erased ``space`` also ``spaces``, ``notes``, ``files``, ``revisions``. ``to_remake`` lists by
+    session the ids of the summaries over the messages; the next update makes them from what is
+    left.
 
-    ``unproven`` names what could not be shown to be clean: the messages, as
-    ``<session id>:message:<index>``, that hold rendered memory which came back with them and may
-    quote what went; notes that named it as a source, the files and the history of the bank they
-    went into, the folders that these were exported to. A message is its author's, and stays until
-    it is erased like one. Apart from these, nothing that was made from it is left; messages and
-    notes that say it again in their own words are not looked for. ``scrubbed`` says whether the
-    store's bytes are clean too, ``scrub_reason`` why not yet; ``memory.scrub()`` tries again.
-    ``run_id`` is the run's, "" where nothing had to be done.
+    ``unproven`` names what could not be shown to be clean. These are messages, as ``<session
+    id>:message:<index>``, that contain rendered memory and may quote erased text; notes that named
+    an erased message as a source, the files and the history of the bank that took those notes in,
+    and the folders to which these were exported. A message belongs to its author and stays until it
+    is erased itself. Apart from these, nothing made from the messages is left. Messages and notes
+    that repeat them in other words are not looked for.
+
+    ``scrubbed`` says whether the store's bytes are clean too, ``scrub_reason`` why not yet;
+    ``memory.scrub()`` tries again. ``run_id`` is the id of the run, "" if nothing had to be done.
     """
 
     kind: ReceiptKind

@@ -1,8 +1,8 @@
-"""Decides under which configuration a session goes on.
+"""Decides how a session continues under another configuration.
 
-The one rule: the last instruction holds. What is sealed keeps its bounds, what is open is carried
-over, and a full re-pack that is under way under another configuration begins anew under this one:
-its swap would write the older configuration over it.
+The last instruction holds. Sealed nodes keep their bounds, open windows are carried over, and a
+full re-pack under way for another configuration is restarted for this one, because its swap would
+otherwise put the older configuration back.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from hiermem.types.transaction import Batch, Changes, Deciding, LogEvent, NeedSe
 
 
 def reconfigure(session_id: str, *, config: str, build_id: str, now: datetime) -> Deciding[bool]:
-    """Let the session go on under ``config``; say whether that is another one than it had.
+    """Continue the session under ``config``; return whether the configuration changed.
 
-    What is open is measured on in the new unit. ``build_id`` is for the re-pack that begins anew.
-    Raises NotFoundError and SessionClosedError.
+    Open windows are measured in the new unit from here on. ``build_id`` is for a re-pack that
+    restarts. Raises NotFoundError and SessionClosedError.
     """
     record: SessionRecord | None = yield session_id, NeedSession()
     if record is None:
@@ -40,8 +40,8 @@ def reconfigure(session_id: str, *, config: str, build_id: str, now: datetime) -
         return Batch(result=False)
     session = replace(record, version=record.version + 1)
     if overtaken is not None:
-        anew = repack.anew(record, overtaken, config=config, build_id=build_id)
-        session = replace(session, build=anew.to_json())
+        new_build = repack.new_build(record, overtaken, config=config, build_id=build_id)
+        session = replace(session, build=new_build.to_json())
     changes: Changes[None] = Changes(
         None, session=session, drop_tree=overtaken.tree if overtaken else None
     )
@@ -59,9 +59,9 @@ def reconfigure(session_id: str, *, config: str, build_id: str, now: datetime) -
 
 
 def _provisional(state: SessionState) -> Iterator[str]:
-    """Name the nodes that may stand for what is open; the next update makes them as they are now.
+    """Name the nodes that may stand for open windows and groups; the next update makes them again.
 
-    A group may have been open at each level that has nodes, and at the one above.
+    A group may be open at each level that has nodes, and at the level above.
     """
     for thread in state.threads:
         yield fold.provisional_window(thread)

@@ -1,27 +1,27 @@
-"""What a stored message weighs under a configuration, measured now.
+"""Measures a stored message under a configuration.
 
-An append measures a message once, under the configuration that the session has then; a re-pack
-measures it again under another one. The one rule: what is not live weighs nothing, and is cut into
-no slices; all else is weighed and cut by the rules of an append.
+An append measures a message once, under the configuration of the session at that time; a re-pack
+measures it again under another one. A message that is not live has no weight and no slices; all
+others are measured and cut by the rules of an append.
 """
 
 from __future__ import annotations
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.size_changes import Scales
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.tree.oversize import cut
 from hiermem.core.tree.turns import Arrival, call_mark
 from hiermem.types import StoredMessage
 
 
 def arrival(
-    stored: StoredMessage, config: HierarchyConfig, scales: Scales
+    stored: StoredMessage, config: HierarchyConfig, weigher: Weigher
 ) -> tuple[Arrival, tuple[int, ...]]:
-    """Give what the fold of a re-pack looks at, and the offsets at which the message is cut."""
+    """Return what the fold of a re-pack looks at, and the offsets at which the message is cut."""
     message = stored.message
-    (whole,) = scales.weigh(stored)
+    (whole,) = weigher.weigh(stored)
     size = whole.size(config.unit)
-    points, slices = cut(message, size, config, counter=scales.counter, echoes=stored.echoes)
+    points, slices = cut(message, size, config, counter=weigher.counter, echoes=stored.echoes)
     arrived = Arrival(
         index=stored.index,
         thread=message.thread,

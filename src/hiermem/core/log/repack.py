@@ -1,16 +1,16 @@
-"""Decides the steps of a full re-pack: begun, folded on, swapped. Each is one transaction.
+"""Decides the steps of a full re-pack: begin, advance, swap. Each is one transaction.
 
 ::
 
     begin -> advance (a page of the log) ... -> swap
 
-The tree that is built is folded from the log as it is now: live content with the weights that it
-has under the build's configuration, and the log's flushes, closes, reopenings and ticks. What else
-the log tells (edits, erasures, other configurations) is in the content already. The one rule: a
-step that was prepared from reads of an earlier epoch, or for another point of the build, changes
-nothing and says so. Flags stay those that a message got when it arrived.
+The new tree is folded from the log as it is now: live content, weighed under the build's
+configuration, with the log's flushes, closes, reopenings and ticks. The other events (edits,
+erasures, reconfigurations) are in the content already. A step that was prepared from reads of an
+earlier epoch, or for another point of the build, changes nothing and reports so. Messages keep the
+flags that they got on arrival.
 
-It makes no text; the ordinary update does, in the tree that is built.
+A re-pack makes no texts; the ordinary update generates them in the new tree.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import place_of
+from hiermem.core.log.locate import locate
 from hiermem.core.log.remeasure import arrival
 from hiermem.core.log.repack_state import Build
-from hiermem.core.log.size_changes import Scales
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.needs import inside
 from hiermem.core.tree import fold
 from hiermem.core.tree.fold import Folded
@@ -53,16 +53,16 @@ PAGE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A measured stretch of the log: what arrives, the cuts and sizes that are other ones now."""
+    """A measured stretch of the log: arrivals, and the messages whose cuts or sizes differ."""
 
     arrivals: tuple[Arrival, ...] = ()
     marks: tuple[int, ...] = ()
     sliced: tuple[int, ...] = ()
 
 
-def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, scales: Scales) -> Page:
+def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, weigher: Weigher) -> Page:
     """Measure messages for the fold of a re-pack under ``config``."""
-    found = [arrival(stored, config, scales) for stored in messages]
+    found = [arrival(stored, config, weigher) for stored in messages]
     return Page(
         arrivals=tuple(arrived for arrived, _ in found),
         marks=tuple(
@@ -80,7 +80,7 @@ def measured(messages: Sequence[StoredMessage], config: HierarchyConfig, scales:
 
 @dataclass(slots=True)
 class Refold:
-    """A fold under way: the state, what was sealed so far, what stood for it while it was open."""
+    """A fold in progress: its state, the nodes sealed so far, and the provisional nodes to drop."""
 
     config: HierarchyConfig
     state: SessionState
@@ -88,7 +88,7 @@ class Refold:
     parents: dict[str, str] = field(default_factory=dict[str, str])
     drop: dict[str, None] = field(default_factory=dict[str, None])
 
-    def go_on(self, arrivals: Sequence[Arrival], events: Sequence[LogEvent]) -> None:
+    def fold_in(self, arrivals: Sequence[Arrival], events: Sequence[LogEvent]) -> None:
         """Fold messages and, each at its place, events."""
         waiting = list(arrivals)
         for event in events:
@@ -125,7 +125,7 @@ class Refold:
 
 
 def due(build: Build, events: Sequence[LogEvent], stop: int) -> Sequence[LogEvent]:
-    """Give the events that come before message ``stop`` is folded, and were not folded yet."""
+    """Return the events before message ``stop`` that were not folded yet."""
     end = bisect_right(events, stop, lo=min(build.events, len(events)), key=lambda each: each.at)
     return events[build.events : end]
 
@@ -135,9 +135,9 @@ def due(build: Build, events: Sequence[LogEvent], stop: int) -> Sequence[LogEven
 
 
 def begin(session_id: str, *, config: str, build_id: str) -> Deciding[Build | None]:
-    """Give the build under ``config`` that is under way, or begin one; None without the session.
+    """Return the build under way for ``config``, or begin one; None if the session does not exist.
 
-    One under another configuration is given up, and what it had made goes.
+    A build for another configuration is given up and its tree is dropped.
     """
     record: SessionRecord | None = yield session_id, NeedSession()
     if record is None:
@@ -145,14 +145,14 @@ def begin(session_id: str, *, config: str, build_id: str) -> Deciding[Build | No
     before = Build.from_json(record.build)
     if before is not None and before.config == config:
         return Batch(before)
-    build = anew(record, before, config=config, build_id=build_id)
+    build = new_build(record, before, config=config, build_id=build_id)
     return Batch(build, ((session_id, _changed(record, build, drop=before)),))
 
 
-def anew(record: SessionRecord, before: Build | None, *, config: str, build_id: str) -> Build:
-    """Give a build of which nothing is folded yet, in the place of the one ``before``.
+def new_build(record: SessionRecord, before: Build | None, *, config: str, build_id: str) -> Build:
+    """Return an empty build that takes the place of ``before``.
 
-    The number of a tree is never given twice: whoever still works on the old one writes nowhere.
+    Tree numbers are never used twice, so a writer that still works on the old tree writes nowhere.
     """
     tree = 1 + max(record.tree, before.tree if before else 0)
     return Build(build_id, tree, config, SessionState().to_json())
@@ -161,12 +161,12 @@ def anew(record: SessionRecord, before: Build | None, *, config: str, build_id: 
 def advance(
     session_id: str, build: Build, page: Page, events: Sequence[LogEvent], *, epoch: int
 ) -> Deciding[Build | None]:
-    """Fold a page into the build; None, with nothing changed, where it is not the next one now."""
+    """Fold a page into the build; None, with nothing changed, if it is not the next page now."""
     record: SessionRecord | None = yield session_id, NeedSession()
     if record is None or record.epoch != epoch or record.build != build.to_json():
         return Batch(None)
     refold = Refold(config_from(build.config), SessionState.from_json(build.state))
-    refold.go_on(page.arrivals, events)
+    refold.fold_in(page.arrivals, events)
     after = replace(
         build,
         state=refold.state.to_json(),
@@ -188,9 +188,9 @@ def advance(
 def swap(
     session_id: str, build: Build, sizes: Mapping[int, int], *, epoch: int, when: datetime
 ) -> Deciding[bool]:
-    """Let the built tree serve; False, with nothing changed, where the log has gone on meanwhile.
+    """Put the new tree into service; False, with nothing changed, if the log has grown since.
 
-    ``sizes`` gives what the messages of ``build.marks`` weigh in the build's unit.
+    ``sizes`` are the weights of the messages of ``build.marks`` in the build's unit.
     """
     record: SessionRecord | None = yield session_id, NeedSession()
     if record is None or record.epoch != epoch or record.build != build.to_json():
@@ -206,7 +206,7 @@ def swap(
             points: tuple[int, ...] = ()
             if stored.index in cut:
                 place = yield from inside(
-                    session_id, place_of(stored.thread, stored.index, state, build.tree)
+                    session_id, locate(stored.thread, stored.index, state, build.tree)
                 )
                 points = place.points
             after = replace(stored, size=sizes[stored.index], slices=points)
@@ -234,10 +234,10 @@ def swap(
 
 
 def sizes_of(
-    messages: Iterable[StoredMessage], config: HierarchyConfig, scales: Scales
+    messages: Iterable[StoredMessage], config: HierarchyConfig, weigher: Weigher
 ) -> dict[int, int]:
-    """Give what messages weigh as a whole in the unit of ``config``, by index."""
-    return {stored.index: scales.weigh(stored)[0].size(config.unit) for stored in messages}
+    """Return what messages weigh as a whole in the unit of ``config``, by index."""
+    return {stored.index: weigher.weigh(stored)[0].size(config.unit) for stored in messages}
 
 
 def _changed(record: SessionRecord, build: Build, *, drop: Build | None = None) -> Changes[Any]:
@@ -251,7 +251,7 @@ def _changed(record: SessionRecord, build: Build, *, drop: Build | None = None) 
 def _ranges(
     before: tuple[tuple[int, int], ...], indices: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
-    """Give ranges with later indices added, which come in order."""
+    """Return ranges with later indices, which come in order, added."""
     found = list(before)
     for index in indices:
         if found and found[-1][1] == index:

@@ -1,10 +1,10 @@
-"""Where a full re-pack stands: a tree that grows beside the one that serves.
+"""The progress of a full re-pack: a tree that is built while another one serves.
 
-It is kept in the session's record while it lasts. The one rule: the messages before ``at`` and the
-first ``events`` events of the log are folded into it, those after are not; so whatever changes a
-message before ``at`` changes both trees, in one transaction. An edit makes the texts of the tree
-that is being built dirty, not stale, whatever was asked for the one that serves: that tree is being
-made anew anyway.
+It is stored in the session's record while the re-pack lasts. The messages before ``at`` and the
+first ``events`` events of the log are folded into the new tree, later ones are not. A change of a
+message before ``at`` therefore changes both trees, in one transaction. An edit marks the texts of
+the new tree as dirty rather than stale, whatever was asked for the serving tree: the new tree's
+texts are generated anyway.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A re-pack under way: the number of its tree, its configuration and its fold's state.
+    """A re-pack under way: the number of its tree, its configuration and the state of its fold.
 
-    ``marks`` are the ranges [start, stop) of the messages whose size or slices are other ones in
-    this tree, and ``sliced`` the messages that are cut up in it: what the swap has to note on them.
+    ``marks`` are the ranges [start, stop) of messages whose size or slices differ in this tree, and
+    ``sliced`` the messages that are cut up in it; the swap records both on the messages.
     """
 
     id: str
@@ -39,14 +39,14 @@ class Build:
     sliced: tuple[int, ...] = ()
 
     def to_json(self) -> str:
-        """Write it as JSON, for the session's record."""
+        """Write the build as JSON, for the session's record."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Build | None:
-        """Read what ``to_json`` wrote; None where no re-pack is under way.
+        """Read what ``to_json`` wrote; None if no re-pack is under way.
 
-        Raises StoreCorruptError where it is neither.
+        Raises StoreCorruptError for any other text.
         """
         if not text:
             return None

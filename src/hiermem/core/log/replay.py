@@ -1,15 +1,15 @@
-"""Folds a session's log again, exactly as it happened, up to some message.
+"""Replays a session's log, exactly as it happened, up to some message.
 
-A message arrives with the weight that it had then, and what changed it happens where it happened,
-so the same windows and groups come out (decision 0012). Where the session was re-packed, the log
-before that is folded under the re-pack's configuration, with the weights of its moment; changes
-that reached the tree while it was being built happen where its fold stood.
+A message arrives with the weight that it had then, and later changes happen at their own place in
+the log, so the same windows and groups come out (decision 0012). If the session was re-packed, the
+log before that is folded under the configuration of the re-pack, with the weights of that moment;
+changes that reached the tree while it was being built happen where its fold stood.
 
-The one rule: weights come from the log's events or are measured anew; a size that is stored beside
-a message is never trusted, since it is of today. Inside, slices are told apart by their number in
-place of their offset; what comes out has the offsets that the messages have now.
+Weights come from the log's events or are measured again. The size stored with a message is not
+used, because it is today's size. During the replay slices are identified by their number instead of
+their offset; the result has the offsets that the messages have now.
 
-It holds the tree in memory, a tenth of what the messages are, and reads them in pages.
+The tree is held in memory, about a tenth of the size of the messages, which are read in pages.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from hiermem.config import HierarchyConfig
-from hiermem.core.log.locate import place_of
-from hiermem.core.log.propagate import Blow, ripple
+from hiermem.core.log.locate import locate
+from hiermem.core.log.propagate import MessageChange, propagate
 from hiermem.core.log.size_changes import (
-    Mid,
-    Scales,
-    Shift,
-    Told,
+    BuildChanges,
+    LoggedChanges,
+    SizeChange,
+    Weigher,
     Weight,
     configs_of,
     marks_of,
@@ -44,16 +44,16 @@ from hiermem.types import Node, Span, StoredMessage
 from hiermem.types.transaction import LogEvent, Need, NeedCovering, NeedNodes
 
 T = TypeVar("T")
-#: Events that take place in the fold itself.
+#: Events that the fold itself applies.
 _FOLDED = frozenset({"flush", "close", "reopen", "tick"})
 _CHANGES = frozenset({"edit", "erase", "quarantine"})
 
 
 def prefix(events: Sequence[LogEvent], stop: int) -> tuple[LogEvent, ...]:
-    """Give the log's events as they are for the messages before ``stop`` alone.
+    """Return the log's events as they are for the messages before ``stop`` alone.
 
-    What took place up to there is kept. Later changes of those messages, and a later re-pack, are
-    kept too, as if they had come right then.
+    Events up to there are kept. Later changes of those messages, and a later re-pack, are kept as
+    if they had come right at that point.
     """
     last = _last_repack(events)
     kept: list[LogEvent] = []
@@ -68,9 +68,9 @@ def prefix(events: Sequence[LogEvent], stop: int) -> tuple[LogEvent, ...]:
 
 
 def config_at(events: Sequence[LogEvent], stop: int, now: HierarchyConfig) -> HierarchyConfig:
-    """Give the configuration that the session had before message ``stop``; it has ``now`` today.
+    """Return the configuration that the session had before message ``stop``; today it has ``now``.
 
-    A later re-pack counts as if it had come right then, as in ``prefix``.
+    A later re-pack counts as if it had come right at that point, as in ``prefix``.
     """
     for event in events[_last_repack(events) + 1 :]:
         if event.kind == "reconfigure" and event.at > stop:
@@ -79,40 +79,44 @@ def config_at(events: Sequence[LogEvent], stop: int, now: HierarchyConfig) -> Hi
 
 
 def _before(event: LogEvent, stop: int, count: Sequence[int]) -> LogEvent | None:
-    """Restrict a change to the messages before ``stop``; None where it is of none of them.
+    """Restrict a change to the messages before ``stop``; None if it concerns none of them.
 
-    ``count`` says how many events are kept of the first so many.
+    ``count`` gives, for each number of first events, how many of them are kept.
     """
-    told = Told.from_json(event.detail).before(stop)
-    mid = told.mid
-    if mid is not None:
-        at = min(mid.at, stop)
-        mid = Mid(mid.tree, at, count[mid.events], mid.shifts) if mid.shifts else None
-    if not told.shifts and mid is None:
+    logged = LoggedChanges.from_json(event.detail).before(stop)
+    build = logged.build
+    if build is not None:
+        at = min(build.at, stop)
+        build = (
+            BuildChanges(build.tree, at, count[build.events], build.shifts)
+            if build.shifts
+            else None
+        )
+    if not logged.shifts and build is None:
         return None
-    return replace(event, detail=Told(told.shifts, mid).to_json())
+    return replace(event, detail=LoggedChanges(logged.shifts, build).to_json())
 
 
 def _last_repack(events: Sequence[LogEvent]) -> int:
-    """Give the place of the newest re-pack, -1 where there was none."""
+    """Return the place of the newest re-pack, -1 if there was none."""
     return max((n for n, event in enumerate(events) if event.kind == "repack"), default=-1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Something that happens before message ``at`` arrives: an event, or changes of weights."""
+    """An event, or changes of weights, that happens before message ``at`` arrives."""
 
     at: int
     event: LogEvent
-    shifts: tuple[Shift, ...] = ()
+    shifts: tuple[SizeChange, ...] = ()
 
 
 @dataclass(slots=True)
 class Replay:
-    """A replay under way: ``feed`` it all messages in order, then ``finish``."""
+    """A replay in progress: ``feed`` it all messages in order, then ``finish``."""
 
     config: HierarchyConfig
-    scales: Scales
+    weigher: Weigher
     state: SessionState = field(default_factory=SessionState)
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     _steps: list[_Step] = field(default_factory=list[_Step])
@@ -126,23 +130,27 @@ class Replay:
     )
 
     @classmethod
-    def of(cls, events: Sequence[LogEvent], config: HierarchyConfig, scales: Scales) -> Replay:
-        """Begin to replay a log; ``config`` is the configuration that the session has at its end.
+    def of(cls, events: Sequence[LogEvent], config: HierarchyConfig, weigher: Weigher) -> Replay:
+        """Begin to replay a log; ``config`` is the configuration of the session at its end.
 
-        Raises StoreCorruptError where an event is not what hiermem wrote.
+        Raises StoreCorruptError if an event is not what hiermem wrote.
         """
         last = _last_repack(events)
         steps: list[tuple[tuple[int, float], _Step]] = []
         tree = tree_of(events[last]) if last >= 0 else None
         for place, event in enumerate(events):
-            shifts: tuple[Shift, ...] = ()
+            shifts: tuple[SizeChange, ...] = ()
             at, order = event.at, float(place)
             if event.kind in _CHANGES:
-                told = Told.from_json(event.detail)
+                logged = LoggedChanges.from_json(event.detail)
                 if place > last:
-                    shifts = told.shifts
-                elif told.mid is not None and told.mid.tree == tree:
-                    shifts, at, order = told.mid.shifts, told.mid.at, told.mid.events - 0.5
+                    shifts = logged.shifts
+                elif logged.build is not None and logged.build.tree == tree:
+                    shifts, at, order = (
+                        logged.build.shifts,
+                        logged.build.at,
+                        logged.build.events - 0.5,
+                    )
                 if not shifts:
                     continue
             elif place == last or (place < last and event.kind not in _FOLDED):
@@ -151,13 +159,13 @@ class Replay:
         steps.sort(key=lambda step: step[0])
         named = [configs_of(event) for event in events[max(last, 0) :]]
         first = next((found[0] for found in named if found), config)
-        replay = cls(first, scales, _steps=[step for _, step in steps])
+        replay = cls(first, weigher, _steps=[step for _, step in steps])
         for step in replay._steps:
             replay._expect(step)
         return replay
 
     def _expect(self, step: _Step) -> None:
-        """Note how the messages that a step changes weighed when they arrived."""
+        """Note what the messages of a step weighed when they arrived."""
         for shift in step.shifts:
             self._weights.setdefault(shift.index, shift.before)
             if shift.calls or shift.result_of is not None:
@@ -166,7 +174,7 @@ class Replay:
     # -- folding
 
     def feed(self, messages: Sequence[StoredMessage]) -> None:
-        """Fold the next messages in, and what happened between them."""
+        """Fold the next messages in, with what happened between them."""
         waiting: list[Arrival] = []
         for stored in messages:
             if self._steps and self._steps[0].at <= stored.index:
@@ -177,7 +185,7 @@ class Replay:
         self._arrive(waiting)
 
     def finish(self) -> None:
-        """Let happen what came after the last message, and give offsets their real values."""
+        """Apply what came after the last message, and replace slice numbers by offsets."""
         self._happen(self.state.next_index)
         if self._steps:
             raise StoreCorruptError(
@@ -223,9 +231,9 @@ class Replay:
             self.nodes[child] = replace(self.nodes[child], parent=parent)
 
     def _arrival(self, stored: StoredMessage) -> Arrival:
-        """Give what the fold looked at when the message arrived."""
+        """Return what the fold looked at when the message arrived."""
         index, message, unit = stored.index, stored.message, self.config.unit
-        weights = self._weights.get(index) or self.scales.weigh(stored, stored.slices)
+        weights = self._weights.get(index) or self.weigher.weigh(stored, stored.slices)
         if len(weights) != len(stored.slices) + 1:
             raise StoreCorruptError(
                 f"message {index} is not cut as the log says; the store is damaged"
@@ -252,26 +260,26 @@ class Replay:
     # -- changes
 
     def _change(self, step: _Step) -> None:
-        """Let messages weigh something else from here on, as the transaction did at the time."""
-        blows: list[Blow] = []
+        """Change the weights of messages from here on, as the transaction did at the time."""
+        changes: list[MessageChange] = []
         for shift in step.shifts:
-            place = self._drive(place_of(shift.thread, shift.index, self.state, None))
+            place = self._drive(locate(shift.thread, shift.index, self.state, None))
             if place.slices != len(shift.before):
                 raise StoreCorruptError(
                     f"message {shift.index} is not cut as the log says; the store is damaged"
                 )
-            blows.append(Blow(place, shift, place.points))
-        rippled = self._drive(
-            ripple(
+            changes.append(MessageChange(place, shift, place.points))
+        result = self._drive(
+            propagate(
                 self.state,
                 self.config,
-                blows,
+                changes,
                 mark="flag" if step.event.kind == "edit" else "forget",
                 now=step.event.when,
             )
         )
-        self.state = rippled.state
-        self.nodes.update((node.id, node) for node in rippled.nodes)
+        self.state = result.state
+        self.nodes.update((node.id, node) for node in result.nodes)
 
     def _drive(self, reading: Reading[T]) -> T:
         reply: Any = None

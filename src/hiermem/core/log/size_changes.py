@@ -1,11 +1,11 @@
-"""What an edit, an erasure or a quarantine changed in the weights, and how the log tells of it.
+"""The size changes of an edit, an erasure or a quarantine, and how the log records them.
 
-Sealing looks at a message's weights alone, so a log whose events say what the weights were before
-and after explains the tree (decision 0012), whatever became of the texts. The one rule: nothing
-here holds a word of a message; a tool call that was erased is known by its mark.
+Sealing depends on the weights of messages alone. A log whose events hold the weights before and
+after each change therefore explains the tree (decision 0012), whatever became of the texts. Nothing
+here holds any text of a message; a tool call that was erased is known by its mark.
 
-A weight is kept in characters and in tokens at once, because a session may be re-packed in the
-other unit. Where another tree is being built at the time, the event tells apart what changed there.
+A weight is kept in characters and in tokens, because a session may be re-packed in the other unit.
+If another tree is being built at the time, the event holds what changed in that tree separately.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from hiermem.types.transaction import LogEvent
 
 
 class Weight(NamedTuple):
-    """What summarising weighs of a message or a slice of one, in code points and in tokens."""
+    """The weight of a message or slice as summariser input, in code points and in tokens."""
 
     chars: int
     tokens: int
 
     def size(self, unit: SizeUnit) -> int:
-        """Give it in ``unit``."""
+        """Return the weight in ``unit``."""
         return self.tokens if unit == "tokens" else self.chars
 
 
-#: What is taken out of the tree weighs nothing.
+#: The weight of a message that was taken out of the tree.
 NOTHING = Weight(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class SizeChange:
     """The weights of one message's slices before and after a change; unsliced, it has one.
 
     ``calls`` and ``result_of`` are the marks of the tool calls that an erasure took away.
@@ -57,7 +57,7 @@ class Shift:
     result_of: str | None = None
 
     def row(self) -> dict[str, Any]:
-        """Give it in the shape that ``read`` takes, for JSON."""
+        """Return the change in the shape that ``read`` takes, for JSON."""
         row: dict[str, Any] = {
             "index": self.index, "thread": self.thread, "before": self.before, "after": self.after,
         }  # fmt: skip
@@ -68,8 +68,8 @@ class Shift:
         return row
 
     @classmethod
-    def read(cls, row: Any) -> Shift:
-        """Read what JSON made of what ``row`` gave."""
+    def read(cls, row: Any) -> SizeChange:
+        """Read the JSON value of ``row``."""
         shift = cls(
             row["index"],
             row["thread"],
@@ -84,69 +84,68 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class Mid:
-    """What changed in a tree under construction: its number, and how far it had come.
+class BuildChanges:
+    """The changes in a tree under construction: its number, and how far it had come.
 
-    The messages before ``at`` and the first ``events`` events were folded into it.
+    The messages before ``at`` and the first ``events`` events had been folded into it.
     """
 
     tree: int
     at: int
     events: int
-    shifts: tuple[Shift, ...]
+    shifts: tuple[SizeChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What an event of the kinds "edit", "erase" and "quarantine" tells beside its place."""
+class LoggedChanges:
+    """What an event of kind "edit", "erase" or "quarantine" records, besides its place."""
 
-    shifts: tuple[Shift, ...]
-    mid: Mid | None = None
+    shifts: tuple[SizeChange, ...]
+    build: BuildChanges | None = None
 
-    def before(self, index: int) -> Told:
-        """Give what it tells of the messages before ``index``."""
+    def before(self, index: int) -> LoggedChanges:
+        """Return the changes of the messages before ``index``."""
         kept = tuple(shift for shift in self.shifts if shift.index < index)
-        mid = self.mid
-        if mid is not None:
-            inside = tuple(shift for shift in mid.shifts if shift.index < index)
-            mid = Mid(mid.tree, mid.at, mid.events, inside)
-        return Told(kept, mid)
+        build = self.build
+        if build is not None:
+            inside = tuple(shift for shift in build.shifts if shift.index < index)
+            build = BuildChanges(build.tree, build.at, build.events, inside)
+        return LoggedChanges(kept, build)
 
     def to_json(self) -> str:
-        """Write it as the detail of an event."""
-        told: dict[str, Any] = {"shifts": [shift.row() for shift in self.shifts]}
-        if self.mid is not None:
-            told["build"] = {
-                "tree": self.mid.tree,
-                "at": self.mid.at,
-                "events": self.mid.events,
-                "shifts": [shift.row() for shift in self.mid.shifts],
+        """Write the changes as the detail of an event."""
+        logged: dict[str, Any] = {"shifts": [shift.row() for shift in self.shifts]}
+        if self.build is not None:
+            logged["build"] = {
+                "tree": self.build.tree,
+                "at": self.build.at,
+                "events": self.build.events,
+                "shifts": [shift.row() for shift in self.build.shifts],
             }
-        return json.dumps(told, separators=(",", ":"))
+        return json.dumps(logged, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, detail: str) -> Told:
-        """Read what ``to_json`` wrote. Raises StoreCorruptError where it is something else."""
+    def from_json(cls, detail: str) -> LoggedChanges:
+        """Read what ``to_json`` wrote. Raises StoreCorruptError for any other text."""
         try:
-            told = json.loads(detail)
-            shifts = tuple(map(Shift.read, told["shifts"]))
-            build = told.get("build")
-            mid = None
-            if build is not None:
-                inside = tuple(map(Shift.read, build["shifts"]))
-                mid = Mid(int(build["tree"]), int(build["at"]), int(build["events"]), inside)
-            return cls(shifts, mid)
+            value = json.loads(detail)
+            shifts = tuple(map(SizeChange.read, value["shifts"]))
+            row, build = value.get("build"), None
+            if row is not None:
+                inside = tuple(map(SizeChange.read, row["shifts"]))
+                build = BuildChanges(int(row["tree"]), int(row["at"]), int(row["events"]), inside)
+            return cls(shifts, build)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise StoreCorruptError(
                 "an event of a session's log is not what hiermem wrote; the store is damaged"
             ) from None
 
 
-class Scales:
-    """Weighs messages, and remembers what it weighed.
+class Weigher:
+    """Weighs messages and caches the results.
 
-    A decision inside a transaction asks for the weights again that were taken before it, and counts
-    nothing twice. What was remembered is known by the message's hash, never by its index alone.
+    Weights are computed before a transaction; the decision inside it looks them up and counts
+    nothing twice. The cache key includes the message's hash, never its index alone.
     """
 
     def __init__(self, counter: TokenCounter) -> None:
@@ -155,7 +154,7 @@ class Scales:
         self._points: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
     def weigh(self, stored: StoredMessage, points: Sequence[int] = ()) -> tuple[Weight, ...]:
-        """Give the weight of each slice that ``points`` make; one of what is live as a whole."""
+        """Return the weight of each slice that ``points`` make, or of the whole message."""
         if stored.state != "live":
             return (NOTHING,) * (len(points) + 1)
         known = (stored.index, stored.hash, stored.echoes, tuple(points))
@@ -163,8 +162,11 @@ class Scales:
             self._weights[known] = self._weigh(stored, points)
         return self._weights[known]
 
-    def rough(self, stored: StoredMessage, points: Sequence[int] = ()) -> tuple[Weight, ...]:
-        """Give about the same for a message that another counter counted: by its own tokens."""
+    def estimate(self, stored: StoredMessage, points: Sequence[int] = ()) -> tuple[Weight, ...]:
+        """Return approximate weights for a message that another counter counted.
+
+        They follow from its stored tokens.
+        """
         if stored.state != "live":
             return (NOTHING,) * (len(points) + 1)
         whole = len(measure.body(stored.message))
@@ -190,10 +192,10 @@ class Scales:
     def points(
         self, stored: StoredMessage, count: int, *, unit: SizeUnit, target: int
     ) -> tuple[int, ...]:
-        """Give the offsets that cut a live message into exactly ``count`` slices.
+        """Return the offsets that cut a live message into exactly ``count`` slices.
 
-        They are of at most ``target`` where so many slices can be; a text that outgrew them is cut
-        evenly, the last slice taking what is over, and of a short one the last slices are empty.
+        Slices are of at most ``target`` if that many slices can hold the text. A longer text is cut
+        evenly, and the last slice takes the remainder; of a short text the last slices are empty.
         """
         if count == 1:
             return ()
@@ -214,7 +216,7 @@ class Scales:
 
 
 def marks_of(message: Message) -> tuple[tuple[str, ...], str | None]:
-    """Give the marks of the calls that a message makes, and of the one that it answers."""
+    """Return the marks of a message's tool calls, and the mark of the call that it answers."""
     result = message.tool_call_id
     return (
         tuple(call_mark(call.id) for call in message.tool_calls),
@@ -223,9 +225,9 @@ def marks_of(message: Message) -> tuple[tuple[str, ...], str | None]:
 
 
 def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
-    """Give the configurations that an event names, the one before it first.
+    """Return the configurations that an event names, the earlier one first.
 
-    Raises StoreCorruptError where it is not what hiermem wrote.
+    Raises StoreCorruptError if the event is not what hiermem wrote.
     """
     if event.kind not in ("reconfigure", "repack"):
         return ()
@@ -240,9 +242,9 @@ def configs_of(event: LogEvent) -> tuple[HierarchyConfig, ...]:
 
 
 def tree_of(event: LogEvent) -> int:
-    """Give the number of the tree that a re-pack let serve.
+    """Return the number of the tree that a re-pack put into service.
 
-    Raises StoreCorruptError where the event is not what hiermem wrote.
+    Raises StoreCorruptError if the event is not what hiermem wrote.
     """
     try:
         return int(json.loads(event.detail)["tree"])
@@ -253,5 +255,5 @@ def tree_of(event: LogEvent) -> int:
 
 
 def overlaps_of(event: LogEvent) -> tuple[int, ...]:
-    """Give the overlaps of the configurations that an event names."""
+    """Return the overlaps of the configurations that an event names."""
     return tuple(config.overlap for config in configs_of(event))

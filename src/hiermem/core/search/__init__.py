@@ -1,1 +1,1 @@
-"""How a question finds what was said: terms, the index, the ranking, the evidence."""
+"""Finds what was said: passages and summaries that answer a question."""

@@ -1,8 +1,8 @@
-"""What an embedding pass did, and what vectors a session has.
+"""Defines whose vectors a session has, and what an embedding pass did.
 
-The one rule: vectors of two embedders never meet; a session's are all of the one that is named in
-its record. Nothing is decided here but whether two embedders are the same, and whether a session
-may have changed since it had all its vectors.
+Vectors of two embedders are never mixed: all vectors of a session belong to the embedder that is
+named in its record. This module only decides whether two embedders are the same, and whether a
+session may have changed since it had all its vectors.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ EMBEDDER: Final = "embedder"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which embedder made a session's vectors."""
+    """The embedder that made a session's vectors."""
 
     name: str
     dimension: int
 
     @property
     def kind(self) -> str:
-        """Give the kind of the blocks that hold vectors of messages."""
+        """Return the kind of the blocks that hold vectors of messages."""
         return f"vectors/{self.dimension}/{self.name}"
 
     def kind_of(self, level: int) -> str:
-        """Give the kind of the blocks that hold vectors of a level's summaries."""
+        """Return the kind of the blocks that hold vectors of a level's summaries."""
         return f"vectors-L{level}/{self.dimension}/{self.name}"
 
     def to_json(self) -> str:
-        """Write it as it is stored."""
+        """Write the identity as it is stored."""
         return json.dumps({"name": self.name, "dimension": self.dimension})
 
     @classmethod
     def from_json(cls, body: str) -> Identity | None:
-        """Read what was stored; None where it says nothing."""
+        """Read a stored identity; None if it is damaged."""
         try:
             read = json.loads(body)
             return cls(str(read["name"]), int(read["dimension"]))
@@ -46,10 +46,10 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """How far a pass came that left nothing out: a session's state in which it has all vectors.
+class EmbeddedState:
+    """The state of a session in which it had all its vectors, as a complete pass left it.
 
-    ``made`` names the newest run that may have made summaries, and how it stood.
+    ``made`` names the newest run that may have made summaries, with its outcome.
     """
 
     epoch: int
@@ -58,7 +58,7 @@ class Reached:
     made: str
 
     def to_json(self) -> str:
-        """Write it as it is stored."""
+        """Write the state as it is stored."""
         return json.dumps([self.epoch, self.tree, self.messages, self.made])
 
 
@@ -66,9 +66,9 @@ class Reached:
 class EmbeddingReport:
     """What one embedding pass did.
 
-    ``messages`` and ``summaries`` count what got its vectors now, ``texts`` the passages that were
-    sent in ``requests``, ``tokens`` what they hold. ``left`` is how many messages have none yet,
-    and ``stopped`` why: "busy" where another pass is at it, "closing", or None.
+    ``messages`` and ``summaries`` count what got vectors now, ``texts`` the passages that were sent
+    in ``requests``, ``tokens`` the size of these. ``left`` is how many messages have no vectors
+    yet, and ``stopped`` why: "busy" if another pass is working on it, "closing", or None.
     """
 
     session_id: str
@@ -84,7 +84,7 @@ class EmbeddingReport:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What rebuilding the indexes of a tenant came to."""
+    """The result of rebuilding the indexes of a tenant."""
 
     sessions: int
     messages: int

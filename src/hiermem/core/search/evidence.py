@@ -1,9 +1,9 @@
-"""Packs the units that answer a question into a budget and writes them as a person reads them.
+"""Packs the units that answer a question into a budget, and writes them as readable text.
 
-The one rule: the text never costs more than the budget, as the caller's counter counts, and every
-character of a passage is as it was said. It reads oldest first; each message is one line that
-begins with the speaker's name, under the date where that changes, and what is left out of a long
-message shows as an ellipsis. Which units are best is decided in ``ranking``.
+The text never costs more than the budget, as the caller's counter counts, and every character of a
+passage is verbatim. The oldest comes first. Each message is one line that begins with the speaker's
+name, under a date where the date changes; an ellipsis marks omitted parts of a long message.
+``ranking`` decides which units are best.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hiermem.core.search.postings import Array
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.types import Span, StoredMessage
 
-#: What stands where a part of a long message is left out, and about what it costs.
+#: The mark of an omitted part of a long message, and its approximate cost.
 GAP: Final = "…"
 _GAP_TOKENS: Final = 1
 _SAMPLE_DAY: Final = "2024-12-31"
@@ -29,7 +29,7 @@ _SAMPLE_DAY: Final = "2024-12-31"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Stretches in the order of reading, with the text that they make together."""
+    """Stretches in reading order, with the text that they make together."""
 
     stretches: tuple[Stretch, ...]
     text: str
@@ -39,9 +39,9 @@ class Written:
 def fill(
     index: Index, ranked: Sequence[int] | Array, budget: int, *, count: Callable[[str], int]
 ) -> list[int]:
-    """Give the units that fill ``budget`` from ``ranked`` (best first), best first.
+    """Return the units of ``ranked`` (best first) that fill ``budget``, best first.
 
-    What a unit costs is foreseen, once for each sitting's date; ``write`` counts exactly.
+    Costs are estimated, with one date for each sitting; ``write`` counts exactly.
     """
     units = index.units
     places = np.asarray(ranked, dtype=np.int64)
@@ -56,9 +56,9 @@ def fill(
 
 
 def around(index: Index, ranked: Iterable[int], neighbours: int, allowed: Array) -> list[int]:
-    """Put behind each ranked unit those that stand around it, up to ``neighbours`` on each side.
+    """Add after each ranked unit its neighbours, up to ``neighbours`` on each side.
 
-    Each unit stands once, at the first of its places; neighbours are of the same sitting.
+    Each unit occurs once, at the first of its places; neighbours belong to the same sitting.
     """
     found: dict[int, None] = {}
     for unit in ranked:
@@ -82,9 +82,9 @@ def write(
     count: Callable[[str], int],
     shown: Iterable[Span] = (),
 ) -> Written:
-    """Write the ``chosen`` units (best first), leaving out the last ones that do not fit.
+    """Write the ``chosen`` units (best first); leave out the last ones that do not fit.
 
-    Of a unit that is ``shown`` in part the other part is written.
+    Of a unit that is partly ``shown`` already, the other part is written.
     """
     spans = tuple(shown)
     kept = len(chosen)
@@ -94,12 +94,12 @@ def write(
         tokens = count(text)
         if tokens <= budget or not kept:
             return Written(tuple(parts), text, tokens)
-        # What was foreseen is nearly right: seldom more than one or two are too many.
+        # The estimate is nearly right: seldom more than one or two units are too many.
         kept -= 1 if tokens < 1.05 * budget else max(1, kept // 20)
 
 
 def _lines(parts: Sequence[Stretch], messages: Mapping[int, StoredMessage]) -> Iterator[str]:
-    """Write one line a message, and one for the date where it is another than before."""
+    """Yield one line for each message, and one for the date where it changes."""
     shown = ""
     by_message: dict[int, list[Stretch]] = {}
     for part in parts:
@@ -114,7 +114,7 @@ def _lines(parts: Sequence[Stretch], messages: Mapping[int, StoredMessage]) -> I
 
 
 def _spliced(text: str, held: Sequence[Stretch]) -> str:
-    """Join stretches of one message; an ellipsis stands for what is left out."""
+    """Join stretches of one message; an ellipsis marks what is left out."""
     found = ""
     reached = 0
     for part in held:

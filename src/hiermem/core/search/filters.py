@@ -1,8 +1,8 @@
-"""Decides which messages and summaries a search may give.
+"""Decides which messages and summaries a search may return.
 
-The one rule: a filter takes away and never changes a score. Within one filter any of its values
-will do; several filters must all be met. A message bears the tags and entities of the summary of
-its window; what only messages have (a role) no summary meets.
+A filter only excludes and never changes a score. Within one filter any of its values is enough;
+several filters must all be met. A message has the tags and entities of the summary of its window. A
+summary never meets a filter on something that only messages have, such as a role.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MAX_WORD: Final = 512
-#: Beyond any index that a store can hold.
+#: Greater than any index that a store can hold.
 _END: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What may be given. None lets everything pass; times are ``since <= at < until``.
+    """What may be returned. None allows everything; times are ``since <= at < until``.
 
-    ``dedup``: nothing that repeats something better.
+    ``dedup``: exclude what repeats something better.
     """
 
     levels: frozenset[int] | None = None
@@ -47,15 +47,15 @@ class Filters:
 
     @property
     def by_window(self) -> bool:
-        """Say whether a message is judged by what the summary of its window bears."""
+        """Return whether messages are filtered by the labels of the summary of their window."""
         return self.tags is not None or self.entities is not None
 
     def level(self, number: int) -> bool:
-        """Say whether anything of that level may be given; 0 is messages."""
+        """Return whether anything of that level may be returned; 0 is messages."""
         return self.levels is None or number in self.levels
 
     def summary(self, node: Node, revision: Revision) -> bool:
-        """Say whether a summary may be given: it covers some of what the filters let pass."""
+        """Return whether a summary may be returned: it covers something that the filters allow."""
         if self.roles is not None or not self.level(node.level):
             return False
         if self.span is not None and not (
@@ -77,9 +77,9 @@ class Filters:
         )
 
     def units(self, index: Index, windows: Iterable[Summary]) -> Array:
-        """Say of each unit of an index whether it may be given.
+        """Return for each unit of an index whether it may be returned.
 
-        ``windows`` are the made summaries of level 1; they are looked at only where ``by_window``.
+        ``windows`` are the made summaries of level 1; they are used only if ``by_window`` is true.
         """
         import numpy as np
 
@@ -124,11 +124,11 @@ def _among(column: Array, table: Sequence[str], wanted: frozenset[str]) -> Array
 
 
 class RecallFilters(TypedDict, total=False):
-    """What a search for messages may be narrowed by; each may be left out, or be None.
+    """The filters of a search for messages; each may be left out, or be None.
 
     ``span`` is a range of message indices, start and stop; ``since`` and ``until`` are moments, the
     latter not included. ``tags`` and ``entities`` are those of the summary of a message's window.
-    ``semantic_dedup`` (True by default) leaves out what repeats something better.
+    ``semantic_dedup`` (True by default) excludes what repeats something better.
     """
 
     span: tuple[int, int] | None
@@ -142,16 +142,16 @@ class RecallFilters(TypedDict, total=False):
 
 
 class SearchFilters(RecallFilters, total=False):
-    """What a search for messages and summaries may be narrowed by.
+    """The filters of a search for messages and summaries.
 
-    To what RecallFilters has it adds ``levels``: numbers of levels, 0 being messages.
+    They add ``levels``, the numbers of levels (0 for messages), to RecallFilters.
     """
 
     levels: Iterable[int] | None
 
 
 def read_filters(given: Mapping[str, Any], *, messages_only: bool = False) -> Filters:
-    """Check what a caller asks for. Raises UsageError, naming the argument, also an unknown one."""
+    """Check the filters of a call. Raises UsageError, naming the argument, also an unknown one."""
     known = (RecallFilters if messages_only else SearchFilters).__annotations__
     for name in given:
         if name not in known:
@@ -181,7 +181,7 @@ def _roles(value: Any) -> frozenset[str]:
 
 
 def _texts(value: Any, what: str) -> tuple[str, ...]:
-    """Give the texts of a filter; one text alone is a filter with one value."""
+    """Return the texts of a filter; a single text is a filter with one value."""
     if isinstance(value, str):
         value = (value,)
     if isinstance(value, bytes) or not isinstance(value, Iterable):

@@ -1,7 +1,7 @@
-"""Finds the words of a text that a question's words found, so that they can be shown.
+"""Finds the words of a text that a question's words matched, for display.
 
-The one rule: a word is marked by the same terms that the index holds it under, in the text as it
-stands: offsets count in it unfolded. How a mark looks is the caller's.
+A word is marked by the same terms under which the index holds it. Offsets refer to the original
+text, not to the folded one. The caller decides what a mark looks like.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from hiermem.core.search.terms import number, spans, terms
 
 
 def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
-    """Give the stretches of ``text`` that hold a sought term, in order, joined where they touch.
+    """Return the stretches of ``text`` with a query term, in order, joined where they touch.
 
     >>> from hiermem.core.search.query import read_query
     >>> marks("Two kittens and a car", read_query("What pets are there?"))
     ((4, 11),)
     """
     wanted = set(query.numbers)
-    for sought in query.sought:
-        wanted.update(sought.synonyms, sought.members)
+    for term in query.terms:
+        wanted.update(term.synonyms, term.members)
     found: list[tuple[int, int]] = []
     for begin, end in spans(text):
         if any(number(term) in wanted for term in terms(text[begin:end])):
@@ -31,7 +31,7 @@ def marks(text: str, query: Query) -> tuple[tuple[int, int], ...]:
 
 
 def matched(text: str, query: str) -> tuple[tuple[int, int], ...]:
-    """Give the stretches of ``text`` that a search for ``query`` finds it by, in order.
+    """Return the stretches of ``text`` that match ``query``, in order.
 
     They are (begin, end) in characters, so that ``text[begin:end]`` can be shown as a match.
 

@@ -1,7 +1,7 @@
-"""What a search answers: hits, and evidence packed into a budget.
+"""The results of a search: hits, and evidence packed into a budget.
 
-The one rule: what stands in ``text`` is what was said, character for character; where a hit is a
-part of a long message, its span bears the offsets. Nothing is decided here.
+``text`` is verbatim, character for character; if a hit is a part of a long message, its span has
+the offsets. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hiermem.types import Role, Span, StoredMessage, Summary
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message, or a passage of a long one, or a summary that answers a question.
+    """A message, a passage of a long message, or a summary that answers a question.
 
     ``level`` is 0 for a message. ``score`` is 1 for the best of its kind and less for the others;
-    only the order means something. ``found`` are the messages that the hit rests on, best first: a
-    message itself, or those below a summary that answer best. ``message`` or ``summary`` is what
-    was hit, whole.
+    only the order is meaningful. ``found`` are the messages that the hit rests on, best first: a
+    message itself, or the messages below a summary that answer best. ``message`` or ``summary`` is
+    the whole message or summary that was found.
     """
 
     session_id: str
@@ -39,27 +39,27 @@ class Hit:
 
     @property
     def id(self) -> str:
-        """Give the summary's id, or a message's name, such as ``m12``."""
+        """Return the summary's id, or a message's name, such as ``m12``."""
         return self.summary.id if self.summary else f"m{self.span.start}"
 
     @property
     def content(self) -> str:
-        """Give the text, by the name that it has in a message: of a long one the passage."""
+        """Return the text, under the name that it has in a message; of a long one the passage."""
         return self.text
 
     @property
     def index(self) -> int | None:
-        """Give the message's index, None for a summary."""
+        """Return the message's index, None for a summary."""
         return self.message.index if self.message else None
 
     @property
     def role(self) -> Role | None:
-        """Give the message's role, None for a summary."""
+        """Return the message's role, None for a summary."""
         return self.message.role if self.message else None
 
     @property
     def created_at(self) -> datetime:
-        """Give the message's time, or the latest that the summary covers."""
+        """Return the message's time, or the latest that the summary covers."""
         return self.time_range[1]
 
 
@@ -67,7 +67,7 @@ class Hit:
 class Evidence(Sequence[Hit]):
     """Verbatim passages in the order they were said: a sequence of message hits.
 
-    ``text`` is how they read, with the speakers' names and a date where it changes; it costs
+    ``text`` is their rendering, with the speakers' names and a date where it changes; it costs
     ``total_tokens``, at most ``max_tokens``.
     """
 
@@ -79,15 +79,15 @@ class Evidence(Sequence[Hit]):
 
     @property
     def messages(self) -> tuple[Hit, ...]:
-        """Give what stands there, passage by passage, each with ``index``, ``content``, ``span``.
+        """Return the passages as hits, each with ``index``, ``content`` and ``span``.
 
-        A message that stands in several parts is there for each of them.
+        A message of which several parts are included occurs once for each part.
         """
         return self.hits
 
     @property
     def sources(self) -> tuple[StoredMessage, ...]:
-        """Give the messages that the passages are of, each once and whole."""
+        """Return the messages of the passages, each once and whole."""
         seen = {hit.message.index: hit.message for hit in self.hits if hit.message}
         return tuple(seen.values())
 

@@ -1,9 +1,9 @@
-"""The index of one session in memory: who holds a term, and how its units lie together.
+"""The index of one session in memory: which units hold a term, and how units are grouped.
 
-The one rule: an index is a function of its postings alone, so that it is the same whatever store
-they came from and in however many pieces they arrived. It keeps the units sorted by term, their
-windows of two sizes, and their neighbours; a window never crosses a thread or a sitting (a pause of
-some hours). It scores nothing: that is ``ranking``.
+An index is a function of its postings alone, so it is the same whatever store they came from and in
+however many parts they arrived. It keeps the units sorted by term, their windows of two sizes, and
+their neighbours; a window never crosses a thread or a sitting (a pause of some hours). Scoring is
+done by ``ranking``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 from hiermem.core.search.postings import Array, Postings, join
 from hiermem.types import ROLES
 
-#: The tokens of a window, level by level. Larger ones serve to navigate and not to score.
+#: The tokens of a window, level by level. Larger windows help navigation but not scoring.
 LEVELS: Final = (400, 1_600)
 #: A longer pause begins a new sitting, in microseconds: four hours.
 SITTING: Final = 4 * 3_600 * 1_000_000
-#: What arrived since the terms were sorted is scanned; beyond this share they are sorted again.
+#: Terms that arrived since the last sorting are scanned; beyond this share all are sorted again.
 _TAIL: Final = 0.1
 _LEAST_TAIL: Final = 2_048
 
@@ -40,7 +40,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sorted:
-    """Postings sorted by term: ``numbers[k]`` stands in ``rows[starts[k]:starts[k + 1]]``."""
+    """Postings sorted by term: ``numbers[k]`` occurs in ``rows[starts[k]:starts[k + 1]]``."""
 
     numbers: Array
     starts: Array
@@ -53,11 +53,11 @@ class _Sorted:
 
 
 class Index:
-    """All units of a session, ready to be asked.
+    """All units of a session, ready for queries.
 
     ``sitting`` numbers the sittings; ``before`` and ``after`` are the neighbouring units of the
     same sitting, or -1; ``opener`` is, for the units of a reply, a unit of the user's message that
-    it answers, or -1. An index is not changed: ``extended`` gives a longer one.
+    it answers, or -1. An index is immutable: ``extended`` returns a longer one.
     """
 
     def __init__(self, units: Postings, *, _main: _Sorted | None = None, _sorted: int = 0) -> None:
@@ -84,14 +84,14 @@ class Index:
 
     @property
     def nbytes(self) -> int:
-        """Give about how many bytes the index takes."""
+        """Return the approximate size of the index in bytes."""
         own = (self.length, self.sitting, self.before, self.after, self.opener)
         levels = sum(level.node.nbytes + level.length.nbytes for level in self.levels)
         sizes = (self.units.nbytes, self._main.nbytes, self._tail.nbytes, levels)
         return sum(sizes) + sum(array.nbytes for array in own)
 
     def extended(self, more: Postings) -> Index:
-        """Give the index with the postings of the messages that follow."""
+        """Return the index with the postings of the following messages added."""
         units = join([self.units, more])
         tail = len(units.terms) - self._sorted
         if tail > max(_LEAST_TAIL, _TAIL * self._sorted):
@@ -99,9 +99,9 @@ class Index:
         return Index(units, _main=self._main, _sorted=self._sorted)
 
     def find(self, numbers: Sequence[int]) -> tuple[Array, Array]:
-        """Give the units that hold any of the terms, and how often each does.
+        """Return the units that hold any of the terms, and how often each does.
 
-        A unit stands once; terms that stand for one another count together.
+        Each unit occurs once; the counts of several terms are added.
         """
         if not len(numbers):
             return np.empty(0, dtype=np.uint32), np.empty(0)
@@ -163,7 +163,7 @@ def _sort(units: Postings) -> _Sorted:
 
 
 def _sittings(units: Postings, order: Array) -> Array:
-    """Tell the sittings apart by number; ``order`` has each thread's units together."""
+    """Return each unit's sitting as a number; ``order`` has each thread's units together."""
     sitting = np.zeros(len(units), dtype=np.int64)
     if len(units):
         at, thread = units.at[order], units.thread[order]
@@ -182,7 +182,7 @@ def _neighbours(sitting: Array, order: Array) -> tuple[Array, Array]:
 
 
 def _openers(units: Postings, order: Array) -> Array:
-    """Give for each unit of a reply the last unit of the user's message before it."""
+    """Return for each unit of a reply the last unit of the user's message before it."""
     opener = np.full(len(order), -1, dtype=np.int64)
     role, thread = units.role[order], units.thread[order]
     place = np.arange(len(order))
@@ -194,7 +194,7 @@ def _openers(units: Postings, order: Array) -> Array:
 
 
 def _windows(tokens: Array, sitting: Array, limit: int) -> Array:
-    """Tell windows apart by number, each of at most ``limit`` tokens and of one sitting."""
+    """Return each unit's window as a number; each has at most ``limit`` tokens of one sitting."""
     total = np.cumsum(tokens, dtype=np.int64).tolist()
     edges = [*(np.flatnonzero(np.diff(sitting)) + 1).tolist(), len(total)]
     starts: list[int] = []

@@ -1,9 +1,9 @@
-"""Decides what a summary is labelled with: the entities that its messages name, and a few tags.
+"""Decides the labels of a summary: the entities that its messages name, and a few tags.
 
-The one rule: labels are read off what was said, by form and count, never made up and never asked
-of a model; the same messages have the same labels whoever summarises them. A summary of summaries
-bears what those bear that it stands for, the first of each first, so that a search can be narrowed
-at every level. What a name is, is decided in ``core.text.entity_names``.
+Labels are read from what was said, by form and count. They are never invented and never requested
+from a model, so the same messages have the same labels whoever summarises them. A summary of
+summaries takes the labels of its children, the first of each first, so that a search can be
+filtered at every level. ``entity_names`` decides what a name is.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import STOP_WORDS
 from hiermem.core.search.terms import words
 from hiermem.core.summaries.inputs import Inputs
-from hiermem.core.text import entity_names as extract_names
+from hiermem.core.text import entity_names
 from hiermem.core.text.entity_words import GENERIC
 from hiermem.core.text.units import of_source
 from hiermem.protocols import SourceText
 
-#: The most that a summary bears, of a window and above.
+#: The most labels of a window's summary; above, ``_ABOVE`` times as many.
 _ENTITIES: Final = 24
 _TAGS: Final = 12
 _ABOVE: Final = 2
-#: Kinds of names that say when or how much, not what.
+#: Kinds of names that say when or how much, and are no entities.
 _NO_ENTITY: Final = frozenset({"number", "date", "url"})
-#: A name whose form alone tells little is an entity only where it is named again.
+#: A name with an ambiguous form is an entity only if it occurs again.
 _SURE: Final = 0.6
-#: A word is a tag where so many messages of a window say it, and it has so many letters.
+#: A word is a tag if at least this many messages of a window use it, and it has this many letters.
 _SAID_BY: Final = 3
 _LETTERS: Final = 4
 _LONGEST: Final = 64
@@ -38,23 +38,23 @@ _LONGEST: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The tags and the entities of a summary, the most telling first."""
+    """The tags and the entities of a summary, the most significant first."""
 
     tags: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()
 
 
 def of_inputs(inputs: Inputs) -> Labels:
-    """Label what is made from these inputs: read off messages, or taken over from summaries."""
+    """Return the labels for these inputs: read from messages, or taken over from summaries."""
     if inputs.tags is None or inputs.entities is None:
         return of_messages(inputs.sources)
     return Labels(inputs.tags[: _ABOVE * _TAGS], inputs.entities[: _ABOVE * _ENTITIES])
 
 
 def of_messages(sources: Iterable[SourceText]) -> Labels:
-    """Label a window: entities by how often they are named, tags by how many messages say them.
+    """Return the labels of a window: entities and tags, the most frequent first.
 
-    Tags also tell what there is beside prose: "code", "tool".
+    Tags also name what there is besides prose: "code", "tool".
     """
     named: Counter[str] = Counter()
     written: dict[str, str] = {}
@@ -69,7 +69,7 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
         for unit in of_source(source):
             if unit.code:
                 continue
-            for mention in extract_names.find(unit.text, prose=source.role != "tool"):
+            for mention in entity_names.find(unit.text, prose=source.role != "tool"):
                 if mention.type in _NO_ENTITY or len(mention.name) > _LONGEST:
                     continue
                 key = mention.name.casefold()
@@ -87,7 +87,7 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
 
 
 def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:
-    """Give the stems of a message's longer words, each once; count in ``forms`` how they stand."""
+    """Return the stems of a message's longer words, each once; count their forms in ``forms``."""
     found: dict[str, None] = {}
     for word in words(text):
         if len(word) < _LETTERS or word in STOP_WORDS or word in GENERIC or not word.isalpha():

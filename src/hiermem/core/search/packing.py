@@ -1,9 +1,9 @@
-"""Chooses which ranked units fill a budget, and puts them in the order of reading.
+"""Chooses which ranked units fill a budget, and puts them in reading order.
 
-The one rule: best first, and what does not fit is passed over for what does; the result never costs
-more than the budget by the costs given. Measured: dividing scores by costs, spreading over sittings
-or windows, and covering the question's terms one after the other all find less than plain order.
-Rendering, and what a unit costs in it, are the caller's.
+The best unit comes first, and a unit that does not fit is skipped for one that does. The result
+never costs more than the budget by the given costs. Measured: dividing scores by costs, spreading
+over sittings or windows, and covering the question's terms one after the other all find less than
+this plain order. The caller renders the units and decides what each one costs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.types import Span
 
-#: Less than this many tokens hold no unit worth a look.
+#: Fewer tokens than this hold no useful unit.
 _CRUMB: Final = 10
-#: After this many units in a row of ranks that did not fit, the budget counts as full.
+#: After this many consecutive units that did not fit, the budget counts as full.
 _MISSES: Final = 40
-#: Two units that share this part of their terms say the same; shorter ones may do so by chance.
+#: Two units that share this part of their terms say the same; very short ones may by chance.
 _ALIKE: Final = 0.9
 _LEAST_TERMS: Final = 6
-#: Beyond the end of any message.
+#: An offset beyond the end of any message.
 _END: Final = 1 << 62
 
 
@@ -43,7 +43,7 @@ class Stretch:
 
 
 def candidates(budget: int) -> int:
-    """Give how many of the best units packing has to see to fill ``budget`` tokens."""
+    """Return how many of the best units packing has to see to fill ``budget`` tokens."""
     return max(400, budget // 8)
 
 
@@ -55,9 +55,9 @@ def pack(
     sitting: Array,
     header: Array,
 ) -> list[int]:
-    """Fill ``budget`` from ``ranked`` (best first); give the units in the order of reading.
+    """Fill ``budget`` from ``ranked`` (best first); return the units in reading order.
 
-    ``cost`` and ``sitting`` are by unit; ``header`` is, by sitting, what its one header costs.
+    ``cost`` and ``sitting`` are by unit; ``header`` is, by sitting, the cost of its one header.
     """
     chosen: list[int] = []
     headed: set[int] = set()
@@ -77,7 +77,7 @@ def pack(
 
 
 def stretches(index: Index, units: Sequence[int]) -> list[Stretch]:
-    """Join chosen units of one message that stand side by side; ``units`` rise."""
+    """Join chosen units of one message that are adjacent; ``units`` rise."""
     found: list[Stretch] = []
     for unit in units:
         message, begin, end = (
@@ -93,9 +93,9 @@ def stretches(index: Index, units: Sequence[int]) -> list[Stretch]:
 
 
 def without(parts: Iterable[Stretch], shown: Iterable[Span]) -> list[Stretch]:
-    """Take from stretches the characters that stand somewhere already, message by message.
+    """Remove from stretches the characters that are shown already, message by message.
 
-    A unit that lies across the edge of what is ``shown`` of its message keeps its other side.
+    A unit across the edge of what is ``shown`` of its message keeps its other side.
 
     >>> without([Stretch(3, 0, 90, (7,))], [Span(3, 4, 60)])
     [Stretch(message=3, begin=0, end=60, units=(7,))]
@@ -120,12 +120,12 @@ def without(parts: Iterable[Stretch], shown: Iterable[Span]) -> list[Stretch]:
 
 
 def distinct(index: Index, ranked: Sequence[int] | Array, *, most: int) -> list[int]:
-    """Keep of ``ranked`` (best first) the first ``most`` that repeat none before them.
+    """Keep the first ``most`` of ``ranked`` (best first) that repeat none before them.
 
-    Two units repeat one another where their terms are nearly the same, whoever says them and
-    whenever, as far as date and name are the smaller part of what they hold. Two such sets share
-    one of their first terms in any fixed order (prefix filtering: Chaudhuri, Ganti and Kaushik
-    2006); with the rarest first few pairs are compared.
+    Two units repeat one another if their terms are nearly the same, whoever says them and whenever,
+    as far as date and name are the smaller part of their terms. Two such sets share one of their
+    first terms in any fixed order (prefix filtering: Chaudhuri, Ganti and Kaushik 2006); with the
+    rarest terms first, few pairs have to be compared.
     """
     kept: list[int] = []
     wanted = np.asarray(ranked, dtype=np.int64)
@@ -150,5 +150,5 @@ def distinct(index: Index, ranked: Sequence[int] | Array, *, most: int) -> list[
 
 def _alike(one: frozenset[int], other: frozenset[int]) -> bool:
     smaller, larger = sorted((len(one), len(other)))
-    # Sets of too different a size need no look: their overlap cannot be large enough.
+    # Sets of too different a size are skipped: their overlap cannot be large enough.
     return smaller >= _ALIKE * larger and len(one & other) >= _ALIKE * len(one | other)

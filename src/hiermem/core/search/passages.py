@@ -1,10 +1,9 @@
 """Cuts a message into the passages that are searched, ranked and returned.
 
-The one rule: a passage is a stretch of ``measure.body`` known by its offsets, and passages joined
-are the body, save what hiermem itself once rendered and got back (echoes), which is never found
-again as if it had been said. A message that is short enough is one passage; a longer one is cut at
-line ends, so that a search returns the part that matters and not the whole. What a passage is worth
-is decided in ``ranking``.
+A passage is a stretch of ``measure.body`` given by its offsets. All passages together are the body
+without echoes, the memory that hiermem itself rendered and that came back, which is never found
+again as if it had been said. A short message is one passage; a longer one is cut at line ends, so
+that a search returns the relevant part and not the whole. ``ranking`` scores passages.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Passage:
 def passages(
     body: str, count: Callable[[str], int], *, echoes: Sequence[tuple[int, int]] = ()
 ) -> list[Passage]:
-    """Cut a body; what is empty or white space gives none. Time is linear in the body."""
+    """Cut a body; empty text and white space give no passage. Time is linear in the body."""
     found: list[Passage] = []
     for begin, end in _heard(len(body), sorted(echoes)):
         text = body[begin:end]
@@ -56,7 +55,7 @@ def passages(
 
 
 def _heard(length: int, echoes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Give the stretches between the echoes."""
+    """Yield the stretches between the echoes."""
     place = 0
     for begin, end in echoes:
         if begin > place:

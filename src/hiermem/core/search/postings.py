@@ -1,9 +1,9 @@
-"""The index's raw matter: for a run of messages, its passages and the terms that each holds.
+"""The data of the index: for a run of messages, its passages and the terms that each holds.
 
-The one rule: postings are derived. They hold no text, only numbers of terms, offsets and the facts
-that ranking needs; packed, they are one block of bytes with a checksum, and a block that cannot be
-read is made again from its messages. Everything here is arrays in which one place is one passage
-(a *unit*), in the order of the messages. Nothing here is scored: see ``index`` and ``ranking``.
+Postings are derived data. They hold no text, only numbers of terms, offsets and the facts that
+ranking needs. Packed, they are one block of bytes with a checksum; a block that cannot be read is
+made again from its messages. Everything here is arrays with one entry for each passage (a *unit*),
+in the order of the messages. ``index`` and ``ranking`` use them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _MOST: Final = 255
 _QUESTION_MARKS: Final = ("?", "\uff1f", "\u061f")
 _CLOSING: Final = " \t\r\n\"')]*_\u201d\u2019\u00bb"
-#: Names that say a role and no person; they are no terms.
+#: Names of roles instead of people; they are no terms.
 _GENERIC: Final = frozenset(("user", "assistant", "system", "tool", "human", "ai"))
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS: Final = (
@@ -72,9 +72,9 @@ class Postings:
     """The units of a run of messages.
 
     ``message`` is the index in the session, ``begin`` and ``end`` the stretch of its body,
-    ``tokens`` those of the stretch and ``whole`` those of the whole message's passages. ``length``
+    ``tokens`` those of the stretch and ``whole`` those of all the message's passages. ``length``
     counts the unit's terms, ``at`` is its time in microseconds since 1970, ``speaker`` and
-    ``thread`` are places in the tables, ``role`` one in ``types.ROLES``. Unit i holds the next
+    ``thread`` are positions in the tables, ``role`` one in ``types.ROLES``. Unit i holds the next
     ``sizes[i]`` entries of ``terms`` (numbers, rising) and ``counts`` (up to 255).
     """
 
@@ -100,7 +100,7 @@ class Postings:
 
     @property
     def nbytes(self) -> int:
-        """Give the bytes of all arrays, for a cache that is bounded by them."""
+        """Return the bytes of all arrays, for a cache that is bounded by them."""
         arrays = (getattr(self, name) for name in (*_FIELDS, "terms", "counts"))
         return sum(array.nbytes for array in arrays)
 
@@ -172,7 +172,7 @@ def _assemble(
 
 
 def spoken(speaker: str, text: str) -> str:
-    """Give the text of a unit as an embedder is given it: with the name of who said it.
+    """Return the text of a unit as an embedder receives it: with the name of the speaker.
 
     >>> spoken("Ada", "I bought a car."), spoken("Assistant", "Good.")
     ('Ada: I bought a car.', 'Good.')
@@ -181,12 +181,12 @@ def spoken(speaker: str, text: str) -> str:
 
 
 def is_generic(name: str) -> bool:
-    """Say whether a speaker's name tells a role only."""
+    """Return whether a speaker's name is only that of a role."""
     return name.lower() in _GENERIC
 
 
 def _date_words(at: datetime) -> str:
-    """Write a date as people ask for it, so that "in May" finds what was said in May."""
+    """Write a date in the words in which people ask for it: "in May" finds what was said in May."""
     at = at.astimezone(UTC)
     return f"{_WEEKDAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at.year} {at.day}"
 
@@ -217,7 +217,7 @@ def join(parts: Sequence[Postings]) -> Postings:
 
 
 def _merge(tables: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[list[int]]]:
-    """Merge tables of names; give the merged one and where each table's entries now are."""
+    """Merge tables of names; return the merged one and each table's entries in it."""
     places: dict[str, int] = {}
     moved = [[places.setdefault(name, len(places)) for name in table] for table in tables]
     return tuple(places), moved
@@ -254,9 +254,9 @@ def pack(postings: Postings) -> bytes:
 
 
 def unpack(data: bytes) -> Postings | None:
-    """Read a block; None where it is of another version, damaged or makes no sense.
+    """Read a block; None if it has another version, is damaged or is inconsistent.
 
-    What a store gives back is not trusted: every place that a number points to exists.
+    A store's data is not trusted: every position that a number refers to must exist.
     """
     if len(data) < 12 or data[:4] != _MAGIC:
         return None

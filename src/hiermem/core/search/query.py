@@ -1,7 +1,7 @@
 """Reads a question: which terms it looks for, and whose words it wants.
 
-The one rule: a question is data. There are no operators and nothing is refused; whatever is typed
-gives some terms, perhaps none. What the terms are worth is decided in ``ranking``.
+A question is data: it has no operators, and nothing is refused. Any text gives some terms, perhaps
+none. ``ranking`` decides what the terms are worth.
 """
 
 from __future__ import annotations
@@ -17,49 +17,27 @@ from hiermem.core.search.stem import stem
 from hiermem.core.search.stopwords import FIRST_PERSON, STOP_WORDS
 from hiermem.core.search.terms import number, words
 from hiermem.core.search.thesaurus import members, synonyms
-from hiermem.core.text.lexicon import words as word_list
+from hiermem.data import word_lists
 
-#: A pasted document is looked for by this many of its terms, the most frequent first.
+#: The most terms of a query; of a pasted document the most frequent ones are used.
 _MOST_TERMS: Final = 1_000
-#: Nor is it a question that names kinds.
+#: A query with more terms is no question that names kinds.
 _MOST_FOR_KINDS: Final = 64
 
-#: What a request says of the answer's form and not of its matter. Where these words are rare in a
-#: session they would weigh more than the matter itself.
-_OF_FORM: Final = frozenset(
-    stem(word)
-    for word in word_list(
-        """
-        please tell show list name mention describe explain clarify outline summarize summarise
-        summary overview recap comprehensive complete clear brief detailed detail order sequence
-        chronological item thing aspect different various several conversation chat discussion
-        discuss talk session question answer remember recall remind know throughout far brought
-        total kind type sort many much one two three four five six seven eight nine ten specific
-        particular
-        """
-    )
-)
-_OVERVIEW: Final = frozenset(
-    stem(word) for word in word_list("summary summarize summarise overview recap recapitulate")
-)
-_ADVISING: Final = frozenset(
-    stem(word)
-    for word in word_list(
-        """
-        said say suggest suggestion recommend recommendation advise advice told tell explain
-        explanation gave give propose proposal mention answer
-        """
-    )
-)
-_BIDDING: Final = word_list("tell give show remind let help")
+_WORDS: Final = word_lists("query_words")
+#: Words about the answer's form, not its subject.
+_OF_FORM: Final = frozenset(map(stem, _WORDS["form"]))
+_OVERVIEW: Final = frozenset(map(stem, _WORDS["overview"]))
+_ADVISING: Final = frozenset(map(stem, _WORDS["advising"]))
+_BIDDING: Final = _WORDS["bidding"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """A term's number with how often it is asked for, and the numbers that may stand for it.
+class QueryTerm:
+    """A term's number, how often it is asked for, and the numbers of terms that may replace it.
 
-    ``word`` is the word as it was typed, in lower case. ``of_form``: it says how the answer is to
-    look. ``of_asker``: it says whose matter is asked for.
+    ``word`` is the word as it was typed, in lower case. ``of_form``: it describes the form of the
+    answer. ``of_asker``: it says whose matter is asked about.
     """
 
     number: int
@@ -75,11 +53,12 @@ class Sought:
 class Query:
     """A question as the ranking sees it.
 
-    ``numbers`` are all its terms. ``first_person``: the asker's own matter. ``to_assistant``: what
-    the assistant once said. ``overview``: a summary of a whole matter, not one fact.
+    ``numbers`` are all its terms. ``first_person``: it is about the asker's own matter.
+    ``to_assistant``: it is about what the assistant once said. ``overview``: it asks for a summary
+    of a whole matter, not for one fact.
     """
 
-    sought: tuple[Sought, ...]
+    terms: tuple[QueryTerm, ...]
     numbers: frozenset[int]
     first_person: bool
     to_assistant: bool
@@ -89,10 +68,10 @@ class Query:
 def read_query(text: str) -> Query:
     """Read a question.
 
-    Stop words count only where there is nothing else.
+    Stop words count only if there is nothing else.
 
     >>> query = read_query("Can you summarise how my budget developed?")
-    >>> len(query.sought), query.first_person, query.overview
+    >>> len(query.terms), query.first_person, query.overview
     (4, True, True)
     """
     asked = words(text)
@@ -101,8 +80,8 @@ def read_query(text: str) -> Query:
     counts = Counter(term for term in map(stem, asked) if term in typed)
     all_of_form = counts.keys() <= _OF_FORM
     broad = len(counts) <= _MOST_FOR_KINDS
-    sought = tuple(
-        Sought(
+    terms = tuple(
+        QueryTerm(
             number=number(term),
             word=typed[term],
             count=count,
@@ -114,8 +93,8 @@ def read_query(text: str) -> Query:
         for term, count in counts.most_common(_MOST_TERMS)
     )
     return Query(
-        sought=sought,
-        numbers=frozenset(one.number for one in sought),
+        terms=terms,
+        numbers=frozenset(one.number for one in terms),
         first_person=_is_of_asker(asked),
         to_assistant=_asks_assistant(asked),
         overview=not _OVERVIEW.isdisjoint(counts),
@@ -123,9 +102,9 @@ def read_query(text: str) -> Query:
 
 
 @lru_cache(maxsize=256)
-def meant(sought: Sought) -> tuple[int, ...]:
-    """Give the terms that are one slip of the finger from what was typed."""
-    return _numbers(frozenset(map(stem, slips(sought.word))))
+def corrections(terms: QueryTerm) -> tuple[int, ...]:
+    """Return the terms that are one typing error away from the typed word."""
+    return _numbers(frozenset(map(stem, slips(terms.word))))
 
 
 def _numbers(terms: frozenset[str]) -> tuple[int, ...]:
@@ -133,7 +112,7 @@ def _numbers(terms: frozenset[str]) -> tuple[int, ...]:
 
 
 def _is_of_asker(asked: list[str]) -> bool:
-    """Say whether a question is about the asker's own matter; "tell me" makes it no such."""
+    """Return whether a question is about the asker's own matter; "tell me" does not count."""
     return any(
         word in FIRST_PERSON and not (word == "me" and before in _BIDDING)
         for before, word in pairwise(["", *asked])
@@ -141,7 +120,7 @@ def _is_of_asker(asked: list[str]) -> bool:
 
 
 def _asks_assistant(asked: list[str]) -> bool:
-    """Say whether a question is about what "you" said: "did you suggest", "your advice"."""
+    """Return whether a question is about what "you" said: "did you suggest", "your advice"."""
     for before, after in pairwise(asked):
         if before == "did" and after == "you":
             return True

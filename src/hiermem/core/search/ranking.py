@@ -1,7 +1,7 @@
-"""Decides how well each unit of a session answers a question.
+"""Scores how well each unit of a session answers a question.
 
-The one rule: a score is a function of the index, the question and the cosines alone, so that every
-store and every process ranks alike. Filters and budgets come later and never change a score.
+A score is a function of the index, the question and the cosines alone, so every store and every
+process ranks alike. Filters and budgets come later and never change a score.
 
 For unit i with the terms of its text, its speaker's name and its date:
 
@@ -14,25 +14,25 @@ For unit i with the terms of its text, its speaker's name and its date:
     said_i    = (i holds a first-person word) - (i ends as a question)
     score_i   = own_i + lone_i * (.7 * context_i + .3 * near_i) + legs * (.3 * who_i + .1 * said_i)
 
-Short turns lean on what stands around them, long answers stand alone; that is what lets one default
-serve both. ``legs`` is 1, and 1 + w with vectors. BM25 (Robertson and Zaragoza 2009) has k1 = .8,
-b = .75 and the statistics of the session. Words of the question that tell the answer's form
-("list", "summary") weigh .3, and those that tell whose matter it is ("I", "our") .6: rare ones
-would else outweigh what is asked for. A word that nobody used is looked for as what it may have
-been meant to be (``spelling``). A word also finds its synonyms (.4) and, where it names a kind, the
-members of that kind (.7; ``thesaurus``), each set counting as one term with its own frequency.
+The score of a short turn includes its surroundings, a long answer is scored by itself; this lets
+one default serve both. ``legs`` is 1, and 1 + w with vectors. BM25 (Robertson and Zaragoza 2009)
+has k1 = .8, b = .75 and the statistics of the session. Words of the question about the form of the
+answer ("list", "summary") weigh .3, and those about whose matter it is ("I", "our") .6; being rare,
+they would otherwise outweigh the subject. A word that nobody used is replaced by the words that it
+may be a misspelling of (``spelling``). A word also matches its synonyms (.4) and, if it names a
+kind, the members of that kind (.7; ``thesaurus``); each set counts as one term with its own
+frequency.
 
-A speaker is addressed where the question holds the name; the user, where the question speaks in the
-first person; the assistant, where it asks what "you" said. A question for an overview addresses
-nobody. For an overview, and for what the assistant said, the best unit of each reply is lifted to
-the best unit of what it replies to: a summary of a matter wants the exchange and not one side of
-it, and a question about advice is worded as the question was that led to it. Where the user is
-addressed, the best unit of each reply gains .4 of the best ``own`` of what it replies to, but does
-not pass it: what was asked and what was answered are one matter, and the answer repeats few of its
-words.
+A question addresses a speaker if it contains the name; the user, if it is in the first person; the
+assistant, if it asks what "you" said. A question for an overview addresses nobody. For an overview,
+and for what the assistant said, the best unit of each reply is raised to the best unit of the
+message that it replies to: a summary of a matter needs both sides of the exchange, and a question
+about advice is worded like the question that led to the advice. If the user is addressed, the best
+unit of each reply gains .4 of the best ``own`` of the message that it replies to, but does not
+overtake it: question and answer belong together, and the answer repeats few of the words.
 
 The constants were chosen on LoCoMo and BEAM development chats, where the optimum is flat;
-``benchmarks/recall.py`` measures what they find.
+``benchmarks/recall.py`` measures the results.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ import numpy as np
 
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import ASKS, SPEAKS_OF_SELF, Array, is_generic
-from hiermem.core.search.query import Query, meant
+from hiermem.core.search.query import Query, corrections
 from hiermem.core.search.terms import number, terms
 from hiermem.types import ROLES
 
 _USER = ROLES.index("user")
 _ASSISTANT = ROLES.index("assistant")
-#: Words of one question that are looked for under other spellings; each costs some milliseconds.
+#: The most words of one question that are corrected; each costs some milliseconds.
 _MOST_GUESSES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class RankingWeights:
     """The constants of the formula above."""
 
     saturation: float = 0.8
@@ -73,14 +73,14 @@ class Weights:
     reply: float = 0.4
 
 
-WEIGHTS = Weights()
+WEIGHTS = RankingWeights()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dense:
-    """What vectors say: for each unit, and for each window of each level, a value from 0 to 1.
+    """The scores by vectors: for each unit, and for each window of each level, from 0 to 1.
 
-    A unit or window without a vector yet is NaN there; its lexical value stands in.
+    A unit or window without a vector yet is NaN; its lexical score is used instead.
     """
 
     own: Array
@@ -90,9 +90,9 @@ class Dense:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lexical:
-    """What words say: for each unit, and for each window of each level, a value from 0 to 1.
+    """The scores by words: for each unit, and for each window of each level, from 0 to 1.
 
-    A unit that holds nothing of what is asked has 0, and so has a window of such units.
+    A unit that contains nothing of the question has 0, and so has a window of such units.
     """
 
     own: Array
@@ -101,29 +101,29 @@ class Lexical:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """What each unit is worth to a question.
+    """The scores of all units for a question.
 
-    Of ``total`` only the order means something. ``held`` says whether the unit itself holds what is
-    asked for (a word, what it may have been meant to be, a synonym or a member of its kind), and
-    ``beside`` whether it does so or shares a window with one that does: what is not even that ranks
-    by who said it only.
+    Only the order of ``total`` is meaningful. ``matching`` says whether the unit itself contains
+    what is asked for (a word, a correction, a synonym or a member of its kind), and ``nearby``
+    whether it does so or shares a window with a unit that does. Other units are ranked by their
+    speaker only.
     """
 
     total: Array
-    held: Array
-    beside: Array
+    matching: Array
+    nearby: Array
 
 
 def score(
-    index: Index, query: Query, *, dense: Dense | None = None, weights: Weights = WEIGHTS
+    index: Index, query: Query, *, dense: Dense | None = None, weights: RankingWeights = WEIGHTS
 ) -> Scores:
     """Score every unit of the index."""
     words = lexical(index, query, weights=weights)
     own, levels = words.own, list(words.levels)
-    held = own > 0
-    beside = held.copy()
+    matching = own > 0
+    nearby = matching.copy()
     for level, value in zip(index.levels, levels, strict=True):
-        beside |= (value > 0)[level.node]
+        nearby |= (value > 0)[level.node]
     legs = 1.0
     if dense is not None:
         own = _joined(own, dense.own, dense.weight)
@@ -143,20 +143,20 @@ def score(
         _lift_replies(index, result)
     elif query.first_person:
         _lean_replies(index, result, own, weights.reply)
-    return Scores(result, held, beside)
+    return Scores(result, matching, nearby)
 
 
 def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
-    """Give the ``limit`` best units, best first; of equals, the older first.
+    """Return the ``limit`` best units, best first; of equals, the older first.
 
-    ``allowed`` says which units may be given.
+    ``allowed`` says which units may be returned.
     """
     places = np.arange(len(scores)) if allowed is None else np.flatnonzero(allowed)
     if not len(places) or limit <= 0:
         return places[:0]
     found = scores[places]
     if limit < len(places):
-        # All that are as good as the last one to be given, so that ties are told apart by age.
+        # All that are as good as the last one returned, so that ties are decided by age.
         least = np.partition(found, len(found) - limit)[len(found) - limit]
         places = places[found >= least]
         found = scores[places]
@@ -167,12 +167,12 @@ def best(scores: Array, limit: int, *, allowed: Array | None = None) -> Array:
 # The lexical leg
 
 
-def lexical(index: Index, query: Query, *, weights: Weights = WEIGHTS) -> Lexical:
+def lexical(index: Index, query: Query, *, weights: RankingWeights = WEIGHTS) -> Lexical:
     """Score units and windows by their terms, each scaled to at most 1."""
     own = np.zeros(len(index))
     levels = [np.zeros(len(level.length)) for level in index.levels]
     mean = index.length.mean() if len(index) else 1.0
-    for rows, counts, weight in _held(index, query, weights):
+    for rows, counts, weight in _matching(index, query, weights):
         if not len(rows):
             continue
         own[rows] += weight * _bm25(counts, index.length[rows] / mean, len(index), weights)
@@ -184,30 +184,32 @@ def lexical(index: Index, query: Query, *, weights: Weights = WEIGHTS) -> Lexica
     return Lexical(_scaled(own), tuple(_scaled(values) for values in levels))
 
 
-def _held(index: Index, query: Query, weights: Weights) -> Iterator[tuple[Array, Array, float]]:
-    """Give who holds each set of terms, how often, and what that weighs.
+def _matching(
+    index: Index, query: Query, weights: RankingWeights
+) -> Iterator[tuple[Array, Array, float]]:
+    """Yield for each set of terms the units that hold it, how often, and the weight of the set.
 
     The terms of one set count as one.
     """
     guesses = _MOST_GUESSES
-    for sought in query.sought:
-        weight = sought.count * (weights.form if sought.of_form else 1.0)
-        weight *= weights.asker if sought.of_asker else 1.0
-        rows, counts = index.find((sought.number,))
+    for term in query.terms:
+        weight = term.count * (weights.form if term.of_form else 1.0)
+        weight *= weights.asker if term.of_asker else 1.0
+        rows, counts = index.find((term.number,))
         if not len(rows) and guesses > 0:
             guesses -= 1
-            rows, counts = index.find(meant(sought))
+            rows, counts = index.find(corrections(term))
         yield rows, counts, weight
         for numbers, share in (
-            (sought.synonyms, weights.synonyms),
-            (sought.members, weights.members),
+            (term.synonyms, weights.synonyms),
+            (term.members, weights.members),
         ):
             if numbers:
                 yield *index.find(numbers), weight * share
 
 
-def _bm25(counts: Array, lengths: Array, total: int, weights: Weights) -> Array:
-    """Give BM25 of one term for all that hold it; ``lengths`` are relative to the mean."""
+def _bm25(counts: Array, lengths: Array, total: int, weights: RankingWeights) -> Array:
+    """Return BM25 of one term for all units that hold it; ``lengths`` are relative to the mean."""
     k, b = weights.saturation, weights.length
     rarity = math.log(1 + (total - len(counts) + 0.5) / (len(counts) + 0.5))
     found: Array = rarity * counts * (k + 1) / (counts + k * (1 - b + b * lengths))
@@ -236,7 +238,7 @@ def _near(index: Index, own: Array) -> Array:
 
 
 def _addressed(index: Index, query: Query) -> Array:
-    """Say, for each unit, whether the question is about what its speaker says."""
+    """Return for each unit whether the question addresses its speaker."""
     units = index.units
     named = np.array([_is_named(name, query) for name in units.speakers], dtype=bool)
     found = named[units.speaker] if len(units) else np.zeros(0, dtype=bool)
@@ -262,15 +264,15 @@ def _said(index: Index) -> Array:
 
 
 def _lift_replies(index: Index, result: Array) -> None:
-    """Give the best unit of each reply at least the best score of what it replies to."""
+    """Raise the best unit of each reply to the best score of the message that it answers."""
     chosen, asked = _replies(index, result, result)
     result[chosen] = np.maximum(result[chosen], asked)
 
 
 def _lean_replies(index: Index, result: Array, own: Array, share: float) -> None:
-    """Add to the best unit of each reply a share of what the message it replies to has.
+    """Add to the best unit of each reply a share of the score of the message that it answers.
 
-    So it may come up to that message and not before it.
+    The reply may reach that message's score but not pass it.
     """
     chosen, asked = _replies(index, result, own)
     _, most = _replies(index, result, result)
@@ -279,7 +281,7 @@ def _lean_replies(index: Index, result: Array, own: Array, share: float) -> None
 
 
 def _replies(index: Index, result: Array, value: Array) -> tuple[Array, Array]:
-    """Give the best unit of each reply, and the best ``value`` of what it replies to."""
+    """Return the best unit of each reply, and the best ``value`` of the message that it answers."""
     rows = np.flatnonzero(index.opener >= 0)
     if not len(rows):
         return rows, np.empty(0)

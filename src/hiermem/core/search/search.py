@@ -1,8 +1,8 @@
-"""Puts a question to the index and the shelf of a session: what is ranked, and what is given.
+"""Runs a query against the index and the summaries of a session, and selects the results.
 
-The one rule: nothing is given that has nothing to do with the question. A hit holds a word of it
-(or, where there are vectors, is near it); evidence may also stand around such a hit. Of one message
-a search gives the best passage; of passages that say the same, the best.
+Nothing unrelated to the question is returned. A hit contains a word of the question (or, with
+vectors, is close to it); evidence may also be adjacent to such a hit. A search returns only the
+best passage of a message, and the best of several passages that say the same.
 """
 
 from __future__ import annotations
@@ -21,80 +21,84 @@ from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
 from hiermem.core.search.query import Query, read_query
 from hiermem.core.search.ranking import Dense
-from hiermem.core.search.summary_index import LENT, Shelf, lent
+from hiermem.core.search.summary_index import BOOST, SummaryIndex, boost
 from hiermem.types import Span, Summary
 
-#: Of a longer question only the beginning is read.
+#: Only the beginning of a longer question is read.
 _LONGEST: Final = 100_000
-#: What the best summary counts for beside the best message.
-_TOLD: Final = 0.75
-#: So many units are looked at for each that is wanted, and where they repeat one another, so many
-#: times more.
+#: The score of the best summary in relation to the best message.
+_SUMMARY_WEIGHT: Final = 0.75
+#: The number of units examined for each wanted one; the factor of growth where units repeat others.
 _LOOK: Final = 8
-#: This part of the units that may fill a budget is enough where some repeated others.
+#: If units repeat others, this share of the units that may fill a budget is enough.
 _ENOUGH: Final = 0.75
-#: So many messages of those below a summary are named.
+#: The most messages that are named below a summary.
 _BELOW: Final = 3
-#: From here on, between the farthest (0) and the nearest (1), a unit is near the question.
+#: From this score on, between the farthest (0) and the nearest (1), a unit is a hit by its vector.
 _CLOSE: Final = 0.5
 _NOTHING: Final[Mapping[int, Array]] = MappingProxyType({})
 
 
 def read(text: str) -> Query:
-    """Read a question of any length and of any characters."""
+    """Read a question of any length and with any characters."""
     return read_query(text[:_LONGEST])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """A question put to a session.
+class ScoredQuery:
+    """A query with the scores of a session.
 
-    ``scores`` are the units', scaled so that the best has 1. ``hit`` says which units hold
-    something of the question, ``near`` which also stand beside such a one. ``told`` are the
-    summaries' scores by level.
+    ``scores`` are those of the units, scaled so that the best has 1. ``hit`` says which units match
+    the question, ``near`` which match it or are adjacent to a match. ``summary_scores`` are the
+    scores of the summaries by level.
     """
 
     index: Index
-    shelf: Shelf
+    summary_index: SummaryIndex
     scores: Array
     hit: Array
     near: Array
-    told: Mapping[int, Array]
+    summary_scores: Mapping[int, Array]
 
 
 def ask(
     index: Index,
-    shelf: Shelf,
+    summary_index: SummaryIndex,
     query: Query,
     *,
     dense: Dense | None = None,
-    told_near: Mapping[int, Array] = _NOTHING,
-) -> Asked:
-    """Score everything; filters come later.
+    summaries_near: Mapping[int, Array] = _NOTHING,
+) -> ScoredQuery:
+    """Score all units and summaries; filters are applied later.
 
-    ``dense`` is what vectors say of the units, ``told_near`` of the summaries by level.
+    ``dense`` are the scores of the units by vectors, ``summaries_near`` those of the summaries by
+    level.
     """
     found = ranking.score(index, query, dense=dense)
-    scores, hit, near = found.total, found.held, found.beside
-    told = {level: row.ask(query) for level, row in shelf.rows.items()}
+    scores, hit, near = found.total, found.matching, found.nearby
+    summary_scores = {level: row.ask(query) for level, row in summary_index.levels.items()}
     if dense is not None:
-        for level, seen in told_near.items():
-            own = told[level]
-            told[level] = (own + dense.weight * np.where(np.isnan(seen), own, seen)) / (
+        for level, seen in summaries_near.items():
+            own = summary_scores[level]
+            summary_scores[level] = (own + dense.weight * np.where(np.isnan(seen), own, seen)) / (
                 1 + dense.weight
             )
-    if told and len(index):
-        given = sum(lent(index, shelf.rows[level], row) for level, row in told.items())
-        scores = scores + LENT * given / len(told)
+    if summary_scores and len(index):
+        given = sum(
+            boost(index, summary_index.levels[level], row) for level, row in summary_scores.items()
+        )
+        scores = scores + BOOST * given / len(summary_scores)
     if dense is not None:
-        # Not a number compares as false: what has no vector is a hit by its words alone.
+        # NaN compares as false: a unit without a vector is a hit by its words alone.
         hit, near = hit | (dense.own >= _CLOSE), near | ~np.isnan(dense.own)
     top = scores[near].max(initial=0.0)
-    return Asked(index, shelf, scores / top if top > 0 else scores, hit, near, told)
+    return ScoredQuery(
+        index, summary_index, scores / top if top > 0 else scores, hit, near, summary_scores
+    )
 
 
-def hits(asked: Asked, filters: Filters, limit: int, *, dedup: bool) -> list[int]:
-    """Give the units that are hits, best first, one a message."""
+def hits(asked: ScoredQuery, filters: Filters, limit: int, *, dedup: bool) -> list[int]:
+    """Return the units that are hits, best first, one for each message."""
     index = asked.index
     allowed = asked.hit & filters.units(index, windows(asked))
     looked_at = _LOOK * limit + 64
@@ -108,12 +112,14 @@ def hits(asked: Asked, filters: Filters, limit: int, *, dedup: bool) -> list[int
         looked_at *= _LOOK
 
 
-def told(asked: Asked, level: int, filters: Filters, limit: int) -> list[tuple[Summary, float]]:
-    """Give the summaries of a level that are hits, best first, each with its score."""
-    row = asked.shelf.rows.get(level)
+def summary_hits(
+    asked: ScoredQuery, level: int, filters: Filters, limit: int
+) -> list[tuple[Summary, float]]:
+    """Return the summaries of a level that are hits, best first, each with its score."""
+    row = asked.summary_index.levels.get(level)
     if row is None or not filters.level(level):
         return []
-    scores = asked.told[level]
+    scores = asked.summary_scores[level]
     ranked = [place for place in np.argsort(-scores, kind="stable").tolist() if scores[place] > 0]
     found: list[tuple[Summary, float]] = []
     for place in ranked:
@@ -121,12 +127,12 @@ def told(asked: Asked, level: int, filters: Filters, limit: int) -> list[tuple[S
             break
         summary = row.summaries[place]
         if summary.revision is not None and filters.summary(summary.node, summary.revision):
-            found.append((summary, _TOLD * float(scores[place])))
+            found.append((summary, _SUMMARY_WEIGHT * float(scores[place])))
     return found
 
 
-def found_below(asked: Asked, summary: Summary) -> tuple[int, ...]:
-    """Name the messages below a summary that answer best, best first."""
+def found_below(asked: ScoredQuery, summary: Summary) -> tuple[int, ...]:
+    """Return the messages below a summary that answer best, best first."""
     index = asked.index
     inside = np.zeros(len(index), dtype=bool)
     units = index.units
@@ -141,7 +147,7 @@ def found_below(asked: Asked, summary: Summary) -> tuple[int, ...]:
 
 
 def evidence(
-    asked: Asked,
+    asked: ScoredQuery,
     filters: Filters,
     budget: int,
     *,
@@ -150,7 +156,7 @@ def evidence(
     dedup: bool = True,
     shown: Iterable[Span] = (),
 ) -> list[int]:
-    """Give the units that fill a budget with evidence, best first; none that is ``shown``."""
+    """Return the units that fill a budget with evidence, best first; none that is ``shown``."""
     index = asked.index
     may = filters.units(index, windows(asked)) & ~_inside(index, shown)
     wanted = packing.candidates(budget)
@@ -173,15 +179,15 @@ def chosen(
     count: Callable[[str], int],
     neighbours: int,
 ) -> list[int]:
-    """Fill a budget from ranked units and what stands around them."""
+    """Fill a budget from ranked units and their neighbours."""
     if neighbours:
         ranked = around(index, ranked, neighbours, allowed)
     return fill(index, ranked, budget, count=count)
 
 
-def windows(asked: Asked) -> tuple[Summary, ...]:
-    """Give the made summaries of level 1."""
-    row = asked.shelf.rows.get(1)
+def windows(asked: ScoredQuery) -> tuple[Summary, ...]:
+    """Return the made summaries of level 1."""
+    row = asked.summary_index.levels.get(1)
     return row.summaries if row else ()
 
 
@@ -196,7 +202,7 @@ def _first_of_message(index: Index, ranked: Array) -> list[int]:
 
 
 def _inside(index: Index, spans: Iterable[Span]) -> Array:
-    """Say which units lie inside one of the spans as a whole."""
+    """Return which units lie entirely inside one of the spans."""
     units = index.units
     found = np.zeros(len(index), dtype=bool)
     for span in spans:
@@ -210,7 +216,7 @@ def _inside(index: Index, spans: Iterable[Span]) -> Array:
 
 
 def of_spans(
-    asked: Asked,
+    asked: ScoredQuery,
     wanted: Sequence[Span],
     budget: int,
     *,
@@ -218,7 +224,7 @@ def of_spans(
     neighbours: int,
     shown: Iterable[Span] = (),
 ) -> list[int]:
-    """Give the units of the ``wanted`` spans, the first ones first, as far as they fit a budget."""
+    """Return the units of the ``wanted`` spans that fit a budget, the first spans first."""
     index = asked.index
     may = ~_inside(index, shown)
     ranked: dict[int, None] = {}

@@ -1,8 +1,8 @@
-"""The words that a mistyped one may have meant.
+"""Finds the words that a mistyped word may stand for.
 
-The one rule: it is asked only for a word that no message of the session holds, so that a word typed
-right never finds another. There is no dictionary: whatever is one slip away and stands in the
-session's index is what was meant.
+It is used only for a word that no message of the session contains, so a correctly typed word never
+matches another one. There is no dictionary: any word of the session's index that is one typing
+error away counts.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import re
 from typing import Final
 
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
-#: Of shorter words too many are one slip apart; longer ones are no words.
+#: Too many shorter words are one typing error apart; longer runs of letters are no words.
 _WORD: Final = re.compile("[a-z]{5,24}")
 
 
 def slips(word: str) -> frozenset[str]:
-    """Give what one slip away from ``word`` could be: a letter too many, missing, wrong or swapped.
+    """Return the words one typing error from ``word``: a letter added, missing, wrong or swapped.
 
-    The first letter is taken as typed right. Words of other scripts give none.
+    The first letter is assumed correct. Words of other scripts have none.
 
     >>> "receive" in slips("recieve"), "budget" in slips("budgt"), slips("cat")
     (True, True, frozenset())

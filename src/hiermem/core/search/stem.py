@@ -1,10 +1,10 @@
 """Decides which forms of an English word count as the same term of the index.
 
-The one rule: a pure function of the word, the same in every process, so that what was indexed long
-ago is found by what is asked today. It is Porter's algorithm (M. F. Porter, "An algorithm for
-suffix stripping", Program 14(3), 1980) in its published form, without later amendments. It does not
-split text nor drop words (``terms``); the summariser has a lighter stemmer of its own, since a
-summary compares words of one text and an index words of months.
+It is a pure function of the word, the same in every process, so that a query today finds what was
+indexed long ago. It is Porter's algorithm (M. F. Porter, "An algorithm for suffix stripping",
+Program 14(3), 1980) in its published form, without later amendments. Splitting text and dropping
+words is done by ``terms``. The summariser has a lighter stemmer of its own, because a summary
+compares words of one text and an index words of months.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ENGLISH: Final = re.compile("[a-z]{3,40}")
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """Strip a lower-case English ``word`` to its stem; give back any other word as it is.
+    """Strip a lower-case English ``word`` to its stem; return any other word unchanged.
 
     >>> stem("relational"), stem("adoption"), stem("hopping"), stem("2023")
     ('relat', 'adopt', 'hop', '2023')
@@ -74,7 +74,7 @@ def _ends_double(word: str) -> bool:
 
 
 def _ends_short(word: str) -> bool:
-    """Say whether a word ends consonant, vowel, consonant, the last not being w, x or y."""
+    """Return whether a word ends consonant, vowel, consonant, the last not being w, x or y."""
     return _shape(word).endswith("cvc") and word[-1] not in "wxy"
 
 
@@ -103,7 +103,7 @@ def _past_and_participle(word: str) -> str:
 
 
 def _repair(word: str) -> str:
-    """Give back the e that a participle lost, or take the consonant that it doubled."""
+    """Restore the e that a participle lost, or remove the consonant that it doubled."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if _ends_double(word) and word[-1] not in "lsz":
@@ -131,7 +131,7 @@ _DROPPED: Final = dict.fromkeys(
 
 
 def _longest(word: str, suffixes: dict[str, str]) -> str | None:
-    """Find the longest of the suffixes that the word ends in; none of them is over 7 letters."""
+    """Return the longest of the suffixes that the word ends in; none of them has over 7 letters."""
     for start in range(max(0, len(word) - 7), len(word)):
         if word[start:] in suffixes:
             return word[start:]

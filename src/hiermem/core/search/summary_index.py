@@ -1,9 +1,9 @@
-"""The made summaries of a session, ready to be asked, and what their matches lend to messages.
+"""The index of a session's made summaries, and the boost that their matches give to messages.
 
-The one rule: a summary that matches says where to look, not what was said. Each level is scored by
-itself, since its texts are of one length and retell one another level by level. A summary lends its
-score to the units below it in inverse proportion to their own length, like a window (``ranking``),
-so that long answers stand alone.
+A matching summary says where to look, not what was said. Each level is scored by itself, because
+its texts are of one length and every level repeats the one below. A summary boosts the units below
+it in inverse proportion to their own length, like a window (``ranking``), so that long answers are
+scored by themselves.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from hiermem.core.search.query import Query
 from hiermem.core.search.ranking import WEIGHTS
 from hiermem.types import Message, StoredMessage, Summary
 
-#: What was read of texts, by node id and revision number.
-Parts: TypeAlias = Mapping[tuple[str, int], Postings]
+#: The postings of texts, by node id and revision number.
+SummaryPostings: TypeAlias = Mapping[tuple[str, int], Postings]
 
-#: What a summary's score counts for in the score of a unit below it.
-LENT: Final = 0.1
-#: So many of the best summaries of a level lend.
-_LENDERS: Final = 64
+#: The weight of a summary's score in the score of a unit below it.
+BOOST: Final = 0.1
+#: The number of best summaries of a level that boost their messages.
+_BOOSTERS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class SummaryLevel:
     """The made summaries of one level, by ordinal, with the index of their texts."""
 
     summaries: tuple[Summary, ...]
     index: Index
 
     @classmethod
-    def of(cls, summaries: Sequence[Summary], parts: Sequence[Postings]) -> Row:
-        """Put summaries with what ``read`` found in each on one row."""
+    def of(cls, summaries: Sequence[Summary], parts: Sequence[Postings]) -> SummaryLevel:
+        """Build a level of summaries with the postings of each."""
         index = Index(join(parts))
         places = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         # A summary counts as a whole: one window each, however many passages it has.
@@ -48,51 +48,51 @@ class Row:
         return cls(tuple(summaries), index)
 
     def ask(self, query: Query) -> Array:
-        """Give each summary's score from 0, for none of what was asked, to 1."""
+        """Return each summary's score from 0, for no match, to 1."""
         if not len(self.index):
             return np.zeros(len(self.summaries))
         return ranking.lexical(self.index, query).levels[0]
 
 
-class Shelf:
-    """The rows of a session by level.
+class SummaryIndex:
+    """The summaries of a session by level.
 
-    ``parts`` are what was read of each text, by node and revision, so that a text is read once.
+    ``parts`` are the postings of each text, by node and revision, so that a text is read once.
     """
 
-    def __init__(self, rows: Mapping[int, Row], parts: Parts) -> None:
-        self.rows = dict(rows)
+    def __init__(self, levels: Mapping[int, SummaryLevel], parts: SummaryPostings) -> None:
+        self.levels = dict(levels)
         self.parts = dict(parts)
 
     @property
     def nbytes(self) -> int:
-        """Give about how many bytes the rows take."""
-        texts = sum(summary.tokens for row in self.rows.values() for summary in row.summaries)
-        return 8 * texts + sum(2 * row.index.nbytes for row in self.rows.values())
+        """Return the approximate size of the levels in bytes."""
+        texts = sum(summary.tokens for row in self.levels.values() for summary in row.summaries)
+        return 8 * texts + sum(2 * row.index.nbytes for row in self.levels.values())
 
     def wants(self, summaries: Iterable[Summary]) -> list[Summary]:
-        """Give those of ``summaries`` whose text was not read yet."""
+        """Return those of ``summaries`` whose text was not read yet."""
         return [each for each in summaries if _name(each) not in self.parts]
 
-    def restocked(self, summaries: Sequence[Summary], kept: Parts) -> Shelf:
-        """Give the shelf with exactly these summaries, which are made, by level and ordinal.
+    def refreshed(self, summaries: Sequence[Summary], kept: SummaryPostings) -> SummaryIndex:
+        """Return an index of exactly these summaries, which are made, by level and ordinal.
 
-        ``kept`` are parts that were read before, by whomever.
+        ``kept`` are postings that were stored before.
         """
         read = {**kept, **self.parts}
         parts = {_name(each): read.get(_name(each)) or _read(each) for each in summaries}
         by_level: dict[int, list[Summary]] = {}
         for each in summaries:
             by_level.setdefault(each.level, []).append(each)
-        rows = {}
+        levels = {}
         for level, held in by_level.items():
-            known = self.rows.get(level)
+            known = self.levels.get(level)
             same = known is not None and list(map(_name, known.summaries)) == list(map(_name, held))
             if known and same:
-                rows[level] = Row(tuple(held), known.index)
+                levels[level] = SummaryLevel(tuple(held), known.index)
             else:
-                rows[level] = Row.of(held, [parts[_name(each)] for each in held])
-        return Shelf(rows, parts)
+                levels[level] = SummaryLevel.of(held, [parts[_name(each)] for each in held])
+        return SummaryIndex(levels, parts)
 
 
 def _name(summary: Summary) -> tuple[str, int]:
@@ -100,13 +100,13 @@ def _name(summary: Summary) -> tuple[str, int]:
 
 
 def _read(summary: Summary) -> Postings:
-    told = Message.assistant(summary.text, created_at=summary.created_at)
-    stored = StoredMessage(index=summary.node.ordinal, message=told, tokens=0, size=0, hash="")
+    message = Message.assistant(summary.text, created_at=summary.created_at)
+    stored = StoredMessage(index=summary.node.ordinal, message=message, tokens=0, size=0, hash="")
     return collect([stored], _roughly)
 
 
 def _roughly(text: str) -> int:
-    """Estimate tokens: here they only say where a text is cut into passages."""
+    """Estimate tokens; here they only decide where a text is cut into passages."""
     return len(text) // 4
 
 
@@ -116,8 +116,8 @@ def _roughly(text: str) -> int:
 _MAGIC: Final = b"hmR1"
 
 
-def pack(parts: Parts) -> bytes:
-    """Write parts of one level with the revisions that they belong to, by rising ordinal."""
+def pack(parts: SummaryPostings) -> bytes:
+    """Write the postings of one level with the revisions that they belong to, by rising ordinal."""
     sizes = [[*name, len(part)] for name, part in parts.items()]
     names = json.dumps(sizes, separators=(",", ":")).encode()
     return (
@@ -125,8 +125,8 @@ def pack(parts: Parts) -> bytes:
     )
 
 
-def unpack(data: bytes) -> Parts:
-    """Read a block; nothing where it is damaged."""
+def unpack(data: bytes) -> SummaryPostings:
+    """Read a block; nothing if it is damaged."""
     size = int.from_bytes(data[4:8], "little")
     if data[:4] != _MAGIC or len(data) < 8 + size:
         return {}
@@ -147,7 +147,7 @@ def unpack(data: bytes) -> Parts:
 
 
 def _cut(whole: Postings, low: int, high: int, ends: Array) -> Postings:
-    """Give the units from ``low`` to ``high`` as postings of their own."""
+    """Return the units from ``low`` to ``high`` as postings of their own."""
     columns = {name: getattr(whole, name)[low:high] for name in postings.COLUMNS}
     held = slice(int(ends[low]), int(ends[high]))
     return replace(whole, **columns, terms=whole.terms[held], counts=whole.counts[held])
@@ -157,11 +157,11 @@ def _cut(whole: Postings, low: int, high: int, ends: Array) -> Postings:
 # Lending
 
 
-def lent(index: Index, row: Row, scores: Array) -> Array:
-    """Give each unit the best score among the summaries of the row that cover it."""
+def boost(index: Index, row: SummaryLevel, scores: Array) -> Array:
+    """Return for each unit the best score among the summaries of the level that cover it."""
     units = index.units
     found = np.zeros(len(index))
-    many = min(_LENDERS, len(scores))
+    many = min(_BOOSTERS, len(scores))
     best = np.argsort(-scores, kind="stable")[:many]
     for place in best[scores[best] > 0].tolist():
         summary = row.summaries[place]

@@ -1,8 +1,8 @@
-"""The vectors of summaries, packed for the store beside the messages that they speak of.
+"""The vectors of summaries, packed for the store over the messages that they cover.
 
-The one rule: a vector belongs to one revision of a node and is used for no other. Summaries of a
-level that begin in the same stretch of messages share a block, which the store drops as soon as one
-of those messages is rewritten.
+A vector belongs to one revision of a node and is used for no other. Summaries of a level that begin
+in the same stretch of messages share a block; the store drops it as soon as one of those messages
+is rewritten.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from hiermem.core.search.postings import Array
 _MAGIC: Final = b"hmS1"
 
 #: A unit vector by node id and revision number.
-Told: TypeAlias = Mapping[tuple[str, int], Array]
+SummaryVectors: TypeAlias = Mapping[tuple[str, int], Array]
 
 
-def pack(told: Told) -> bytes:
+def pack(vectors_of: SummaryVectors) -> bytes:
     """Write vectors with the revisions that they belong to; there is at least one."""
-    names = json.dumps([list(name) for name in told], separators=(",", ":")).encode()
-    table = vectors.pack(np.stack(list(told.values())))
+    names = json.dumps([list(name) for name in vectors_of], separators=(",", ":")).encode()
+    table = vectors.pack(np.stack(list(vectors_of.values())))
     return _MAGIC + len(names).to_bytes(4, "little") + names + table
 
 
-def unpack(data: bytes, *, dimension: int) -> Told:
-    """Read a block; nothing where it is damaged or of another dimension."""
+def unpack(data: bytes, *, dimension: int) -> SummaryVectors:
+    """Read a block; nothing if it is damaged or has another dimension."""
     size = int.from_bytes(data[4:8], "little")
     if data[:4] != _MAGIC or len(data) < 8 + size:
         return {}
@@ -43,7 +43,7 @@ def unpack(data: bytes, *, dimension: int) -> Told:
 
 
 def mean(rows: Array) -> Array:
-    """Give the direction of the sum of unit vectors; the first of them where they cancel out."""
+    """Return the direction of the sum of unit vectors, or the first of them if they cancel out."""
     total = rows.sum(axis=0)
     norm = float(np.linalg.norm(total))
     found: Array = total / norm if norm > 1e-6 else rows[0]

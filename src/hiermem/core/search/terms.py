@@ -1,11 +1,11 @@
 """Decides which terms a text is found by.
 
-The one rule: the same function reads what is indexed and what is asked, so that a message is found
-by its own words in any script. Text is folded (NFKC, case), words of letters and digits are
-stemmed, and English stop words go, save those of the first person. Scripts that put no spaces
-between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan) are read as pairs of
-neighbouring characters, so that a word inside a sentence is found without a dictionary. A query is
-data like any other text: it has no operators. What a term is worth is decided in ``ranking``.
+The same function reads what is indexed and what is asked, so a message is found by its own words in
+any script. Text is folded (NFKC, case), words of letters and digits are stemmed, and English stop
+words are dropped, except those of the first person. Scripts without spaces between words (Chinese,
+Japanese, Thai, Lao, Khmer, Burmese, Tibetan) are read as pairs of neighbouring characters, so that
+a word inside a sentence is found without a dictionary. A query is data like any other text: it has
+no operators. ``ranking`` decides what a term is worth.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MARKS: Final = (
 _TOKEN: Final = re.compile(f"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\\W_][{_MARKS}]*)+")
 _UNSPACED_START: Final = re.compile(f"[{_UNSPACED}]")
 _PLAIN: Final = re.compile("[a-z0-9]+")
-#: A longer run of letters is no word; its head still finds it.
+#: A longer run of letters is no word; it is found by its beginning.
 _LONGEST: Final = 64
 
 
 def words(text: str) -> list[str]:
-    """Give the words of a text, folded; pairs of characters where a script has no spaces.
+    """Return the words of a text, folded; pairs of characters in scripts without spaces.
 
     >>> words("Don't, the ＣＡＦÉ's 42!")
     ['don', 't', 'the', 'café', 's', '42']
@@ -63,7 +63,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def terms(text: str) -> list[str]:
-    """Give the terms of a text in their order: its words without stop words, stemmed.
+    """Return the terms of a text in order: its words without stop words, stemmed.
 
     >>> terms("We have been planning the trips")
     ['we', 'plan', 'trip']
@@ -72,7 +72,7 @@ def terms(text: str) -> list[str]:
 
 
 def spans(text: str) -> Iterator[tuple[int, int]]:
-    """Give where the words of a text stand in it; neighbouring pairs overlap by one character.
+    """Yield where the words of a text are in it; neighbouring pairs overlap by one character.
 
     >>> list(spans("two cats")), list(spans("天气好"))
     ([(0, 3), (4, 8)], [(0, 2), (1, 3)])
@@ -86,9 +86,9 @@ def spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def number(term: str) -> int:
-    """Give a term's number in the index, the CRC-32 of its UTF-8 form.
+    """Return a term's number in the index, the CRC-32 of its UTF-8 form.
 
-    There is no table of words, so that nothing of a text has to be scrubbed from one. Two terms of
-    one session share a number once in some thousands of sessions; they then count as one.
+    There is no table of words, so an erasure need not remove words from one. Two terms of one
+    session share a number once in some thousands of sessions; they then count as one.
     """
     return crc32(term.encode("utf-8", "surrogatepass"))

@@ -1,9 +1,9 @@
-"""Vectors of units: checked, packed into blocks, and compared with a question's.
+"""Vectors of units: checked, packed into blocks, and compared with a question's vector.
 
-The one rule: no vector is used unchecked. One that is not finite, is zero, or has another dimension
-is refused before it is stored, and a block that does not fit its units is made again. Up to some
-hundred thousand units cosines are exact; beyond, one bit a dimension finds the likely ones and only
-those are compared exactly. Who makes vectors, and when, is decided in the engine.
+No vector is used unchecked. A vector that is not finite, is zero, or has another dimension is
+refused before it is stored, and a block that does not fit its units is made again. Up to some
+hundred thousand units all cosines are exact; beyond that, one bit for each dimension finds the
+likely units and only those are compared exactly. The engine decides who makes vectors, and when.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from hiermem.core.search.ranking import Dense
 
 #: Up to this many units every cosine is computed.
 EXACT: Final = 200_000
-#: Beyond, so many of the nearest by sign are.
+#: Beyond, only the cosines of this many units, the nearest by sign, are computed.
 NEAREST: Final = 4_000
-#: Rows worked on at a time.
+#: Rows processed at a time.
 _AT_ONCE: Final = 8_192
 
 _MAGIC: Final = b"hmV1"
@@ -31,7 +31,7 @@ _LEAST_NORM: Final = 1e-6
 
 
 def check(vectors: Any, *, many: int, dimension: int) -> Array:
-    """Give an embedder's answer as ``many`` unit vectors of ``dimension`` in float32.
+    """Return an embedder's answer as ``many`` unit vectors of ``dimension`` in float32.
 
     Raises ValueError, saying what is wrong, for another shape, a value that is not finite, and a
     vector of length zero, which has no direction.
@@ -73,7 +73,7 @@ def pack(vectors: Array) -> bytes:
 
 
 def unpack(data: bytes, *, many: int, dimension: int) -> Array | None:
-    """Read a block of ``many`` vectors; None where it is damaged or of other units."""
+    """Read a block of ``many`` vectors; None if it is damaged or belongs to other units."""
     if len(data) != 16 + 2 * many * dimension or data[:4] != _MAGIC:
         return None
     if crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
@@ -89,21 +89,22 @@ def unpack(data: bytes, *, many: int, dimension: int) -> Array | None:
 
 
 class _Table:
-    """Rows of one width that more can follow without a copy of those there are."""
+    """Rows of one width that can grow without a copy of the existing ones."""
 
     def __init__(self, width: int, kind: str) -> None:
         self._rows = np.zeros((0, width), dtype=kind)
         self._used = 0
 
     def first(self, many: int) -> Array:
-        """Give the first ``many`` rows, to be written and read in place."""
+        """Return the first ``many`` rows, to be written and read in place."""
         found: Array = self._rows[:many]
         return found
 
     def grown(self, used: int, many: int) -> _Table:
-        """Give a table of ``many`` rows that begins with the ``used`` ones of this.
+        """Return a table of ``many`` rows that begins with the ``used`` rows of this one.
 
-        It is this very table, with zeros behind, unless another was grown from those rows before.
+        It is this very table, with zeros appended, unless another one was grown from those rows
+        before.
         """
         table = self
         if used != self._used or many > len(self._rows):
@@ -117,13 +118,13 @@ class _Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """The vectors of an index: one row a unit, zeros where a unit has none yet.
+    """The vectors of an index: one row for each unit, zeros for a unit without a vector.
 
-    ``norms`` are, for each level, the lengths of the summed vectors of each window: the cosine of
-    a window's mean vector is the sum of its units' cosines divided by that. ``signs`` are the one
-    bit codes, kept where there are many units. ``nodes`` are the index's windows, level by level.
-    Vectors are not changed: ``extended`` gives more of them, for an index that has grown. It writes
-    its rows behind these, or where these have none, and ``present`` keeps them apart.
+    ``norms`` are, for each level, the lengths of the summed vectors of each window: the cosine of a
+    window's mean vector is the sum of its units' cosines divided by that. ``signs`` are the one-bit
+    codes, kept if there are many units. ``nodes`` are the index's windows, level by level. Vectors
+    are immutable: ``extended`` returns more of them, for an index that has grown. It writes its
+    rows after these, or into rows without a vector, and ``present`` keeps the two apart.
     """
 
     rows: Array
@@ -136,7 +137,7 @@ class Vectors:
 
     @classmethod
     def none(cls, dimension: int) -> Vectors:
-        """Give the vectors of an index without units."""
+        """Return the vectors of an index without units."""
         table, codes = _Table(dimension, "<f4"), _Table((dimension + 63) // 64, "u8")
         nothing = np.zeros(0, dtype=bool)
         return cls(table.first(0), nothing, (), (), None, table, codes)
@@ -147,9 +148,9 @@ class Vectors:
         return cls.none(dimension).extended(index, parts)
 
     def extended(self, index: Index, parts: Iterable[tuple[int, Array]]) -> Vectors:
-        """Give these vectors and those of ``parts`` over an index that begins with their units.
+        """Return these vectors and those of ``parts`` over an index that begins with their units.
 
-        The result is what ``of`` makes of all runs; only what they touch is worked out.
+        The result equals what ``of`` makes of all runs; only the affected windows are computed.
         """
         known, many = len(self.present), len(index)
         table = self._room.grown(known, many)
@@ -176,9 +177,9 @@ class Vectors:
         return Vectors(rows, present, nodes, norms, signs, table, codes)
 
     def _norms(self, place: int, rows: Array, node: Array, many: int, new: Array) -> Array:
-        """Give the norms of the windows of a level; ``new`` are the units that got a vector.
+        """Return the norms of the windows of a level; ``new`` are the units that got a vector.
 
-        A window that holds none of them has the members it had, save such as have no vector.
+        A window without new units has the members it had, except those that have no vector.
         """
         norms = np.zeros(many, dtype=np.float32)
         if self.norms:
@@ -203,7 +204,7 @@ class Vectors:
 
     @property
     def nbytes(self) -> int:
-        """Give about how many bytes these vectors take."""
+        """Return the approximate size of these vectors in bytes."""
         signs = 0 if self.signs is None else self.signs.nbytes
         return self.rows.nbytes + self.present.nbytes + signs + sum(n.nbytes for n in self.norms)
 
@@ -213,7 +214,7 @@ def compare(
 ) -> Dense:
     """Compare a question's unit vector with every unit and window.
 
-    ``exact`` overrides the rule by size.
+    ``exact`` overrides the choice by size.
     """
     if exact is None:
         exact = vectors.signs is None
@@ -233,7 +234,7 @@ def _exact(vectors: Vectors, query: Array) -> Array:
 
 
 def _codes(rows: Array) -> Array:
-    """Give one bit a dimension, set where the value is positive, in words of 64."""
+    """Return one bit for each dimension, set if the value is positive, in words of 64."""
     bits = np.packbits(rows > 0, axis=1)
     padded = np.zeros((len(rows), (rows.shape[1] + 63) // 64 * 8), dtype=np.uint8)
     padded[:, : bits.shape[1]] = bits
@@ -242,7 +243,7 @@ def _codes(rows: Array) -> Array:
 
 
 def _nearest(vectors: Vectors, query: Array) -> Array:
-    """Estimate all cosines by the signs that agree, and compute those of the nearest."""
+    """Estimate all cosines by the signs that agree, and compute those of the nearest units."""
     signs = _codes(vectors.rows) if vectors.signs is None else vectors.signs
     apart = np.zeros(len(signs), dtype=np.uint32)
     for column, word in zip(signs.T, _codes(query[None])[0], strict=True):
@@ -257,7 +258,7 @@ def _nearest(vectors: Vectors, query: Array) -> Array:
 
 
 def spread(values: Array) -> Array:
-    """Scale what is known to 0..1; what is not is NaN and stays so."""
+    """Scale the known values to 0..1; NaN stays NaN."""
     known = values[~np.isnan(values)]
     if not len(known):
         return values

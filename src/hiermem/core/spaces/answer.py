@@ -1,11 +1,11 @@
-"""Decides what a model's answer to a consolidation may look like, and reads it.
+"""Defines a model's answer to a consolidation, and reads it.
 
-A file is answered whole or as section edits. Each names the notes that it takes in, by the numbers
-under which they were shown; a note that no file names went into none. The schema is closed, and its
-bounds are on every list and text. What can mean one thing only is mended: ``null`` for what is left
-out, a word for an action in another form, a lone number where a list is due.
+A file is answered whole or as section edits. Each file names the notes that it takes in, by the
+numbers under which they were shown; a note that no file names was taken in by none. The schema is
+closed, and every list and text has a bound. Unambiguous mistakes are mended: ``null`` for a field
+that is left out, another form of an action's name, a single number in place of a list.
 
-The one rule: nothing here looks at the bank. Whether an answer fits it is decided in ``files``.
+Nothing here looks at the bank; ``files`` decides whether an answer fits it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _Heading: TypeAlias = Annotated[str, Field(max_length=LONGEST_HEADING)]
 _Number: TypeAlias = Annotated[StrictInt, Field(ge=1, le=_MOST_NOTES)]
 
 
-class _Part(BaseModel):
+class _AnswerPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SectionEdit(_Part):
+class SectionEdit(_AnswerPart):
     """One change of one section, found by its heading.
 
     ``replace`` puts ``text`` in place of what the section says, ``append`` at its end; ``insert``
@@ -58,8 +58,8 @@ class SectionEdit(_Part):
     reason: Annotated[str, Field(max_length=_LONGEST_REASON)] = ""
 
 
-class FileAnswer(_Part):
-    """What shall become of one file: ``content`` is the whole of it, ``edits`` change sections."""
+class FileAnswer(_AnswerPart):
+    """The change of one file: ``content`` is the whole new text, ``edits`` change sections."""
 
     name: Annotated[str, Field(max_length=_LONGEST_NAME)]
     action: Action
@@ -68,7 +68,7 @@ class FileAnswer(_Part):
     notes: Annotated[tuple[_Number, ...], Field(max_length=_MOST_NOTES)] = ()
 
 
-class BankAnswer(_Part):
+class BankAnswer(_AnswerPart):
     """An answer: the files that change, and the new synthesis."""
 
     files: Annotated[tuple[FileAnswer, ...], Field(max_length=MOST_FILES)]
@@ -76,7 +76,7 @@ class BankAnswer(_Part):
 
 
 def answer_schema() -> dict[str, Any]:
-    """Give the JSON schema of an answer: every field asked for, no other allowed."""
+    """Return the JSON schema of an answer: every field is required and no other is allowed."""
     schema = BankAnswer.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         # Providers that hold a model to a schema want each field listed, defaults or not.
@@ -87,14 +87,14 @@ def answer_schema() -> dict[str, Any]:
 
 
 def read_answer(text: str) -> BankAnswer:
-    """Read a model's text as an answer. Raises InvalidAnswerError with what is wrong and where."""
+    """Read a model's text as an answer. Raises InvalidAnswerError with what is wrong and if."""
     value = read_object(text)
     _mend(value)
     return shaped(value, BankAnswer)
 
 
 def _mend(answer: dict[str, Any]) -> None:
-    """Mend, in place, what can mean one thing only."""
+    """Mend, in place, mistakes that can mean one thing only."""
     for file in _objects(answer, "files"):
         _left_out(file, "content", "edits", "notes")
         _word(file, "action", _ACTIONS)
@@ -113,7 +113,7 @@ def _objects(holder: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _left_out(item: dict[str, Any], *names: str) -> None:
-    """Take ``null`` for leaving a field out."""
+    """Treat a field that is ``null`` as left out."""
     for name in names:
         if item.get(name, ...) is None:
             del item[name]

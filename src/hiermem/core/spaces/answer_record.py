@@ -1,6 +1,6 @@
-"""Decides what the journal of a space says of one committed answer.
+"""The journal entry of a space for one committed answer.
 
-The one rule: ids, names of files and counts, and no text of a note, a file or a model.
+An entry holds ids, names of files and counts, and no text of a note, a file or a model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hiermem.types.transaction import Record
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What went into one committed answer of a model: the notes, and what it took and changed."""
+    """What one committed answer of a model took in, cost and changed."""
 
     number: int
     run_id: str
@@ -29,13 +29,13 @@ class Journal:
 
 
 def write_journal(entry: Journal) -> str:
-    """Write what went into an answer as a record's body; it holds no text."""
+    """Write a journal entry as a record's body."""
     value = {name: getattr(entry, name) for name in Journal.__slots__}
     return json.dumps(value | {"at": entry.at.astimezone(UTC).isoformat()})
 
 
 def read_journal(record: Record) -> Journal | None:
-    """Read what went into an answer; None where the record is damaged."""
+    """Read a journal entry; None if the record is damaged."""
     try:
         value = json.loads(record.body)
         notes, created, updated = (

@@ -1,11 +1,28 @@
-"""Decides which writes make one change of a space's bank: an answer, a failure, a way back.
+"""Decides the writes of each change of a space's bank, and with them the life cycle of a note.
 
-One change is one tuple of writes, to be put together or not at all. Each names the version that it
-was worked out from, the space's figures among them, so that of two changes worked out from one
-state the second writes nothing.
+========  =============  =========================================  ========================
+state     record kinds   what happens                               next state
+========  =============  =========================================  ========================
+live      note           an answer took it in (``commit``)          consumed
+live      note           a request for several of them failed       live; the next request
+                         (``failed``)                               takes half as many
+live      note           it failed alone, the last of               blocked
+                         ``max_failures`` times (``failed``)
+live      note           it failed alone (``failed``)               live, one more failure
+live      note           it fits no request, even alone             blocked
+                         (``set_aside``)
+blocked   note, blocked  the caller asks for another try            live, no failures
+consumed  consumed       its retention is over (``expired``)        deleted
+========  =============  =========================================  ========================
 
-The one rule: the notes that an answer took in leave the live list in the very change that brings
-its texts, its revision and its journal; there is no moment at which a note is in both or neither.
+A live note that failed alone also has a record of kind ``blocked``, with the count of its failures
+and no reason; the reason is what makes a note blocked.
+
+One change is one tuple of writes, which the store applies together or not at all. Each write names
+the version that it was worked out from, including that of the space's figures, so of two changes
+worked out from one state the second writes nothing. A consumed note leaves the live list in the
+same change that adds its texts, its revision and its journal entry: at no moment is a note in both
+or in neither.
 """
 
 from __future__ import annotations
@@ -25,10 +42,10 @@ from hiermem.core.spaces.record import (
     META,
     NOTE,
     REVISION,
-    SHELF,
+    SPACE_SCOPE,
     SYNTHESIS,
     BankState,
-    Held,
+    StoredText,
     failures_body,
     kind_of,
     meta_body,
@@ -39,20 +56,20 @@ from hiermem.core.spaces.record import (
 from hiermem.types.bank import BankRevision, Note, RevisionKind
 from hiermem.types.transaction import RecordWrite
 
-#: A bound on the notes of a request that is as good as none.
+#: A note limit from which on there is no limit.
 _UNBOUND = 10_000
 
 
 class Change(NamedTuple):
-    """A change: the bank as it will be, and the writes that make it so."""
+    """A change of a bank: the bank after it, and the writes that make it so."""
 
     state: BankState
     writes: tuple[RecordWrite, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
-    """Who answered, and what the answer took, its repairs included."""
+class AnswerUsage:
+    """Which model answered, and what the answer cost, repairs included."""
 
     run_id: str
     model: str
@@ -61,7 +78,7 @@ class Took:
     tokens_out: int = 0
 
 
-def commit(state: BankState, applied: Applied, *, took: Took, now: datetime) -> Change:
+def commit(state: BankState, applied: Applied, *, usage: AnswerUsage, now: datetime) -> Change:
     """Make an answer part of the bank: texts, synthesis, notes, revision, journal, figures."""
     meta = state.meta
     number = meta.revision + 1
@@ -77,21 +94,21 @@ def commit(state: BankState, applied: Applied, *, took: Took, now: datetime) -> 
         number,
         "consolidation",
         now,
-        run_id=took.run_id,
-        model=took.model,
+        run_id=usage.run_id,
+        model=usage.model,
         notes=tuple(note.key for note in consumed),
     )
     journal = Journal(
         meta.consolidations,
-        took.run_id,
+        usage.run_id,
         now,
         notes=revision.notes,
         created=applied.created,
         updated=applied.updated,
-        model=took.model,
-        calls=took.calls,
-        tokens_in=took.tokens_in,
-        tokens_out=took.tokens_out,
+        model=usage.model,
+        calls=usage.calls,
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
     )
     change = _revise(
         replace(state, meta=meta), revision, texts=applied.texts, synthesis=applied.synthesis
@@ -99,18 +116,18 @@ def commit(state: BankState, applied: Applied, *, took: Took, now: datetime) -> 
     space = state.space
     writes = [
         RecordWrite(
-            kind_of(CONSOLIDATION, space), SHELF, number_key(journal.number),
+            kind_of(CONSOLIDATION, space), SPACE_SCOPE, number_key(journal.number),
             write_journal(journal), expected=0,
         )
     ]  # fmt: skip
     for note in consumed:
         body = note_body(replace(note, state="consumed", consolidation=number))
         writes += (
-            RecordWrite(kind_of(NOTE, space), SHELF, note.key, None, expected=1),
-            RecordWrite(kind_of(CONSUMED, space), SHELF, note.key, body, expected=0),
+            RecordWrite(kind_of(NOTE, space), SPACE_SCOPE, note.key, None, expected=1),
+            RecordWrite(kind_of(CONSUMED, space), SPACE_SCOPE, note.key, body, expected=0),
         )
         if note.failures:
-            writes.append(RecordWrite(kind_of(BLOCKED, space), SHELF, note.key, None))
+            writes.append(RecordWrite(kind_of(BLOCKED, space), SPACE_SCOPE, note.key, None))
     return Change(change.state, (*change.writes, *writes))
 
 
@@ -124,10 +141,10 @@ def put(
     synthesis: str | None = None,
     to: int | None = None,
 ) -> Change | None:
-    """Put texts into the bank that no model gave: a load, or a way back to revision ``to``.
+    """Put texts into the bank that no model wrote: a load, or a return to revision ``to``.
 
-    ``texts`` are those of the files that shall be other, None for one that shall go. None where
-    nothing would change.
+    ``texts`` are the texts of the files that change, None for a file that is removed. Returns None
+    if nothing would change.
     """
     held = state.texts
     changed = {name: text for name, text in texts.items() if held.get(name) != text}
@@ -141,10 +158,10 @@ def put(
 def failed(
     state: BankState, notes: Sequence[Note], *, reason: str, max_failures: int
 ) -> tuple[RecordWrite, ...]:
-    """Note that the answers for these notes could not be used.
+    """Record that the answers for these notes could not be used.
 
-    Of several, the next request takes half as many. One that failed alone is counted, and set
-    aside with ``reason`` at ``max_failures``.
+    After a request for several notes the next one takes half as many. A note that failed alone is
+    counted, and blocked with ``reason`` at ``max_failures``.
     """
     space = state.space
     if len(notes) > 1:
@@ -156,20 +173,20 @@ def failed(
 
 
 def set_aside(space: str, note: Note, failures: int, reason: str) -> RecordWrite:
-    """Give the write that says how often a note failed, and why it is set aside, "" for not."""
+    """Return the write that records a note's failures, and why it is blocked ("" if it is not)."""
     body = failures_body(failures, reason=reason)
-    return RecordWrite(kind_of(BLOCKED, space), SHELF, note.key, body)
+    return RecordWrite(kind_of(BLOCKED, space), SPACE_SCOPE, note.key, body)
 
 
-def outlived(
+def expired(
     space: str, consumed: Iterable[Note], *, at: Mapping[int, datetime], before: datetime
 ) -> tuple[RecordWrite, ...]:
-    """Give the writes that forget notes which were consumed before that time.
+    """Return the writes that delete notes which were consumed before that time.
 
-    ``at`` says when each revision was made.
+    ``at`` is the time of each revision.
     """
     return tuple(
-        RecordWrite(kind_of(CONSUMED, space), SHELF, note.key, None)
+        RecordWrite(kind_of(CONSUMED, space), SPACE_SCOPE, note.key, None)
         for note in consumed
         if note.consolidation is not None
         and (when := at.get(note.consolidation)) is not None
@@ -178,42 +195,44 @@ def outlived(
 
 
 def _grown(most: int | None, applied: Applied) -> int | None:
-    """Give the bound of the next request: what was halved is doubled again, then there is none."""
+    """Return the note limit of the next request: a halved limit is doubled again, then lifted."""
     if most is None or applied.failed:
         return most
     return most * 2 if most < _UNBOUND else None
 
 
 def _meta_write(space: str, body: str, version: int) -> RecordWrite:
-    return RecordWrite(kind_of(META, space), SHELF, "", body, expected=version)
+    return RecordWrite(kind_of(META, space), SPACE_SCOPE, "", body, expected=version)
 
 
 def _revise(
     state: BankState, revision: BankRevision, *, texts: Mapping[str, str | None], synthesis: str
 ) -> Change:
-    """Give the writes of texts, synthesis, revision and figures, and what then stands."""
+    """Return the writes of texts, synthesis, revision and figures, and the state after them."""
     space, held = state.space, dict(state.files)
     writes: list[RecordWrite] = []
     kinds: dict[str, str] = {}
     for name, text in sorted(texts.items()):
         version = held[name].version if name in held else 0
-        writes.append(RecordWrite(kind_of(BANK, space), SHELF, name, text, expected=version))
+        writes.append(RecordWrite(kind_of(BANK, space), SPACE_SCOPE, name, text, expected=version))
         kinds[name] = "removed" if text is None else "updated" if version else "created"
         if text is None:
             held.pop(name, None)
         else:
-            held[name] = Held(text, version + 1)
+            held[name] = StoredText(text, version + 1)
     said = state.synthesis
     if synthesis != said.text or not said.version:
         writes.append(
-            RecordWrite(kind_of(SYNTHESIS, space), SHELF, "", synthesis, expected=said.version)
+            RecordWrite(
+                kind_of(SYNTHESIS, space), SPACE_SCOPE, "", synthesis, expected=said.version
+            )
         )
-        said = Held(synthesis, said.version + 1)
+        said = StoredText(synthesis, said.version + 1)
     revision = replace(revision, files=kinds)
     meta = replace(state.meta, revision=revision.number)
     writes += (
         RecordWrite(
-            kind_of(REVISION, space), SHELF, number_key(revision.number),
+            kind_of(REVISION, space), SPACE_SCOPE, number_key(revision.number),
             revision_body(revision, texts=texts, synthesis=synthesis), expected=0,
         ),
         _meta_write(space, meta_body(meta), state.meta_version),

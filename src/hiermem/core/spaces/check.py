@@ -1,7 +1,8 @@
-"""Decides whether what a store holds of a space hangs together.
+"""Decides whether the stored records of a space are consistent.
 
-The one rule: nothing is believed that can be worked out again: the figures from the journal, the
-files from the history, what went in from what waits. A finding names keys and files, and no text.
+Whatever can be worked out again is compared and not trusted: the figures with the journal, the
+files with the history, the consumed notes with the live ones. A finding names keys and files, and
+holds no text.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KINDS = (
 
 
 def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
-    """Yield what is wrong; ``records`` are all of the space's, by kind, read in one state."""
+    """Yield what is wrong; ``records`` are all records of the space, by kind, read in one state."""
     try:
         rules, _ = kept.read_space(header)
         state = kept.read_state(
@@ -57,7 +58,7 @@ def faults(space: str, header: Record, records: Mapping[str, Sequence[Record]]) 
 def _notes(
     live: Sequence[Note], consumed: Sequence[Note], journal: Sequence[Journal]
 ) -> Iterator[str]:
-    """Yield notes that wait and went in, went in twice, or went in without an entry."""
+    """Yield notes that are live and consumed, were consumed twice, or lack a journal entry."""
     entered = Counter(key for entry in journal for key in entry.notes)
     waiting = {note.key for note in live}
     yield from (f"note {key} went in more than once" for key, count in entered.items() if count > 1)
@@ -70,7 +71,7 @@ def _notes(
 def _figures(
     state: BankState, revisions: Sequence[BankRevision], journal: Sequence[Journal]
 ) -> Iterator[str]:
-    """Yield figures that are not the sums of what they stand for."""
+    """Yield figures that do not add up to what they count."""
     meta = state.meta
     said = (meta.consolidations, meta.notes_processed, meta.revision)
     summed = (len(journal), sum(len(entry.notes) for entry in journal), len(revisions))

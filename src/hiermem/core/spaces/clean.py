@@ -1,10 +1,10 @@
 """Decides which characters of a model's text reach the bank.
 
-What a reader cannot see can carry what no reader agreed to: words in tag characters, a line turned
-round, a heading that looks like another one and is not. So it is left out, and what is left is what
-was shown. A joiner or selector stays where a script or an emoji needs it.
+Characters that a reader cannot see can carry text that no reader agreed to: words in tag
+characters, a reversed line, a heading that looks like another one. They are removed, so what is
+stored is what is shown. A joiner or selector stays if a script or an emoji needs it.
 
-The one rule: nothing that can be seen is changed but line ends, and blanks at either end of a text.
+No visible character is changed, except line ends and blanks at either end of a text.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ MAX_FILE: Final = 262_144
 
 _JOINERS: Final = "\u200c\u200d"
 _SELECTORS: Final = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
-#: What never shows, but where a flag of a region is spelled in tags.
+#: Characters that never show, except in a region's flag, which is spelled in tags.
 _UNSEEN: Final = re.compile(
     "(?P<flag>\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f)"
     "|[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
     "\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff]+"
 )
-#: What may be needed. It is looked at when all else is gone, so that nothing hides between two.
+#: Characters that may be needed. They are checked last, so that nothing hides between two.
 _NEEDED: Final = re.compile(f"[{_SELECTORS}{_JOINERS}]+")
 _FORM: Final = re.compile(f"[{_SELECTORS}]?[{_JOINERS}]?")
 _KEYCAP: Final = "\u20e3"
 
 
-def seen(text: str) -> str:
-    r"""Give ``text`` without what cannot be seen, its line ends being plain ones.
+def visible(text: str) -> str:
+    r"""Return ``text`` without invisible characters and with plain line ends.
 
-    >>> seen("re\u202ed\r\nan\u200bd \u2764\ufe0f")
+    >>> visible("re\u202ed\r\nan\u200bd \u2764\ufe0f")
     'red\nand ❤️'
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -41,8 +41,8 @@ def seen(text: str) -> str:
 
 
 def tidy(text: str) -> str:
-    """Give the text of a file as it is stored: what can be seen, ending in one line end."""
-    text = seen(text).strip("\n")
+    """Return the text of a file as it is stored: visible characters, ending in one line end."""
+    text = visible(text).strip("\n")
     lines = text.split("\n")
     while lines and not lines[0].strip():
         del lines[0]
@@ -50,12 +50,12 @@ def tidy(text: str) -> str:
 
 
 def folded(line: str) -> str:
-    r"""Give what is left of a line when its white space and what cannot be seen are folded.
+    r"""Return a line without invisible characters, its white space folded.
 
     >>> folded("  -  a\u200b   line ")
     '- a line'
     """
-    return " ".join(seen(line).split())
+    return " ".join(visible(line).split())
 
 
 def _kept(match: re.Match[str]) -> str:

@@ -1,11 +1,11 @@
-"""Decides which notes go into one request, which files go with them whole, and what follows.
+"""Decides which notes go into one request, which files it shows whole, and what an answer leads to.
 
 Everything that a request takes is counted: prompt, rules, synthesis, files, notes, the schema, a
-repair and the answer. Where the files fit beside the notes, all of them are shown whole; where they
-do not, those whose words the notes share are, and the others by their headings. An answer writes
-out what the notes say, so no request has more of them than an answer has room for.
+repair and the answer. If all files fit beside the notes, all are shown whole. Otherwise the files
+that share words with the notes are shown whole, and the others by their headings. An answer writes
+out what the notes say, so a request has no more notes than an answer has room for.
 
-The one rule: what does not fit is left for the next request, or said; nothing is ever cut.
+Nothing is ever cut: what does not fit waits for the next request, or is reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.answer import FileAnswer, SectionEdit, read_answer
-from hiermem.core.spaces.files import Applied, Fault, Shown, settle
+from hiermem.core.spaces.files import AnswerFault, Applied, ShownBank, settle
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.sections import outline
 from hiermem.core.summaries.prompt import PromptTemplate
@@ -27,23 +27,24 @@ from hiermem.errors import InvalidAnswerError
 from hiermem.protocols import LLMRequest, LLMResponse, TokenCounter
 from hiermem.types.bank import BankText, Note
 
-#: The share of an answer's room that the notes of one request may have.
+#: The share of an answer's room that the notes of one request may take.
 _NOTES_SHARE: Final = 0.75
 #: The share of a request's room up to which all files are shown whole.
 _FILES_SHARE: Final = 0.75
-#: Where they take more, the notes' share, and the files have the rest.
+#: If the files take more, the share for the notes; the files have the rest.
 _NOTES_FIRST: Final = 0.5
 #: With less room than this, in tokens, no note is worth a request.
 _LEAST_ROOM: Final = 64
-#: The share of a request that a model could not take that the next one may have.
+#: After a request that was too large for a model, the size of the next one in relation to it.
 _LEARNED_SHARE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may take, in tokens; ``notes`` is the most notes of it.
+class BatchLimits:
+    """What one request may take, in tokens; ``notes`` is the most notes of one request.
 
-    ``tokens`` is for all of it, None for no limit; ``answer`` of them are kept for the answer.
+    ``tokens`` is the limit of the whole request, None for no limit; ``answer`` of them are reserved
+    for the answer.
     """
 
     answer: int
@@ -52,20 +53,20 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """One request and the notes in it. ``id`` is that of its journal entries."""
+class NoteBatch:
+    """One request and its notes. ``id`` is the id of its journal entries."""
 
     id: str
     notes: tuple[Note, ...]
     request: LLMRequest
     input_tokens: int
-    shown: Shown
+    shown: ShownBank
     limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """The oldest note fits no request, even alone: it is to be set aside."""
+    """The oldest note fits no request, even alone; it has to be blocked."""
 
     note: Note
 
@@ -82,32 +83,32 @@ class NoRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The answer is fit, or what can be taken of it is; ``applied`` is what it comes to."""
+class Accepted:
+    """The answer, or a part of it, can be used; ``applied`` is the result."""
 
     applied: Applied
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """The answer is to be asked for again; ``reason`` says why, without any text.
+class Retry:
+    """The model is to be asked again; ``reason`` says why and holds no text.
 
-    ``faults`` are all that were asked to be mended so far.
+    ``faults`` are all faults that it was asked to mend so far.
     """
 
     request: LLMRequest
     reason: str
-    faults: tuple[Fault, ...]
+    faults: tuple[AnswerFault, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """No answer could be used; the notes stay live."""
 
     reason: str
 
 
-Verdict: TypeAlias = Taken | Again | Refused
+Verdict: TypeAlias = Accepted | Retry | Rejected
 
 
 # ---------------------------------------------------------------------------------------------
@@ -120,11 +121,11 @@ def next_batch(
     *,
     template: PromptTemplate,
     counter: TokenCounter,
-    limits: Limits,
+    limits: BatchLimits,
     temperature: float = 0.0,
-) -> Batch | TooLarge | NoRoom:
-    """Decide the next request. ``notes`` are live, not set aside, oldest first, one at least."""
-    planner = _Planner(state, template, counter, limits, temperature)
+) -> NoteBatch | TooLarge | NoRoom:
+    """Decide the next request. ``notes`` are live and not blocked, oldest first, at least one."""
+    planner = _BatchPlanner(state, template, counter, limits, temperature)
     most = min(limits.notes, state.meta.batch_notes or limits.notes)
     notes = planner.answerable(notes[:most])
     if limits.tokens is None:
@@ -132,22 +133,22 @@ def next_batch(
     return planner.fitted(notes, limits.tokens)
 
 
-def learned(
+def reduced_limits(
     state: BankState,
-    batch: Batch,
+    batch: NoteBatch,
     *,
     template: PromptTemplate,
     counter: TokenCounter,
-    limits: Limits,
+    limits: BatchLimits,
     temperature: float = 0.0,
-) -> Limits | None:
-    """Give the limits after a model could not take ``batch``; None where none smaller is possible.
+) -> BatchLimits | None:
+    """Return smaller limits after a model could not take ``batch``; None if none are possible.
 
-    Its window is not known, or is counted in another way, so the request itself is the measure. The
-    limit never falls below what the oldest note takes alone, without any file: else that note
-    would be set aside for a guess.
+    The model's window is unknown, or is counted in another way, so the request itself is the
+    measure. The limit never falls below what the oldest note takes alone, without any file;
+    otherwise that note would be blocked because of a guess.
     """
-    planner = _Planner(state, template, counter, limits, temperature)
+    planner = _BatchPlanner(state, template, counter, limits, temperature)
     least = planner.alone(batch.notes[0]) + _LEAST_ROOM
     if batch.input_tokens <= least:
         return None
@@ -155,15 +156,15 @@ def learned(
     return replace(limits, tokens=max(share, least + limits.answer + prompt.REPAIR_ROOM))
 
 
-class _Planner:
-    """One request in the making."""
+class _BatchPlanner:
+    """Plans one request."""
 
     def __init__(
         self,
         state: BankState,
         template: PromptTemplate,
         counter: TokenCounter,
-        limits: Limits,
+        limits: BatchLimits,
         temperature: float,
     ) -> None:
         self.texts = state.texts
@@ -172,10 +173,10 @@ class _Planner:
         self._outlines = {name: outline(text) for name, text in self.texts.items()}
 
     def answerable(self, notes: Sequence[Note]) -> Sequence[Note]:
-        """Give as many of the notes as an answer has room for, one at least.
+        """Return as many of the notes as an answer has room for, at least one.
 
-        What an answer takes beside them comes off first: each file that is not there yet is written
-        out, and each note may bring the frame of one more file.
+        The answer's other content is subtracted first: each missing file is written out, and each
+        note may add the frame of one more file.
         """
         files = self._state.rules.files
         new = [file for file in files if file.name not in self.texts]
@@ -184,13 +185,13 @@ class _Planner:
         return notes[: self._within(notes, _NOTES_SHARE * room, sorted(frames, reverse=True))]
 
     def _frame(self, name: str, content: str = "") -> int:
-        """Give what an answer takes for one file, without what the notes say."""
+        """Return what an answer takes for one file, without the content of the notes."""
         edit = SectionEdit(operation="append", heading="")
         file = FileAnswer(name=name, action="edit", content=content, edits=(edit,))
         return self._counter.count(file.model_dump_json())
 
     def _within(self, notes: Sequence[Note], room: float, frames: Sequence[int] = ()) -> int:
-        """Give how many of the notes fit, one at least; the first ones bring a frame each."""
+        """Return how many of the notes fit, at least one; the first ones bring a frame each."""
         held = 0.0
         for number, note in enumerate(notes, start=1):
             held += self._counter.count(prompt.note_line(number, note))
@@ -200,12 +201,12 @@ class _Planner:
         return len(notes)
 
     def alone(self, note: Note) -> int:
-        """Give what a prompt of this note takes of which no file is shown in any form."""
+        """Return what a prompt with this note takes if no file is shown in any form."""
         self._outlines = dict.fromkeys(self._outlines, "")
         return self.batch((note,), ()).input_tokens
 
-    def batch(self, notes: Sequence[Note], whole: Collection[str]) -> Batch:
-        """Make the request for these notes, the files of ``whole`` being shown whole."""
+    def batch(self, notes: Sequence[Note], whole: Collection[str]) -> NoteBatch:
+        """Make the request for these notes; the files of ``whole`` are shown whole."""
         state = self._state
         bank = BankText(
             rules=state.rules.text,
@@ -228,17 +229,17 @@ class _Planner:
             max_tokens=self._limits.answer,
             temperature=self._temperature,
         )
-        shown = Shown(
+        shown = ShownBank(
             rules=state.rules,
             texts=self.texts,
             outlined=frozenset(name for name, _ in bank.outlines),
             synthesis=state.synthesis.text,
             notes=bank.notes,
         )
-        # The limit too: the same notes may be asked about again in the same run, with less beside.
+        # The limit is part of it: one run may ask about the same notes again, with fewer files.
         named = "\n".join([str(self._limits.tokens), *(note.key for note in notes)])
         digest = hashlib.sha256(named.encode("utf-8")).hexdigest()
-        return Batch(
+        return NoteBatch(
             id=f"notes:{digest[:16]}",
             notes=bank.notes,
             request=request,
@@ -248,16 +249,16 @@ class _Planner:
         )
 
     def _prompt_limit(self) -> int | None:
-        """Give the most tokens of a prompt, a repair included."""
+        """Return the most tokens of a prompt, a repair included."""
         limit = self._limits.tokens
         return None if limit is None else limit - self._limits.answer
 
-    def fitted(self, notes: Sequence[Note], limit: int) -> Batch | TooLarge | NoRoom:
-        """Make the largest request that fits: notes first, then the files that they touch."""
+    def fitted(self, notes: Sequence[Note], limit: int) -> NoteBatch | TooLarge | NoRoom:
+        """Make the largest request that fits: notes first, then the files that they concern."""
         most = limit - self._limits.answer - prompt.REPAIR_ROOM
         base = self.batch((), ()).input_tokens
         if base + _LEAST_ROOM > most:
-            # Headings are a help; without them a file can still be added to by name.
+            # Headings only help: without them a file can still be appended to by name.
             self._outlines = dict.fromkeys(self._outlines, "")
             base = self.batch((), ()).input_tokens
         room = most - base
@@ -275,13 +276,13 @@ class _Planner:
             elif whole:
                 whole = whole[:-1]
             elif any(self._outlines.values()):
-                # A note must not be set aside for what only helps it.
+                # A note must not be blocked because of headings, which only help.
                 self._outlines = dict.fromkeys(self._outlines, "")
             else:
                 return TooLarge(chosen[0])
 
     def _costs(self) -> dict[str, int]:
-        """Give what each file takes more when it is shown whole than by its headings."""
+        """Return how many more tokens each file takes whole than by its headings."""
         count = self._counter.count
         return {
             name: max(
@@ -293,14 +294,17 @@ class _Planner:
         }
 
     def _notes_for(self, notes: Sequence[Note], room: int, files: int) -> Sequence[Note]:
-        """Give the notes of a request that has ``room`` for them and ``files`` tokens of files."""
+        """Return the notes for a request with that much room for notes and files.
+
+        ``files`` is what all files would take.
+        """
         beside = room - files
         if files > _FILES_SHARE * room:
             beside = max(beside, int(_NOTES_FIRST * room))
         return notes[: self._within(notes, beside)]
 
     def _whole_for(self, notes: Sequence[Note], room: int, costs: dict[str, int]) -> list[str]:
-        """Give the files that are shown whole, those first that the notes touch most."""
+        """Return the files to show whole, those first that share most with the notes."""
         count = self._counter.count
         left = room - sum(count(prompt.note_line(at, note)) for at, note in enumerate(notes, 1))
         if sum(costs.values()) <= left:
@@ -313,9 +317,9 @@ class _Planner:
         return whole
 
     def _touched(self, notes: Sequence[Note]) -> list[str]:
-        """Give the files whose words the notes share, most of them first.
+        """Return the files that share words with the notes, the best match first.
 
-        A word counts the more, the fewer files hold it.
+        A word counts for more, the fewer files hold it.
         """
         lexicon = Lexicon()
         about = {file.name: f"{file.title} {file.about}" for file in self._state.rules.files}
@@ -342,18 +346,18 @@ class _Planner:
 
 
 def judge(
-    batch: Batch,
+    batch: NoteBatch,
     response: LLMResponse,
     *,
-    asked: Collection[Fault] = (),
+    asked: Collection[AnswerFault] = (),
     repairs: int = 1,
     loss_share: float = 0.5,
     loss_lines: int = 5,
 ) -> Verdict:
     """Decide what follows from an answer.
 
-    ``asked`` are the faults that were asked to be mended, each at most ``repairs`` times. Where one
-    is found that was asked for often enough, what is right of the answer is taken without it.
+    ``asked`` are the faults that the model was asked to mend, each at most ``repairs`` times. If a
+    fault was asked about often enough, the correct part of the answer is accepted without it.
     """
     if wrong := _FINISHED.get(response.finish_reason):
         return _form(batch, wrong, asked, repairs)
@@ -363,10 +367,10 @@ def judge(
         return _form(batch, f"{error.problem.replace('_', ' ')}: {error}", asked, repairs)
     applied, problems = settle(answer, batch.shown, loss_share=loss_share, loss_lines=loss_lines)
     told = [f"{problem.file}: {problem.detail}" for problem in problems]
-    faults: list[Fault] = sorted({problem.fault for problem in problems})
+    faults: list[AnswerFault] = sorted({problem.fault for problem in problems})
     if any(list(asked).count(fault) < repairs for fault in faults):
         return _again(batch, told, (*asked, *faults))
-    return Taken(applied) if applied is not None else Refused("; ".join(told))
+    return Accepted(applied) if applied is not None else Rejected("; ".join(told))
 
 
 _FINISHED: Final = {
@@ -376,14 +380,14 @@ _FINISHED: Final = {
 }
 
 
-def _form(batch: Batch, wrong: str, asked: Collection[Fault], repairs: int) -> Verdict:
-    """Ask once more for an answer that cannot be read at all."""
+def _form(batch: NoteBatch, wrong: str, asked: Collection[AnswerFault], repairs: int) -> Verdict:
+    """Ask once more if an answer cannot be read at all."""
     if list(asked).count("form") < repairs:
         return _again(batch, [wrong], (*asked, "form"))
-    return Refused(wrong)
+    return Rejected(wrong)
 
 
-def _again(batch: Batch, told: Sequence[str], faults: tuple[Fault, ...]) -> Again:
+def _again(batch: NoteBatch, told: Sequence[str], faults: tuple[AnswerFault, ...]) -> Retry:
     request = batch.request
-    messages = prompt.again(request.messages, told, count=request.counter.count, limit=batch.limit)
-    return Again(replace(request, messages=messages), "; ".join(told), faults)
+    messages = prompt.repair(request.messages, told, count=request.counter.count, limit=batch.limit)
+    return Retry(replace(request, messages=messages), "; ".join(told), faults)

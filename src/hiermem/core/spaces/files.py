@@ -1,12 +1,12 @@
-"""Decides what an answer makes of the bank's files, and which of it is not taken.
+"""Decides what an answer makes of the bank's files, and which parts of it are refused.
 
-An answer is not believed: a file that the rules do not name, an action that does not fit what is
-there, an edit of a section that is not certain, a file emptied, lines that vanish. What is wrong is
-a ``Problem``, to be named to the model once; what is still wrong then is not taken.
+An answer is not trusted. Problems are: a file that the rules do not name, an action that does not
+fit the files, an edit of an ambiguous section, a file emptied, lines that are lost. Each is an
+``AnswerProblem`` and is reported to the model once; what is still wrong after that is refused.
 
-The one rule: a note goes in whole or not at all. Where what an answer makes of one file is not
-taken, neither is what it makes of the others that took in the same notes, and those notes stay
-live. A file that names no notes took in all of them.
+A note is consumed whole or not at all. If the change of one file is refused, so are the changes of
+the other files that took in the same notes, and those notes stay live. A file that names no notes
+took in all of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.spaces.answer import BankAnswer, FileAnswer
-from hiermem.core.spaces.clean import MAX_FILE, seen, tidy
-from hiermem.core.spaces.loss import Vanished, lines_of, vanished
+from hiermem.core.spaces.clean import MAX_FILE, tidy, visible
+from hiermem.core.spaces.loss import LostLines, lines_of, lost_lines
 from hiermem.core.spaces.names import check_file_name
 from hiermem.core.spaces.rules import Rules
 from hiermem.core.spaces.sections import (
@@ -32,38 +32,38 @@ from hiermem.core.spaces.sections import (
 )
 from hiermem.types.bank import FileChange, Note
 
-#: What can be wrong with an answer; each is asked to be mended.
-Fault: TypeAlias = Literal["form", "names", "edits", "content", "loss"]
+#: What can be wrong with an answer; the model is asked to mend each.
+AnswerFault: TypeAlias = Literal["form", "names", "edits", "content", "loss"]
 #: The longest synthesis, in code points.
 MAX_SYNTHESIS: Final = 65_536
-#: Where a file is not there.
+#: The name of a missing file in a diff.
 _NONE: Final = "/dev/null"
-#: Lines of the one text times lines of the other, up to which they are compared line by line.
+#: Up to this product of their line counts, two texts are compared line by line.
 _MOST_COMPARED: Final = 4_000_000
 _CONTEXT: Final = 3
-#: A line as tools that apply a diff see it: no other mark ends one.
+#: A line as tools that apply a diff see it: only a line feed ends it.
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 #: The first line of a code block that holds a whole file.
 _WRAPPERS: Final = frozenset({"```markdown", "```md"})
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that is wrong with what an answer makes of the file at ``place`` in it.
+class AnswerProblem:
+    """A problem with what an answer makes of the file at ``place`` in it.
 
-    ``file`` is its name where that is one of the bank's, and else how it is called instead.
-    ``detail`` says what would be right and holds no text of the answer.
+    ``file`` is the file's name if it is one of the bank's, and otherwise a description. ``detail``
+    says what would be right and holds no text of the answer.
     """
 
-    fault: Fault
+    fault: AnswerFault
     file: str
     detail: str
     place: int
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a model was shown: the files' texts, and which of them by their outlines alone."""
+class ShownBank:
+    """What a model was shown: the texts of the files, and which of them by their outline alone."""
 
     rules: Rules
     texts: Mapping[str, str]
@@ -74,10 +74,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What an answer comes to.
+    """The result of an answer.
 
-    ``texts`` are those of the files that it changes. ``consumed`` are the notes that go in,
-    ``kept`` those that stay live because of what ``failed`` says ("file: reason").
+    ``texts`` are the texts of the files that it changes. ``consumed`` are the notes that it takes
+    in, ``kept`` those that stay live because of ``failed`` ("file: reason").
     """
 
     texts: Mapping[str, str]
@@ -92,26 +92,26 @@ class Applied:
 
     @property
     def lines_removed(self) -> int:
-        """Give how many lines are nowhere in the bank any more."""
+        """Return how many lines are nowhere in the bank any more."""
         return sum(each.lines_removed for each in self.changes)
 
 
 def settle(
-    answer: BankAnswer, shown: Shown, *, loss_share: float, loss_lines: int
-) -> tuple[Applied | None, tuple[Problem, ...]]:
-    """Give what can be taken of an answer, None for nothing of it, and what is wrong with it.
+    answer: BankAnswer, shown: ShownBank, *, loss_share: float, loss_lines: int
+) -> tuple[Applied | None, tuple[AnswerProblem, ...]]:
+    """Return the usable part of an answer (None if there is none), and what is wrong with it.
 
-    A file is refused for its loss where more than the share ``loss_share`` of its lines, and more
-    than ``loss_lines`` of them, vanish.
+    A file is refused for its loss if it loses more than the share ``loss_share`` of its lines and
+    more than ``loss_lines`` of them.
     """
-    drafts: dict[int, _Draft] = {}
-    problems: list[Problem] = []
+    drafts: dict[int, _EditedFile] = {}
+    problems: list[AnswerProblem] = []
     for at, file in enumerate(answer.files):
         try:
             drafts[at] = _draft(file, shown, [each.name for each in answer.files[:at]])
         except _WrongError as wrong:
             label = file.name if check_file_name(file.name) is None else f"file {at + 1}"
-            problems.append(Problem(wrong.fault, label, str(wrong), at))
+            problems.append(AnswerProblem(wrong.fault, label, str(wrong), at))
     meant = _losses(answer, shown, drafts, every=True)
     for at, loss in meant.items():
         if loss.passes(share=loss_share, lines=loss_lines):
@@ -119,13 +119,13 @@ def settle(
                 f"{loss.count} of its {loss.of} lines are gone; keep what no note contradicts, or "
                 "delete a section with the reason for it"
             )
-            problems.append(Problem("loss", answer.files[at].name, detail, at))
+            problems.append(AnswerProblem("loss", answer.files[at].name, detail, at))
     bad = {problem.place for problem in problems}
     while True:
         out, kept = _not_taken(answer, bad, len(shown.notes))
-        left = {at: draft for at, draft in drafts.items() if at not in out}
+        left = {at: edited for at, edited in drafts.items() if at not in out}
         losses = _losses(answer, shown, left)
-        # What was moved into a file that is not taken is nowhere; so it stays where it was.
+        # Lines that were moved into a refused file would be lost, so they stay where they were.
         moved = {at for at, loss in losses.items() if loss.count > meant[at].count}
         if not moved:
             break
@@ -136,47 +136,48 @@ def settle(
     for at in sorted(out - {problem.place for problem in problems}):
         why = "lines of it went into" if at in bad else "it takes in notes of"
         failed.append(f"{answer.files[at].name}: {why} a file that was not taken")
-    texts = {answer.files[at].name: draft.text for at, draft in left.items()}
+    texts = {answer.files[at].name: edited.text for at, edited in left.items()}
     lost = {answer.files[at].name: loss.count for at, loss in losses.items()}
     applied = _applied(answer, shown, texts, lost=lost, kept=kept, failed=failed)
     return applied, tuple(problems)
 
 
 def _losses(
-    answer: BankAnswer, shown: Shown, drafts: Mapping[int, _Draft], *, every: bool = False
-) -> dict[int, Vanished]:
-    """Give what vanishes of each file, by its place, where these drafts are taken and no others.
+    answer: BankAnswer, shown: ShownBank, drafts: Mapping[int, _EditedFile], *, every: bool = False
+) -> dict[int, LostLines]:
+    """Return the lines that each file loses, by its place, if only these drafts are applied.
 
-    With ``every`` what the other files of the answer say counts as written too: what was meant.
+    With ``every``, the text of the answer's other files counts as written too: that is what was
+    meant.
     """
-    texts = {answer.files[at].name: draft.text for at, draft in drafts.items()}
-    deleted = {answer.files[at].name: draft.deleted for at, draft in drafts.items()}
+    texts = {answer.files[at].name: edited.text for at, edited in drafts.items()}
+    deleted = {answer.files[at].name: edited.deleted for at, edited in drafts.items()}
     if every:
         others = (file for at, file in enumerate(answer.files) if at not in drafts)
         said = [text for file in others for text in (file.content, *(e.text for e in file.edits))]
         # No file can have this name.
         texts[""] = "\n".join(said)
-    losses = vanished(shown.texts, texts, deleted)
+    losses = lost_lines(shown.texts, texts, deleted)
     return {at: losses[name] for at in drafts if (name := answer.files[at].name) in losses}
 
 
 class _WrongError(Exception):
-    """What an answer makes of one file cannot be taken."""
+    """The change of one file cannot be used."""
 
-    def __init__(self, fault: Fault, detail: str) -> None:
+    def __init__(self, fault: AnswerFault, detail: str) -> None:
         super().__init__(detail)
-        self.fault: Fault = fault
+        self.fault: AnswerFault = fault
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
-    """What one file would become, and the lines that were taken out for a reason."""
+class _EditedFile:
+    """What one file would become, and the lines that were deleted with a reason."""
 
     text: str
     deleted: frozenset[str] = frozenset()
 
 
-def _draft(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> _Draft:
+def _draft(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) -> _EditedFile:
     """Work out what one file would become. Raises _WrongError."""
     _check_name(file, shown, earlier)
     held = shown.texts.get(file.name)
@@ -185,8 +186,8 @@ def _draft(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> _Draft:
     if file.action == "edit":
         if file.content.strip():
             raise _WrongError("form", "its action is edit, so it has edits and no content")
-        # An edit of a file that is not there yet is one of what it begins with.
-        draft = _edited(file, shown, _skeleton(shown.rules, file.name) if held is None else held)
+        # An edit of a missing file applies to the skeleton that the file begins with.
+        edited = _edited(file, shown, _skeleton(shown.rules, file.name) if held is None else held)
     elif file.edits:
         raise _WrongError("form", f"its action is {file.action}, so it has content and no edits")
     elif file.action == "create" and held is not None:
@@ -196,12 +197,12 @@ def _draft(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> _Draft:
     elif file.name in shown.outlined:
         raise _WrongError("edits", "its outline alone was shown; it can only be edited")
     else:
-        draft = _Draft(tidy(_unwrapped(file.content)))
-    _check_content(draft.text, held or "")
-    return draft
+        edited = _EditedFile(tidy(_unwrapped(file.content)))
+    _check_content(edited.text, held or "")
+    return edited
 
 
-def _check_name(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> None:
+def _check_name(file: FileAnswer, shown: ShownBank, earlier: Collection[str]) -> None:
     if (problem := check_file_name(file.name)) is not None:
         raise _WrongError("names", f"its name cannot be used: {problem}")
     if file.name not in shown.texts and file.name not in shown.rules.names:
@@ -211,7 +212,7 @@ def _check_name(file: FileAnswer, shown: Shown, earlier: Collection[str]) -> Non
 
 
 def _check_content(text: str, held: str) -> None:
-    """Refuse a content that is no Markdown file to work on. Raises _WrongError."""
+    """Refuse content that cannot be the text of a bank file. Raises _WrongError."""
     if not text:
         raise _WrongError("content", "nothing would be left in it; no file is ever emptied")
     if len(text) > MAX_FILE:
@@ -226,8 +227,8 @@ def _check_content(text: str, held: str) -> None:
         )
 
 
-def _edited(file: FileAnswer, shown: Shown, text: str) -> _Draft:
-    """Make the edits of one file, in their order."""
+def _edited(file: FileAnswer, shown: ShownBank, text: str) -> _EditedFile:
+    """Apply the edits of one file, in order."""
     if not file.edits:
         raise _WrongError("form", "its action is edit, but it has no edits")
     hidden = file.name in shown.outlined
@@ -245,7 +246,7 @@ def _edited(file: FileAnswer, shown: Shown, text: str) -> _Draft:
         if edit.operation == "delete":
             deleted.update(set(lines_of(text)).difference(lines_of(after)))
         text = after
-    return _Draft(tidy(text), frozenset(deleted))
+    return _EditedFile(tidy(text), frozenset(deleted))
 
 
 def _skeleton(rules: Rules, name: str) -> str:
@@ -253,7 +254,7 @@ def _skeleton(rules: Rules, name: str) -> str:
 
 
 def _unwrapped(content: str) -> str:
-    """Take a whole file out of the code block that models like to put it into."""
+    """Remove the code block into which models like to put a whole file."""
     lines = content.strip().splitlines()
     wrapped = len(lines) > 2 and lines[0].strip().casefold() in _WRAPPERS
     if wrapped and lines[-1].strip() == "```" and not unclosed("\n".join(lines[1:-1])):
@@ -267,14 +268,14 @@ def _unwrapped(content: str) -> str:
 
 def _applied(
     answer: BankAnswer,
-    shown: Shown,
+    shown: ShownBank,
     texts: Mapping[str, str],
     *,
     lost: Mapping[str, int],
     kept: Collection[int],
     failed: Sequence[str],
 ) -> Applied:
-    """Put together what is taken: ``texts``, with how many lines of each are ``lost``."""
+    """Build the result: ``texts``, with how many lines of each are ``lost``."""
     taken = {name: text for name, text in texts.items() if shown.texts.get(name) != text}
     for file in shown.rules.files:
         if file.name not in shown.texts:
@@ -288,10 +289,10 @@ def _applied(
         )
         for name, text in sorted(taken.items())
     ]
-    synthesis = seen(answer.synthesis).strip()
+    synthesis = visible(answer.synthesis).strip()
     return Applied(
         texts=taken,
-        # A blank synthesis never takes the place of one that says something.
+        # A blank synthesis never replaces one with content.
         synthesis=synthesis[:MAX_SYNTHESIS] or shown.synthesis,
         consumed=tuple(n for at, n in enumerate(shown.notes, 1) if at not in kept),
         kept=tuple(n for at, n in enumerate(shown.notes, 1) if at in kept),
@@ -304,9 +305,9 @@ def _applied(
 
 
 def _not_taken(answer: BankAnswer, bad: set[int], notes: int) -> tuple[set[int], set[int]]:
-    """Give the places of the files that are not taken, and the numbers of the notes in them.
+    """Return the places of the refused files, and the numbers of their notes.
 
-    Each file that shares a note with one that is not taken is not taken either, and so on.
+    A file that shares a note with a refused file is refused too, and so on.
     """
     every = set(range(1, notes + 1))
     takes = [every & set(file.notes) or every for file in answer.files]
@@ -321,10 +322,10 @@ def _not_taken(answer: BankAnswer, bad: set[int], notes: int) -> tuple[set[int],
 
 
 def diff(name: str, before: str, after: str) -> str:
-    """Give the unified diff of one file, "" where nothing changed.
+    """Return the unified diff of one file, "" if nothing changed.
 
-    Of very long files the changed stretch is given as one, for comparing them line by line takes
-    time that grows with the product of their lengths.
+    In very long files the changed stretch is shown as one block, because the time of a comparison
+    line by line grows with the product of their lengths.
     """
     old, new = _LINE.findall(before), _LINE.findall(after)
     left, right = f"a/{name}" if before else _NONE, f"b/{name}" if after else _NONE
@@ -334,14 +335,14 @@ def diff(name: str, before: str, after: str) -> str:
 
 
 def _ended(lines: Iterable[str]) -> str:
-    """Join the lines of a diff, saying of one without a line end that it has none."""
+    """Join the lines of a diff, marking a line without a line end."""
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
 
 
 def _one_stretch(old: Sequence[str], new: Sequence[str], left: str, right: str) -> str:
-    """Give the diff that replaces all between what two texts begin and end with."""
+    """Return a diff that replaces everything between the common beginning and end of two texts."""
     if old == new:
         return ""
     shorter = min(len(old), len(new))

@@ -1,12 +1,13 @@
 """Decides what an export writes into a folder, and what a load takes from it.
 
-A folder and a bank are two copies of the same files, and each may have changed since they last
-agreed. What they agreed on is known by hash: the folder's manifest says what was exported into it,
-a bank's file says what was loaded into it. A side whose text has such a hash has not changed since.
+A folder and a bank are two copies of the same files, and either may have changed since they last
+agreed. What they agreed on is known by hash: the folder's manifest holds the hashes of what was
+exported, and the bank holds for each file the hash of what was loaded. A side whose text has such a
+hash has not changed since.
 
-The one rule: a text that only one side has is never lost in silence. Where both changed, neither is
-written over, and the file is named; only ``overwrite`` decides otherwise. A file is removed only
-where the manifest lists it and its name is one of the bank's: anybody may have written a manifest.
+A text that only one side has is never lost silently. If both changed, neither is overwritten and
+the file is reported, unless ``overwrite`` is given. A file is removed only if the manifest lists it
+and its name belongs to the bank, because anybody may have written a manifest.
 """
 
 from __future__ import annotations
@@ -20,29 +21,32 @@ from typing import Any, Final, Literal, TypeAlias
 from hiermem.core.text.policy import check_json
 from hiermem.errors import UsageError
 
-#: The name of the one file in a folder that is no file of the bank.
+#: The name of the manifest, the only file in a folder that is not a bank file.
 MANIFEST: Final = ".hiermem-bank.json"
 _FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
-    """A plain file whose content no bank file can have: no UTF-8, too much; ``wrong`` says what."""
+class UnfitFile:
+    """A plain file whose content no bank file can have; ``wrong`` says why.
+
+    It is not UTF-8, or it is too long.
+    """
 
     wrong: str
 
 
-#: What is found in a folder under a name: a text, content that is unfit to be one, nothing, or what
-#: is no file to be read (a link, a folder, a pipe), which is left alone whatever is asked for.
-Found: TypeAlias = str | Unfit | Literal[False] | None
+#: What a folder has under a name: a text, unfit content, None for nothing, or False for an entry
+#: that is no plain file (a link, a folder, a pipe), which is always left alone.
+FolderEntry: TypeAlias = str | UnfitFile | Literal[False] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a folder says of itself: whose bank it holds, and the hashes that were written there.
+    """A folder's manifest: whose bank it holds, and the hashes of the files written there.
 
-    While an export is under way a file has two hashes, that of before and that of after; so what a
-    killed one wrote is still known to be the bank's.
+    During an export a file has two hashes, of before and after, so that what a killed export wrote
+    is still recognised as the bank's.
     """
 
     space: str = ""
@@ -51,7 +55,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class BankFile:
     """One file of the bank: its text, and the hash of what was last loaded into it, or ""."""
 
     text: str
@@ -59,8 +63,8 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Exporting:
-    """What an export does: which files it writes and removes, and which it leaves alone and why."""
+class ExportPlan:
+    """What an export does: the files it writes, removes and leaves alone."""
 
     write: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
@@ -69,8 +73,8 @@ class Exporting:
 
 
 @dataclass(frozen=True, slots=True)
-class Loading:
-    """What a load takes: files that are new, that changed, and those it leaves alone."""
+class LoadPlan:
+    """What a load takes: new files, changed files, and the files it leaves alone."""
 
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
@@ -80,7 +84,7 @@ class Loading:
 
 
 def same_lines(text: str) -> str:
-    r"""Give ``text`` with plain line ends, so that a checkout that changes them changes nothing.
+    r"""Return ``text`` with plain line ends, so that a checkout may change them.
 
     >>> same_lines("a\r\nb\r")
     'a\nb\n'
@@ -89,21 +93,22 @@ def same_lines(text: str) -> str:
 
 
 def text_hash(text: str) -> str:
-    """Give the hash by which two copies of a file are told to be the same."""
+    """Return the hash by which two copies of a file are compared."""
     return hashlib.sha256(same_lines(text).encode("utf-8")).hexdigest()
 
 
 def export(
-    bank: Mapping[str, Copied],
-    folder: Mapping[str, Found],
+    bank: Mapping[str, BankFile],
+    folder: Mapping[str, FolderEntry],
     manifest: Manifest,
     *,
     overwrite: bool = False,
-) -> Exporting:
-    """Decide what becomes of each file of the bank, and of each that the manifest lists.
+) -> ExportPlan:
+    """Decide for each file of the bank, and each that the manifest lists, what the export does.
 
-    ``folder`` is what was found there under those names. With ``overwrite`` a file that was changed
-    there, or that is unfit, is written over; what is no plain file stays in any case.
+    ``folder`` is what was found there under those names. With ``overwrite``, a file that was
+    changed there, or that is unfit, is overwritten; anything that is no plain file stays in any
+    case.
     """
     write: list[str] = []
     unchanged: list[str] = []
@@ -114,7 +119,7 @@ def export(
             write.append(name)
         elif theirs is False:
             kept.append(name)
-        elif isinstance(theirs, Unfit):
+        elif isinstance(theirs, UnfitFile):
             (write if overwrite else kept).append(name)
         elif text_hash(theirs) == text_hash(ours.text):
             unchanged.append(name)
@@ -129,21 +134,21 @@ def export(
         if isinstance(text := folder.get(name), str) and text_hash(text) in manifest.files[name]
     ]
     kept += [name for name in gone if name not in remove and folder.get(name) is not None]
-    return Exporting(tuple(write), tuple(unchanged), tuple(remove), tuple(kept))
+    return ExportPlan(tuple(write), tuple(unchanged), tuple(remove), tuple(kept))
 
 
 def load(
-    bank: Mapping[str, Copied],
-    folder: Mapping[str, Found],
+    bank: Mapping[str, BankFile],
+    folder: Mapping[str, FolderEntry],
     manifest: Manifest,
     *,
     overwrite: bool = False,
-) -> Loading:
-    """Decide which files of a folder are taken into the bank.
+) -> LoadPlan:
+    """Decide which files of a folder are loaded into the bank.
 
-    A file that is not in the folder stays in the bank: a folder that was checked out in part, or
-    the wrong one, must not empty it. Raises UsageError where a file is unfit: half a load would
-    leave a bank that nobody wrote.
+    A file that is missing from the folder stays in the bank: a partial checkout, or the wrong
+    folder, must not empty it. Raises UsageError if a file is unfit, because half a load would leave
+    a bank that nobody wrote.
     """
     created: list[str] = []
     updated: list[str] = []
@@ -153,7 +158,7 @@ def load(
     for name, theirs in sorted(folder.items()):
         if theirs is None:
             continue
-        if isinstance(theirs, Unfit):
+        if isinstance(theirs, UnfitFile):
             raise UsageError(theirs.wrong)
         ours = bank.get(name)
         if theirs is False:
@@ -168,15 +173,18 @@ def load(
             elif overwrite or mine in known:
                 updated.append(name)
             elif other in known:
-                # It is the bank that went on; the next export brings the folder up to it.
+                # Only the bank changed; the next export updates the folder.
                 unchanged.append(name)
             else:
                 conflicts.append(name)
-    return Loading(*map(tuple, (created, updated, unchanged, conflicts, skipped)))
+    return LoadPlan(*map(tuple, (created, updated, unchanged, conflicts, skipped)))
 
 
 def write_manifest(manifest: Manifest) -> str:
-    """Write a manifest as its file's text: stable, one file a line, as version control likes it."""
+    """Write a manifest as the text of its file: stable, one file a line.
+
+    That suits version control.
+    """
     value = {
         "format": _FORMAT,
         "space": manifest.space,
@@ -187,11 +195,11 @@ def write_manifest(manifest: Manifest) -> str:
 
 
 def read_manifest(text: str, *, space: str, known: Collection[str]) -> Manifest:
-    """Read a manifest; one that is damaged says nothing, so that every file counts as somebody's.
+    """Read a manifest. A damaged one lists nothing, so every file counts as somebody else's.
 
-    It is data: anybody may have written it. A name that is not ``known`` to the bank, by its rules
-    or as a file of it, is passed over; so nothing else of a folder can be removed by it. Raises
-    UsageError where the folder holds the bank of another space.
+    A manifest is data: anybody may have written it. A name that the bank does not know, by its
+    rules or as one of its files, is ignored, so that nothing else in a folder can be removed.
+    Raises UsageError if the folder holds the bank of another space.
     """
     try:
         value, _ = check_json(json.loads(text), what="the manifest")
@@ -217,7 +225,7 @@ def read_manifest(text: str, *, space: str, known: Collection[str]) -> Manifest:
     )
 
 
-def _known(theirs: str, ours: Copied, exported: Collection[str]) -> bool:
-    """Say whether a folder's text is one that the bank knows, so that nothing is lost by it."""
+def _known(theirs: str, ours: BankFile, exported: Collection[str]) -> bool:
+    """Return whether the bank knows a folder's text, so that overwriting it loses nothing."""
     other = text_hash(theirs)
     return other in exported or (bool(ours.loaded) and other == ours.loaded)

@@ -1,12 +1,11 @@
-"""Decides which lines of the bank an answer makes vanish, and when that is too many.
+"""Decides which lines of the bank an answer loses, and when that is too many.
 
-A line has vanished where it is not empty and, its white space folded, stands neither in the new
-text of its file nor in what another file gained by the same answer: moving a line loses nothing.
-One that is struck through is still there. Lines of a section that was deleted on purpose, with its
-reason, are not counted.
+A non-empty line is lost if, its white space folded, it is neither in the new text of its file nor
+in what another file gained by the same answer: moving a line loses nothing. A line that is struck
+through is still there. Lines of a section that was deleted on purpose, with a reason, do not count.
 
-The one rule: what is counted here is what a reader would miss, so nothing is counted twice and
-nothing that can still be read is counted.
+The count is what a reader would miss: no line counts twice, and no line counts that can still be
+read.
 """
 
 from __future__ import annotations
@@ -22,49 +21,49 @@ _STRUCK: Final = re.compile(r"^(?P<lead>[^~]*)~~(?P<line>.+)~~")
 
 
 @dataclass(frozen=True, slots=True)
-class Vanished:
-    """How many of a file's lines have vanished."""
+class LostLines:
+    """How many of a file's lines are lost."""
 
     count: int
     of: int
 
     def passes(self, *, share: float, lines: int) -> bool:
-        """Say whether it is more than that share of the file and more than so many lines.
+        """Return whether more than that share of the file and more than so many lines are lost.
 
-        >>> Vanished(6, 10).passes(share=0.5, lines=5), Vanished(5, 5).passes(share=0.5, lines=5)
+        >>> LostLines(6, 10).passes(share=0.5, lines=5), LostLines(5, 5).passes(share=0.5, lines=5)
         (True, False)
         """
         return self.count > lines and self.count > share * self.of
 
 
 def lines_of(text: str) -> list[str]:
-    """Give the lines of a text that are not empty, folded."""
+    """Return the non-empty lines of a text, folded."""
     return [line for each in text.split("\n") if (line := folded(each))]
 
 
-def vanished(
+def lost_lines(
     before: Mapping[str, str],
     after: Mapping[str, str],
     deleted: Mapping[str, Collection[str]],
-) -> dict[str, Vanished]:
-    """Give for each file of ``after`` that was there before what has vanished of it.
+) -> dict[str, LostLines]:
+    """Return for each existing file of ``after`` how many of its lines are lost.
 
-    ``deleted`` are the folded lines that were taken out of a file for a reason.
+    ``deleted`` are the folded lines that were deleted from a file with a reason.
     """
     old = {name: lines_of(text) for name, text in before.items() if name in after}
     new = {name: set(_readable(text)) for name, text in after.items()}
     gained: set[str] = set()
     for name, readable in new.items():
         gained |= readable.difference(old.get(name, ()))
-    found: dict[str, Vanished] = {}
+    found: dict[str, LostLines] = {}
     for name, lines in old.items():
         still = new[name] | gained | set(deleted.get(name, ()))
-        found[name] = Vanished(sum(line not in still for line in lines), len(lines))
+        found[name] = LostLines(sum(line not in still for line in lines), len(lines))
     return found
 
 
 def _readable(text: str) -> Iterator[str]:
-    """Yield the lines of a text, and what those that are struck through said."""
+    """Yield the lines of a text, and the content of the lines that are struck through."""
     for line in lines_of(text):
         yield line
         if found := _STRUCK.match(line):

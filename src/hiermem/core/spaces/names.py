@@ -1,8 +1,8 @@
-"""Decides what a bank file may be called, and which names a text holds.
+"""Decides what a bank file may be called, and which file names a text mentions.
 
-The one rule: a name is taken as it stands or refused, never repaired, and it is never joined to a
-path to find out what it is. What passes is one flat name that every file system can hold and no
-reader can mistake: letters and digits of any script, a few marks, ``.md`` at its end.
+A name is accepted as it is or refused; it is never repaired, and never joined to a path to test it.
+An accepted name is one flat name that every file system can hold and no reader can mistake: letters
+and digits of any script, a few marks, and ``.md`` at its end.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ SUFFIX: Final = ".md"
 _SIZE: Final = f"it must have 1 to {MOST_BYTES} bytes"
 _PUNCTUATION: Final = frozenset(" -_.()+,&")
 _KINDS: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd"})
-#: Letters and marks that show nothing: fillers, joiners, variation selectors, inherent vowels.
+#: Invisible letters and marks: fillers, joiners, variation selectors, inherent vowels.
 _UNSEEN: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-#: Names of devices in any folder of Windows, whatever their ending.
+#: Device names of Windows, reserved in any folder and with any ending.
 _DEVICES: Final = frozenset(
     {"con", "prn", "aux", "nul", "conin", "conout", "clock"}
     | {f"{port}{number}" for port in ("com", "lpt") for number in "0123456789¹²³"}
 )
-#: What may stand between names in prose, in lists, in code and in links.
+#: Separators of names in prose, in lists, in code and in links.
 _RUN: Final = re.compile(r"[^\s`\"'*()<>\[\],;:|{}!?=#~]+")
 
 
 def check_file_name(name: object) -> str | None:
-    """Say what is wrong with ``name`` as the name of a bank file; None where nothing is.
+    """Return what is wrong with ``name`` as the name of a bank file; None if nothing is.
 
-    What is said names no part of it.
+    The answer repeats no part of the name.
 
     >>> check_file_name("progress.md"), check_file_name("../progress.md")
     (None, 'it holds a character other than letters, digits, spaces and - _ . ( ) + , &')
@@ -47,7 +47,7 @@ def check_file_name(name: object) -> str | None:
 
 
 def _form(name: str) -> str | None:
-    """Say what is wrong with a name whose characters are all allowed."""
+    """Return what is wrong with a name whose characters are all allowed."""
     stem = name.removesuffix(SUFFIX)
     if not name.endswith(SUFFIX) or not stem:
         return f"it must be a name that ends in {SUFFIX}"
@@ -61,7 +61,7 @@ def _form(name: str) -> str | None:
 
 
 def _characters(name: str) -> str | None:
-    """Say what is wrong with the characters of a name, whatever their order."""
+    """Return what is wrong with the characters of a name, whatever their order."""
     kinds = unicodedata.category
     if not all(char in _PUNCTUATION or kinds(char) in _KINDS for char in name):
         return "it holds a character other than letters, digits, spaces and - _ . ( ) + , &"
@@ -75,15 +75,14 @@ def _characters(name: str) -> str | None:
 
 
 def fold(name: str) -> str:
-    """Give what two names have in common that some file systems take for one."""
+    """Return the form in which some file systems take two names for one."""
     return unicodedata.normalize("NFC", name.casefold())
 
 
 def names_in(text: str) -> Iterator[str]:
-    """Yield the file names that a text holds, as often as it holds them, in order.
+    """Yield the file names that a text mentions, each as often as it occurs, in order.
 
-    A path is no name, and a name inside one is not either; only ``./`` before a name is passed
-    over.
+    Paths and names inside them are skipped; only ``./`` before a name is allowed.
 
     >>> list(names_in("Write `progress.md` and docs/notes.md, or *log.md*."))
     ['progress.md', 'log.md']

@@ -1,28 +1,27 @@
 """Decides what a model reads when it consolidates: rules, files, synthesis and notes, as data.
 
-The one rule: what came from notes and files stands only between marks that it cannot write itself,
-one note on a line of its own with its number, so that no note passes for another and none for an
-order. What seldom changes comes first, which is what providers' prompt caches reward.
+Text from notes and files appears only between marks that it cannot contain, and each note is on a
+line of its own with its number, so that no note passes for another or for an instruction. Parts
+that seldom change come first, because providers' prompt caches reward that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC
-from typing import Final, TypeAlias
+from typing import Final
 
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.spaces.answer import answer_schema
+from hiermem.core.summaries.inputs import Count
 from hiermem.core.summaries.prompt import PromptTemplate, fill, marked
 from hiermem.core.text.measure import canonical_json, day
 from hiermem.protocols import ChatMessage, LLMRequest, SourceText, TokenCounter
 from hiermem.types.bank import BankText, Note
 
-Count: TypeAlias = Callable[[str], int]
-
 #: Tokens kept free for what a repair adds.
 REPAIR_ROOM: Final = 320
-#: The longest name of an agent, category or tag that is shown, and the most tags.
+#: The longest agent, category or tag that is shown, and the most tags.
 _LONGEST: Final = 120
 _MOST_TAGS: Final = 16
 _ANONYMOUS: Final = "agent"
@@ -33,19 +32,19 @@ def note_line(number: int, note: Note) -> str:
     time = f"{note.timestamp.astimezone(UTC):%Y-%m-%d %H:%M}"
     category = f" [{_short(note.category)}]" if note.category.strip() else ""
     tags = ", ".join(_short(tag) for tag in note.tags[:_MOST_TAGS])
-    # Every kind of line end, or what follows one could pass for another note.
+    # Every kind of line end counts; otherwise what follows one could pass for another note.
     text = "\n  ".join(note.text.splitlines())
     who = _short(note.agent) or _ANONYMOUS
     return f"#{number} {time} {who}{category}{f' ({tags})' if tags else ''}: {text}\n"
 
 
 def file_shown(name: str, text: str) -> str:
-    """Write a file as it is shown whole."""
+    """Write a file that is shown whole."""
     return "\n" + marked(f"file {name}", text.rstrip("\n"))
 
 
 def outline_shown(name: str, text: str) -> str:
-    """Write what is shown of a file by its headings."""
+    """Write a file that is shown by its headings."""
     return "\n" + marked(f"outline of {name}", text)
 
 
@@ -57,7 +56,7 @@ def request(
     max_tokens: int,
     temperature: float = 0.0,
 ) -> LLMRequest:
-    """Make the request that asks to take the notes of ``bank`` into its files."""
+    """Make the request to take the notes of ``bank`` into its files."""
     return LLMRequest(
         task="consolidate",
         messages=_messages(template, bank),
@@ -73,16 +72,16 @@ def request(
 
 
 def tokens(messages: Sequence[ChatMessage], count: Count) -> int:
-    """Count a request with the schema that goes with it."""
+    """Count a request with its schema."""
     return request_tokens(messages, count) + count(canonical_json(answer_schema()))
 
 
-def again(
+def repair(
     messages: Sequence[ChatMessage], wrong: Iterable[str], *, count: Count, limit: int | None
 ) -> tuple[ChatMessage, ...]:
-    """Ask again, naming what was wrong, in no more than ``limit`` tokens in all.
+    """Ask again and name what was wrong, in no more than ``limit`` tokens in all.
 
-    What does not fit is left out, the last named first. Nothing that the model wrote is repeated.
+    If not everything fits, the last faults are left out. Nothing that the model wrote is repeated.
     """
     *before, last = messages
     named = [f"\n- {each}" for each in wrong]
@@ -131,5 +130,5 @@ def _source(number: int, note: Note) -> SourceText:
 
 
 def _short(name: str) -> str:
-    """Put a name on one short line."""
+    """Write a name on one short line."""
     return " ".join(name.split())[:_LONGEST]

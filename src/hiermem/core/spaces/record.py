@@ -1,4 +1,4 @@
-"""Decides how a space is kept as records, and how each of them reads back.
+"""Decides how a space is stored as records, and how each record is read.
 
 | kind | key | body |
 |---|---|---|
@@ -6,21 +6,21 @@
 | ``note-sequence`` | | the number of the newest note to arrive |
 | ``note`` | time, then arrival | a live note |
 | ``consumed`` | the same | the note and the revision that took it in |
-| ``blocked`` | the same | how often a live note failed alone, and why it is set aside |
+| ``blocked`` | the same | how often a live note failed alone, and why it is blocked |
 | ``bank`` | file name | the file's text |
 | ``synthesis`` | | the synthesis |
 | ``meta`` | | the space's figures |
-| ``bank-revision`` | number | what changed in it, and the texts that it gave |
-| ``consolidation`` | number | which notes went into which model answer, and what it took |
+| ``bank-revision`` | number | what changed in it, and the texts that it wrote |
+| ``consolidation`` | number | which notes went into which model answer, and its cost |
 | ``bank-lease`` | | who consolidates, until when |
 | ``bank-export`` | folder | where the bank was exported to |
 | ``bank-loaded`` | file name | the hash of the text that was last loaded into it |
 
-All of them have the scope ``SHELF``, which no session can have, for whatever has a session's id as
-its scope goes with that session. All kinds but the first are told apart by space (``kind_of``).
+All have the scope ``SPACE_SCOPE``, which no session can have: a record whose scope is a session's
+id is deleted with that session. All kinds but the first include the space's name (``kind_of``).
 
-The one rule: what reads back is what was written, or StoreCorruptError. Which writes make one
-change is decided in ``change``; putting them is the engine's.
+A record reads back as it was written, or reading raises StoreCorruptError. ``change`` decides which
+writes make one change; the engine puts them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hiermem.types.bank import BankRevision, Note, RevisionKind, SpaceMeta
 from hiermem.types.transaction import Record, RecordWrite
 
 #: The scope of all records of spaces; no session's id is empty.
-SHELF: Final = ""
+SPACE_SCOPE: Final = ""
 
 SPACE: Final = "space"
 SEQUENCE: Final = "note-sequence"
@@ -53,7 +53,7 @@ CONSOLIDATION: Final = "consolidation"
 LEASE: Final = "bank-lease"
 EXPORT: Final = "bank-export"
 LOADED: Final = "bank-loaded"
-#: All kinds that are told apart by space.
+#: All kinds that include the space's name.
 KINDS: Final = (
     SEQUENCE, NOTE, CONSUMED, BLOCKED, BANK, SYNTHESIS, META, REVISION, CONSOLIDATION, LEASE,
     EXPORT, LOADED,
@@ -61,7 +61,7 @@ KINDS: Final = (
 
 
 def kind_of(kind: str, space: str) -> str:
-    """Give the kind under which a space's records are kept.
+    """Return the kind under which a space's records are stored.
 
     >>> kind_of(NOTE, "project-x")
     'note/project-x'
@@ -70,8 +70,8 @@ def kind_of(kind: str, space: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A text on record, and the version of its record."""
+class StoredText:
+    """A stored text and the version of its record."""
 
     text: str
     version: int
@@ -79,21 +79,21 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class BankState:
-    """What a space's bank is now, with the versions that a change of it expects.
+    """The current bank of a space, with the versions that a change of it expects.
 
-    A version of 0 is that of a record that does not exist.
+    A version of 0 stands for a record that does not exist.
     """
 
     space: str
     rules: Rules
     meta: SpaceMeta = field(default_factory=SpaceMeta)
     meta_version: int = 0
-    files: Mapping[str, Held] = field(default_factory=dict[str, Held])
-    synthesis: Held = Held("", 0)
+    files: Mapping[str, StoredText] = field(default_factory=dict[str, StoredText])
+    synthesis: StoredText = StoredText("", 0)
 
     @property
     def texts(self) -> dict[str, str]:
-        """Give the files' texts by name, in the order of the names."""
+        """Return the texts of the files by name, sorted by name."""
         return {name: self.files[name].text for name in sorted(self.files)}
 
 
@@ -102,7 +102,7 @@ class BankState:
 
 
 def read_space(record: Record) -> tuple[Rules, datetime]:
-    """Give the rules of a space and when it was made."""
+    """Return the rules of a space and when it was made."""
     value = _value(record)
     try:
         return read_rules(value["rules"]), datetime.fromisoformat(value["created"])
@@ -118,19 +118,19 @@ def read_state(
     synthesis: Record | None,
     meta: Record | None,
 ) -> BankState:
-    """Give a space's bank from its records of the kinds ``bank``, ``synthesis`` and ``meta``."""
+    """Return a space's bank, read from its records of kind ``bank``, ``synthesis`` and ``meta``."""
     return BankState(
         space,
         rules,
         meta=_read_meta(meta) if meta else SpaceMeta(),
         meta_version=meta.version if meta else 0,
-        files={each.key: Held(each.body, each.version) for each in files},
-        synthesis=Held(synthesis.body, synthesis.version) if synthesis else Held("", 0),
+        files={each.key: StoredText(each.body, each.version) for each in files},
+        synthesis=StoredText(synthesis.body, synthesis.version) if synthesis else StoredText("", 0),
     )
 
 
 def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]:
-    """Give the live notes, oldest first, those that are set aside among them."""
+    """Return the live notes, oldest first, including blocked ones."""
     failures = {each.key: _read_failures(each) for each in blocked}
     found: list[Note] = []
     for record in notes:
@@ -145,19 +145,19 @@ def live_notes(notes: Iterable[Record], blocked: Iterable[Record]) -> list[Note]
 
 
 def consumed_notes(records: Iterable[Record]) -> list[Note]:
-    """Give the consumed notes, oldest first."""
+    """Return the consumed notes, oldest first."""
     return [_read_note(record) for record in records]
 
 
 def read_revisions(records: Iterable[Record]) -> list[BankRevision]:
-    """Give the bank's revisions, oldest first."""
+    """Return the bank's revisions, oldest first."""
     return [_read_revision(record) for record in records]
 
 
 def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], str]:
-    """Give the files' texts, and the synthesis, as revision ``number`` left them.
+    """Return the texts of the files, and the synthesis, as revision ``number`` left them.
 
-    ``records`` are all of the kind ``bank-revision``, in order; revision 0 is the empty bank.
+    ``records`` are all of kind ``bank-revision``, in order; revision 0 is the empty bank.
     """
     files: dict[str, str] = {}
     synthesis = ""
@@ -182,18 +182,18 @@ def texts_at(records: Iterable[Record], number: int) -> tuple[dict[str, str], st
 
 
 def new_space(space: str, rules: Rules, *, now: datetime, mark: str) -> RecordWrite:
-    """Give the write that makes a space; it fails where the space exists.
+    """Return the write that makes a space; it fails if the space exists.
 
-    ``mark`` is random: by it a space is told from one of its name that was erased.
+    ``mark`` is random. It tells a space from an erased one of the same name.
     """
     body = _written({"rules": rules.text, "created": _time(now), "mark": mark})
-    return RecordWrite(SPACE, SHELF, space, body, expected=0)
+    return RecordWrite(SPACE, SPACE_SCOPE, space, body, expected=0)
 
 
 def note_key(timestamp: datetime, sequence: int, mark: str) -> str:
-    """Give the key of a note: its time in UTC, the number of its arrival, a mark of its own.
+    """Return the key of a note: its time in UTC, the number of its arrival, a random mark.
 
-    By the mark, whoever does not know whether a write took effect can tell his note from another.
+    The mark identifies the note when it is unknown whether its write took effect.
 
     >>> from datetime import datetime, timezone
     >>> note_key(datetime(2026, 1, 2, tzinfo=timezone.utc), 7, "3fa2c1")
@@ -215,12 +215,11 @@ def new_note(
     tags: Sequence[str] = (),
     sources: Sequence[tuple[str, int]] = (),
 ) -> tuple[Note, tuple[RecordWrite, ...]]:
-    """Give a note and the writes that add it.
+    """Return a note and the writes that add it.
 
-    ``counter`` is the record of the kind ``note-sequence``, None before the first note; ``mark`` is
-    six random hexadecimal digits. The writes
-    fail where another note arrived meanwhile; then this is to be called again. Where the note came
-    from is put on record beside it by ``sources``.
+    ``counter`` is the record of kind ``note-sequence``, None before the first note; ``mark`` is six
+    random hexadecimal digits. The writes fail if another note arrived meanwhile; then call this
+    again. The note's sources are recorded separately, by ``sources``.
     """
     sequence = _sequence(counter) + 1
     note = Note(
@@ -234,8 +233,8 @@ def new_note(
     )
     arrived = counter.version if counter else 0
     return note, (
-        RecordWrite(kind_of(SEQUENCE, space), SHELF, "", str(sequence), expected=arrived),
-        RecordWrite(kind_of(NOTE, space), SHELF, note.key, note_body(note), expected=0),
+        RecordWrite(kind_of(SEQUENCE, space), SPACE_SCOPE, "", str(sequence), expected=arrived),
+        RecordWrite(kind_of(NOTE, space), SPACE_SCOPE, note.key, note_body(note), expected=0),
     )
 
 
@@ -248,7 +247,7 @@ def _sequence(counter: Record | None) -> int:
 
 
 def number_key(number: int) -> str:
-    """Give the key of a revision or consolidation: keys sort as the numbers do."""
+    """Return the key of a revision or consolidation; keys sort as the numbers do."""
     return f"{number:010d}"
 
 
@@ -267,7 +266,7 @@ def note_body(note: Note) -> str:
 
 
 def failures_body(failures: int, *, reason: str) -> str:
-    """Write how often a live note failed alone, and why it is set aside, "" where it is not."""
+    """Write how often a live note failed alone, and why it is blocked ("" if it is not)."""
     return _written({"failures": failures, "blocked": reason})
 
 
@@ -391,7 +390,7 @@ def _damaged(record: Record) -> NoReturn:
 
 
 def subject_of(space: str) -> str:
-    """Give the name under which a space's runs and calls are journalled.
+    """Return the name under which a space's runs and calls are journalled.
 
     >>> subject_of("project-x")
     'space:project-x'

@@ -1,10 +1,10 @@
-"""Decides what a consolidation tells of itself: its status, its sentence, its figures.
+"""Builds the result of a consolidation: its status, its message, its figures.
 
-Several answers of one run are told as one change: a file that the first of them made and the second
-changed was created.
+Several answers of one run are reported as one change: a file that the first of them made and the
+second changed was created.
 
-The one rule: counts, names of files and keys of notes, and nothing that a note or a model said; the
-diff alone holds text, and neither the journal nor the log holds the diff.
+A result holds counts, names of files and keys of notes, and nothing that a note or a model said.
+Only the diff holds text, and neither the journal nor the log holds the diff.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 from hiermem.core.spaces.files import Applied, diff
 from hiermem.types.bank import BlockedNote, ConsolidationResult, ConsolidationStatus, FileChange
 
-#: What the figures are called in the result and in the log.
+#: The names of the figures in the result and in the log.
 _PUBLISHED = (
     "notes_processed", "notes_remaining", "bank_files_updated", "bank_files_created",
     "bank_files_unchanged", "synthesis_size", "llm_tokens_used", "llm_prompt_tokens",
@@ -26,11 +26,11 @@ _PUBLISHED = (
 
 
 @dataclass(slots=True)
-class Tally:
-    """What a run has come to so far.
+class ConsolidationTally:
+    """The running totals of a run.
 
-    ``before`` and ``after`` are the files' texts when it began and now. ``stopped`` says why it
-    ended before all that it took was in, "" where it did not.
+    ``before`` and ``after`` are the texts of the files when the run began and now. ``stopped`` says
+    why it ended before all its notes were consumed, "" if it did not.
     """
 
     before: Mapping[str, str]
@@ -46,14 +46,20 @@ class Tally:
 
     @property
     def processed(self) -> int:
-        """Give how many notes went in."""
+        """Return how many notes were consumed."""
         return sum(len(each.consumed) for each in self.taken)
 
 
 def result_of(
-    space: str, tally: Tally, *, remaining: int, seconds: float, dry_run: bool, run_id: str
+    space: str,
+    tally: ConsolidationTally,
+    *,
+    remaining: int,
+    seconds: float,
+    dry_run: bool,
+    run_id: str,
 ) -> ConsolidationResult:
-    """Tell what a run did; ``remaining`` notes are live and wait for the next."""
+    """Return the result of a run; ``remaining`` notes are live and wait for the next."""
     created = tuple(sorted(tally.after.keys() - tally.before.keys()))
     updated = tuple(
         sorted(
@@ -90,21 +96,23 @@ def result_of(
     )
 
 
-def idle(space: str, tally: Tally, *, blocked: int, dry_run: bool) -> ConsolidationResult:
-    """Tell that no note waits; ``blocked`` ones are set aside."""
+def idle(
+    space: str, tally: ConsolidationTally, *, blocked: int, dry_run: bool
+) -> ConsolidationResult:
+    """Return the result when no note is waiting; ``blocked`` notes are blocked."""
     result = _nothing(space, tally, remaining=0, dry_run=dry_run)
     aside = f"; {_count(blocked, 'note')} set aside" if blocked else ""
     return _with(result, "nothing_to_do", f"No new notes to consolidate{aside}")
 
 
-def busy(space: str, tally: Tally, *, remaining: int) -> ConsolidationResult:
-    """Tell that another run consolidates the space."""
+def busy(space: str, tally: ConsolidationTally, *, remaining: int) -> ConsolidationResult:
+    """Return the result when another run is consolidating the space."""
     result = _nothing(space, tally, remaining=remaining, dry_run=False)
     return _with(result, "busy", "Another run is writing this bank; nothing was done")
 
 
 def detail(result: ConsolidationResult, *, model: str, unknown: int) -> dict[str, Any]:
-    """Give what the run's record says."""
+    """Return the detail of the run's journal record."""
     return {
         "model": model,
         "status": result.status,
@@ -122,7 +130,7 @@ def detail(result: ConsolidationResult, *, model: str, unknown: int) -> dict[str
 
 
 def log_line(result: ConsolidationResult) -> str:
-    """Give the one line that is logged: the status and the published figures.
+    """Return the line that is logged: the status and the published figures.
 
     >>> log_line(ConsolidationResult("x", "ok", "", metrics={"notes_processed": 2}))
     "space 'x': ok, notes_processed=2"
@@ -131,7 +139,9 @@ def log_line(result: ConsolidationResult) -> str:
     return ", ".join([f"space {result.space!r}: {result.status}", *figures])
 
 
-def _nothing(space: str, tally: Tally, *, remaining: int, dry_run: bool) -> ConsolidationResult:
+def _nothing(
+    space: str, tally: ConsolidationTally, *, remaining: int, dry_run: bool
+) -> ConsolidationResult:
     return result_of(space, tally, remaining=remaining, seconds=0.0, dry_run=dry_run, run_id="")
 
 
@@ -141,14 +151,14 @@ def _with(
     return replace(result, status=status, message=message)
 
 
-def _status(tally: Tally, failed: Sequence[str]) -> Literal["ok", "partial", "error"]:
+def _status(tally: ConsolidationTally, failed: Sequence[str]) -> Literal["ok", "partial", "error"]:
     if not (failed or tally.stopped or tally.blocked):
         return "ok"
     return "partial" if tally.processed else "error"
 
 
 def _message(
-    tally: Tally, status: str, failed: Sequence[str], remaining: int, *, dry_run: bool
+    tally: ConsolidationTally, status: str, failed: Sequence[str], remaining: int, *, dry_run: bool
 ) -> str:
     """Say in one sentence what was done, and what was not and why."""
     done = "would be consolidated" if dry_run else "consolidated"
@@ -164,7 +174,9 @@ def _message(
     return "; ".join(parts)
 
 
-def _changes(tally: Tally, created: Sequence[str], updated: Sequence[str]) -> list[FileChange]:
+def _changes(
+    tally: ConsolidationTally, created: Sequence[str], updated: Sequence[str]
+) -> list[FileChange]:
     removed: dict[str, int] = {}
     for applied in tally.taken:
         for each in applied.changes:

@@ -1,10 +1,9 @@
-"""Decides which files a space's rules define, and how each of them begins.
+"""Decides which files a space's rules define, and the skeleton of each.
 
-A file is defined where its name is first met. What follows on its line says what it is for; its
-sections are the headings below it that lie deeper, those of a template in a code block, or the
-points of a list below it. Where there are none, what it is for gives them.
-
-The one rule: the rules' own words are used and nothing is added to them.
+A file is defined where its name first occurs. The rest of that line says what the file is for. Its
+sections are the deeper headings below, the headings of a template in a code block, or the points of
+a list below. If there are none, the description itself is used. Only the rules' own words are used;
+nothing is added.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _CODED: Final = re.compile(r"`(#{1,6})[ \t]+([^`]+)`")
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """A file that rules define: its title, what it is for, and its sections' headings."""
+    """A file that rules define: its title, its purpose, and the headings of its sections."""
 
     name: str
     title: str
@@ -47,14 +46,14 @@ class RuleFile:
 
     @property
     def skeleton(self) -> str:
-        """Give the text that the file begins with: its title and the headings, and nothing else."""
+        """Return the text that the file begins with: its title and its headings."""
         lines = [f"# {self.title}", *(f"## {heading}" for heading in self.headings)]
         return "\n\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a space. ``files`` come in the order in which they are named."""
+    """The rules of a space. ``files`` are in the order in which the rules name them."""
 
     text: str
     hash: str
@@ -62,14 +61,14 @@ class Rules:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Give the names of the files."""
+        """Return the names of the files."""
         return tuple(each.name for each in self.files)
 
 
 def read_rules(text: str) -> Rules:
     """Read the rules of a space.
 
-    Raises UsageError where they name no file, too many, or two that differ in case only, and
+    Raises UsageError if they name no file, too many, or two that differ in case only, and
     InvalidTextError for what is no text.
     """
     return _read_once(check(text, what="rules", cap=MAX_RULES))
@@ -77,7 +76,7 @@ def read_rules(text: str) -> Rules:
 
 @lru_cache(maxsize=16)
 def _read_once(text: str) -> Rules:
-    """Read rules and remember them, for every call of a space asks for its rules."""
+    """Read rules and cache the result, because every call on a space needs its rules."""
     names = tuple(dict.fromkeys(names_in(text)))
     if not names:
         raise UsageError(
@@ -98,8 +97,8 @@ def _read_once(text: str) -> Rules:
 
 
 @dataclass(slots=True)
-class _Line:
-    """One line of the rules: how deep it lies, what it says, and the file that it defines."""
+class _RuleLine:
+    """One line of the rules: its depth, its words, and the file that it defines."""
 
     depth: tuple[int, int] | None
     words: str
@@ -129,33 +128,33 @@ def _defined(text: str, names: Sequence[str]) -> list[RuleFile]:
     return found
 
 
-def _read(text: str) -> list[_Line]:
+def _read(text: str) -> list[_RuleLine]:
     """Read each line with its depth: headings above points, points by their indent.
 
-    A heading in a code block is one of a template; it lies deepest.
+    A heading in a code block belongs to a template and is the deepest.
     """
-    lines: list[_Line] = []
+    lines: list[_RuleLine] = []
     fenced = False
     for raw in text.splitlines():
         if _FENCE.match(raw):
             fenced = not fenced
-            lines.append(_Line(None, raw))
+            lines.append(_RuleLine(None, raw))
         elif found := _HEADING.match(raw):
-            lines.append(_Line((2, len(found[1])) if fenced else (0, len(found[1])), found[2]))
+            lines.append(_RuleLine((2, len(found[1])) if fenced else (0, len(found[1])), found[2]))
         elif fenced:
-            lines.append(_Line(None, raw))
+            lines.append(_RuleLine(None, raw))
         elif found := _POINT.match(raw):
-            lines.append(_Line((1, len(found[1].expandtabs(4))), found[2]))
+            lines.append(_RuleLine((1, len(found[1].expandtabs(4))), found[2]))
         else:
-            lines.append(_Line(None, raw))
+            lines.append(_RuleLine(None, raw))
     return lines
 
 
-def _headings(lines: Sequence[_Line], at: int) -> list[str]:
-    """Give the headings of the file that line ``at`` defines.
+def _headings(lines: Sequence[_RuleLine], at: int) -> list[str]:
+    """Return the headings of the file that line ``at`` defines.
 
-    Its stretch ends where another file is defined or, where it is a heading or a point itself,
-    where something as high as it begins.
+    The stretch ends where another file is defined or, if it began with a heading or a point, at the
+    next one that is as high.
     """
     own = lines[at].depth
     headings = [_heading(found) for _, found in _CODED.findall(lines[at].words)]
@@ -177,7 +176,7 @@ def _headings(lines: Sequence[_Line], at: int) -> list[str]:
 
 
 def _heading(words: str) -> str:
-    """Give words as a heading: one plain line, its first letter large; "" where it is too long."""
+    """Return words as a heading: one plain line, capitalised; "" if it is too long."""
     plain = " ".join(_MARKS.sub("", words).split()).strip(" .:#-–—")  # noqa: RUF001
     if not plain or len(plain) > _LONGEST or any(names_in(plain)):
         return ""
@@ -185,13 +184,13 @@ def _heading(words: str) -> str:
 
 
 def _about(words: str, name: str) -> str:
-    """Give what the line that defines a file says of it, after its name."""
+    """Return what the line that defines a file says of it, after its name."""
     rest = words.partition(name)[2]
     return " ".join(_MARKS.sub("", rest).split()).strip(" :：-–—()|")[:400]  # noqa: RUF001
 
 
 def _title(name: str) -> str:
-    """Make a title of a name.
+    """Make a title of a file name.
 
     >>> _title("activeContext.md"), _title("tech_debt-2.md")
     ('Active context', 'Tech debt 2')

@@ -1,11 +1,11 @@
-"""Decides what the sections of a Markdown text are, and what an edit of one of them makes of it.
+"""Finds the sections of a Markdown text, and applies an edit to one of them.
 
-A section is a heading with all that stands below it up to the next heading that is no deeper. A
-heading in a code block, in a comment or in front matter is none. Both kinds of Markdown headings
-count: those with marks before them and those that are underlined.
+A section is a heading and everything below it up to the next heading that is no deeper. Lines in a
+code block, in a comment or in front matter are no headings. Both kinds of Markdown headings count:
+those with marks before them and those that are underlined.
 
-The one rule: an edit changes the section that it names and no other. Where it is not certain which
-one that is, or where it would take in what follows it, it is refused with EditError.
+An edit changes the section that it names and no other. If the section is ambiguous, or the edit
+would take in what follows it, the edit is refused with EditError.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _ATX: Final = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE: Final = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _COMMENT: Final = re.compile(r" {0,3}<!--(?P<closed>.*-->)?")
-#: Lines that are no part of a paragraph, so that dashes below them underline nothing.
+#: Lines that are not part of a paragraph, so dashes below them underline nothing.
 _NO_PARAGRAPH: Final = re.compile(r" {0,3}(?:[-*+>|]|\d{1,9}[.)])")
 _ITEM: Final = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _RULE: Final = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$")
 _KEY: Final = re.compile(r"[A-Za-z_][\w -]*:(?:\s|$)")
 _MARKS: Final = re.compile(r"[*_`~]+")
-#: Between a heading and the one above it, where an edit names both.
+#: The separator between a heading and its parent when an edit names both.
 PATH: Final = " > "
 
 
@@ -40,8 +40,9 @@ class EditError(Exception):
 class Section:
     """A section by its lines.
 
-    Its heading begins at ``start``. What it says itself is from ``body`` to ``own``; the sections
-    below it follow, up to ``stop``. ``path`` are the headings above it, as they are compared.
+    Its heading begins at ``start``. Its own text is from ``body`` to ``own``; its subsections
+    follow, up to ``stop``. ``path`` are the headings above it, in the form in which they are
+    compared.
     """
 
     heading: str
@@ -54,12 +55,12 @@ class Section:
 
     @property
     def name(self) -> str:
-        """Give the heading as it is compared."""
+        """Return the heading in the form in which it is compared."""
         return plain(self.heading)
 
 
 def plain(heading: str) -> str:
-    """Give a heading as it is compared: without marks, case, or what ends it.
+    """Return a heading in the form for comparison: without marks, case and final punctuation.
 
     >>> plain("## **What works**:")
     'what works'
@@ -70,7 +71,7 @@ def plain(heading: str) -> str:
 
 
 def sections(text: str) -> tuple[Section, ...]:
-    """Give the sections of a text in the order of their headings."""
+    """Return the sections of a text in the order of their headings."""
     lines = text.split("\n")
     marks, _ = _scan(lines)
     stops = _stops(marks, len(lines))
@@ -87,7 +88,7 @@ def sections(text: str) -> tuple[Section, ...]:
 
 
 def unclosed(text: str) -> bool:
-    r"""Say whether a text ends inside a code block or a comment, which would take in what follows.
+    r"""Return whether a text ends inside a code block or comment, which would swallow what follows.
 
     >>> unclosed("a\n```\ncode"), unclosed("~~~\ncode\n~~~")
     (True, False)
@@ -96,18 +97,18 @@ def unclosed(text: str) -> bool:
 
 
 def front_matter(text: str) -> str:
-    """Give the front matter at the beginning of a text, "" where there is none."""
+    """Return the front matter at the beginning of a text, "" if there is none."""
     lines = text.split("\n")
     return "\n".join(lines[: _front_matter(lines)])
 
 
 def twice(text: str) -> int:
-    """Count the headings that stood before under the same ones."""
+    """Count the headings that repeat an earlier one under the same parents."""
     return _surplus(sections(text))
 
 
 def outline(text: str) -> str:
-    """Give a text's headings, one a line, with how many lines each says itself."""
+    """Return the headings of a text, one a line, each with the number of its own lines."""
     return "\n".join(
         f"{'#' * each.level} {each.heading} ({each.own - each.body} lines)"
         for each in sections(text)
@@ -118,8 +119,8 @@ def outline(text: str) -> str:
 # Edits
 
 
-class _Place(NamedTuple):
-    """What an edit does: the lines from ``start`` to ``stop`` give way to ``block``."""
+class _Target(NamedTuple):
+    """The effect of an edit: the lines from ``start`` to ``stop`` are replaced by ``block``."""
 
     start: int
     stop: int
@@ -127,7 +128,7 @@ class _Place(NamedTuple):
 
 
 def apply_edit(text: str, edit: SectionEdit, *, hidden: bool = False) -> str:
-    """Make one edit. A text that was not shown (``hidden``) may only be added to.
+    """Apply one edit. A text that was not shown (``hidden``) may only be appended to.
 
     Raises EditError.
     """
@@ -140,26 +141,26 @@ def apply_edit(text: str, edit: SectionEdit, *, hidden: bool = False) -> str:
     return _spliced(lines, place)
 
 
-def _edited(lines: Sequence[str], edit: SectionEdit) -> _Place:
-    """Place an edit of a section that is there."""
+def _edited(lines: Sequence[str], edit: SectionEdit) -> _Target:
+    """Return the target of an edit of an existing section."""
     section = find("\n".join(lines), edit.heading)
     if edit.operation == "delete":
         if not folded(edit.reason):
             raise EditError("a section is deleted only with the reason for it")
-        return _Place(section.start, section.stop, [])
+        return _Target(section.start, section.stop, [])
     block = _trimmed(_without_heading(edit.text, section.name))
     if not block:
         raise EditError("the text is empty; a section is removed by delete, with the reason")
     if edit.operation == "replace":
-        return _Place(section.body, section.stop, block)
-    # What begins with a heading of its own goes below the sections that are there.
+        return _Target(section.body, section.stop, block)
+    # A block that begins with a heading of its own goes below the existing subsections.
     marks, _ = _scan(block)
     at = section.stop if marks and marks[0].start == 0 else section.own
-    return _Place(at, at, block)
+    return _Target(at, at, block)
 
 
-def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Place:
-    """Place a new section behind the one that the edit names, or at the end."""
+def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Target:
+    """Return the target of a new section: after the section that the edit names, or at the end."""
     after = find("\n".join(lines), edit.after) if edit.after.strip() else None
     found = _ATX.match(edit.heading.strip())
     heading = folded((found[2] or "") if found else edit.heading)
@@ -168,13 +169,13 @@ def _inserted(lines: Sequence[str], edit: SectionEdit) -> _Place:
     level = len(found[1]) if found else after.level if after else 2
     block = _trimmed(_without_heading(edit.text, plain(heading)))
     at = after.stop if after else len(lines)
-    return _Place(at, at, [f"{'#' * level} {heading}", *(["", *block] if block else [])])
+    return _Target(at, at, [f"{'#' * level} {heading}", *(["", *block] if block else [])])
 
 
 def find(text: str, heading: str) -> Section:
     """Find the one section that a heading names, by the heading itself or a path to it.
 
-    Raises EditError where there is none, or more than one.
+    Raises EditError if there is none, or more than one.
     """
     found = _of_name(text, heading, ())
     if not found and PATH in heading:
@@ -191,9 +192,9 @@ def find(text: str, heading: str) -> Section:
 
 
 def _of_name(text: str, heading: str, above: Sequence[str]) -> list[Section]:
-    """Give the sections of a heading below others, of the level of its marks where there are any.
+    """Return the sections with a heading below others, at the level of its marks if it has any.
 
-    Marks that no section has are of no account: the words say what is meant.
+    If no section has that level, the marks are ignored: the words say what is meant.
     """
     name = plain(heading)
     found = [each for each in sections(text) if each.name == name and _leads(above, each.path)]
@@ -202,13 +203,13 @@ def _of_name(text: str, heading: str, above: Sequence[str]) -> list[Section]:
 
 
 def _leads(wanted: Sequence[str], path: Sequence[str]) -> bool:
-    """Say whether the headings of ``wanted`` stand in ``path`` in that order."""
+    """Return whether the headings of ``wanted`` occur in ``path`` in that order."""
     rest = iter(path)
     return all(each in rest for each in wanted)
 
 
 def _without_heading(text: str, name: str) -> list[str]:
-    """Give the lines of an edit without the section's own heading, which models like to repeat."""
+    """Return the lines of an edit without the section's own heading, which models repeat."""
     lines = tidy(text).split("\n")
     marks, _ = _scan(lines)
     if marks and marks[0].start == 0 and plain(marks[0].heading) == name:
@@ -216,11 +217,11 @@ def _without_heading(text: str, name: str) -> list[str]:
     return lines
 
 
-def _spliced(lines: Sequence[str], place: _Place) -> str:
-    """Make the edit, and refuse it where a section beside it became another one by it."""
+def _spliced(lines: Sequence[str], place: _Target) -> str:
+    """Apply the edit; refuse it if that changes the heading or place of another section."""
     head, tail = _trimmed(lines[: place.start]), _trimmed(lines[place.stop :])
     block = place.block
-    # A point that goes on with a list stands close to it; all else is set off by a blank line.
+    # A point that continues a list directly follows it; anything else is set off by a blank line.
     close = bool(head and block and _ITEM.match(block[0]) and _ends_in_list(head))
     start = len(head) + (1 if head and not close else 0)
     after = [*head, *([""] if block and start > len(head) else []), *block]
@@ -234,7 +235,7 @@ def _spliced(lines: Sequence[str], place: _Place) -> str:
 
 
 def _beside(found: Sequence[Section], start: int, stop: int) -> list[tuple[str, ...]]:
-    """Give the paths of the sections whose headings do not stand in those lines."""
+    """Return the paths of the sections whose headings are outside those lines."""
     return [(*each.path, each.name) for each in found if not start <= each.start < stop]
 
 
@@ -244,7 +245,7 @@ def _surplus(found: Sequence[Section]) -> int:
 
 
 def _ends_in_list(lines: Sequence[str]) -> bool:
-    """Say whether these lines end in a point of a list."""
+    """Return whether these lines end in a point of a list."""
     for line in reversed(lines):
         if _ITEM.match(line):
             return True
@@ -254,7 +255,7 @@ def _ends_in_list(lines: Sequence[str]) -> bool:
 
 
 def _trimmed(lines: Sequence[str]) -> list[str]:
-    """Give lines without the blank ones at either end."""
+    """Return lines without blank ones at either end."""
     kept = list(lines)
     while kept and not kept[-1].strip():
         kept.pop()
@@ -266,7 +267,7 @@ def _trimmed(lines: Sequence[str]) -> list[str]:
 # Headings
 
 
-class _Mark(NamedTuple):
+class _HeadingLine(NamedTuple):
     """A heading: its first line, the line after it, its level and its words."""
 
     start: int
@@ -275,14 +276,14 @@ class _Mark(NamedTuple):
     heading: str
 
 
-def _scan(lines: Sequence[str]) -> tuple[list[_Mark], bool]:
-    """Find the headings in one pass; say whether a code block or comment is open at the end.
+def _scan(lines: Sequence[str]) -> tuple[list[_HeadingLine], bool]:
+    """Find the headings in one pass; return also whether a code block or comment is left open.
 
-    ``paragraph`` is the line where a paragraph began, -1 outside of one; ``other`` says that a list
-    or a quotation goes on, whose lines underline nothing; ``listed`` that what is indented belongs
-    to a point of a list, headings too.
+    ``paragraph`` is the line where a paragraph began, -1 outside of one. ``other``: a list or a
+    quotation continues, whose lines underline nothing. ``listed``: indented lines, headings
+    included, belong to a point of a list.
     """
-    marks: list[_Mark] = []
+    marks: list[_HeadingLine] = []
     fence, comment, paragraph, other, listed = "", False, -1, False, False
     for at in range(_front_matter(lines), len(lines)):
         line = lines[at]
@@ -310,18 +311,18 @@ def _scan(lines: Sequence[str]) -> tuple[list[_Mark], bool]:
     return marks, bool(fence) or comment
 
 
-def _mark(lines: Sequence[str], at: int, paragraph: int) -> _Mark | None:
+def _mark(lines: Sequence[str], at: int, paragraph: int) -> _HeadingLine | None:
     """Read line ``at`` as a heading; ``paragraph`` is the line where a paragraph began, or -1."""
     if found := _ATX.match(lines[at]):
-        return _Mark(at, at + 1, len(found[1]), (found[2] or "").strip())
+        return _HeadingLine(at, at + 1, len(found[1]), (found[2] or "").strip())
     if paragraph >= 0 and (found := _UNDERLINE.match(lines[at])):
         words = " ".join(" ".join(lines[paragraph:at]).split())
-        return _Mark(paragraph, at + 1, 1 if found[1][0] == "=" else 2, words)
+        return _HeadingLine(paragraph, at + 1, 1 if found[1][0] == "=" else 2, words)
     return None
 
 
-def _stops(marks: Sequence[_Mark], end: int) -> list[int]:
-    """Give for each heading the line of the next one that is no deeper, in one pass."""
+def _stops(marks: Sequence[_HeadingLine], end: int) -> list[int]:
+    """Return for each heading the line of the next one that is no deeper, in one pass."""
     stops = [end] * len(marks)
     waiting: list[int] = []
     for at, mark in enumerate(marks):
@@ -332,16 +333,16 @@ def _stops(marks: Sequence[_Mark], end: int) -> list[int]:
 
 
 def _closes(line: str, fence: str) -> bool:
-    """Say whether a line closes a code block: the same marks, as many or more, nothing else."""
+    """Return whether a line closes a code block: the same marks, at least as many, nothing else."""
     bare = line.strip()
     indent = len(line) - len(line.lstrip(" "))
     return indent < 4 and len(bare) >= len(fence) and bare == fence[0] * len(bare)
 
 
 def _front_matter(lines: Sequence[str]) -> int:
-    """Give the number of lines that front matter takes up at the beginning, 0 for none.
+    """Return the number of lines of front matter at the beginning, 0 for none.
 
-    Between dashes whose first line is no ``key: value`` stands a text below a rule.
+    A text between dashes whose first line is no ``key: value`` is not front matter.
     """
     if len(lines) < 3 or lines[0].rstrip() != "---" or not _KEY.match(lines[1]):
         return 0

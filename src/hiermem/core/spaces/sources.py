@@ -1,11 +1,11 @@
-"""Decides where notes of a space leave traces of the messages they were made from.
+"""Records which messages the notes of a space were made from, and finds those notes again.
 
-Whoever writes a note may say which messages it came from. Each such message has a record under its
-session, so that an erasure finds, without looking through any space, which notes may repeat what
-was said; the journal of the space says which files those notes went into.
+The author of a note may say which messages it came from. Each such message gets a record under its
+session. An erasure then finds, without reading any space, the notes that may repeat what was said;
+the space's journal says which files those notes went into.
 
-The one rule: nothing here changes a note or a file, which are prose by their own authors. What may
-hold a trace is named, so that a person can look.
+Nothing here changes a note or a file, which are prose by their own authors. Whatever may repeat an
+erased message is named, so that a person can look.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hiermem.core.spaces.answer_record import read_journal
-from hiermem.core.spaces.record import CONSOLIDATION, EXPORT, SHELF, kind_of
+from hiermem.core.spaces.record import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of
 from hiermem.types.transaction import Need, NeedRecords, Record, RecordWrite
 
 #: The kind of record that says which note was made from a message; its scope is the session.
@@ -25,66 +25,66 @@ _DIGITS: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """One message that a note was made from."""
+class SourceLink:
+    """The link from one message to a note that was made from it."""
 
     index: int
     space: str
     note: str
 
 
-def write_of(session_id: str, trace: Trace) -> RecordWrite:
-    """Give the write by which a trace is put on record under the message's session."""
-    return RecordWrite(SOURCE, session_id, f"{trace.index}/{trace.note}/{trace.space}", "")
+def write_of(session_id: str, link: SourceLink) -> RecordWrite:
+    """Return the write that records a link under the message's session."""
+    return RecordWrite(SOURCE, session_id, f"{link.index}/{link.note}/{link.space}", "")
 
 
-def found_in(records: Iterable[Record], indices: Collection[int] | None) -> dict[str, Trace]:
-    """Give the traces of messages, of all where None is given, by the keys of their records."""
-    found: dict[str, Trace] = {}
+def links_in(records: Iterable[Record], indices: Collection[int] | None) -> dict[str, SourceLink]:
+    """Return the links of messages (of all, if None is given) by the keys of their records."""
+    found: dict[str, SourceLink] = {}
     for record in records:
-        trace = _read(record.key)
-        if trace is not None and (indices is None or trace.index in indices):
-            found[record.key] = trace
+        link = _read(record.key)
+        if link is not None and (indices is None or link.index in indices):
+            found[record.key] = link
     return found
 
 
 def of_space(space: str, records: Iterable[Record]) -> list[Record]:
-    """Give those of the records that say which notes of this space came from a message."""
+    """Return those records that link a message to notes of this space."""
     return [
         record
         for record in records
-        if (trace := _read(record.key)) is not None and trace.space == space
+        if (link := _read(record.key)) is not None and link.space == space
     ]
 
 
 def exported(space: str, records: Iterable[Record]) -> tuple[str, ...]:
-    """Name the folders that a space was exported to; ``records`` are of the kind for that."""
+    """Name the folders that a space was exported to; ``records`` are of kind ``bank-export``."""
     return tuple(f"the export of space {space!r} in {each.key}" for each in records)
 
 
-def named(traces: Collection[Trace]) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
-    """Name the notes, the files that they went into, and the folders these were exported to."""
-    told: dict[str, None] = {}
-    for space in sorted({trace.space for trace in traces}):
-        notes = sorted({trace.note for trace in traces if trace.space == space})
-        told |= dict.fromkeys(f"note {note} of space {space!r}" for note in notes)
-        journal: Sequence[Record] = yield SHELF, NeedRecords(kind_of(CONSOLIDATION, space))
+def named(links: Collection[SourceLink]) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
+    """Name the notes, the files that took them in, and the folders these were exported to."""
+    names: dict[str, None] = {}
+    for space in sorted({link.space for link in links}):
+        notes = sorted({link.note for link in links if link.space == space})
+        names |= dict.fromkeys(f"note {note} of space {space!r}" for note in notes)
+        journal: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kind_of(CONSOLIDATION, space))
         entries = [found for record in journal if (found := read_journal(record)) is not None]
         into = [entry for entry in entries if not {*entry.notes}.isdisjoint(notes)]
         if not into:
             continue
         files = sorted({name for entry in into for name in (*entry.created, *entry.updated)})
-        told |= dict.fromkeys(f"file {name} of space {space!r}" for name in files)
-        told[f"the synthesis and the history of space {space!r}"] = None
-        exports: Sequence[Record] = yield SHELF, NeedRecords(kind_of(EXPORT, space))
-        told |= dict.fromkeys(exported(space, exports))
-    return tuple(told)
+        names |= dict.fromkeys(f"file {name} of space {space!r}" for name in files)
+        names[f"the synthesis and the history of space {space!r}"] = None
+        exports: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kind_of(EXPORT, space))
+        names |= dict.fromkeys(exported(space, exports))
+    return tuple(names)
 
 
-def _read(key: str) -> Trace | None:
-    """Read the key of a source: the message, the note, the space, whose name may hold any mark."""
+def _read(key: str) -> SourceLink | None:
+    """Read the key of a link: message, note and space, whose name may contain any character."""
     index, _, rest = key.partition("/")
     note, mark, space = rest.partition("/")
     if not mark or not index.isdecimal() or len(index) >= _DIGITS:
         return None
-    return Trace(int(index), space, note)
+    return SourceLink(int(index), space, note)

@@ -1,9 +1,8 @@
-"""Decides which things one sentence names: files, functions, figures, dates, people, and the like.
+"""Finds the names in one sentence: files, functions, figures, dates, people, and the like.
 
-The one rule: a name is found by its form and by what stands right around it, in one pass over one
-sentence, without a model. A sentence is at most ``units.UNIT_CAP`` long, so the cost is linear
-whatever the text. Which names are worth keeping is decided over all sentences, by
-``models.offline.extraction``.
+A name is found by its form and by the words next to it, in one pass over one sentence, without a
+model. A sentence is at most ``units.UNIT_CAP`` long, so the cost is linear in any text. Which names
+are worth keeping is decided over all sentences, by the offline model and by search labels.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from hiermem.core.text.entity_words import (
     PLACES,
     TECHNOLOGIES,
 )
-from hiermem.core.text.lexicon import words
+from hiermem.data import word_lists
 from hiermem.types.trivector import EntityType
 
 _EXTENSION: Final = (
@@ -47,7 +46,7 @@ _CAMEL: Final = re.compile(
 )
 _VERSION: Final = r"v?\d{1,4}(?:\.\d{1,4}){1,3}"
 _JS_NAME: Final = re.compile(r"(?<![\w./@-])[A-Z][A-Za-z0-9]{0,20}\.(?:js|io|com|net|ai)(?![\w/-])")
-#: A name with a version behind it is a product, whatever it looks like.
+#: A name followed by a version is a product, whatever it looks like.
 _VERSIONED: Final = re.compile(
     rf"(?<![\w./@-])([A-Z][\w.+#-]{{1,40}}(?: [A-Z][\w.+#-]{{1,30}})?) "
     rf"(?:version |v)?({_VERSION})(?![\w])"
@@ -125,18 +124,16 @@ _TECH_AFTER: Final = re.compile(
 _CLASS_NEAR: Final = re.compile(r"(?: |` ?)(?:class|model|object|field|instance|schema|type)\b")
 _ERROR_END: Final = re.compile(r"(?:Error|Exception|Warning|NotFound|Fault)$")
 _DIGIT: Final = re.compile(r"\d")
-#: What a name in mixed case or a capitalised one begins with, or holds.
+#: A character that every name in mixed case and every capitalised name contains.
 _CAPITAL: Final = re.compile(r"[A-ZÀ-Þ]")
-_PLAIN_CODE: Final = words(
-    "true false none null self this return import from def class if else for"
-)
+_PLAIN_CODE: Final = word_lists("entity_words")["keywords"]
 
 
-class Mention(NamedTuple):
-    """A name in a sentence: its kind, where it stands, and how sure its form makes it.
+class NameMention(NamedTuple):
+    """A name in a sentence: its kind, its position, and how certain its form makes the kind.
 
-    ``sure`` is the confidence that the form alone gives; for "concept" the kind is not known, and
-    other sentences may tell it. ``detail`` is a version or the like.
+    ``sure`` is the confidence from the form alone. "concept" is an unknown kind; other sentences
+    may decide it. ``detail`` is a version or the like.
     """
 
     type: EntityType
@@ -147,12 +144,12 @@ class Mention(NamedTuple):
     detail: str = ""
 
 
-def find(sentence: str, *, prose: bool = True) -> list[Mention]:
-    """Give the names in one sentence, in order, none inside another.
+def find(sentence: str, *, prose: bool = True) -> list[NameMention]:
+    """Return the names in one sentence, in order and without overlaps.
 
     ``prose`` is False for the output of programs, where only files, functions and errors count.
     """
-    found: list[Mention] = []
+    found: list[NameMention] = []
     taken: list[tuple[int, int]] = []
     for mention in _all(sentence) if prose else _formal(sentence):
         if any(mention.start < stop and start < mention.stop for start, stop in taken):
@@ -162,62 +159,62 @@ def find(sentence: str, *, prose: bool = True) -> list[Mention]:
     return sorted(found, key=lambda mention: mention.start)
 
 
-def _all(sentence: str) -> Iterator[Mention]:
-    """Yield names in the order of their claims: what is surest in form comes first.
+def _all(sentence: str) -> Iterator[NameMention]:
+    """Yield names in the order of their claims: the most certain forms first.
 
-    What no match can do without is looked for first, since that takes no pattern.
+    The characters that a pattern cannot match without are looked for first, which needs no pattern.
     """
     yield from _formal(sentence)
     if _DIGIT.search(sentence):
         for match in _DATE.finditer(sentence):
-            yield Mention("date", match.group(), match.start(), match.end(), 0.9)
+            yield NameMention("date", match.group(), match.start(), match.end(), 0.9)
         for match in _FIGURE.finditer(sentence):
             name = match.group().strip()
-            yield Mention("number", name, match.start(), match.end(), 0.85)
+            yield NameMention("number", name, match.start(), match.end(), 0.85)
     if '"' in sentence or "“" in sentence:
         for match in _TITLE.finditer(sentence):
-            yield Mention("concept", match.group(1), match.start(), match.end(), 0.7)
+            yield NameMention("concept", match.group(1), match.start(), match.end(), 0.7)
     yield from _products(sentence)
     if "_" in sentence:
         for match in _SNAKE.finditer(sentence):
             name = match.group()
-            yield Mention("identifier", name, match.start(), match.end(), 0.75)
+            yield NameMention("identifier", name, match.start(), match.end(), 0.75)
     if not _CAPITAL.search(sentence):
         return
     for match in _CAMEL.finditer(sentence):
         name = match.group()
         kind, sure = kind_of_identifier(name, after=sentence[match.end() : match.end() + 12])
-        yield Mention(kind, name, match.start(), match.end(), sure)
+        yield NameMention(kind, name, match.start(), match.end(), sure)
     yield from _names(sentence)
 
 
-def _formal(sentence: str) -> Iterator[Mention]:
-    """Yield what has a form that nothing else has."""
+def _formal(sentence: str) -> Iterator[NameMention]:
+    """Yield names with an unambiguous form."""
     if "://" in sentence:
         for match in _URL.finditer(sentence):
             name = match.group().rstrip(".;:!?")
-            yield Mention("url", name, match.start(), match.start() + len(name), 0.9)
+            yield NameMention("url", name, match.start(), match.start() + len(name), 0.9)
     if "." in sentence:
         for match in FILE.finditer(sentence):
             name = match.group()
             if not (name[0].isupper() and _JS_NAME.fullmatch(name)):
-                yield Mention("file", name.removeprefix("./"), match.start(), match.end(), 0.95)
+                yield NameMention("file", name.removeprefix("./"), match.start(), match.end(), 0.95)
     if "()" in sentence:
         for match in _CALL.finditer(sentence):
-            yield Mention("function", match.group()[:-2], match.start(), match.end(), 0.9)
+            yield NameMention("function", match.group()[:-2], match.start(), match.end(), 0.9)
     if "`" not in sentence:
         return
     for match in _CODE.finditer(sentence):
         quoted = match.group(1).strip()
         if (read := _read_code(quoted)) is not None:
             kind, name, sure = read
-            yield Mention(kind, name, match.start(), match.end(), sure)
+            yield NameMention(kind, name, match.start(), match.end(), sure)
 
 
 def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
     quoted: str,
 ) -> tuple[EntityType, str, float] | None:
-    """Give what a stretch in back-quotes names, None where it is an expression or a plain word."""
+    """Return what a stretch in back-quotes names, None if it is an expression or a plain word."""
     if quoted.lower() in _PLAIN_CODE or " " in quoted or len(quoted) < 3:
         return None
     if FILE.fullmatch(quoted):
@@ -237,8 +234,8 @@ def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
     return None
 
 
-def _products(sentence: str) -> Iterator[Mention]:
-    """Yield names that are products by a version behind them, or by an ending such as .js."""
+def _products(sentence: str) -> Iterator[NameMention]:
+    """Yield product names, recognised by a version after them or by an ending such as .js."""
     if "." not in sentence:
         return
     for match in _VERSIONED.finditer(sentence):
@@ -248,13 +245,13 @@ def _products(sentence: str) -> Iterator[Mention]:
             name = name.partition(" ")[2]
         if len(name) > 1 and name.lower() not in NO_NAME | CALENDAR:
             start = match.start() + match.group().index(name)
-            yield Mention("technology", name, start, match.end(), 0.9, version)
+            yield NameMention("technology", name, start, match.end(), 0.9, version)
     for match in _JS_NAME.finditer(sentence):
-        yield Mention("technology", match.group(), match.start(), match.end(), 0.85)
+        yield NameMention("technology", match.group(), match.start(), match.end(), 0.85)
 
 
 def kind_of_identifier(name: str, *, after: str = "") -> tuple[EntityType, float]:
-    """Give the kind of a name in mixed case and how sure it is."""
+    """Return the kind of a name in mixed case and how certain it is."""
     if name.lower() in TECHNOLOGIES:
         return "technology", 0.9
     if _ERROR_END.search(name):
@@ -266,8 +263,8 @@ def kind_of_identifier(name: str, *, after: str = "") -> tuple[EntityType, float
     return "concept", 0.6
 
 
-def _names(sentence: str) -> Iterator[Mention]:
-    """Yield capitalised names, without the words at their ends that are none."""
+def _names(sentence: str) -> Iterator[NameMention]:
+    """Yield capitalised names, without words at their ends that are no names."""
     for match in _NAME.finditer(sentence):
         for start, name in _trimmed(match.group(), match.start()):
             first = not sentence[:start].strip(" \"'“(*-")
@@ -278,11 +275,11 @@ def _names(sentence: str) -> Iterator[Mention]:
             if first and " " not in name and sure <= 0.65:
                 # A capital at the start of a sentence says nothing by itself.
                 sure = 0.2
-            yield Mention(kind, name, start, start + len(name), sure)
+            yield NameMention(kind, name, start, start + len(name), sure)
 
 
 def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
-    """Take a run of capitalised words apart into names, leaving out words that are none."""
+    """Split a run of capitalised words into names, leaving out words that are no names."""
     parts: list[tuple[int, str]] = []
 
     def name() -> Iterator[tuple[int, str]]:
@@ -317,7 +314,7 @@ def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
 def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
     name: str, *, before: str, after: str
 ) -> tuple[EntityType, float]:
-    """Give what a capitalised name is likely to be; "concept" where nothing tells."""
+    """Return what a capitalised name is likely to be; "concept" if nothing tells."""
     lower = name.lower()
     last = lower.rsplit(" ", 1)[-1]
     first = lower.split(" ", 1)[0]

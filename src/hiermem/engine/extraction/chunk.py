@@ -22,8 +22,8 @@ from hiermem.core.calls.lease import Claim
 from hiermem.core.calls.request_limits import Threshold, request_tokens
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.chunks import Chunk, sources
-from hiermem.core.extraction.kept import Kept, way_of
 from hiermem.core.extraction.plan import Failure
+from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
 from hiermem.engine.calls.budget import Purse
 from hiermem.engine.calls.rate_limit import Pace
@@ -132,7 +132,7 @@ class Made:
     """What came of one chunk: an answer on record, or a failure; with what it took."""
 
     chunk: Chunk
-    kept: Kept | None = None
+    kept: StoredAnswer | None = None
     failure: Failure | None = None
     reused: bool = False
     calls: int = 0
@@ -172,7 +172,7 @@ async def extract_chunk(shop: Shop, chunk: Chunk) -> Made:
                 return Made(chunk, found, reused=True, seconds=time.monotonic() - begun)
 
 
-async def made_elsewhere(shop: Shop, piece: Piece) -> Kept | None:
+async def made_elsewhere(shop: Shop, piece: Piece) -> StoredAnswer | None:
     """Wait while another run is asking for it; give the answer, None where it is free again.
 
     Raises SpendLimitError where the run is over before, ClaimLostError where it was halted.
@@ -244,8 +244,10 @@ def _name_of(shop: Shop, response: LLMResponse) -> str:
     return response.model or shop.llm.name
 
 
-def _kept(shop: Shop, chunk: Chunk, making: Making[Piece], answer: str, *, model: str) -> Kept:
-    return Kept(
+def _kept(
+    shop: Shop, chunk: Chunk, making: Making[Piece], answer: str, *, model: str
+) -> StoredAnswer:
+    return StoredAnswer(
         answer,
         shop.strategy,
         model,
@@ -294,7 +296,7 @@ async def _messages_of(shop: Shop, chunk: Chunk) -> AsyncIterator[StoredMessage]
                 yield stored
 
 
-async def _commit(shop: Shop, chunk: Chunk, making: Making[Piece], kept: Kept) -> Made:
+async def _commit(shop: Shop, chunk: Chunk, making: Making[Piece], kept: StoredAnswer) -> Made:
     """Put the answer on record. Shielded: what is paid for is not lost to a cancellation."""
     standing = await finished(shop.ledger.commit(chunk, kept, tuple(making.ended)))
     return Made(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hiermem.core.extraction import graph
-from hiermem.core.extraction.graph import GraphEntity, Mention, Named, Neighbour
+from hiermem.core.extraction.graph import GraphEntity, Mention, NameRecord, Neighbour
 from hiermem.core.extraction.reduce import normalise
 from hiermem.core.text.policy import check_name
 from hiermem.engine.extraction.reduce import ENTITY, TRIVECTOR
@@ -65,7 +65,7 @@ class AsyncGraph:
         """Give the places where the entity was mentioned: session, chunk and messages."""
         return graph.mentions_of(await self._named(name, type), type)
 
-    async def _named(self, name: str, type_: EntityType | None) -> Sequence[Named]:
+    async def _named(self, name: str, type_: EntityType | None) -> Sequence[NameRecord]:
         if type_ is not None and type_ not in ENTITY_TYPES:
             raise UsageError(f"type is {type_!r}; use one of {', '.join(ENTITY_TYPES)}")
         wanted = normalise(check_name(name, what="name of an entity"))
@@ -77,14 +77,14 @@ class AsyncGraph:
             found += [each for each in await self._documents(other) if each.session_id in given]
         return found
 
-    async def _documents(self, key: str) -> list[Named]:
+    async def _documents(self, key: str) -> list[NameRecord]:
         records = await self._handle().store.records(ENTITY, key=key, limit=_SESSIONS)
-        return [graph.read_named(record.scope, record.body) for record in records]
+        return [graph.read_name_record(record.scope, record.body) for record in records]
 
 
 async def tri_vector(handle: Handle, session_id: str) -> TriVector | None:
     """Give the session's newest kept result, or None where it was never extracted."""
     await handle.record(session_id)
     for record in await handle.store.records(TRIVECTOR, scope=session_id):
-        return graph.read_kept_vector(record.body)
+        return graph.read_result(record.body)
     return None

@@ -20,9 +20,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 from hiermem.core.calls.lease import Claim, write_claim
 from hiermem.core.calls.run_report import cut_off
 from hiermem.core.extraction.chunks import Chunk
-from hiermem.core.extraction.kept import Kept, read_kept, settled, write_kept
 from hiermem.core.extraction.plan import Failure
 from hiermem.core.extraction.record import failure_detail
+from hiermem.core.extraction.stored_answer import StoredAnswer, read_answer, settled, write_answer
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.engine.calls.cut_off import note_cut_off
@@ -85,12 +85,12 @@ class ExtractionBooks:
 
     # -- chunks
 
-    async def kept(self) -> dict[str, Kept]:
+    async def kept(self) -> dict[str, StoredAnswer]:
         """Give the answers on record for this session, by the chunks' input hashes."""
-        found: dict[str, Kept] = {}
+        found: dict[str, StoredAnswer] = {}
         for record in await self._all(CHUNK):
-            body = read_kept(record.body)
-            if isinstance(body, Kept) and body.value() is not None:
+            body = read_answer(record.body)
+            if isinstance(body, StoredAnswer) and body.value() is not None:
                 found[record.key] = body
         return found
 
@@ -110,7 +110,7 @@ class ExtractionBooks:
                 return None
             before, found = await self._look(piece)
             now = self._now()
-            if isinstance(found, Kept):
+            if isinstance(found, StoredAnswer):
                 return None
             if isinstance(found, Claim):
                 if found.run_id != self._run_id and found.until > now:
@@ -123,21 +123,23 @@ class ExtractionBooks:
             self._claims[piece.id] = record
             return piece
 
-    async def standing(self, piece: Piece) -> Kept | Claim | None:
+    async def standing(self, piece: Piece) -> StoredAnswer | Claim | None:
         """Give the answer to a chunk or step, or who is asking for it; None where it is free."""
         _, found = await self._look(piece)
         return None if isinstance(found, Claim) and found.until <= self._now() else found
 
-    async def commit(self, piece: Piece, kept: Kept, attempts: Sequence[Attempt]) -> Kept:
+    async def commit(
+        self, piece: Piece, kept: StoredAnswer, attempts: Sequence[Attempt]
+    ) -> StoredAnswer:
         """Write an answer; give the one that stands, which another run may have written first."""
         async with self._lock:
             claim = self._claims.pop(piece.id, None)
             version = claim.version if claim else 0
             for _ in range(TRIES):
-                if await self._put(_slot(piece), write_kept(kept), version) is not None:
+                if await self._put(_slot(piece), write_answer(kept), version) is not None:
                     break
                 record, found = await self._look(piece)
-                if isinstance(found, Kept):
+                if isinstance(found, StoredAnswer):
                     kept = found
                     break
                 # Our lease ran out and was given away, but the answer is here and paid for.
@@ -279,7 +281,9 @@ class ExtractionBooks:
 
     # -- the store
 
-    async def _settle(self, kind: str, change: Callable[[str, Kept], Kept | None]) -> None:
+    async def _settle(
+        self, kind: str, change: Callable[[str, StoredAnswer], StoredAnswer | None]
+    ) -> None:
         """Rewrite the answers of a kind as ``change`` says; None deletes one.
 
         Where other runs write the same ones again and again it is left to a later run.
@@ -287,10 +291,10 @@ class ExtractionBooks:
         for _ in range(TRIES):
             writes: list[RecordWrite] = []
             for record in await self._all(kind):
-                body = read_kept(record.body)
-                after = change(record.key, body) if isinstance(body, Kept) else body
+                body = read_answer(record.body)
+                after = change(record.key, body) if isinstance(body, StoredAnswer) else body
                 if after != body:
-                    text = write_kept(after) if isinstance(after, Kept) else None
+                    text = write_answer(after) if isinstance(after, StoredAnswer) else None
                     writes.append(RecordWrite(kind, record.scope, record.key, text, record.version))
             if not writes or await self.write(writes):
                 return
@@ -300,16 +304,16 @@ class ExtractionBooks:
             lambda: self._store.records(kind, scope=self._session_id, limit=_ALL)
         )
 
-    async def _look(self, piece: Piece) -> tuple[Record | None, Kept | Claim | None]:
+    async def _look(self, piece: Piece) -> tuple[Record | None, StoredAnswer | Claim | None]:
         kind, key = _slot(piece)
         found = await self._steady(
             lambda: self._store.records(kind, scope=self._session_id, key=key)
         )
         if not found:
             return None, None
-        body = read_kept(found[0].body)
+        body = read_answer(found[0].body)
         # An answer whose record was damaged is none: it is asked for again and written over.
-        damaged = isinstance(body, Kept) and not (
+        damaged = isinstance(body, StoredAnswer) and not (
             body.value() if kind == CHUNK else body.answer.strip()
         )
         return found[0], None if damaged else body
@@ -382,10 +386,10 @@ def _slot(piece: Piece) -> tuple[str, str]:
 
 def _for_use(
     used: Collection[str], *, way: str, strategy: str
-) -> Callable[[str, Kept], Kept | None]:
+) -> Callable[[str, StoredAnswer], StoredAnswer | None]:
     """Say what becomes of answers of which this ``way`` of parting uses the ``used`` ones."""
 
-    def change(key: str, kept: Kept) -> Kept | None:
+    def change(key: str, kept: StoredAnswer) -> StoredAnswer | None:
         return kept if kept.strategy != strategy else settled(kept, way=way, used=key in used)
 
     return change

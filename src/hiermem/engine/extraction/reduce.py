@@ -16,9 +16,9 @@ from hiermem.core.calls.failures import Cause, cause_of, finish_cause
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.finish import join_groups
-from hiermem.core.extraction.graph import MadeOf, graph_records, replaces, write_kept_vector
-from hiermem.core.extraction.kept import Kept, way_of
+from hiermem.core.extraction.graph import ResultBasis, graph_records, replaces, write_result
 from hiermem.core.extraction.plan import Failure, join_key
+from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries import salience, validate
 from hiermem.core.summaries.validate import Problem
 from hiermem.engine.calls.retry import ask, end_with
@@ -155,7 +155,7 @@ async def _join(shop: Shop, summary: Summary, step: Step, texts: Sequence[str]) 
     making: Making[Piece] = Making(step, sum(map(shop.counter.count, texts)))
     found = await shop.ledger.standing(step)
     try:
-        while not isinstance(found, Kept):
+        while not isinstance(found, StoredAnswer):
             try:
                 return await _asked(shop, summary, step, making, request, prompt=prompt)
             except ClaimLostError:
@@ -189,7 +189,7 @@ async def _asked(
         cause = finish_cause(response)
         wrong = () if cause else _wrong_with(response, request, making.input_tokens)
         if cause is None and not wrong:
-            kept = Kept(
+            kept = StoredAnswer(
                 response.text.strip(), shop.strategy, response.model or shop.llm.name,
                 making.calls, making.tokens_in, making.tokens_out, (_way(shop),),
             )  # fmt: skip
@@ -268,7 +268,7 @@ def _selected(shop: Shop, texts: Sequence[str]) -> str:
     return salience.select(pieces, shop.policy.summary_tokens, shop.counter.count).text
 
 
-async def keep(shop: Shop, vector: TriVector, made_of: MadeOf) -> bool:
+async def keep(shop: Shop, vector: TriVector, basis: ResultBasis) -> bool:
     """Put the result on record, with what it says under each name, all at once; say whether.
 
     Where a result of more messages stands, or a better one of the same, that one stays.
@@ -277,7 +277,7 @@ async def keep(shop: Shop, vector: TriVector, made_of: MadeOf) -> bool:
     for _ in range(_TRIES):
         before = await shop.ledger.results(TRIVECTOR)
         standing = before[0] if before else None
-        if standing is not None and not replaces(made_of, standing.body):
+        if standing is not None and not replaces(basis, standing.body):
             return False
         stale = {record.key: record for record in await shop.ledger.results(ENTITY)}
         writes = [
@@ -285,7 +285,7 @@ async def keep(shop: Shop, vector: TriVector, made_of: MadeOf) -> bool:
                 TRIVECTOR,
                 shop.session_id,
                 "",
-                write_kept_vector(vector, made_of),
+                write_result(vector, basis),
                 standing.version if standing else 0,
             )
         ]

@@ -25,8 +25,8 @@ from hiermem.core.calls import request_limits
 from hiermem.core.extraction import plan
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.finish import finish
-from hiermem.core.extraction.graph import MadeOf
-from hiermem.core.extraction.plan import Agenda, ExtractionProgress, ExtractionReport, Failure
+from hiermem.core.extraction.graph import ResultBasis
+from hiermem.core.extraction.plan import ChunkAgenda, ExtractionProgress, ExtractionReport, Failure
 from hiermem.core.extraction.record import detail
 from hiermem.core.extraction.reduce import Graph, ground, reduce
 from hiermem.core.summaries.prompt import PromptTemplate
@@ -171,8 +171,8 @@ class _Extraction:
         await books.begin_run()
         beat = asyncio.create_task(books.beat())
         try:
-            agenda = await self._agenda()
-            await self._map(agenda)
+            chunk_agenda = await self._agenda()
+            await self._map(chunk_agenda)
             report = await self._reduced(self._report(plan.outcome_of(
                 chunks=len(self.parts.chunks),
                 done=[id_ for id_, made in self.made.items() if made.kept],
@@ -200,31 +200,33 @@ class _Extraction:
         )  # fmt: skip
         return report
 
-    async def _agenda(self) -> Agenda:
+    async def _agenda(self) -> ChunkAgenda:
         shop = self.shop
         kept = await shop.ledger.kept()
-        agenda = plan.agenda(
+        chunk_agenda = plan.chunk_agenda(
             self.parts.chunks, kept, shop.policy, room=shop.room, answer=shop.answer
         )
         by_id = {chunk.id: chunk for chunk in self.parts.chunks}
-        for id_, each in agenda.reuse.items():
+        for id_, each in chunk_agenda.reuse.items():
             self.made[id_] = Made(by_id[id_], each, reused=True)
         if others := {
-            by_id[id_].input_hash for id_, each in agenda.reuse.items() if shop.way not in each.ways
+            by_id[id_].input_hash
+            for id_, each in chunk_agenda.reuse.items()
+            if shop.way not in each.ways
         }:
             await shop.ledger.adopt(others, shop.way)
-        if agenda.fail:
-            await shop.ledger.fail(*agenda.fail)
-        for failure in agenda.fail:
+        if chunk_agenda.fail:
+            await shop.ledger.fail(*chunk_agenda.fail)
+        for failure in chunk_agenda.fail:
             self.failures.append(failure)
             self.made[failure.id] = Made(by_id[failure.id], failure=failure)
-        return agenda
+        return chunk_agenda
 
     # -- map
 
-    async def _map(self, agenda: Agenda) -> None:
+    async def _map(self, chunk_agenda: ChunkAgenda) -> None:
         """Have the chunks answered, ``concurrency`` at a time."""
-        shop, waiting = self.shop, list(reversed(agenda.make))
+        shop, waiting = self.shop, list(reversed(chunk_agenda.make))
         # A local model only computes, so a second hand is there to read and write meanwhile.
         hands = shop.policy.concurrency if shop.llm.remote else min(2, shop.policy.concurrency)
         self._tell()
@@ -314,14 +316,14 @@ class _Extraction:
         vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
         # What is kept has its run on record: where that cannot be written, nothing is kept.
         await shop.ledger.note(detail(report))
-        made_of = MadeOf(
+        basis = ResultBasis(
             messages=shop.record.messages,
             input=self.parts.input,
             tokens=sum(made.chunk.tokens for made in answered),
             whole=not missing,
             degraded=summary.degraded,
         )
-        return vector, await keep(shop, vector, made_of)
+        return vector, await keep(shop, vector, basis)
 
     # -- telling
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hiermem.core.calls.request_limits import request_tokens
 from hiermem.core.extraction import chunks as parting
 from hiermem.core.extraction import prompt as extract_prompt
-from hiermem.core.extraction.chunks import Chunk, Measured, Piece
+from hiermem.core.extraction.chunks import Chunk, Measured, MessagePiece
 from hiermem.core.text import hashes
 from hiermem.engine.extraction.chunk import PAGE, Shop, prompts_key
 from hiermem.types import StoredMessage
@@ -58,7 +58,7 @@ async def parted(shop: Shop) -> Parts:
 def _part(shop: Shop, measured: Sequence[Measured], large: Mapping[int, StoredMessage]) -> Parts:
     record, count, template = shop.record, shop.counter.count, shop.templates[prompts_key()]
 
-    def cut(index: int, room: int) -> Sequence[Piece]:
+    def cut(index: int, room: int) -> Sequence[MessagePiece]:
         return parting.pieces(large[index], room, counter=shop.counter)
 
     chunks = parting.plan(

@@ -1,8 +1,8 @@
-"""Take messages and log events into a session: prepare outside the transaction, fold inside it.
+"""Appends messages and log events: prepares outside the transaction, folds inside it.
 
-Everything that costs time (checking texts, counting tokens, cutting oversize messages) happens
-before the store is asked; what remains inside the transaction is the pure fold. The one rule: an
-append is all or nothing, and what it returned for is durable.
+Slow work (checking texts, counting tokens, cutting oversize messages) happens before the store is
+called; only the pure fold runs inside the transaction. An append is all or nothing, and it is
+durable once it has returned.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Messages: TypeAlias = Message | Iterable[Message]
 
 
 @dataclass(slots=True)
-class Seen:
-    """The record's texts as they were last seen, so that an append need not read or parse them.
+class LastState:
+    """The stored texts of the last known record, so that an append need not read or parse them.
 
-    Only ever a saving: what the transaction finds is compared with it.
+    It only saves work: the transaction compares it with what it finds.
     """
 
     config: str | None = None
@@ -45,20 +45,20 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What an application says of a session besides its messages."""
+    """An application's description of a session."""
 
     id: str
     title: str | None = None
     participants: tuple[str, ...] = ()
     on_bad_text: Literal["refuse", "replace"] = "refuse"
-    seen: Seen = field(default_factory=Seen, compare=False, repr=False)
+    seen: LastState = field(default_factory=LastState, compare=False, repr=False)
 
 
 @dataclass(slots=True)
-class _Prepared:
-    """A message that is ready to be folded in, but for its index.
+class _PreparedMessage:
+    """A message that is ready to be folded in, except for its index.
 
-    ``fingerprint`` is None where there is no key to compare by; ``heard`` are the tokens that a
+    ``fingerprint`` is None if there is no key to compare by; ``heard`` are the tokens that a
     summary is made from.
     """
 
@@ -73,7 +73,7 @@ class _Prepared:
     slices: tuple[Slice, ...]
 
     def arrival(self, index: int) -> Arrival:
-        """Give what the fold looks at."""
+        """Return what the fold looks at."""
         message = self.message
         assert message.created_at is not None
         return Arrival(
@@ -89,7 +89,7 @@ class _Prepared:
         )
 
     def stored(self, index: int) -> StoredMessage:
-        """Give what the store keeps."""
+        """Return what the store keeps."""
         return StoredMessage(
             index=index,
             message=self.message,
@@ -117,7 +117,7 @@ class _MutateHere(Protocol):
 
 
 class _ChangedError(Exception):
-    """The session turned out to have another configuration than was prepared for."""
+    """The session has another configuration than the messages were prepared for."""
 
     def __init__(self, record: SessionRecord) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class _ChangedError(Exception):
 
 
 def flatten(messages: Sequence[Messages]) -> list[Message]:
-    """Give the messages of an append call, which takes messages and iterables of them.
+    """Return the messages of an append call, which takes messages and iterables of them.
 
     Raises InvalidMessageError for anything else.
     """
@@ -150,9 +150,9 @@ def flatten(messages: Sequence[Messages]) -> list[Message]:
 
 
 async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> list[int]:
-    """Append messages and seal what they complete; give the index of each, in order.
+    """Append messages and seal what they complete; return the index of each, in order.
 
-    A key seen before with the same content gives the index it has, and writes nothing.
+    A key that exists with the same content returns its index and writes nothing.
 
     Raises InvalidMessageError, InvalidTextError, MessageConflictError and SessionClosedError; in
     each case nothing was written.
@@ -184,9 +184,9 @@ async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> 
 
 
 def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[int] | None:
-    """Append on the calling thread, which blocks; None, with nothing done, where it cannot be.
+    """Append on the calling thread, which blocks; None, with nothing done, if that is impossible.
 
-    It can be where the store is able to, no other write waits, and an append went before it.
+    It is possible if the store supports it, no other write waits, and an append went before it.
 
     Raises what ``append`` raises.
     """
@@ -214,11 +214,11 @@ class _Preparer:
     config: HierarchyConfig
     key: bytes
 
-    def __call__(self, messages: Sequence[Message]) -> list[_Prepared]:
+    def __call__(self, messages: Sequence[Message]) -> list[_PreparedMessage]:
         now = self.handle.clock()
         return [self._one(message, now) for message in messages]
 
-    def _one(self, message: Message, now: datetime) -> _Prepared:
+    def _one(self, message: Message, now: datetime) -> _PreparedMessage:
         message = clean_message(message, on_bad=self.about.on_bad_text)
         if message.created_at is None:
             message = _stamped(message, now)
@@ -234,7 +234,7 @@ class _Preparer:
         if unit != "tokens":
             size = measure.message_size(message, unit=unit, counter=counter, echoes=echoes)
         points, slices = cut(message, size, self.config, counter=counter, echoes=echoes)
-        return _Prepared(
+        return _PreparedMessage(
             message=message,
             tokens=tokens,
             heard=heard,
@@ -248,7 +248,7 @@ class _Preparer:
 
 
 def _stamped(message: Message, now: datetime) -> Message:
-    """Give the message with a time; ``dataclasses.replace`` would take three times as long."""
+    """Return the message with a time, three times as fast as ``dataclasses.replace``."""
     return Message(
         message.role,
         message.content,
@@ -266,14 +266,14 @@ def _stamped(message: Message, now: datetime) -> Message:
 class _Append:
     """The decision of one append, made inside the store's transaction.
 
-    ``stored`` is the text of ``config``, where it is one that the session was seen to have.
+    ``stored`` is the stored text of ``config``, if the session was seen to have it.
     """
 
     handle: Handle
     about: About
     config: HierarchyConfig
     stored: str | None
-    prepared: Sequence[_Prepared]
+    prepared: Sequence[_PreparedMessage]
 
     def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
         record = snapshot.session
@@ -304,7 +304,7 @@ class _Append:
         )
 
     def _check(self, record: SessionRecord) -> None:
-        """Refuse a record that was not prepared for; the usual one is known by its texts alone."""
+        """Refuse a record that was not prepared for; equal texts need no parsing."""
         if record.config != self.stored or record.counter != self.handle.counter.name:
             if config_from(record.config) != self.config:
                 raise _ChangedError(record)
@@ -312,13 +312,13 @@ class _Append:
         self.about.seen.config = record.config
 
     def _state(self, record: SessionRecord) -> SessionState:
-        """Read the state; that which the append before left behind need not be parsed again."""
+        """Read the state; the one that the last append left need not be parsed again."""
         seen = self.about.seen.state
         return seen[1] if seen and seen[0] == record.state else state_from(record.state)
 
     def _new_record(self) -> SessionRecord:
         now = self.handle.clock()
-        born = beginning()
+        first_epoch = beginning()
         return SessionRecord(
             id=self.about.id,
             title=self.about.title,
@@ -326,16 +326,16 @@ class _Append:
             config=self.config.to_json(),
             counter=self.handle.counter.name,
             created_at=now,
-            epoch=born,
-            tree=born,
+            epoch=first_epoch,
+            tree=first_epoch,
         )
 
     def _place(
         self, snapshot: Snapshot, next_index: int
-    ) -> tuple[list[int], list[_Prepared], list[tuple[str, KeyEntry]]]:
-        """Tell the new messages from those whose key was seen, in the store or in this call."""
+    ) -> tuple[list[int], list[_PreparedMessage], list[tuple[str, KeyEntry]]]:
+        """Separate new messages from those whose key exists, in the store or in this call."""
         indices: list[int] = []
-        fresh: list[_Prepared] = []
+        fresh: list[_PreparedMessage] = []
         claimed: dict[str, KeyEntry] = {}
         for item in self.prepared:
             key = item.message.key
@@ -358,7 +358,7 @@ class _Append:
 def _advanced(
     record: SessionRecord, folded: Folded, *, about: About | None = None, closed: bool | None = None
 ) -> SessionRecord:
-    """Give the record after a fold; a title or participants given later replace the earlier."""
+    """Return the record after a fold; a title or participants given later replace earlier ones."""
     return replace(
         record,
         title=about.title if about and about.title is not None else record.title,
@@ -397,7 +397,7 @@ async def close(handle: Handle, session_id: str) -> None:
 
 
 async def reopen(handle: Handle, session_id: str) -> None:
-    """Make a closed session writable again; an open one is left as it is."""
+    """Make a closed session writable again; an open one stays as it is."""
     await _event(handle, session_id, "reopen", lambda state, _: fold.reopen(state), closed=False)
 
 
@@ -410,7 +410,7 @@ async def _event(
     detail: str = "",
     closed: bool | None = None,
 ) -> None:
-    """Record an event of the log and fold it in."""
+    """Record an event in the log and fold it in."""
     await handle.record(session_id)
     when = handle.clock()
 

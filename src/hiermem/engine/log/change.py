@@ -1,8 +1,7 @@
-"""Edits and takes back what is in the log: prepare outside the transaction, decide inside it.
+"""Edits and erases what is in the log: prepares outside the transaction, decides inside it.
 
-The one rule: what is decided is in ``hiermem.core.log``, in ``edit``, ``erase`` and
-``erase_space``; here a new text is checked and counted before the store is asked, and the store's
-bytes are scrubbed after.
+The decisions are in ``hiermem.core.log`` (``edit``, ``erase``, ``erase_space``). This module checks
+and counts a new text before the store is called, and scrubs the store's bytes afterwards.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from hiermem.core.log import edit as change
 from hiermem.core.log import erase as erasing
 from hiermem.core.log import erase_space as clearing
 from hiermem.core.log.edit import OnEdit
-from hiermem.core.log.erase import Forks, Kind
+from hiermem.core.log.erase import ForkHandling, WithdrawalKind
 from hiermem.core.log.receipts import EditReport, Receipt
-from hiermem.core.log.size_changes import Scales
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.text import fence, measure
 from hiermem.core.text.policy import OnBad, clean_message
@@ -34,7 +33,7 @@ _ON_EDIT = ("flag", "rebuild")
 _FORKS = ("all", "keep")
 #: Why nothing is scrubbed after a quarantine.
 _STAYS = "a quarantined message stays for the record"
-#: What can be done where the bytes could not be cleaned.
+#: What a caller can do if the bytes could not be cleaned.
 _AGAIN = "memory.scrub() tries again"
 
 
@@ -47,7 +46,7 @@ async def edit(
     on_edit: OnEdit = "flag",
     on_bad_text: OnBad = "refuse",
 ) -> EditReport:
-    """Replace the content of a message; what it said before stays readable as a version.
+    """Replace the content of a message; the content before stays readable as a version.
 
     Raises NotFoundError, SessionClosedError, MessageWithdrawnError, InvalidMessageError and
     InvalidTextError; in each case nothing was written.
@@ -55,36 +54,36 @@ async def edit(
     arguments.whole(index, "index")
     arguments.one_of(on_edit, "on_edit", _ON_EDIT)
     record = await handle.record(session_id)
-    scales = Scales(handle.counter)
+    weigher = Weigher(handle.counter)
     unit = config_from(record.config).unit
     amend = _Amended(content, handle.counter, await handle.key(), unit, on_bad_text)
     if index < record.messages:
         target = config_from(record.config).target
         (stored,) = await handle.messages(session_id, index, index + 1)
-        await asyncio.to_thread(_prepare, stored, amend, scales, unit, target)
+        await asyncio.to_thread(_prepare, stored, amend, weigher, unit, target)
     report = await handle.store.transact(
         lambda: change.edit(
-            session_id, index, amend, on_edit=on_edit, now=handle.clock(), scales=scales
+            session_id, index, amend, on_edit=on_edit, now=handle.clock(), weigher=weigher
         )
     )
     return replace(report, version=len(await handle.store.versions(session_id, index)))
 
 
 def _prepare(
-    stored: StoredMessage, amend: _Amended, scales: Scales, unit: SizeUnit, target: int
+    stored: StoredMessage, amend: _Amended, weigher: Weigher, unit: SizeUnit, target: int
 ) -> None:
-    """Count before the transaction what it will most likely ask for."""
+    """Count in advance what the transaction will most likely need."""
     if stored.state != "live":
         return
     after = amend(stored)
-    points = scales.points(after, len(stored.slices) + 1, unit=unit, target=target)
-    scales.weigh(stored, stored.slices)
-    scales.weigh(after, points)
+    points = weigher.points(after, len(stored.slices) + 1, unit=unit, target=target)
+    weigher.weigh(stored, stored.slices)
+    weigher.weigh(after, points)
 
 
 @dataclass(slots=True)
 class _Amended:
-    """Gives a message as it is after an edit; what was worked out once is remembered."""
+    """Returns a message as it is after an edit, and caches what was computed once."""
 
     content: Content
     counter: TokenCounter
@@ -116,33 +115,37 @@ class _Amended:
 
 
 async def erase(
-    handle: Handle, session_id: str, indices: Iterable[int], *, forks: Forks = "all"
+    handle: Handle, session_id: str, indices: Iterable[int], *, forks: ForkHandling = "all"
 ) -> Receipt:
-    """Erase messages and all that was made of them, in the session and in what shares them.
+    """Erase messages and everything made from them, in the session and in those that share them.
 
-    Raises NotFoundError where the session has no such message; nothing was written then.
+    Raises NotFoundError if the session has no such message; then nothing was written.
     """
     return await _withdraw(handle, session_id, indices, "erase", forks)
 
 
 async def quarantine(
-    handle: Handle, session_id: str, indices: Iterable[int], *, forks: Forks = "all"
+    handle: Handle, session_id: str, indices: Iterable[int], *, forks: ForkHandling = "all"
 ) -> Receipt:
-    """Take messages out of all that is made of them; they stay readable for the record.
+    """Take messages out of everything made from them; they stay readable for the record.
 
-    Raises NotFoundError where the session has no such message; nothing was written then.
+    Raises NotFoundError if the session has no such message; then nothing was written.
     """
     return await _withdraw(handle, session_id, indices, "quarantine", forks)
 
 
 async def _withdraw(
-    handle: Handle, session_id: str, indices: Iterable[int], kind: Kind, forks: Forks
+    handle: Handle,
+    session_id: str,
+    indices: Iterable[int],
+    kind: WithdrawalKind,
+    forks: ForkHandling,
 ) -> Receipt:
     _check_many(indices)
     arguments.one_of(forks, "forks", _FORKS)
     record = await handle.record(session_id)
     wanted = _indices(indices, record)
-    scales, run_id = Scales(handle.counter), uuid.uuid4().hex
+    weigher, run_id = Weigher(handle.counter), uuid.uuid4().hex
     receipt = await handle.store.transact(
         lambda: erasing.erase(
             session_id,
@@ -151,7 +154,7 @@ async def _withdraw(
             forks=forks,
             now=handle.clock(),
             run_id=run_id,
-            scales=scales,
+            weigher=weigher,
         )
     )
     if kind == "quarantine":
@@ -160,16 +163,16 @@ async def _withdraw(
 
 
 def _check_many(indices: Any) -> None:
-    """Refuse what gives no indices. Raises UsageError."""
+    """Refuse a value that yields no indices. Raises UsageError."""
     if isinstance(indices, (str, bytes)) or not isinstance(indices, Iterable):
         raise UsageError(f"indices is {type(indices).__name__}; give message indices, like [3, 4]")
 
 
 def _indices(indices: Iterable[Any], record: SessionRecord) -> tuple[int, ...]:
-    """Take the indices of an erasure, of which a session cannot have more than it has messages.
+    """Read the indices of an erasure, at most as many as the session has messages.
 
-    Whatever gives them may have no end: the first that cannot be is the last that is looked at.
-    Raises UsageError, and NotFoundError where the session has no such message.
+    The iterable may be endless: reading stops at the first impossible index. Raises UsageError, and
+    NotFoundError if the session has no such message.
     """
     wanted: list[int] = []
     for given in indices:
@@ -184,16 +187,16 @@ def _indices(indices: Iterable[Any], record: SessionRecord) -> tuple[int, ...]:
     return tuple(wanted)
 
 
-async def erase_session(handle: Handle, session_id: str, *, forks: Forks = "all") -> Receipt:
+async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling = "all") -> Receipt:
     """Erase a whole session, and its own messages in the sessions that were forked from it.
 
     Raises NotFoundError.
     """
     arguments.one_of(forks, "forks", _FORKS)
-    scales, run_id = Scales(handle.counter), uuid.uuid4().hex
+    weigher, run_id = Weigher(handle.counter), uuid.uuid4().hex
     receipt = await handle.store.transact(
         lambda: erasing.erase_session(
-            session_id, forks=forks, now=handle.clock(), run_id=run_id, scales=scales
+            session_id, forks=forks, now=handle.clock(), run_id=run_id, weigher=weigher
         )
     )
     return await _scrubbed(handle, receipt)
@@ -214,7 +217,7 @@ async def erase_space(handle: Handle, space: str) -> Receipt:
 
 
 async def erase_tenant(handle: Handle) -> Receipt:
-    """Erase everything that is kept for the tenant, its journal too."""
+    """Erase everything stored for the tenant, its journal included."""
     messages = sum(record.messages for record in await handle.store.sessions())
     removed = {"sessions": await handle.store.erase_all(), "messages": messages}
     gone = {what: count for what, count in removed.items() if count}
@@ -222,7 +225,7 @@ async def erase_tenant(handle: Handle) -> Receipt:
 
 
 async def _scrubbed(handle: Handle, receipt: Receipt) -> Receipt:
-    """Take what went out of the store's bytes too, and say on the receipt how that went."""
+    """Remove erased content from the store's bytes too, and report the result on the receipt."""
     found = await handle.store.scrub()
     removed = dict(receipt.removed)
     if found.removed:

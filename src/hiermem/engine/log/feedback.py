@@ -1,8 +1,9 @@
-"""Keeps what an application says of a session's summaries: a score from 0 to 1, and a note.
+"""Stores an application's feedback on a session's summaries: a score from 0 to 1, and a note.
 
-The one rule: feedback is about what was judged. A summary's id means another one after a re-pack,
-and another stretch after its group was split, so what is kept names the tree and the windows too.
-It counts in the session's mean whichever tree serves, and goes when a message of it is erased.
+Feedback belongs to what was judged. A summary's id names another summary after a re-pack, and
+another stretch after its group was split, so the record names the tree and the windows too.
+Feedback counts in the session's mean whichever tree serves, and is deleted when one of its messages
+is erased.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types import Node, SessionRecord
 from hiermem.types.transaction import RecordWrite
 
-#: The kind of the records; their scope is the session, their key what the feedback is about.
+#: The kind of the records; their scope is the session, their key the target of the feedback.
 FEEDBACK: Final = "feedback"
-#: The longest note, in characters, and how many notes are kept for one target, the newest.
+#: The longest note, in characters, and how many notes are kept for a target: the newest ones.
 _MAX_NOTE: Final = 4_000
 _NOTES: Final = 100
 _TRIES: Final = 20
@@ -30,7 +31,7 @@ _TRIES: Final = 20
 async def give(handle: Handle, session_id: str, target: object, *, score: Any, note: str) -> None:
     """Record a score for a summary, a message or anything that has the id of one.
 
-    Raises NotFoundError where the session has no such summary or message.
+    Raises NotFoundError if the session has no such summary or message.
     """
     value = arguments.share(score, "score")
     text = check(note, what="note", cap=_MAX_NOTE)
@@ -48,20 +49,20 @@ async def give(handle: Handle, session_id: str, target: object, *, score: Any, n
         write = RecordWrite(
             FEEDBACK, session_id, key, json.dumps(body), found[0].version if found else 0
         )
-        # In a later epoch the text that was judged may be gone; then it is looked for again.
+        # In a later epoch the text that was judged may be gone, so it is looked up again.
         if await handle.store.put_records([write], epochs={session_id: record.epoch}):
             return
     raise StoreBusyError(f"feedback on session {session_id!r}: others kept writing the same record")
 
 
 async def total(handle: Handle, session_id: str) -> Feedback:
-    """Add up what was said of a session."""
+    """Add up the feedback of a session."""
     kept = [_read(record.body) for record in await handle.store.records(FEEDBACK, scope=session_id)]
     return Feedback(sum(each["count"] for each in kept), sum(each["total"] for each in kept))
 
 
 async def _key(handle: Handle, record: SessionRecord, target: object) -> str:
-    """Name what the feedback is about: a summary in its tree, or a message's place."""
+    """Name the target of the feedback: a summary in its tree, or a message's index."""
     if isinstance(target, Hit):
         target = target.summary or target.message
     name = target if isinstance(target, str) else getattr(target, "id", None)
@@ -83,16 +84,16 @@ async def _key(handle: Handle, record: SessionRecord, target: object) -> str:
 
 
 def _is_that(node: Node, target: object) -> bool:
-    """Say whether a node covers what the summary did that the caller has in hand.
+    """Return whether a node still covers what the caller's summary did.
 
-    An id alone is taken at its word, and so is what is open and grows.
+    A bare id is accepted, and so is a node that is still open.
     """
     span = getattr(target, "span", node.span)
     return not node.sealed or span == node.span
 
 
 def _read(body: str) -> dict[str, Any]:
-    """Read a record; one that is not what ``give`` wrote says nothing."""
+    """Read a record; a record that ``give`` did not write reads as empty."""
     try:
         data = json.loads(body)
         whole = {

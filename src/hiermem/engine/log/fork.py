@@ -1,8 +1,8 @@
-"""Forks a session: read its log in pages, replay it, and write the fork in one transaction.
+"""Forks a session: reads its log in pages, replays it, and writes the fork in one transaction.
 
-The one rule: the pages are read outside the transaction, so that a long log stops nobody; what was
-worked out of them is written only if the source is still what they were read from. What changes
-without a trace in the log is not read here.
+The pages are read outside the transaction, so a long log blocks nobody. The result is written only
+if the source is still as it was read. Content that changes without a trace in the log is not read
+here.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from functools import partial
 
 from hiermem.core import arguments
 from hiermem.core.log import fork as forking
-from hiermem.core.log.fork import Prepared
+from hiermem.core.log.fork import PreparedFork
 from hiermem.core.log.replay import Replay, config_at, prefix
-from hiermem.core.log.size_changes import Scales
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.text.policy import check_name
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, beginning
 from hiermem.errors import NotFoundError, SessionExistsError, StoreBusyError
 
-#: Messages read at once.
+#: Messages read in one go.
 _PAGE = 2048
-#: How often a fork is worked out again because its source was changed meanwhile.
+#: How often a fork is prepared again because its source changed meanwhile.
 _TRIES = 8
 
 
@@ -34,12 +34,12 @@ async def fork(
     at: int | None = None,
     title: str | None = None,
 ) -> int:
-    """Make ``new_id`` a session that shares the first ``at`` messages, None being all of them.
+    """Make ``new_id`` a session that shares the first ``at`` messages (all of them, if it is None).
 
-    Gives their number.
+    Returns their number.
 
-    Raises NotFoundError where the source does not have so many, SessionExistsError,
-    StoreBusyError where the source was edited all the time.
+    Raises NotFoundError if the source does not have so many, SessionExistsError, and StoreBusyError
+    if the source was edited all the time.
     """
     check_name(new_id, what="session id")
     if at is not None:
@@ -53,7 +53,7 @@ async def fork(
 
 async def _prepare(
     handle: Handle, source_id: str, new_id: str, at: int | None, title: str | None
-) -> Prepared:
+) -> PreparedFork:
     source = await handle.record(source_id)
     stop = source.messages if at is None else at
     if stop > source.messages:
@@ -65,7 +65,7 @@ async def _prepare(
     log = await handle.store.events(source_id)
     events = prefix(log, stop)
     config = config_at(log, stop, config_from(source.config))
-    replay = Replay.of(events, config, Scales(handle.counter))
+    replay = Replay.of(events, config, Weigher(handle.counter))
     await _run(handle, source_id, replay, stop)
     return forking.prepare(
         source,
@@ -73,16 +73,16 @@ async def _prepare(
         replay,
         events=events,
         title=title,
-        born=beginning(),
+        first_epoch=beginning(),
         now=handle.clock(),
     )
 
 
 async def replayed(handle: Handle, session_id: str) -> Replay:
-    """Replay the whole log of a session: its tree, as its log explains it."""
+    """Replay the whole log of a session and return its tree, as the log explains it."""
     record = await handle.record(session_id)
     events = await handle.store.events(session_id)
-    replay = Replay.of(events, config_from(record.config), Scales(handle.counter))
+    replay = Replay.of(events, config_from(record.config), Weigher(handle.counter))
     await _run(handle, session_id, replay, record.messages)
     return replay
 

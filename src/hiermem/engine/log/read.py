@@ -1,6 +1,6 @@
-"""Read a session's messages and summaries as a person or an application looks at them.
+"""Reads a session's messages and summaries for a person or an application.
 
-The one rule: reading never writes, and a walk reads only what lies below where it starts.
+Reading never writes, and walking a tree reads only what is below the start.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from hiermem.errors import NotFoundError, StoreCorruptError, UsageError
 from hiermem.types import Node, SessionRecord, StoredMessage, Summary
 from hiermem.types.transaction import LogEvent
 
-#: How many unfinished nodes of a level are counted before the count is given as "at least".
+#: How many unfinished nodes of a level are counted before the count becomes "at least".
 _COUNTED = 10_000
-#: What a message is called where a summary has its id.
+#: The name of a message, in the place of a summary's id.
 _MESSAGE = re.compile(r"m([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A summary with what it was made from, down to the windows."""
+    """A summary with its children, down to the windows."""
 
     summary: Summary
     children: tuple[Tree, ...] = ()
@@ -34,14 +34,14 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """Where a session stands.
+    """The state of a session.
 
     ``nodes`` is the number of sealed nodes by level; ``unfinished`` how many of them have no good
     text yet (pending, failed, degraded or dirty), counted up to 10,000 a level; ``stale`` how many
-    say what was edited since, and were only flagged. ``open_windows`` is what is not sealed, by
-    thread. ``oldest_dirty_age`` is how long the summary that has waited longest for being made anew
-    has waited; ``last_error`` what went wrong last, of what still is. ``repacking`` says that a
-    full re-pack is under way. A fork shares its first ``forked_at`` messages with ``forked_from``.
+    describe messages that were edited since, and were only flagged. ``open_windows`` is what is not
+    sealed, by thread. ``oldest_dirty_age`` is the age of the oldest request for another text of a
+    summary; ``last_error`` the last error that still matters. ``repacking``: a full re-pack is
+    under way. A fork shares its first ``forked_at`` messages with ``forked_from``.
     """
 
     id: str
@@ -62,7 +62,7 @@ class SessionStatus:
 
 
 async def status(handle: Handle, session_id: str) -> SessionStatus:
-    """Tell where the session stands."""
+    """Return the state of the session."""
     record = await handle.record(session_id)
     state = state_from(record.state)
     tallies = await handle.store.tally(session_id)
@@ -87,7 +87,7 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
         stale=dict(sorted(stale.items())),
         open_windows=tuple(state.open_windows()),
         events=tuple(await handle.store.events(session_id)),
-        # A clock that steps back makes nothing younger than new.
+        # A clock that was set back gives no negative age.
         oldest_dirty_age=(None if since is None else max(timedelta(), handle.clock() - since)),
         last_error=await _last_error(handle, session_id, waiting),
         repacking=bool(record.build),
@@ -99,9 +99,10 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
 async def _last_error(
     handle: Handle, session_id: str, waiting: Mapping[int, Sequence[Node]]
 ) -> str | None:
-    """Say what went wrong last with what is still to be made, or else in the newest run.
+    """Return the last error among the nodes still to be made, or else of the newest run.
 
-    Summaries are made level by level and in order, so the last of the highest level failed last.
+    Summaries are made level by level and in order, so the last failed one of the highest level is
+    the newest.
     """
     failed = [node for level in waiting.values() for node in level if node.error]
     if failed:
@@ -115,7 +116,7 @@ async def _last_error(
 async def messages(
     handle: Handle, session_id: str, start: int, stop: int | None
 ) -> list[StoredMessage]:
-    """Give the messages from ``start`` up to and without ``stop`` (None: the end)."""
+    """Return the messages from ``start`` up to and without ``stop`` (None: the end)."""
     arguments.whole(start, "start")
     if stop is not None:
         arguments.whole(stop, "stop")
@@ -125,9 +126,9 @@ async def messages(
 
 
 async def versions(handle: Handle, session_id: str, index: int) -> tuple[StoredMessage, ...]:
-    """Give what a message was before its edits, oldest first.
+    """Return the earlier versions of a message, oldest first.
 
-    Raises NotFoundError where the session has no such message.
+    Raises NotFoundError if the session has no such message.
     """
     arguments.whole(index, "index")
     record = await handle.record(session_id)
@@ -137,7 +138,7 @@ async def versions(handle: Handle, session_id: str, index: int) -> tuple[StoredM
 
 
 async def summaries(handle: Handle, session_id: str, level: int | None) -> list[Summary]:
-    """Give the sealed summaries of ``level`` (None: of all levels, lowest first), by ordinal."""
+    """Return the sealed summaries of ``level`` (None: of all levels, lowest first), by ordinal."""
     if level is not None:
         arguments.whole(level, "level", least=1)
     record = await handle.record(session_id)
@@ -154,7 +155,7 @@ async def summaries(handle: Handle, session_id: str, level: int | None) -> list[
 
 
 async def forest(handle: Handle, session_id: str) -> tuple[Tree, ...]:
-    """Give the trees of the session, oldest first."""
+    """Return the trees of the session, oldest first."""
     record = await handle.record(session_id)
     known = [root.id for root in state_from(record.state).roots()]
     roots = await handle.store.nodes(session_id, known)
@@ -164,7 +165,7 @@ async def forest(handle: Handle, session_id: str) -> tuple[Tree, ...]:
 
 
 async def _trees(handle: Handle, record: SessionRecord, nodes: Sequence[Node]) -> tuple[Tree, ...]:
-    """Read a whole level at a time, so that the reads grow with the levels, not with the nodes."""
+    """Read a whole level at a time, so that the number of reads depends on levels, not on nodes."""
     shown = await _with_texts(handle, record, nodes)
     children = await _children(handle, record.id, nodes)
     below = await _trees(handle, record, children) if children else ()
@@ -180,9 +181,9 @@ async def expand(
 ) -> tuple[Summary | StoredMessage, ...]:
     """Go ``depth`` levels down from ``node`` (a summary, a hit, anything with an id, or the id).
 
-    A hit that is a message, or a message's name, such as ``m12``, gives that message. Below level 1
-    come the messages, verbatim; None goes to them all the way. Where some branches end earlier than
-    others, their messages stand among the summaries, in order.
+    A hit that is a message, or a message's name, such as ``m12``, returns that message. Below level
+    1 are the messages, verbatim; a depth of None goes down to them everywhere. If some branches end
+    earlier than others, their messages are among the summaries, in order.
 
     Raises NotFoundError for an unknown id, UsageError for a depth below 1.
     """
@@ -236,8 +237,8 @@ async def _one_down(
 async def _children(handle: Handle, session_id: str, nodes: Sequence[Node]) -> list[Node]:
     """Read what is below ``nodes``, in their order; a level at a time and always downwards.
 
-    Raises StoreCorruptError where children are missing, are not of a lower level or do not cover
-    their node's windows one after the other, so that no walk can go round in a circle.
+    Raises StoreCorruptError if children are missing, are not of a lower level or do not cover their
+    node's windows one after the other, so that no walk can run in a circle.
     """
     ids = [child for node in nodes for child in node.children]
     read = await handle.store.nodes(session_id, ids) if ids else []
@@ -246,7 +247,7 @@ async def _children(handle: Handle, session_id: str, nodes: Sequence[Node]) -> l
         children = [by_id[child] for child in node.children if child in by_id]
         if any(child.level >= node.level for child in children):
             raise _damaged(session_id, f"{node.id} has a child that is not of a lower level")
-        # A group that is still open is replaced by the next append, with what it stands on.
+        # An open group, with what is below it, may be replaced by an append meanwhile.
         if not node.sealed or not node.children:
             continue
         at = node.windows[0]

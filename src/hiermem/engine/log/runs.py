@@ -1,7 +1,7 @@
 """Reads the journal: which runs there were, and what each of them did.
 
-The one rule: looking writes nothing; a run that was cut off is shown as such, and noted as such by
-the next run of its subject.
+Reading writes nothing. A run that was cut off is shown as such; the next run of its subject records
+it as such.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from hiermem.engine.handle import Handle
 from hiermem.errors import NotFoundError
 from hiermem.types.transaction import RunRecord
 
-#: More than this is never asked for at once; a store's own numbers end somewhere.
+#: The most runs of one read; a store's own numbers have a limit.
 _MOST: Final = 2**31 - 1
 
 
 async def runs(handle: Handle, limit: Any, *, subject: str | None = None) -> list[RunRecord]:
-    """List the newest runs first, of one subject where given."""
+    """List the newest runs first, of one subject if given."""
     most = min(arguments.whole(limit, "limit"), _MOST)
     found = await handle.store.runs(subject=subject, limit=most)
     now = handle.clock()
@@ -28,7 +28,7 @@ async def runs(handle: Handle, limit: Any, *, subject: str | None = None) -> lis
 
 
 async def one(handle: Handle, run_id: str) -> RunReport:
-    """Give a run with the state of each of its items. Raises NotFoundError for an unknown id."""
+    """Return a run with the state of each of its items. Raises NotFoundError for an unknown id."""
     found = await handle.store.run(check_name(run_id, what="run id"))
     if found is None:
         raise NotFoundError(f"there is no run {run_id!r}")

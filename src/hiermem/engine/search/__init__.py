@@ -1,1 +1,1 @@
-"""Searches a session, and keeps its index, labels and vectors."""
+"""Searches a session, and maintains its index, labels and vectors."""

@@ -1,13 +1,13 @@
-"""Makes the vectors of a session's passages and summaries, behind everything else.
+"""Makes the vectors of a session's passages and summaries, in the background.
 
 ::
 
     identity agreed ──▶ stride by stride: passages without a vector ──▶ embedder ──▶ block committed
                         then level by level: summaries, L1 first    ──▶    "     ──▶    "
 
-The one rule: a pass that ends early loses nothing that it has committed, and the next one goes on
-from there. What was worked out in one epoch of a session lands in no other. A session has vectors
-of one embedder only.
+A pass that ends early loses nothing that it has committed, and the next one continues from there. A
+result of one epoch of a session is never written in another. A session has vectors of one embedder
+only.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from hiermem.core.search import vectors as packed
 from hiermem.core.search.embedding_state import EMBEDDER, EmbeddingReport, Identity
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array, spoken
-from hiermem.core.search.summary_index import Row
-from hiermem.core.search.summary_vectors import Told
+from hiermem.core.search.summary_index import SummaryLevel
+from hiermem.core.search.summary_vectors import SummaryVectors
 from hiermem.core.text.measure import body
 from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.calls.embedder_client import Asker
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, Held
-from hiermem.engine.search.fork_vectors import Source
-from hiermem.engine.search.summary_index import by_stretch, kept_beside, stocked
+from hiermem.engine.search.fork_vectors import ForkSource
+from hiermem.engine.search.summary_index import by_stretch, may_be_stored, refresh
 from hiermem.engine.search.vectors import (
-    REACHED,
+    EMBEDDED_STATE,
     agree,
+    embedded_state,
     identity_of,
     place_of,
-    reached_by,
     read_blocks,
     vectors_in,
 )
@@ -55,12 +55,12 @@ from hiermem.types import SessionRecord, Summary
 from hiermem.types.transaction import Block, RecordWrite, RunRecord
 
 _log = logging.getLogger("hiermem.search")
-#: How often a session is begun with again that was changed meanwhile.
+#: How often a pass is restarted because the session changed meanwhile.
 _TRIES: Final = 5
 
 
 def _asker(handle: Handle) -> Asker:
-    """Give the way to this handle's embedder. Raises UsageError where it has none."""
+    """Return this handle's client of the embedder. Raises UsageError if it has none."""
     asker = handle.asker
     if asker is None:
         raise UsageError("this memory has no embedder; open it with embedder=...")
@@ -68,7 +68,7 @@ def _asker(handle: Handle) -> Asker:
 
 
 async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None:
-    """Name the session's embedder, once. Raises EmbedderMismatchError, SessionChangedError."""
+    """Record the session's embedder, once. Raises EmbedderMismatchError, SessionChangedError."""
     kept = await identity_of(handle, record.id)
     if kept is None:
         write = RecordWrite(EMBEDDER, record.id, "identity", given.to_json(), 0)
@@ -87,9 +87,9 @@ async def _claim(handle: Handle, record: SessionRecord, given: Identity) -> None
 async def quietly(
     handle: Handle, session_id: str, *, stopped: Callable[[], object] = lambda: None
 ) -> bool:
-    """Run a pass in the background, where there is an embedder; its failure is logged.
+    """Run a pass in the background, if there is an embedder; log its failure.
 
-    Says whether the session has all its vectors now.
+    Returns whether the session has all its vectors now.
     """
     if handle.asker is None:
         return False
@@ -103,17 +103,17 @@ async def quietly(
 async def embed(
     handle: Handle, session_id: str, *, stopped: Callable[[], object] = lambda: None
 ) -> EmbeddingReport:
-    """Make the vectors that a session lacks, one pass at a time; give what was done.
+    """Make the vectors that a session lacks, one pass at a time; return what was done.
 
     ``stopped`` says whether to end early. Raises UsageError without an embedder,
-    EmbedderMismatchError, and what the embedder raises in the end.
+    EmbedderMismatchError, and the embedder's last error.
     """
     asker = _asker(handle)
     await note_cut_off(handle.store, session_id, kind="embedding", now=handle.clock())
     async with handle.indexes.lock(f"embedding/{session_id}"):
         if await _busy(handle, session_id):
             return EmbeddingReport(session_id, stopped="busy")
-        work = _Pass(handle, asker, session_id, stopped)
+        work = _EmbeddingPass(handle, asker, session_id, stopped)
         try:
             for _ in range(_TRIES):
                 record = await handle.record(session_id)
@@ -127,7 +127,7 @@ async def embed(
 
 
 async def _busy(handle: Handle, session_id: str) -> bool:
-    """Say whether a pass of another process is at it, and alive."""
+    """Return whether a live pass of another process is working on the session."""
     now = handle.clock()
     for run in await handle.store.runs(subject=session_id, limit=20):
         if run.kind == "embedding" and seen(run, now).outcome == "running":
@@ -136,18 +136,18 @@ async def _busy(handle: Handle, session_id: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What a session was seen to have: vectors up to ``messages``, and of summaries by name.
+class _Known:
+    """What is known to have vectors: messages up to ``messages``, and summaries by name.
 
     It belongs to one index in memory, and so to one epoch.
     """
 
     kind: str
     messages: int = 0
-    told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    vectors_of: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
 
-class _Pass:
+class _EmbeddingPass:
     """One pass over a session."""
 
     def __init__(
@@ -156,14 +156,14 @@ class _Pass:
         self._handle, self._asker, self._stopped = handle, asker, stopped
         self._begun = False
         self._sent = asker.requests
-        self._source: Source
+        self._source: ForkSource
         self._record = RunRecord(uuid.uuid4().hex, "embedding", session_id, handle.clock())
         self._report = EmbeddingReport(session_id, self._record.id)
 
     # -- the journal
 
     async def _alive(self) -> None:
-        """Journal that the pass is under way, for as long as one request may take and more."""
+        """Journal that the pass is alive, for longer than one request may take."""
         policy = self._handle.search_policy
         alive = self._handle.clock() + timedelta(seconds=2 * policy.embed_timeout + 60)
         detail = {"embedder": self._asker.identity.name, "alive_until": alive.isoformat()}
@@ -171,7 +171,7 @@ class _Pass:
         self._begun = True
 
     async def end(self) -> EmbeddingReport:
-        """Journal how it ended, if it had anything to do."""
+        """Journal how the pass ended, if it had anything to do."""
         done = replace(self._report, requests=self._asker.requests - self._sent)
         if not self._begun:
             return replace(done, run_id=None)
@@ -179,7 +179,7 @@ class _Pass:
         return done
 
     async def break_off(self, error: BaseException) -> None:
-        """Journal that it was cancelled or met an error."""
+        """Journal that the pass was cancelled or met an error."""
         if self._begun:
             cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
             outcome = "interrupted" if cancelled else "error"
@@ -205,18 +205,18 @@ class _Pass:
     # -- the work
 
     async def once(self, record: SessionRecord) -> bool:
-        """Make what is missing; say whether it is done, or was stopped.
+        """Make what is missing; return whether the pass is complete or was stopped.
 
-        False where the session was changed meanwhile: what is left has to be looked for again.
+        False if the session was changed meanwhile: then it has to be examined again.
         """
         indexes = self._handle.indexes
-        reached = await reached_by(self._handle, record)
-        self._source = Source(self._handle, record, self._asker.identity)
+        reached = await embedded_state(self._handle, record)
+        self._source = ForkSource(self._handle, record, self._asker.identity)
         try:
             async with indexes.lock(record.id):
                 held = await indexes.of(record)
-                await stocked(self._handle, held, record)
-                index, shelf, seen = held.index, held.shelf, self._seen(held)
+                await refresh(self._handle, held, record)
+                index, summary_index, seen = held.index, held.summary_index, self._known(held)
             for start in range(seen.messages // STRIDE * STRIDE, record.messages, STRIDE):
                 stop = min(record.messages, start + STRIDE)
                 if not await self._stride(record, index, start, stop):
@@ -224,9 +224,9 @@ class _Pass:
                     self._report = replace(self._report, stopped="closing", left=left)
                     return True
                 seen.messages = stop
-            if self._handle.search_policy.embed_summaries and kept_beside(record):
-                for level in sorted(shelf.rows):
-                    if not await self._level(record, level, shelf.rows[level], seen):
+            if self._handle.search_policy.embed_summaries and may_be_stored(record):
+                for level in sorted(summary_index.levels):
+                    if not await self._level(record, level, summary_index.levels[level], seen):
                         self._report = replace(self._report, stopped="closing")
                         return True
             await self._reached(record, reached.to_json())
@@ -235,22 +235,22 @@ class _Pass:
         return True
 
     async def _reached(self, record: SessionRecord, state: str) -> None:
-        """Keep the state in which the session has all its vectors, so that none looks for more."""
+        """Record the state in which the session has all its vectors; later passes skip it."""
         store = self._handle.store
-        known = await store.records(EMBEDDER, scope=record.id, key=REACHED)
+        known = await store.records(EMBEDDER, scope=record.id, key=EMBEDDED_STATE)
         if not known or known[0].body != state:
-            write = RecordWrite(EMBEDDER, record.id, REACHED, state)
+            write = RecordWrite(EMBEDDER, record.id, EMBEDDED_STATE, state)
             await store.put_records([write], epochs={record.id: record.epoch})
 
-    def _seen(self, held: Held) -> _Seen:
-        """Give what is known of the vectors of a session from the passes before."""
+    def _known(self, held: Held) -> _Known:
+        """Return what is known of the session's vectors from earlier passes."""
         kind = self._asker.identity.kind
-        if not isinstance(held.embedded, _Seen) or held.embedded.kind != kind:
-            held.embedded = _Seen(kind)
+        if not isinstance(held.embedded, _Known) or held.embedded.kind != kind:
+            held.embedded = _Known(kind)
         return held.embedded
 
     async def _stride(self, record: SessionRecord, index: Index, start: int, stop: int) -> bool:
-        """Make the vectors of a stride that it lacks; say whether it has them all now."""
+        """Make the vectors that a stride lacks; return whether it has them all now."""
         identity = self._asker.identity
         low, high = place_of(index, start), place_of(index, stop)
         kept = np.empty((0, identity.dimension), dtype=np.float32)
@@ -278,7 +278,7 @@ class _Pass:
     async def _texts(
         self, record: SessionRecord, index: Index, low: int, high: int, span: tuple[int, int]
     ) -> list[str]:
-        """Give the texts of units as an embedder is given them."""
+        """Return the texts of units as an embedder receives them."""
         units = index.units
         read = await self._handle.messages(record.id, *span)
         bodies = {stored.index: body(stored.message) for stored in read}
@@ -290,13 +290,15 @@ class _Pass:
             for unit in range(low, high)
         ]
 
-    async def _level(self, record: SessionRecord, level: int, row: Row, seen: _Seen) -> bool:
-        """Make the vectors of a level's summaries that lack one; say whether all have one now."""
+    async def _level(
+        self, record: SessionRecord, level: int, row: SummaryLevel, seen: _Known
+    ) -> bool:
+        """Make the vectors that a level's summaries lack; return whether all have one now."""
         identity = self._asker.identity
         kind = identity.kind_of(level)
         for start, summaries in by_stretch(row.summaries):
             wanted = {_name(each): each for each in summaries}
-            if wanted.keys() <= seen.told:
+            if wanted.keys() <= seen.vectors_of:
                 continue
             held: dict[tuple[str, int], Array] = {}
             for block in await read_blocks(self._handle, record.id, kind, start, start + 1):
@@ -305,19 +307,23 @@ class _Pass:
             if missing:
                 taken = await self._source.summaries(level, start, missing)
                 held |= taken
-                made = await self._told(row, [each for each in missing if _name(each) not in taken])
+                made = await self._summary_vectors(
+                    row, [each for each in missing if _name(each) not in taken]
+                )
                 if made is None:
                     return False
-                told = {name: held[name] for name in held if name in wanted} | dict(made)
+                vectors_of = {name: held[name] for name in held if name in wanted} | dict(made)
                 stop = max(each.span.stop for each in summaries)
-                await self._put(record, Block(kind, start, stop, summary_vectors.pack(told)))
+                await self._put(record, Block(kind, start, stop, summary_vectors.pack(vectors_of)))
                 done = self._report.summaries + len(taken) + len(made)
                 self._report = replace(self._report, summaries=done)
-            seen.told |= wanted.keys()
+            seen.vectors_of |= wanted.keys()
         return True
 
-    async def _told(self, row: Row, missing: Sequence[Summary]) -> Told | None:
-        """Give the vectors of summaries: the mean of their passages'."""
+    async def _summary_vectors(
+        self, row: SummaryLevel, missing: Sequence[Summary]
+    ) -> SummaryVectors | None:
+        """Return the vectors of summaries: the means of their passages' vectors."""
         units = row.index.units
         texts: list[str] = []
         many: list[int] = []
@@ -362,10 +368,10 @@ def _name(summary: Summary) -> tuple[str, int]:
 
 
 async def reembed(handle: Handle, session_id: str) -> EmbeddingReport:
-    """Let go of the vectors of another embedder, and make those of this one.
+    """Drop the vectors of another embedder, and make those of this one.
 
-    A session that has this one's already gets what it lacks. Cut off, it is gone on with by the
-    next call.
+    A session that has this embedder's vectors already gets the missing ones. If it is interrupted,
+    the next call continues.
     """
     given = _asker(handle).identity
     record = await handle.record(session_id)

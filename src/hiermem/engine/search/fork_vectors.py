@@ -1,8 +1,8 @@
-"""Takes over the vectors of the session that one was forked from, so that none is made twice.
+"""Takes over the vectors of a fork's parent session, so that none is made twice.
 
-The one rule: a vector belongs to a text. It is taken over where both sessions say the same at the
-same place now, and where the source was not changed while that was looked at; everything else is
-made anew. It sends nothing to an embedder and writes nothing.
+A vector belongs to a text. It is taken over if both sessions have the same text at the same place
+now, and the source did not change while that was checked; all others are made again. This module
+sends nothing to an embedder and writes nothing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hiermem.errors import HiermemError
 from hiermem.types import SessionRecord, StoredMessage, Summary
 
 
-class Source:
-    """What the session ``record`` was forked from has of what they share."""
+class ForkSource:
+    """The part of the parent session that ``record``'s session shares."""
 
     def __init__(self, handle: Handle, record: SessionRecord, identity: Identity) -> None:
         self._handle, self._record, self._identity = handle, record, identity
@@ -32,25 +32,25 @@ class Source:
         self._gone = record.forked_from is None
 
     async def _source(self) -> tuple[SessionRecord, Index] | None:
-        """Give the source and its index; None where it is no more, or cannot be read."""
+        """Return the source and its index; None if it is gone, or cannot be read."""
         if self._found is None and not self._gone:
             try:
                 other = await self._handle.record(str(self._record.forked_from))
                 async with self._handle.indexes.lock(other.id):
                     self._found = other, (await self._handle.indexes.of(other)).index
             except HiermemError:
-                # Whatever is the matter with it, this session does without.
+                # Whatever is wrong with the source, the fork can do without it.
                 self._gone = True
         return self._found
 
-    async def _still(self, source: SessionRecord) -> bool:
+    async def _unchanged(self, source: SessionRecord) -> bool:
         now = await self._handle.store.session(source.id)
         return now is not None and (now.created_at, now.epoch) == (source.created_at, source.epoch)
 
     async def messages(self, index: Index, start: int, stop: int) -> Array:
-        """Give the vectors of the messages from ``start``, as far as the source has them.
+        """Return the vectors of the messages from ``start``, as far as the source has them.
 
-        ``index`` is the fork's; ``start`` and ``stop`` lie in one stride.
+        ``index`` is the fork's; ``start`` and ``stop`` are in one stride.
         """
         nothing = np.empty((0, self._identity.dimension), dtype=np.float32)
         first = start // STRIDE * STRIDE
@@ -64,27 +64,27 @@ class Source:
             rows = vectors_in(theirs, block, self._identity)
             if rows is None:
                 continue
-            stop = await self._alike(source, first, min(stop, block.stop))
+            stop = await self._same_until(source, first, min(stop, block.stop))
             low, high = (place_of(index, at) - place_of(index, first) for at in (start, stop))
-            if high > low and await self._still(source):
+            if high > low and await self._unchanged(source):
                 return rows[low:high]
         return nothing
 
-    async def _alike(self, source: SessionRecord, first: int, stop: int) -> int:
-        """Give up to where the two say the same from ``first``."""
+    async def _same_until(self, source: SessionRecord, first: int, stop: int) -> int:
+        """Return the index up to which the two have the same text, from ``first``."""
         both = zip(
             await self._handle.store.messages(source.id, first, stop),
             await self._handle.messages(self._record.id, first, stop),
             strict=False,
         )
-        return next((own.index for other, own in both if _said(other) != _said(own)), stop)
+        return next((own.index for other, own in both if _content(other) != _content(own)), stop)
 
     async def summaries(
         self, level: int, start: int, wanted: Sequence[Summary]
     ) -> Mapping[tuple[str, int], Array]:
-        """Give the vectors of those ``wanted`` summaries that the source has with the same text.
+        """Return the vectors of those ``wanted`` summaries that the source has with the same text.
 
-        ``start`` is that of their stretch of messages.
+        ``start`` is the start of their stretch of messages.
         """
         found = await self._source()
         if found is None:
@@ -104,10 +104,10 @@ class Source:
             for name, each in zip(names, wanted, strict=True)
             if name in kept and texts.get(name) == each.text
         }
-        return same if await self._still(source) else {}
+        return same if await self._unchanged(source) else {}
 
 
-def _said(stored: StoredMessage) -> tuple[object, ...]:
-    """Give all that a message's passages and their vectors depend on."""
+def _content(stored: StoredMessage) -> tuple[object, ...]:
+    """Return everything that a message's passages and their vectors depend on."""
     message = stored.message
     return stored.index, stored.state, stored.echoes, speaker(message), body(message)

@@ -1,8 +1,8 @@
-"""Labels summaries on a shelf that bear none, since they were made before summaries bore any.
+"""Adds labels to indexed summaries that were made before summaries had any.
 
-The one rule: the labels are those that an update would give, read off the same messages, and
-nothing is written or made again: a text that serves goes on serving. It costs what the summaries
-without labels cover, once for each index in memory, and only where a question asks for labels.
+The labels are those that an update would give, read from the same messages. Nothing is written or
+generated again: a text that serves goes on serving. The cost is that of reading what the summaries
+without labels cover, once for each index in memory, and only if a question filters by labels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hiermem.core.search import labels
-from hiermem.core.search.summary_index import Row, Shelf
+from hiermem.core.search.summary_index import SummaryIndex, SummaryLevel
 from hiermem.core.summaries.inputs import Inputs, from_children, from_stretch
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import Held
@@ -20,15 +20,17 @@ from hiermem.types import SessionRecord, Summary
 
 
 async def labelled(handle: Handle, held: Held, record: SessionRecord) -> None:
-    """Give labels to the summaries on the shelf of ``held`` that lack them, lowest level first."""
-    rows: dict[int, Row] = {}
+    """Add labels to the summaries of ``held`` that lack them, lowest level first."""
+    rows: dict[int, SummaryLevel] = {}
     below: Mapping[str, Summary] = {}
-    for level, row in sorted(held.shelf.rows.items()):
+    for level, row in sorted(held.summary_index.levels.items()):
         summaries = [await _labelled(handle, held, record, each, below) for each in row.summaries]
         rows[level] = replace(row, summaries=tuple(summaries))
         below = {each.id: each for each in summaries}
-    if any(rows[level].summaries != row.summaries for level, row in held.shelf.rows.items()):
-        held.shelf = Shelf(rows, held.shelf.parts)
+    if any(
+        rows[level].summaries != row.summaries for level, row in held.summary_index.levels.items()
+    ):
+        held.summary_index = SummaryIndex(rows, held.summary_index.parts)
 
 
 async def _labelled(

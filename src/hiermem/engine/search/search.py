@@ -1,8 +1,8 @@
-"""Searches a session: reads what is needed, lets the core rank, and gives what was said.
+"""Searches a session: reads what is needed, lets the core rank, and returns what was said.
 
-The one rule: what is given belongs to one state of the session. A search that was overtaken by an
-edit or an erasure is done again, so that nothing is found that was taken back. Nothing is decided
-here, and a search never waits for a model that summarises.
+A result belongs to one state of the session. A search during which the session was edited or erased
+from is repeated, so that nothing is found that was taken back. Nothing is decided here, and a
+search never waits for a model that summarises.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hiermem.core import arguments
-from hiermem.core.search import search as seek
+from hiermem.core.search import search as core_search
 from hiermem.core.search.embedding_state import IndexReport
 from hiermem.core.search.evidence import write
 from hiermem.core.search.filters import Filters
 from hiermem.core.search.hits import Evidence, Hit
 from hiermem.core.search.index import Index
 from hiermem.core.search.postings import Array
-from hiermem.core.search.search import Asked
-from hiermem.core.search.summary_index import Shelf
+from hiermem.core.search.search import ScoredQuery
+from hiermem.core.search.summary_index import SummaryIndex
 from hiermem.core.text.measure import body
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import KIND, Held
 from hiermem.engine.search.labels import labelled
-from hiermem.engine.search.summary_index import kind_of, stocked
+from hiermem.engine.search.summary_index import kind_of, refresh
 from hiermem.errors import SessionChangedError, UsageError
 from hiermem.types import SessionRecord, Span, StoredMessage, Summary
 
 if TYPE_CHECKING:
-    from hiermem.engine.search.vectors import Loaded
+    from hiermem.engine.search.vectors import LoadedVectors
 
 T = TypeVar("T")
-#: How often a search is done again that was overtaken.
+#: How often a search is repeated because the session changed meanwhile.
 _TRIES: Final = 5
-#: Indexes of more units than this are asked on a thread.
+#: Indexes with more units than this are queried on a thread.
 _FEW_UNITS: Final = 20_000
-#: Messages that stand this near one another are read in one go.
+#: Messages at most this far apart are read in one go.
 _GAP: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to one session, with what may answer it."""
+    """A question to one session, with the filters for its answers."""
 
     session_id: str
     text: str
@@ -57,11 +57,11 @@ class Question:
 
 
 async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
-    """Give the best ``limit`` hits of all levels that the filters let pass, best first."""
+    """Return the best ``limit`` hits of all levels that pass the filters, best first."""
     arguments.whole(limit, "limit")
     of_level = handle.search_policy.of_level
 
-    async def answer(asked: Asked, record: SessionRecord) -> list[Hit]:
+    async def answer(asked: ScoredQuery, record: SessionRecord) -> list[Hit]:
         found = await _hits(
             handle, record, asked, question, lambda level: of_level(level) if level else limit
         )
@@ -71,10 +71,10 @@ async def search(handle: Handle, question: Question, limit: int) -> list[Hit]:
 
 
 async def semantic(handle: Handle, question: Question) -> list[Hit]:
-    """Give the candidates of every level, as many of each as the policy says, best first."""
+    """Return the candidates of each level, as many as the policy says, best first."""
     of_level = handle.search_policy.of_level
 
-    async def answer(asked: Asked, record: SessionRecord) -> list[Hit]:
+    async def answer(asked: ScoredQuery, record: SessionRecord) -> list[Hit]:
         return await _hits(handle, record, asked, question, of_level)
 
     return await _asked(handle, question, answer)
@@ -88,13 +88,13 @@ async def recall(
     neighbours: int = 0,
     shown: Iterable[Span] = (),
 ) -> Evidence:
-    """Give verbatim evidence that fits ``max_tokens``, oldest first; nothing that is ``shown``."""
+    """Return verbatim evidence that fits ``max_tokens``, oldest first; none already ``shown``."""
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
     spans = tuple(shown)
 
-    async def answer(asked: Asked, record: SessionRecord) -> Evidence:
-        units = seek.evidence(
+    async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
+        units = core_search.evidence(
             asked,
             question.filters,
             max_tokens,
@@ -117,17 +117,17 @@ async def fill_budget(
     neighbours: int = 1,
     shown: Iterable[Span] = (),
 ) -> Evidence:
-    """Pack what hits rest on into ``max_tokens``, the first hit first, with what stands around it.
+    """Pack the messages behind hits into ``max_tokens``, the first hit first, with neighbours.
 
-    Of a summary the messages that it was found for are packed.
+    For a summary, the messages that it was found for are packed.
     """
     arguments.whole(max_tokens, "max_tokens")
     arguments.whole(neighbours, "neighbours")
     wanted = _wanted(session_id, hits)
     spans = tuple(shown)
 
-    async def answer(asked: Asked, record: SessionRecord) -> Evidence:
-        units = seek.of_spans(
+    async def answer(asked: ScoredQuery, record: SessionRecord) -> Evidence:
+        units = core_search.of_spans(
             asked,
             wanted,
             max_tokens,
@@ -157,7 +157,7 @@ def _wanted(session_id: str, hits: Any) -> list[Span]:
 
 
 async def rebuild(handle: Handle) -> IndexReport:
-    """Drop the indexes of all sessions and make them anew."""
+    """Drop the indexes of all sessions and build them again."""
     sessions = messages = passages = 0
     for record in await handle.store.sessions():
         handle.check(record)
@@ -168,9 +168,9 @@ async def rebuild(handle: Handle) -> IndexReport:
         async with handle.indexes.lock(record.id):
             try:
                 held = await handle.indexes.of(record)
-                await stocked(handle, held, record)
+                await refresh(handle, held, record)
             except SessionChangedError:
-                # Whoever changed it took from the index what it held; the next search sees to it.
+                # The change has dropped the index; the next search builds it again.
                 continue
         sessions, messages = sessions + 1, messages + held.messages
         passages += len(held.index)
@@ -184,24 +184,24 @@ async def rebuild(handle: Handle) -> IndexReport:
 async def _asked(
     handle: Handle,
     question: Question,
-    answer: Callable[[Asked, SessionRecord], Awaitable[T]],
+    answer: Callable[[ScoredQuery, SessionRecord], Awaitable[T]],
 ) -> T:
-    """Put a question to a session and let ``answer`` read what it needs, in one of its states."""
+    """Run a query on a session; ``answer`` reads what it needs, in one state of the session."""
     indexes = handle.indexes
     for _ in range(_TRIES):
         record = await handle.record(question.session_id)
         async with indexes.lock(record.id):
             try:
                 held = await indexes.of(record)
-                await stocked(handle, held, record)
+                await refresh(handle, held, record)
                 if question.filters.by_window:
                     await labelled(handle, held, record)
                 vectors = await _vectors(handle, held, record)
             except SessionChangedError:
                 continue
-            index, shelf = held.index, held.shelf
-        near = await _near(handle, question.text) if vectors is not None else None
-        asking = partial(_ask, index, shelf, question.text, vectors, near)
+            index, summary_index = held.index, held.summary_index
+        near = await _question_vector(handle, question.text) if vectors is not None else None
+        asking = partial(_ask, index, summary_index, question.text, vectors, near)
         asked = asking() if len(index) <= _FEW_UNITS else await asyncio.to_thread(asking)
         result = await answer(asked, record)
         now = await handle.store.session(record.id)
@@ -210,16 +210,16 @@ async def _asked(
     raise SessionChangedError(question.session_id)
 
 
-async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> Loaded | None:
+async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> LoadedVectors | None:
     if handle.asker is None:
         return None
-    from hiermem.engine.search.vectors import loaded
+    from hiermem.engine.search.vectors import load_vectors
 
-    return await loaded(handle, held, record)
+    return await load_vectors(handle, held, record)
 
 
-async def _near(handle: Handle, text: str) -> tuple[Array, float] | None:
-    """Give the question's vector with the weight of its embedder; None where it has none."""
+async def _question_vector(handle: Handle, text: str) -> tuple[Array, float] | None:
+    """Return the question's vector with the weight of its embedder; None if it has none."""
     asker = handle.asker
     vector = await asker.question(text, handle.counter.count) if asker else None
     return None if asker is None or vector is None else (vector, asker.weight)
@@ -227,17 +227,17 @@ async def _near(handle: Handle, text: str) -> tuple[Array, float] | None:
 
 def _ask(
     index: Index,
-    shelf: Shelf,
+    summary_index: SummaryIndex,
     text: str,
-    vectors: Loaded | None,
+    vectors: LoadedVectors | None,
     near: tuple[Array, float] | None,
-) -> Asked:
-    query = seek.read(text)
+) -> ScoredQuery:
+    query = core_search.read(text)
     if vectors is None or near is None:
-        return seek.ask(index, shelf, query)
+        return core_search.ask(index, summary_index, query)
     vector, weight = near
-    dense, told = vectors.near(index, vector, weight=weight)
-    return seek.ask(index, shelf, query, dense=dense, told_near=told)
+    dense, summaries_near = vectors.near(index, vector, weight=weight)
+    return core_search.ask(index, summary_index, query, dense=dense, summaries_near=summaries_near)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -247,12 +247,12 @@ def _ask(
 async def _hits(
     handle: Handle,
     record: SessionRecord,
-    asked: Asked,
+    asked: ScoredQuery,
     question: Question,
     many: Callable[[int], int],
 ) -> list[Hit]:
-    """Give message hits and summary hits together, as ``many`` of each level, best first."""
-    units = seek.hits(asked, question.filters, many(0), dedup=question.filters.dedup)
+    """Return message and summary hits, ``many`` of each level, best first."""
+    units = core_search.hits(asked, question.filters, many(0), dedup=question.filters.dedup)
     spans = [_span(asked, unit) for unit in units]
     read = await _messages(handle, record.id, [span.start for span in spans])
     found = [
@@ -260,15 +260,17 @@ async def _hits(
         for unit, span in zip(units, spans, strict=True)
         if span.start in read
     ]
-    for level in sorted(asked.shelf.rows):
+    for level in sorted(asked.summary_index.levels):
         found += [
             _summary_hit(asked, summary, score)
-            for summary, score in seek.told(asked, level, question.filters, many(level))
+            for summary, score in core_search.summary_hits(
+                asked, level, question.filters, many(level)
+            )
         ]
     return sorted(found, key=lambda hit: (-hit.score, hit.level, hit.span.start))
 
 
-def _span(asked: Asked, unit: int) -> Span:
+def _span(asked: ScoredQuery, unit: int) -> Span:
     units = asked.index.units
     number = int(units.message[unit])
     return Span(number, number + 1, int(units.begin[unit]), int(units.end[unit]))
@@ -296,7 +298,7 @@ def _message_hit(
     )
 
 
-def _summary_hit(asked: Asked, summary: Summary, score: float) -> Hit:
+def _summary_hit(asked: ScoredQuery, summary: Summary, score: float) -> Hit:
     return Hit(
         session_id=summary.session_id,
         kind="summary",
@@ -307,7 +309,7 @@ def _summary_hit(asked: Asked, summary: Summary, score: float) -> Hit:
         tokens=summary.tokens,
         time_range=summary.time_range,
         thread=summary.thread,
-        found=seek.found_below(asked, summary),
+        found=core_search.found_below(asked, summary),
         summary=summary,
     )
 
@@ -315,13 +317,13 @@ def _summary_hit(asked: Asked, summary: Summary, score: float) -> Hit:
 async def _written(
     handle: Handle,
     record: SessionRecord,
-    asked: Asked,
+    asked: ScoredQuery,
     units: Sequence[int],
     max_tokens: int,
     *,
     shown: Sequence[Span],
 ) -> Evidence:
-    """Read what was chosen, write it and say what stands where."""
+    """Read the chosen messages, write the evidence, and return it with its hits."""
     index = asked.index
     read = await _messages(handle, record.id, [int(index.units.message[unit]) for unit in units])
     units = [unit for unit in units if int(index.units.message[unit]) in read]
@@ -342,9 +344,9 @@ async def _written(
 async def _messages(
     handle: Handle, session_id: str, indices: Iterable[int]
 ) -> dict[int, StoredMessage]:
-    """Read messages that lie scattered, neighbours in one go; those not in use are left out.
+    """Read scattered messages, neighbours in one go; leave out those that are not live.
 
-    The index holds none of those. It is derived, though, and this is the last place to look.
+    The index holds no such messages. But it is derived data, and this is the last check.
     """
     wanted = sorted(set(indices))
     ranges: list[tuple[int, int]] = []

@@ -1,8 +1,8 @@
-"""Keeps a session's shelf of made summaries in step with what updates have made.
+"""Keeps the index of a session's summaries up to date with its updates.
 
-The one rule: summaries are made by runs, and runs are journalled, so that a journal that looks the
-same means a shelf that is still right. While a run is under way the shelf is looked after again and
-again, but never for more than a small part of the time.
+Summaries are made by runs, and runs are journalled: if the journal is unchanged, the index is still
+right. While a run is under way the index is refreshed repeatedly, but only for a small share of the
+time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hiermem.core.search.postings import Postings
-from hiermem.core.search.summary_index import Parts, pack, unpack
+from hiermem.core.search.summary_index import SummaryPostings, pack, unpack
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
@@ -24,18 +24,18 @@ from hiermem.types import Node, SessionRecord, Summary
 from hiermem.types.transaction import Block, RunRecord
 
 _log = logging.getLogger("hiermem.search")
-#: Of the newest runs, so many are looked at.
+#: How many of the newest runs are examined.
 _RUNS: Final = 8
-#: Looking after the shelf takes at most this part of the time.
-_LOOKING: Final = 0.1
-#: More texts than this are read on a thread, and what was read of them is kept.
+#: Refreshing the index takes at most this share of the time.
+_REFRESHING: Final = 0.1
+#: More texts than this are read on a thread, and their postings are stored.
 _FEW: Final = 16
-#: Blocks written at a time.
+#: Blocks written in one go.
 _AT_ONCE: Final = 32
 
 
 async def journal_mark(handle: Handle, record: SessionRecord) -> tuple[object, bool]:
-    """Give what changes whenever a run begins or ends, and whether one is under way."""
+    """Return a value that changes whenever a run begins or ends, and whether a run is under way."""
     runs = await handle.store.runs(subject=record.id, limit=_RUNS)
     mark = tuple((run.id, run.outcome) for run in runs)
     return (record.tree, record.epoch, mark), any(map(_running, runs))
@@ -45,31 +45,33 @@ def _running(run: RunRecord) -> bool:
     return run.outcome == "running"
 
 
-async def stocked(handle: Handle, held: Held, record: SessionRecord) -> None:
-    """Bring the shelf of ``held`` up to date, where it may be out of date."""
+async def refresh(handle: Handle, held: Held, record: SessionRecord) -> None:
+    """Bring the summary index of ``held`` up to date, if it may be out of date."""
     mark, running = await journal_mark(handle, record)
     began = time.monotonic()
-    if held.shelf_mark == mark and not (running and began >= held.shelf_until):
+    if held.summary_mark == mark and not (running and began >= held.summary_until):
         return
     state = state_from(record.state) if record.state else SessionState()
     nodes: list[Node] = []
     for level in range(1, len(state.ordinals) + 1):
         nodes += await handle.store.level(record.id, level, 0, tree=record.tree)
-    summaries = await _told(handle, held, record, [node for node in nodes if node.revision])
-    missing = held.shelf.wants(summaries)
+    summaries = await _with_texts(handle, held, record, [node for node in nodes if node.revision])
+    missing = held.summary_index.wants(summaries)
     if len(missing) <= _FEW:
-        held.shelf = held.shelf.restocked(summaries, {})
+        held.summary_index = held.summary_index.refreshed(summaries, {})
     else:
-        kept = await _kept(handle, record, {each.level for each in missing})
-        held.shelf = await asyncio.to_thread(held.shelf.restocked, summaries, kept)
-        if kept_beside(record):
-            await _keep(handle, held, record, kept)
-    held.shelf_mark = mark
-    held.shelf_until = time.monotonic() + (time.monotonic() - began) / _LOOKING
+        kept = await _read_stored(handle, record, {each.level for each in missing})
+        held.summary_index = await asyncio.to_thread(held.summary_index.refreshed, summaries, kept)
+        if may_be_stored(record):
+            await _store(handle, held, record, kept)
+    held.summary_mark = mark
+    held.summary_until = time.monotonic() + (time.monotonic() - began) / _REFRESHING
 
 
-async def _kept(handle: Handle, record: SessionRecord, levels: Iterable[int]) -> Parts:
-    """Read what the store keeps of texts that were read before."""
+async def _read_stored(
+    handle: Handle, record: SessionRecord, levels: Iterable[int]
+) -> SummaryPostings:
+    """Read the stored postings of summaries."""
     found: dict[tuple[str, int], Postings] = {}
     for level in sorted(levels):
         try:
@@ -81,14 +83,14 @@ async def _kept(handle: Handle, record: SessionRecord, levels: Iterable[int]) ->
     return found
 
 
-async def _keep(handle: Handle, held: Held, record: SessionRecord, kept: Parts) -> None:
-    """Let the store keep what was read of texts, stretch by stretch where one is missing."""
+async def _store(handle: Handle, held: Held, record: SessionRecord, kept: SummaryPostings) -> None:
+    """Store the postings of summaries, for each stretch in which one is missing."""
     blocks: list[Block] = []
-    for level, row in held.shelf.rows.items():
+    for level, row in held.summary_index.levels.items():
         for start, summaries in by_stretch(row.summaries):
             names = [(each.id, each.node.revision) for each in summaries]
             if not all(name in kept for name in names):
-                data = pack({name: held.shelf.parts[name] for name in names})
+                data = pack({name: held.summary_index.parts[name] for name in names})
                 stop = max(each.span.stop for each in summaries)
                 blocks.append(Block(kind_of(level), start, stop, data))
     for first in range(0, len(blocks), _AT_ONCE):
@@ -100,35 +102,35 @@ async def _keep(handle: Handle, held: Held, record: SessionRecord, kept: Parts) 
             return
 
 
-def kept_beside(record: SessionRecord) -> bool:
-    """Say whether what is made of a summary may be kept in a block over the messages it covers.
+def may_be_stored(record: SessionRecord) -> bool:
+    """Return whether data derived from a summary may be stored in a block over its messages.
 
-    With an overlap a summary was shown something of the messages before those, too, and a block
-    would outlive what it was made from.
+    With an overlap a summary was also shown some of the messages before those, and a block would
+    outlive what it was made from.
     """
     return config_from(record.config).overlap == 0
 
 
 def kind_of(level: int) -> str:
-    """Give the kind of the blocks that hold what was read of a level's summaries."""
+    """Return the kind of the blocks that hold the postings of a level's summaries."""
     return f"{KIND}-L{level}"
 
 
 def by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
-    """Put together the summaries that begin in one stretch of messages, which share a block."""
+    """Group summaries by the stretch of messages in which they begin; each group shares a block."""
     found: dict[int, list[Summary]] = {}
     for each in summaries:
         found.setdefault(each.span.start // STRIDE * STRIDE, []).append(each)
     return sorted(found.items())
 
 
-async def _told(
+async def _with_texts(
     handle: Handle, held: Held, record: SessionRecord, nodes: Sequence[Node]
 ) -> list[Summary]:
-    """Give the summaries of ``nodes`` with their texts; those on the shelf are not read again."""
+    """Return the summaries of ``nodes`` with their texts; indexed ones are not read again."""
     known = {
         (each.id, each.node.revision): each.revision
-        for row in held.shelf.rows.values()
+        for row in held.summary_index.levels.values()
         for each in row.summaries
     }
     wanted = [(node.id, node.revision) for node in nodes if (node.id, node.revision) not in known]

@@ -27,19 +27,19 @@ from hiermem.core.calls.failures import cause_of
 from hiermem.core.spaces import change, result
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.consolidation import (
-    Batch,
+    Accepted,
     NoRoom,
-    Refused,
-    Taken,
+    NoteBatch,
+    Rejected,
     TooLarge,
     judge,
-    learned,
     next_batch,
+    reduced_limits,
 )
 from hiermem.core.spaces.erased import ERASED, ended
-from hiermem.core.spaces.files import Applied, Fault
+from hiermem.core.spaces.files import AnswerFault, Applied
 from hiermem.core.spaces.record import BankState, subject_of
-from hiermem.core.spaces.result import Tally
+from hiermem.core.spaces.result import ConsolidationTally
 from hiermem.core.spaces.rules import Rules
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.allowance import Allowances
@@ -120,7 +120,7 @@ class _Consolidation:
     lease: Lease | None
     begun: float = field(default_factory=time.monotonic)
     state: BankState = field(init=False)
-    tally: Tally = field(init=False)
+    tally: ConsolidationTally = field(init=False)
     record: RunRecord = field(init=False)
     waiting: list[Note] = field(default_factory=list[Note])
 
@@ -184,7 +184,7 @@ class _Consolidation:
         self.waiting = [note for note in live if note.state == "live"]
         self.state = await self.books.state(self.rules)
         texts = self.state.texts
-        self.tally = Tally(
+        self.tally = ConsolidationTally(
             texts, texts, self.state.synthesis.text, revision=self.state.meta.revision
         )
         return len(live) - len(self.waiting)
@@ -223,7 +223,7 @@ class _Consolidation:
                 if shop.limits is limits:
                     queue = queue[len(batch.notes) :]
 
-    async def _consolidated(self, batch: Batch) -> None:
+    async def _consolidated(self, batch: NoteBatch) -> None:
         """Have one batch taken in: ask, and commit what the answer comes to."""
         shop, making = self.shop, Making(batch, batch.input_tokens)
         try:
@@ -238,8 +238,10 @@ class _Consolidation:
         if not applied.consumed:
             await self._failed(batch, "; ".join(applied.failed))
             return
-        took = change.Took(shop.run_id, model, making.calls, making.tokens_in, making.tokens_out)
-        made = change.commit(self.state, applied, took=took, now=shop.now())
+        usage = change.AnswerUsage(
+            shop.run_id, model, making.calls, making.tokens_in, making.tokens_out
+        )
+        made = change.commit(self.state, applied, usage=usage, now=shop.now())
         # Shielded: what is paid for is not lost to a cancellation.
         if await finished(self._write(*made.writes)):
             self.state = made.state
@@ -248,11 +250,11 @@ class _Consolidation:
             self.tally.synthesis = made.state.synthesis.text
             self.tally.revision = made.state.meta.revision
 
-    async def _asked(self, making: Making[Batch]) -> tuple[Applied | None, str]:
+    async def _asked(self, making: Making[NoteBatch]) -> tuple[Applied | None, str]:
         """Ask, and again where the answer can be mended; None where nothing can be used of it."""
         shop, batch = self.shop, making.node
         request, policy = batch.request, shop.policy
-        faults: tuple[Fault, ...] = ()
+        faults: tuple[AnswerFault, ...] = ()
         while True:
             try:
                 response = await self._answer(making, request)
@@ -279,19 +281,19 @@ class _Consolidation:
                 loss_share=policy.loss_share,
                 loss_lines=policy.loss_lines,
             )
-            if isinstance(verdict, Taken):
+            if isinstance(verdict, Accepted):
                 return verdict.applied, response.model or shop.llm.name
             end_with(making, verdict.reason)
-            if isinstance(verdict, Refused):
+            if isinstance(verdict, Rejected):
                 await self._failed(batch, verdict.reason)
                 return None, ""
             request, faults = verdict.request, verdict.faults
 
-    async def _learned(self, batch: Batch) -> bool:
+    async def _learned(self, batch: NoteBatch) -> bool:
         """Lower the limit of this run's requests after an overflow; False where it cannot be."""
         shop = self.shop
         limits = await asyncio.to_thread(
-            learned,
+            reduced_limits,
             self.state,
             batch,
             template=shop.template,
@@ -304,7 +306,7 @@ class _Consolidation:
         shop.limits = limits
         return True
 
-    async def _answer(self, making: Making[Batch], request: LLMRequest) -> LLMResponse:
+    async def _answer(self, making: Making[NoteBatch], request: LLMRequest) -> LLMResponse:
         """Call the model; all tries of one request together have the time of one call."""
         whole = self.shop.policy.call_timeout
         try:
@@ -313,7 +315,7 @@ class _Consolidation:
         except TimeoutError:
             raise ModelTimeoutError("the request took too long") from None
 
-    async def _failed(self, batch: Batch, reason: str) -> None:
+    async def _failed(self, batch: NoteBatch, reason: str) -> None:
         """Note that nothing could be used for these notes, which stay live.
 
         A run ends with it, unless it was about one note that is set aside for it.
@@ -377,7 +379,7 @@ class _Consolidation:
         consumed = kept.consumed_notes(await self.books.records(kept.CONSUMED))
         revisions = kept.read_revisions(await self.books.records(kept.REVISION))
         at = {revision.number: revision.at for revision in revisions}
-        if writes := change.outlived(self.books.space, consumed, at=at, before=before):
+        if writes := change.expired(self.books.space, consumed, at=at, before=before):
             await self._write(*writes)
 
     async def _end(self, told: ConsolidationResult) -> None:

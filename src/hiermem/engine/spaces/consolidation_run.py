@@ -15,7 +15,7 @@ from typing import Final
 from hiermem import prompts as shipped
 from hiermem.config import BankPolicy
 from hiermem.core.calls import request_limits, sliding_window
-from hiermem.core.spaces.consolidation import Batch, Limits
+from hiermem.core.spaces.consolidation import BatchLimits, NoteBatch
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.allowance import Allowances
@@ -53,7 +53,7 @@ class Ledger(CallBook):
         """Say whether the bank is this run's to change."""
         return self._lease is None or self._lease.held
 
-    async def claim(self, _: Batch, /) -> Batch | None:
+    async def claim(self, _: NoteBatch, /) -> NoteBatch | None:
         """Give None: a lease that was lost is not taken again in the middle of a run."""
         return None
 
@@ -67,7 +67,7 @@ class Shop:
     llm: LLM
     counter: TokenCounter
     template: PromptTemplate
-    limits: Limits
+    limits: BatchLimits
     purse: Purse
     pace: Pace
     ledger: Ledger
@@ -107,7 +107,7 @@ def opened(
         llm=llm,
         counter=handle.counter,
         template=shipped.load_named(TEMPLATE, prompts),
-        limits=Limits(
+        limits=BatchLimits(
             request_limits.answer_tokens(policy, window=window, live=llm.remote, remote=_ANSWER),
             limit.tokens,
             policy.max_notes,

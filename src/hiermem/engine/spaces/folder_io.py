@@ -20,7 +20,14 @@ from typing import Any, Final
 
 from hiermem.core.spaces import folder as mirror
 from hiermem.core.spaces.clean import MAX_FILE
-from hiermem.core.spaces.folder import Copied, Exporting, Found, Loading, Manifest, Unfit
+from hiermem.core.spaces.folder import (
+    BankFile,
+    ExportPlan,
+    FolderEntry,
+    LoadPlan,
+    Manifest,
+    UnfitFile,
+)
 from hiermem.core.text.policy import check
 from hiermem.errors import FolderError, InvalidTextError, UsageError
 
@@ -53,12 +60,12 @@ def whole_path(place: str) -> str:
 def export_to(
     place: str,
     names: Collection[str],
-    bank: Mapping[str, Copied],
+    bank: Mapping[str, BankFile],
     *,
     space: str,
     revision: int,
     overwrite: bool,
-) -> Exporting:
+) -> ExportPlan:
     """Bring the folder at ``place`` up to the bank; make it where there is none.
 
     ``names`` are all that a file of the bank may have or have had; none but those is removed.
@@ -96,11 +103,11 @@ def export_to(
 def read_from(
     place: str,
     names: Collection[str],
-    bank: Mapping[str, Copied],
+    bank: Mapping[str, BankFile],
     *,
     space: str,
     overwrite: bool,
-) -> tuple[Loading, dict[str, str]]:
+) -> tuple[LoadPlan, dict[str, str]]:
     """Read the files of those names; give what is to be taken, and the texts of it.
 
     Nothing is written. Raises FolderError where the folder cannot be read, UsageError where it
@@ -148,18 +155,18 @@ def _opened(place: str) -> Iterator[_Folder]:
         os.close(handle)
 
 
-def _text_of(name: str, data: bytes) -> str | Unfit:
+def _text_of(name: str, data: bytes) -> str | UnfitFile:
     """Give what was read from a file as text, or what is wrong with it."""
     if len(data) > _MOST:
-        return Unfit(f"{name} in the folder has more than {_MOST:,} bytes")
+        return UnfitFile(f"{name} in the folder has more than {_MOST:,} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return Unfit(f"{name} in the folder is not UTF-8 text")
+        return UnfitFile(f"{name} in the folder is not UTF-8 text")
     try:
         return check(text, what=f"{name} in the folder", cap=MAX_FILE)
     except InvalidTextError as error:
-        return Unfit(str(error))
+        return UnfitFile(str(error))
 
 
 class _Folder:
@@ -175,11 +182,11 @@ class _Folder:
             return Manifest(space)
         if text is False:
             raise FolderError(f"{mirror.MANIFEST} in {self._place} is no plain file; remove it")
-        if isinstance(text, Unfit):
+        if isinstance(text, UnfitFile):
             text = ""  # As damaged as any other, so that it says nothing.
         return mirror.read_manifest(text, space=space, known=known)
 
-    def read(self, names: Collection[str]) -> dict[str, Found]:
+    def read(self, names: Collection[str]) -> dict[str, FolderEntry]:
         """Read the files of those names, as far as they are there."""
         return {name: self._text(name) for name in sorted(names)}
 
@@ -213,7 +220,7 @@ class _Folder:
         else:
             os.unlink(name, dir_fd=self._handle)
 
-    def _text(self, name: str) -> Found:
+    def _text(self, name: str) -> FolderEntry:
         """Read one file; None where there is none, False where it is no plain one."""
         if (before := self._stat(name)) is None:
             return None

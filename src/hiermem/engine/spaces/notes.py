@@ -17,7 +17,7 @@ from typing import Any, Final
 from hiermem.core import arguments
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces import sources as traces
-from hiermem.core.spaces.sources import Trace
+from hiermem.core.spaces.sources import SourceLink
 from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
 from hiermem.engine.spaces.records import SpaceBooks
 from hiermem.engine.spaces.space import Desk
@@ -112,7 +112,7 @@ async def note(desk: Desk, draft: Draft) -> Note:
                 sources=draft.sources,
             )
             writes += tuple(
-                traces.write_of(session_id, Trace(index, desk.name, made.key))
+                traces.write_of(session_id, SourceLink(index, desk.name, made.key))
                 for session_id, index in draft.sources
             )
             if await books.put(writes, epochs=epochs, witness=_there(books, made)):
@@ -173,5 +173,5 @@ async def unblock(desk: Desk) -> int:
     """Let the notes that were set aside be tried again; say how many there were."""
     blocked = await notes(desk, "blocked")
     kind = kept.kind_of(kept.BLOCKED, desk.name)
-    await desk.books.put([RecordWrite(kind, kept.SHELF, each.key, None) for each in blocked])
+    await desk.books.put([RecordWrite(kind, kept.SPACE_SCOPE, each.key, None) for each in blocked])
     return len(blocked)

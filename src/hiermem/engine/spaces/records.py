@@ -50,7 +50,8 @@ class SpaceBooks:
         """Give the space's records of a kind, by key."""
         stored = kept.kind_of(kind, self.space)
         return await steady(
-            lambda: self._store.records(stored, scope=kept.SHELF, limit=_ALL), sleep=self._sleep
+            lambda: self._store.records(stored, scope=kept.SPACE_SCOPE, limit=_ALL),
+            sleep=self._sleep,
         )
 
     async def record(self, kind: str, key: str = "") -> Record | None:
@@ -65,7 +66,7 @@ class SpaceBooks:
         """Say whether the space is still the one that was found, and was not erased since."""
         return self.standing is None or await self.header() == self.standing
 
-    async def _one(self, kind: str, key: str, scope: str = kept.SHELF) -> Record | None:
+    async def _one(self, kind: str, key: str, scope: str = kept.SPACE_SCOPE) -> Record | None:
         found = await steady(
             lambda: self._store.records(kind, scope=scope, key=key), sleep=self._sleep
         )
@@ -187,7 +188,7 @@ class Lease:
     def _write(self, version: int) -> RecordWrite:
         body = write_claim(Claim(self._run_id, self._now() + self._length))
         kind = kept.kind_of(kept.LEASE, self._books.space)
-        return RecordWrite(kind, kept.SHELF, "", body, version)
+        return RecordWrite(kind, kept.SPACE_SCOPE, "", body, version)
 
     def _after(self, write: RecordWrite) -> Record:
         assert write.body is not None

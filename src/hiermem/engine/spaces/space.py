@@ -18,7 +18,7 @@ from hiermem.core.spaces import change
 from hiermem.core.spaces import folder as mirror
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.files import diff
-from hiermem.core.spaces.folder import Copied
+from hiermem.core.spaces.folder import BankFile
 from hiermem.core.spaces.names import check_file_name
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
@@ -107,7 +107,7 @@ class Desk:
 
 async def spaces(handle: Handle) -> list[str]:
     """List the names of a tenant's spaces."""
-    found = await handle.store.records(kept.SPACE, scope=kept.SHELF, limit=_ALL)
+    found = await handle.store.records(kept.SPACE, scope=kept.SPACE_SCOPE, limit=_ALL)
     return [record.key for record in found]
 
 
@@ -217,8 +217,8 @@ async def _loaded(desk: Desk) -> dict[str, str]:
     return {record.key: record.body for record in await desk.books.records(kept.LOADED)}
 
 
-def _copies(state: BankState, loaded: dict[str, str]) -> dict[str, Copied]:
-    return {name: Copied(text, loaded.get(name, "")) for name, text in state.texts.items()}
+def _copies(state: BankState, loaded: dict[str, str]) -> dict[str, BankFile]:
+    return {name: BankFile(text, loaded.get(name, "")) for name, text in state.texts.items()}
 
 
 async def export(desk: Desk, folder: Any, overwrite: Any) -> ExportReport:
@@ -231,7 +231,9 @@ async def export(desk: Desk, folder: Any, overwrite: Any) -> ExportReport:
     # Where it goes is on record before anything is there, so that an erasure can name it.
     kind = kept.kind_of(kept.EXPORT, desk.name)
     where = folder_io.whole_path(place)
-    if not await desk.books.put([RecordWrite(kind, kept.SHELF, where, str(state.meta.revision))]):
+    if not await desk.books.put(
+        [RecordWrite(kind, kept.SPACE_SCOPE, where, str(state.meta.revision))]
+    ):
         raise await desk.refused()
     plan = await asyncio.to_thread(
         folder_io.export_to,
@@ -270,7 +272,7 @@ async def load(desk: Desk, folder: Any, overwrite: Any) -> LoadReport:
         if made is not None:
             kind = kept.kind_of(kept.LOADED, desk.name)
             loaded = [
-                RecordWrite(kind, kept.SHELF, name, mirror.text_hash(text))
+                RecordWrite(kind, kept.SPACE_SCOPE, name, mirror.text_hash(text))
                 for name, text in texts.items()
             ]
             if not await lease.commit([*made.writes, *loaded]):

@@ -21,7 +21,7 @@ from functools import partial
 
 from hiermem.core.log import repack as rebuild
 from hiermem.core.log.repack_state import Build
-from hiermem.core.log.size_changes import Scales
+from hiermem.core.log.size_changes import Weigher
 from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.tree import fold
@@ -118,7 +118,7 @@ class _Repack:
                 return record
             messages = await store.messages(id_, now.at, stop)
             page = await asyncio.to_thread(
-                rebuild.measured, messages, shop.config, Scales(shop.counter)
+                rebuild.measured, messages, shop.config, Weigher(shop.counter)
             )
             await store.transact(partial(rebuild.advance, id_, now, page, due, epoch=record.epoch))
         return None
@@ -142,7 +142,7 @@ class _Repack:
             for first in range(start, stop, PAGE):
                 page = await store.messages(record.id, first, min(stop, first + PAGE))
                 sizes |= await asyncio.to_thread(
-                    rebuild.sizes_of, page, shop.config, Scales(shop.counter)
+                    rebuild.sizes_of, page, shop.config, Weigher(shop.counter)
                 )
         return await store.transact(
             lambda: rebuild.swap(record.id, build, sizes, epoch=record.epoch, when=shop.now())
@@ -170,8 +170,8 @@ async def foresee_repack(
         if stop == at and not due:
             break
         messages = await store.messages(record.id, at, stop)
-        page = await asyncio.to_thread(rebuild.measured, messages, settings, Scales(counter))
-        refold.go_on(page.arrivals, due)
+        page = await asyncio.to_thread(rebuild.measured, messages, settings, Weigher(counter))
+        refold.fold_in(page.arrivals, due)
         build, at = replace(build, at=stop, events=build.events + len(due)), stop
     state = refold.state
     counts = _counts(replace(build, state=state.to_json()))

@@ -1,9 +1,9 @@
 """The offline default model: summaries, graphs and banks made of what was said, word for word.
 
-The one rule: the same request gives the same answer, in any process, without a network. It decides
-nothing itself: it hands the request's inputs to ``core.summaries.salience``, ``offline.extraction``
-or ``offline.consolidation``. It reads the inputs, never the rendered prompt, so no instruction
-inside a message can reach it.
+The same request gives the same answer, in any process, without a network. This module only
+dispatches the request's inputs: to ``core.summaries.salience``, ``extraction`` or
+``consolidation``. It reads the inputs and never the rendered prompt, so no instruction inside a
+message can reach it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["ExtractiveLLM"]
 
 
 class ExtractiveLLM:
-    """A summariser, extractor and keeper of banks: deterministic, offline, free.
+    """A summariser, extractor and bank writer: deterministic, offline, free.
 
-    ``weights`` shift what it prefers; they are part of its name, so summaries made with others
-    count as made by another model.
+    ``weights`` change what it prefers; they are part of its name, so summaries made with other
+    weights count as made by another model.
     """
 
     def __init__(self, weights: Weights = Weights()) -> None:
@@ -32,7 +32,7 @@ class ExtractiveLLM:
 
     @property
     def name(self) -> str:
-        """Give ``extractive-1``, followed by the weights that are not the default ones."""
+        """Return ``extractive-1``, followed by the weights that are not the default ones."""
         usual = Weights()
         changed = [
             f"{field}={value!r}"
@@ -43,20 +43,20 @@ class ExtractiveLLM:
 
     @property
     def context_window(self) -> int | None:
-        """Give None: any length of input is read, in linear time."""
+        """Return None: any length of input is read, in linear time."""
         return None
 
     @property
     def remote(self) -> bool:
-        """Give False: a call costs no money and needs no lease."""
+        """Return False: a call costs no money and needs no lease."""
         return False
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Answer a ``summarise`` request with at most ``target_tokens`` tokens, or another task.
 
-        The answer to ``extract`` is the JSON of ``hiermem.types.trivector.Answer``, that to
+        The answer to ``extract`` is the JSON of ``hiermem.types.trivector.Answer``, the answer to
         ``consolidate`` the JSON of ``hiermem.core.spaces.answer``, each in at most ``max_tokens``
-        tokens. The work is done on a thread, so that a long input does not hold up the event loop.
+        tokens. The work is done on a thread, so that a long input does not block the event loop.
         """
         if request.task != "summarise":
             work = self.extract if request.task == "extract" else self.consolidate
@@ -80,7 +80,7 @@ class ExtractiveLLM:
         return select(units, budget, request.counter.count, weights=self._weights)
 
     def extract(self, request: LLMRequest) -> str:
-        """Write what ``request.inputs`` are about as the JSON that was asked for."""
+        """Write the extraction of ``request.inputs`` as the requested JSON."""
         return extraction.write(
             extraction.extract(
                 request.inputs, max_tokens=request.max_tokens, count=request.counter.count
@@ -88,9 +88,9 @@ class ExtractiveLLM:
         )
 
     def consolidate(self, request: LLMRequest) -> str:
-        """Write what becomes of the bank of ``request`` as the JSON that was asked for.
+        """Write the changes of the bank of ``request`` as the requested JSON.
 
-        Raises UsageError for a request that holds none.
+        Raises UsageError for a request without a bank.
         """
         if request.bank is None:
             raise UsageError("a request to consolidate holds a bank; this one holds none")

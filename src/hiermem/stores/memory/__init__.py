@@ -1,8 +1,8 @@
-"""The reference store: obvious, slow and right; what every other store is compared with.
+"""The reference store: simple, slow and correct. Every other store is compared with it.
 
-The one rule: what a read gives is decided in ``reads`` and what a write does in ``changes``; here
-each method names the function that does it, under the lock. It keeps nothing when the process ends,
-and it makes no attempt to be fast.
+``reads`` decides what a read returns and ``changes`` what a write does; here each method calls the
+function that does it, under the lock. Nothing is kept after the process ends, and nothing is
+optimised.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hiermem.errors import MemoryClosedError
 from hiermem.stores.contract import run_decision
 from hiermem.stores.memory import changes as changing
 from hiermem.stores.memory import reads
-from hiermem.stores.memory.kept import (
-    KeptSession,
-    KeptTenant,
+from hiermem.stores.memory.data import (
+    SessionData,
+    TenantData,
     fresh_message,
     fresh_revision,
     fresh_run,
@@ -51,35 +51,35 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
-        self._tenants: dict[str, KeptTenant] = {}
+        self._tenants: dict[str, TenantData] = {}
         self._lock = threading.RLock()
         self._closed = False
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Name the optional abilities; it has none."""
+        """Return the optional abilities; there are none."""
         return frozenset()
 
     def tenant(self, name: str) -> MemoryTenant:
-        """Give the handle bound to tenant ``name``."""
+        """Return the handle bound to tenant ``name``."""
         return MemoryTenant(self, name)
 
     async def close(self) -> None:
         """Refuse every later call."""
         self._closed = True
 
-    def open_tenant(self, name: str) -> tuple[threading.RLock, KeptTenant]:
-        """Give what is kept of ``name`` and the lock that guards it, for the tenant's handle.
+    def open_tenant(self, name: str) -> tuple[threading.RLock, TenantData]:
+        """Return the data of tenant ``name`` and the lock that guards it, for the tenant's handle.
 
         Raises MemoryClosedError after ``close``.
         """
         if self._closed:
             raise MemoryClosedError("the store is closed; open a new one")
         with self._lock:
-            return self._lock, self._tenants.setdefault(name, KeptTenant())
+            return self._lock, self._tenants.setdefault(name, TenantData())
 
     def open_secret(self) -> bytes:
-        """Give the store's secret, for the tenant's handle."""
+        """Return the store's secret, for the tenant's handle."""
         self.open_tenant("")
         return self._secret
 
@@ -93,26 +93,26 @@ class MemoryTenant:
 
     @property
     def tenant(self) -> str:
-        """Give the tenant's name."""
+        """Return the tenant's name."""
         return self._name
 
     async def secret(self) -> bytes:
-        """Give the store's secret."""
+        """Return the store's secret."""
         return self._store.open_secret()
 
     # -- sessions
 
     async def session(self, session_id: str) -> SessionRecord | None:
-        """Give the session's record, or None."""
+        """Return the session's record, or None."""
         found = self._session(session_id)
         return found.record if found else None
 
     async def sessions(self) -> list[SessionRecord]:
-        """Give all sessions, in the order of their creation."""
+        """Return all sessions, in the order of their creation."""
         return [session.record for session in self._kept().sessions.values()]
 
     async def forks(self, session_id: str) -> list[SessionRecord]:
-        """Give the sessions that were forked from this one, in the order of their creation."""
+        """Return the sessions that were forked from this one, in the order of their creation."""
         return reads.forks(self._kept(), session_id)
 
     async def mutate(
@@ -133,7 +133,7 @@ class MemoryTenant:
             return changes.result
 
     async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
-        """Run a decision that reads as it goes and commit what it decides, atomically."""
+        """Run a decision that reads as it goes and commit its effects, atomically."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             batch = run_decision(decide, lambda id_, need: reads.answer(kept, id_, need))
@@ -141,15 +141,15 @@ class MemoryTenant:
             return batch.result
 
     async def erase_all(self) -> int:
-        """Remove everything that is kept for this tenant; give the number of sessions."""
+        """Remove everything stored for this tenant; return the number of sessions."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             count = len(kept.sessions)
-            kept.become(KeptTenant())
+            kept.become(TenantData())
             return count
 
     async def scrub(self) -> Scrubbed:
-        """Say that nothing is left of what was removed; there are no bytes but what is kept."""
+        """Report that nothing is left of what was removed; the live data are all there is."""
         self._kept()
         return Scrubbed(done=True)
 
@@ -158,16 +158,16 @@ class MemoryTenant:
     async def messages(
         self, session_id: str, start: int, stop: int, *, thread: str | None = None
     ) -> list[StoredMessage]:
-        """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+        """Return the messages with ``start <= index < stop``, of ``thread`` if given, by index."""
         return reads.messages(self._session(session_id), start, stop, thread)
 
     async def versions(self, session_id: str, index: int) -> list[StoredMessage]:
-        """Give what the message was before its edits, oldest first."""
+        """Return what the message was before its edits, oldest first."""
         found = self._session(session_id)
         return [fresh_message(old) for old in found.versions.get(index, ())] if found else []
 
     async def events(self, session_id: str) -> list[LogEvent]:
-        """Give the log's events that are not messages, in the order they were written."""
+        """Return the log's events that are not messages, in the order they were written."""
         found = self._session(session_id)
         return list(found.events) if found else []
 
@@ -176,7 +176,7 @@ class MemoryTenant:
     async def nodes(
         self, session_id: str, ids: Sequence[str], *, tree: int | None = None
     ) -> list[Node]:
-        """Give the nodes with these ids that exist, in the order of ``ids``."""
+        """Return the nodes with these ids that exist, in the order of ``ids``."""
         return reads.nodes(self._session(session_id), ids, tree)
 
     async def level(
@@ -188,11 +188,11 @@ class MemoryTenant:
         *,
         tree: int | None = None,
     ) -> list[Node]:
-        """Give the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
         return reads.level(self._session(session_id), level, start, stop, tree)
 
     async def levels(self, session_id: str, *, tree: int | None = None) -> dict[int, int]:
-        """Give the number of sealed nodes of each level that has any."""
+        """Return the number of sealed nodes of each level that has any."""
         counts: dict[int, int] = {}
         for node in reads.sealed(self._session(session_id), tree):
             counts[node.level] = counts.get(node.level, 0) + 1
@@ -201,11 +201,11 @@ class MemoryTenant:
     async def covering(
         self, session_id: str, thread: str, index: int, *, tree: int | None = None
     ) -> list[Node]:
-        """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+        """Return the sealed level-1 nodes of ``thread`` whose span holds the message."""
         return reads.covering(self._session(session_id), thread, index, tree)
 
     async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
-        """Give the nodes that are not sealed, by level, then id."""
+        """Return the nodes that are not sealed, by level, then id."""
         return reads.provisional(self._session(session_id), tree)
 
     async def unfinished(
@@ -217,17 +217,17 @@ class MemoryTenant:
         *,
         tree: int | None = None,
     ) -> list[Node]:
-        """Give up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
+        """Return up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
         return reads.unfinished(self._session(session_id), level, after, limit, tree)
 
     async def outdated(
         self, session_id: str, level: int, strategies: Sequence[str], after: int, limit: int
     ) -> list[Node]:
-        """Give up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal."""
+        """Return up to ``limit`` sealed nodes of ``level`` made in none of these ways."""
         return reads.outdated(self._session(session_id), level, strategies, after, limit)
 
     async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
-        """Give up to ``limit`` ids of sessions with unfinished nodes in the tree that serves."""
+        """Return up to ``limit`` ids of sessions with unfinished nodes in the tree that serves."""
         return reads.backlog(self._kept(), after, limit)
 
     async def tally(self, session_id: str, *, tree: int | None = None) -> list[NodeTally]:
@@ -237,11 +237,11 @@ class MemoryTenant:
     async def revisions(
         self, session_id: str, wanted: Sequence[tuple[str, int]], *, tree: int | None = None
     ) -> list[Revision]:
-        """Give the revisions with these (node id, number) that exist, in the order wanted."""
+        """Return the revisions with these (node id, number) that exist, in that order."""
         return reads.revisions(self._session(session_id), wanted, tree)
 
     async def reusable(self, input_hash: str) -> Revision | None:
-        """Give the newest revision of this tenant, not degraded, with that input hash, or None."""
+        """Return the newest revision of this tenant, not degraded, with that input hash."""
         for _session_id, _tree, revision in reversed(self._kept().written):
             if revision.input_hash == input_hash and not revision.degraded:
                 return fresh_revision(revision)
@@ -255,7 +255,7 @@ class MemoryTenant:
         attempts: Sequence[Attempt] = (),
         tree: int | None = None,
     ) -> list[bool]:
-        """Apply each write whose expectations hold and tell which did; record ``attempts``."""
+        """Apply each write whose expectations hold; return which did. Record ``attempts``."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             applied = changing.write_nodes(kept, session_id, writes, tree)
@@ -270,19 +270,19 @@ class MemoryTenant:
         self._kept().runs[run.id] = fresh_run(run)
 
     async def run(self, run_id: str) -> RunRecord | None:
-        """Give the run of that id, or None."""
+        """Return the run of that id, or None."""
         found = self._kept().runs.get(run_id)
         return fresh_run(found) if found else None
 
     async def runs(self, *, subject: str | None = None, limit: int = 100) -> list[RunRecord]:
-        """Give the newest runs first, of one subject where given."""
+        """Return the newest runs first, of one subject if given."""
         found = [run for run in self._kept().runs.values() if subject in (None, run.subject)]
         return [fresh_run(run) for run in found[::-1][: max(limit, 0)]]
 
     async def attempts(
         self, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
     ) -> list[Attempt]:
-        """Give the journalled attempts in the order they started, filtered where asked."""
+        """Return the journalled attempts in the order they started, filtered if asked."""
         return [
             attempt
             for attempt in self._kept().attempts.values()
@@ -294,11 +294,11 @@ class MemoryTenant:
         return reads.spent(self._kept(), session_id)
 
     async def view(self, session_id: str, name: str) -> ViewRecord | None:
-        """Give the stored view, or None."""
+        """Return the stored view, or None."""
         return self._kept().views.get((session_id, name))
 
     async def put_view(self, view: ViewRecord, *, epoch: int | None = None) -> bool:
-        """Insert the view, or replace the one of the same session and name; say whether."""
+        """Insert or replace the view of that session and name; return whether it did."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             if epoch is not None and not kept.epoch_is(view.session_id, epoch):
@@ -311,7 +311,7 @@ class MemoryTenant:
     async def records(
         self, kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
     ) -> list[Record]:
-        """Give up to ``limit`` records of ``kind``, filtered where asked, by scope, then key."""
+        """Return up to ``limit`` records of ``kind``, filtered if asked, by scope, then key."""
         return reads.records(self._kept(), kind, scope=scope, key=key)[: max(limit, 0)]
 
     async def put_records(
@@ -321,7 +321,7 @@ class MemoryTenant:
         epochs: Mapping[str, int] | None = None,
         standing: Sequence[Record] = (),
     ) -> bool:
-        """Apply all of the writes, or none where an expectation fails; say which."""
+        """Apply all of the writes, or none if an expectation fails; return which."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             holds = all(kept.epoch_is(id_, epoch) for id_, epoch in (epochs or {}).items())
@@ -335,7 +335,7 @@ class MemoryTenant:
     async def blocks(
         self, session_id: str, kind: str, start: int = 0, stop: int | None = None
     ) -> list[Block]:
-        """Give the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
+        """Return the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
         found = self._session(session_id)
         mine = [
             block
@@ -345,7 +345,7 @@ class MemoryTenant:
         return sorted(mine, key=lambda block: block.start)
 
     async def put_blocks(self, session_id: str, blocks: Sequence[Block], *, epoch: int) -> bool:
-        """Insert the blocks, or replace those of the same kind and start; say whether."""
+        """Insert the blocks, or replace those of the same kind and start; return whether it did."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             if not kept.epoch_is(session_id, epoch):
@@ -362,8 +362,8 @@ class MemoryTenant:
             if found:
                 found.blocks = {at: one for at, one in found.blocks.items() if at[0] != kind}
 
-    def _kept(self) -> KeptTenant:
+    def _kept(self) -> TenantData:
         return self._store.open_tenant(self._name)[1]
 
-    def _session(self, session_id: str) -> KeptSession | None:
+    def _session(self, session_id: str) -> SessionData | None:
         return self._kept().sessions.get(session_id)

@@ -1,7 +1,7 @@
-"""How the in-memory store makes the effects of a decision.
+"""Applies the effects of a decision to the in-memory store.
 
-The one rule: check everything first, then change anything; what concerns several sessions is made
-on a draft that takes the tenant's place at the end. So a refused write leaves no trace.
+Everything is checked before anything is changed. Changes of several sessions are made on a draft
+that replaces the tenant's data at the end, so a refused write leaves no trace.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from hiermem.stores.contract import check_changes, check_record_writes, check_write, refuse
-from hiermem.stores.memory.kept import (
-    KeptSession,
-    KeptTenant,
-    KeptTree,
+from hiermem.stores.memory.data import (
+    SessionData,
+    TenantData,
+    TreeData,
     fresh_message,
     fresh_revision,
     fresh_run,
@@ -32,10 +32,10 @@ from hiermem.types.transaction import (
 )
 
 
-def change(kept: KeptTenant, session_id: str, changes: Changes[Any]) -> None:
-    """Make the changes to one session of ``kept``.
+def change(kept: TenantData, session_id: str, changes: Changes[Any]) -> None:
+    """Apply the changes to one session of ``kept``.
 
-    Raises UsageError, changing nothing, where they contradict what is kept.
+    Raises UsageError, changing nothing, if they contradict what is stored.
     """
     after = changes.session
     if after is None:
@@ -43,7 +43,7 @@ def change(kept: KeptTenant, session_id: str, changes: Changes[Any]) -> None:
     session = kept.sessions.get(session_id)
     check_changes(session_id, session.record if session else None, after, changes)
     copied = _copied(kept, session_id, changes.copy)
-    session = session or KeptSession(after)
+    session = session or SessionData(after)
     _check_references(session, copied or session, after, changes)
     session.record = after
     if changes.copy is not None and copied is not None:
@@ -57,8 +57,8 @@ def change(kept: KeptTenant, session_id: str, changes: Changes[Any]) -> None:
     kept.sessions[session_id] = session
 
 
-def change_all(kept: KeptTenant, batch: Batch[Any]) -> None:
-    """Make all that ``batch`` says, in its order; UsageError, and nothing, where it cannot be."""
+def change_all(kept: TenantData, batch: Batch[Any]) -> None:
+    """Apply ``batch``, in its order; raise UsageError, with nothing done, if that is impossible."""
     draft = kept.draft()
     own: set[str] = set()
     for session_id, changes in batch.sessions:
@@ -77,8 +77,8 @@ def change_all(kept: KeptTenant, batch: Batch[Any]) -> None:
     kept.become(draft)
 
 
-def _copied(kept: KeptTenant, session_id: str, copy: Copy | None) -> KeptSession | None:
-    """Give the part of the source that ``copy`` wants, with the revisions in its tree 0."""
+def _copied(kept: TenantData, session_id: str, copy: Copy | None) -> SessionData | None:
+    """Return the part of the source that ``copy`` wants, with the revisions in its tree 0."""
     if copy is None:
         return None
     if session_id in kept.sessions:
@@ -89,17 +89,17 @@ def _copied(kept: KeptTenant, session_id: str, copy: Copy | None) -> KeptSession
     made = source.tree().revisions
     if any(place not in made for place in copy.revisions):
         raise refuse(session_id, f"a copy is of a revision that {copy.source!r} does not have")
-    return KeptSession(
+    return SessionData(
         source.record,
         source.messages[: copy.stop],
         {index: list(old) for index, old in source.versions.items() if index < copy.stop},
         {key: entry for key, entry in source.keys.items() if entry.index < copy.stop},
-        trees={0: KeptTree({}, {place: made[place] for place in copy.revisions})},
+        trees={0: TreeData({}, {place: made[place] for place in copy.revisions})},
     )
 
 
 def _fill(
-    kept: KeptTenant, session: KeptSession, copied: KeptSession, changes: Changes[Any]
+    kept: TenantData, session: SessionData, copied: SessionData, changes: Changes[Any]
 ) -> None:
     session.messages = copied.messages
     session.versions = copied.versions
@@ -111,11 +111,11 @@ def _fill(
 
 
 def _check_references(
-    session: KeptSession, log: KeptSession, after: SessionRecord, changes: Changes[Any]
+    session: SessionData, log: SessionData, after: SessionRecord, changes: Changes[Any]
 ) -> None:
     """Refuse changes that name what does not exist, or claim what is taken.
 
-    ``log`` is where the messages are before the appended ones: the session, or what it copies.
+    ``log`` holds the messages before the appended ones: the session, or the one it copies.
     """
     taken = [key for key, _ in changes.keys]
     if len(set(taken)) < len(taken) or not log.keys.keys().isdisjoint(taken):
@@ -133,7 +133,7 @@ def _check_references(
         raise refuse(after.id, "a parent is for a node that does not exist")
 
 
-def _write_log(session: KeptSession, changes: Changes[Any]) -> None:
+def _write_log(session: SessionData, changes: Changes[Any]) -> None:
     session.messages += [fresh_message(stored) for stored in changes.messages]
     session.keys.update(changes.keys)
     for index, flag in changes.flags:
@@ -145,7 +145,7 @@ def _write_log(session: KeptSession, changes: Changes[Any]) -> None:
     session.events += changes.events
 
 
-def _rewrite(session: KeptSession, rewrite: Rewrite) -> None:
+def _rewrite(session: SessionData, rewrite: Rewrite) -> None:
     index = rewrite.message.index
     if rewrite.kind == "edit":
         session.versions.setdefault(index, []).append(session.messages[index])
@@ -162,7 +162,7 @@ def _rewrite(session: KeptSession, rewrite: Rewrite) -> None:
     }
 
 
-def _write_structure(kept: KeptTenant, session: KeptSession, changes: Changes[Any]) -> None:
+def _write_structure(kept: TenantData, session: SessionData, changes: Changes[Any]) -> None:
     """Drop and forget first, then write nodes and parents."""
     owner = session.record.id
     if changes.drop_tree is not None:
@@ -187,8 +187,8 @@ def _write_structure(kept: KeptTenant, session: KeptSession, changes: Changes[An
         tree.nodes[child] = replace(node, parent=parent, version=node.version + 1)
 
 
-def _delete(kept: KeptTenant, session_id: str) -> None:
-    """Remove all that is kept of a session; of an unknown one, what bears its name."""
+def _delete(kept: TenantData, session_id: str) -> None:
+    """Remove everything stored of a session; of an unknown one, everything under its name."""
     kept.sessions.pop(session_id, None)
     kept.written = [entry for entry in kept.written if entry[0] != session_id]
     _drop_journal(kept, session_id)
@@ -196,8 +196,8 @@ def _delete(kept: KeptTenant, session_id: str) -> None:
     kept.records = {at: one for at, one in kept.records.items() if at[1] != session_id}
 
 
-def _drop_journal(kept: KeptTenant, subject: str) -> None:
-    """Remove the runs of that subject and the calls that were charged to it."""
+def _drop_journal(kept: TenantData, subject: str) -> None:
+    """Remove the runs of that subject and the calls charged to it."""
     kept.runs = {id_: run for id_, run in kept.runs.items() if run.subject != subject}
     kept.attempts = {
         id_: tried for id_, tried in kept.attempts.items() if tried.session_id != subject
@@ -205,15 +205,15 @@ def _drop_journal(kept: KeptTenant, subject: str) -> None:
 
 
 def write_nodes(
-    kept: KeptTenant, session_id: str, writes: Sequence[NodeWrite], tree: int | None
+    kept: TenantData, session_id: str, writes: Sequence[NodeWrite], tree: int | None
 ) -> list[bool]:
-    """Apply each write whose expectations hold and tell which did."""
+    """Apply each write whose expectations hold; return which did."""
     for write in writes:
         check_write(write)
     found = kept.sessions.get(session_id)
     if found is None:
         return [False] * len(writes)
-    # Worked out on a copy, so that a write refused half-way leaves the first half undone.
+    # Done on a copy, so that a write refused half-way has no effect.
     number = found.record.tree if tree is None else tree
     draft = found.tree(number).copy()
     written: list[tuple[str, int, Revision]] = []
@@ -243,11 +243,11 @@ def write_nodes(
     return applied
 
 
-def put_records(kept: KeptTenant, writes: Sequence[RecordWrite], *, holds: bool) -> bool:
-    """Apply all of the writes, or none where an expectation fails; say which.
+def put_records(kept: TenantData, writes: Sequence[RecordWrite], *, holds: bool) -> bool:
+    """Apply all of the writes, or none if an expectation fails; return which.
 
-    ``holds`` says whether the epochs that the writes were worked out in still are, and whether
-    the records stand that they go with.
+    ``holds`` says whether the epochs of the writes are still current, and whether the records that
+    they depend on exist.
     """
     check_record_writes(writes)
     if not holds:

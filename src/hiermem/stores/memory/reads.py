@@ -1,6 +1,6 @@
-"""What the in-memory store answers: the same questions from outside and from inside a decision.
+"""The reads of the in-memory store, for its handle and for decisions alike.
 
-The one rule: a read looks at everything and sorts; obvious comes before fast.
+A read looks at everything and sorts; being obviously correct comes before speed.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hiermem.stores.memory.kept import (
-    KeptSession,
-    KeptTenant,
-    KeptTree,
+from hiermem.stores.memory.data import (
+    SessionData,
+    TenantData,
+    TreeData,
     fresh_message,
     fresh_revision,
 )
@@ -37,8 +37,8 @@ from hiermem.types.transaction import (
 )
 
 
-def answer(kept: KeptTenant, session_id: str, need: Need) -> Any:
-    """Give what a decision asked for, read from the state that its changes will be made on."""
+def answer(kept: TenantData, session_id: str, need: Need) -> Any:
+    """Return what a decision asked for, read from the state that its changes will apply to."""
     session = kept.sessions.get(session_id)
     found: Any
     match need:
@@ -70,8 +70,8 @@ def answer(kept: KeptTenant, session_id: str, need: Need) -> Any:
     return found
 
 
-def forks(kept: KeptTenant, session_id: str) -> list[SessionRecord]:
-    """Give the sessions that were forked from this one, in the order of their creation."""
+def forks(kept: TenantData, session_id: str) -> list[SessionRecord]:
+    """Return the sessions that were forked from this one, in the order of their creation."""
     return [
         session.record
         for session in kept.sessions.values()
@@ -80,9 +80,9 @@ def forks(kept: KeptTenant, session_id: str) -> list[SessionRecord]:
 
 
 def messages(
-    session: KeptSession | None, start: int, stop: int, thread: str | None
+    session: SessionData | None, start: int, stop: int, thread: str | None
 ) -> list[StoredMessage]:
-    """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+    """Return the messages with ``start <= index < stop``, of ``thread`` if given, by index."""
     return [
         fresh_message(stored)
         for stored in (session.messages[max(start, 0) : max(stop, 0)] if session else ())
@@ -90,8 +90,8 @@ def messages(
     ]
 
 
-def echoing(session: KeptSession | None) -> list[int]:
-    """Give the indices of the messages that have echoes, now or in an earlier version."""
+def echoing(session: SessionData | None) -> list[int]:
+    """Return the indices of the messages that have echoes, now or in an earlier version."""
     return [
         stored.index
         for stored in (session.messages if session else ())
@@ -99,26 +99,26 @@ def echoing(session: KeptSession | None) -> list[int]:
     ]
 
 
-def _tree(session: KeptSession | None, tree: int | None) -> KeptTree:
-    return session.tree(tree) if session else KeptTree()
+def _tree(session: SessionData | None, tree: int | None) -> TreeData:
+    return session.tree(tree) if session else TreeData()
 
 
-def sealed(session: KeptSession | None, tree: int | None) -> list[Node]:
-    """Give the sealed nodes by level, then ordinal."""
+def sealed(session: SessionData | None, tree: int | None) -> list[Node]:
+    """Return the sealed nodes by level, then ordinal."""
     found = [node for node in _tree(session, tree).nodes.values() if node.sealed]
     return sorted(found, key=lambda node: (node.level, node.ordinal))
 
 
-def nodes(session: KeptSession | None, ids: Sequence[str], tree: int | None) -> list[Node]:
-    """Give the nodes with these ids that exist, in the order of ``ids``."""
+def nodes(session: SessionData | None, ids: Sequence[str], tree: int | None) -> list[Node]:
+    """Return the nodes with these ids that exist, in the order of ``ids``."""
     known = _tree(session, tree).nodes
     return [known[id_] for id_ in ids if id_ in known]
 
 
 def level(
-    session: KeptSession | None, number: int, start: int, stop: int | None, tree: int | None
+    session: SessionData | None, number: int, start: int, stop: int | None, tree: int | None
 ) -> list[Node]:
-    """Give the sealed nodes of a level with ``start <= ordinal < stop``, by ordinal."""
+    """Return the sealed nodes of a level with ``start <= ordinal < stop``, by ordinal."""
     return [
         node
         for node in sealed(session, tree)
@@ -127,11 +127,11 @@ def level(
 
 
 def covering(
-    session: KeptSession | None, thread: str, index: int, tree: int | None, last: int | None = None
+    session: SessionData | None, thread: str, index: int, tree: int | None, last: int | None = None
 ) -> list[Node]:
-    """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
 
-    Where ``last`` is given: those whose span holds any of the messages from ``index`` to it.
+    With ``last``: those whose span holds any of the messages from ``index`` to it.
     """
     last = index if last is None else last
     return [
@@ -142,8 +142,8 @@ def covering(
     ]
 
 
-def provisional(session: KeptSession | None, tree: int | None) -> list[Node]:
-    """Give the nodes that are not sealed, by level, then id."""
+def provisional(session: SessionData | None, tree: int | None) -> list[Node]:
+    """Return the nodes that are not sealed, by level, then id."""
     loose = [node for node in _tree(session, tree).nodes.values() if not node.sealed]
     return sorted(loose, key=lambda node: (node.level, node.id))
 
@@ -153,17 +153,17 @@ def _due(node: Node) -> bool:
 
 
 def unfinished(
-    session: KeptSession | None, number: int, after: int, limit: int, tree: int | None
+    session: SessionData | None, number: int, after: int, limit: int, tree: int | None
 ) -> list[Node]:
-    """Give up to ``limit`` sealed nodes of a level after ``after`` with work left to do."""
+    """Return up to ``limit`` sealed nodes of a level after ``after`` with work left to do."""
     due = [node for node in level(session, number, after + 1, None, tree) if _due(node)]
     return due[: max(limit, 0)]
 
 
 def outdated(
-    session: KeptSession | None, number: int, strategies: Sequence[str], after: int, limit: int
+    session: SessionData | None, number: int, strategies: Sequence[str], after: int, limit: int
 ) -> list[Node]:
-    """Give up to ``limit`` sealed nodes of a level that were made in none of these ways."""
+    """Return up to ``limit`` sealed nodes of a level that were made in none of these ways."""
     made = _tree(session, None).revisions
     found = [
         node
@@ -174,8 +174,8 @@ def outdated(
     return found[: max(limit, 0)]
 
 
-def backlog(kept: KeptTenant, after: str | None, limit: int) -> list[str]:
-    """Give up to ``limit`` ids of sessions after ``after`` with unfinished nodes."""
+def backlog(kept: TenantData, after: str | None, limit: int) -> list[str]:
+    """Return up to ``limit`` ids of sessions after ``after`` with unfinished nodes."""
     ids = list(kept.sessions)
     if after in kept.sessions:
         ids = ids[ids.index(after) + 1 :]
@@ -183,7 +183,7 @@ def backlog(kept: KeptTenant, after: str | None, limit: int) -> list[str]:
     return waiting[: max(limit, 0)]
 
 
-def tally(session: KeptSession | None, tree: int | None) -> list[NodeTally]:
+def tally(session: SessionData | None, tree: int | None) -> list[NodeTally]:
     """Add up the sealed nodes by level, then status."""
     groups: dict[tuple[int, Status], list[Node]] = {}
     for node in sealed(session, tree):
@@ -219,14 +219,14 @@ def _added_up(
 
 
 def revisions(
-    session: KeptSession | None, wanted: Sequence[tuple[str, int]], tree: int | None
+    session: SessionData | None, wanted: Sequence[tuple[str, int]], tree: int | None
 ) -> list[Revision]:
-    """Give the revisions with these (node id, number) that exist, in the order wanted."""
+    """Return the revisions with these (node id, number) that exist, in the order wanted."""
     made = _tree(session, tree).revisions
     return [fresh_revision(made[place]) for place in wanted if place in made]
 
 
-def spent(kept: KeptTenant, session_id: str | None) -> Spent:
+def spent(kept: TenantData, session_id: str | None) -> Spent:
     """Add up the journalled attempts of one session, or of the tenant."""
     tried = [one for one in kept.attempts.values() if session_id in (None, one.session_id)]
     return Spent(
@@ -240,8 +240,8 @@ def spent(kept: KeptTenant, session_id: str | None) -> Spent:
     )
 
 
-def records(kept: KeptTenant, kind: str, *, scope: str | None, key: str | None) -> list[Record]:
-    """Give the records of ``kind``, filtered where asked, by scope, then key."""
+def records(kept: TenantData, kind: str, *, scope: str | None, key: str | None) -> list[Record]:
+    """Return the records of ``kind``, filtered if asked, by scope, then key."""
     found = [
         record
         for record in kept.records.values()

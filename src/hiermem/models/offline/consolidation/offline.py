@@ -1,27 +1,27 @@
-"""Decides what the offline default makes of notes, without a model.
+"""Consolidates notes without a model.
 
-Each note becomes a point of the section whose words it shares (``placing``), dated and signed; what
-a file says already is not said twice; a statement that another of a later day takes the place of is
-struck through (``superseding``). A file that is not there yet is made of the headings that the
-rules give it. The synthesis is a selection of what holds now.
+Each note becomes a point of the section whose words it shares (``placing``), dated and signed.
+Content that a file has already is not repeated, and a statement that a later one replaces is struck
+through (``superseding``). A missing file is created from the headings in the rules. The synthesis
+is a selection of what holds now.
 
-The one rule: the same request gives the same answer, in any process, and never one that is larger
-than asked, as long as any can be smaller. It invents no words.
+The same request gives the same answer, in any process, and never one that is larger than asked, as
+long as a smaller one is possible. No words are invented.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC
-from typing import Final, TypeAlias
+from typing import Final
 
 from hiermem.core.spaces.answer import MOST_EDITS, BankAnswer, FileAnswer, SectionEdit
-from hiermem.core.spaces.clean import folded, seen, tidy
+from hiermem.core.spaces.clean import folded, tidy, visible
 from hiermem.core.spaces.loss import lines_of
 from hiermem.core.spaces.rules import read_rules
 from hiermem.core.spaces.sections import apply_edit
 from hiermem.core.summaries import salience
+from hiermem.core.summaries.inputs import Count
 from hiermem.core.text import units
 from hiermem.core.text.lexicon import Lexicon
 from hiermem.core.text.measure import day
@@ -30,14 +30,12 @@ from hiermem.models.offline.consolidation.superseding import Statements, bare, d
 from hiermem.types import Unit
 from hiermem.types.bank import BankText, Note
 
-Count: TypeAlias = Callable[[str], int]
-
-#: What the synthesis takes at most, and the share of an answer that it may have.
+#: The most tokens of the synthesis, and its share of an answer.
 _SYNTHESIS: Final = 240
 _SYNTHESIS_SHARE: Final = 8
-#: How long a note's text may be, in tokens, where all of them do not fit: ever shorter.
+#: The lengths, in tokens, to which notes are cut one after the other if not all fit.
 _CUTS: Final = (None, 4_000, 2_000, 1_000, 500, 200, 100, 50, 25, 12, 6)
-#: A longer note, in code points, is always cut: to its weightiest sentences, in tokens.
+#: A note longer than this, in code points, is always cut to its weightiest sentences, in tokens.
 _LONGEST: Final = 60_000
 _LONGEST_CUT: Final = 4_000
 _POINT: Final = ("- ", "* ", "+ ")
@@ -47,8 +45,8 @@ _STRUCK: Final = "~~"
 def consolidate(bank: BankText, *, max_tokens: int, count: Count) -> BankAnswer:
     """Take the notes of ``bank`` into its files; the answer as written fits ``max_tokens``.
 
-    Where nothing else helps, no file is written anew, then notes are cut to their weightiest
-    sentences, ever shorter. Below some tens of tokens there is no answer that fits at all.
+    If needed, no missing file is created, then notes are cut to their weightiest sentences, ever
+    shorter. Below some tens of tokens no answer fits at all.
     """
     answer = BankAnswer(files=(), synthesis="")
     room = min(_SYNTHESIS, max_tokens // _SYNTHESIS_SHARE)
@@ -67,7 +65,7 @@ def write(answer: BankAnswer) -> str:
 
 @dataclass(slots=True)
 class _Added:
-    """What comes to one file: points by section, the notes in them, lines struck through."""
+    """The additions to one file: points by section, their notes, lines struck through."""
 
     points: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     notes: list[int] = field(default_factory=list[int])
@@ -75,7 +73,7 @@ class _Added:
 
 
 class _Merge:
-    """One way of taking the notes in."""
+    """One attempt to take the notes in."""
 
     def __init__(self, bank: BankText, count: Count, *, cut: int | None, strike: bool) -> None:
         self._bank, self._count, self._cut, self._strike = bank, count, cut, strike
@@ -97,7 +95,7 @@ class _Merge:
             self._read(name, text)
 
     def _read(self, name: str, text: str) -> None:
-        """Take in what a file says already."""
+        """Add the current content of a file."""
         self._said[name] = {folded(bare(line)) for line in lines_of(text)}
         for number, line in enumerate(text.split("\n")):
             if line.startswith(_POINT) and _STRUCK not in line:
@@ -105,7 +103,7 @@ class _Merge:
                 self._where.append((name, None, number))
 
     def answer(self, room: int) -> BankAnswer:
-        """Take in each note, and put the answer together; its synthesis has ``room`` tokens."""
+        """Take in each note and build the answer; its synthesis has ``room`` tokens."""
         for number, note in enumerate(self._bank.notes, start=1):
             self._take(number, note)
         made = [self._file(name, added) for name, added in self._added.items()]
@@ -119,7 +117,7 @@ class _Merge:
         return BankAnswer(files=tuple(files), synthesis=self._synthesis(room))
 
     def _synthesis(self, room: int) -> str:
-        """Select what is worth most of all that holds now."""
+        """Select the most valuable of all statements that hold now."""
         pieces: list[Unit] = []
         for number, said in self._met.standing():
             note = self._notes.get(number)
@@ -150,9 +148,10 @@ class _Merge:
         points.append(_point(text, note))
 
     def _supersede(self, text: str, note: Note) -> str:
-        """Strike through what the note takes the place of.
+        """Strike through what the note replaces.
 
-        Where that is of a later day it is the note which no longer holds: give that day, else "".
+        If the other statement is of a later day, the note is the one that no longer holds: return
+        that day, otherwise "".
         """
         found = self._met.rival(text)
         if found is None:
@@ -171,7 +170,7 @@ class _Merge:
         return ""
 
     def _shortened(self, note: Note) -> str:
-        text = seen("\n".join(note.text.splitlines())).strip()
+        text = visible("\n".join(note.text.splitlines())).strip()
         cut = self._cut
         if cut is None and len(text) <= _LONGEST:
             return text
@@ -180,11 +179,11 @@ class _Merge:
             return text
         pieces = units.split(text, index=None, role="user", speaker="", date="")
         kept = salience.select(pieces, cut, self._count).text
-        # One sentence may be longer than what is left for it.
+        # One sentence may be longer than the room that is left.
         return kept or text[: 2 * cut].rstrip() + "…"
 
     def _file(self, name: str, added: _Added) -> FileAnswer | None:
-        """Put together what becomes of one file; None where it says all of it already."""
+        """Build the change of one file; None if it contains everything already."""
         held = self._files.get(name)
         outlined = any(name == other for other, _ in self._bank.outlines)
         edits = tuple(

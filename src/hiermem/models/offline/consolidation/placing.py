@@ -1,10 +1,9 @@
 """Decides, without a model, under which section of which file a note belongs.
 
-A section is known by its heading, by what the rules say of its file, and by what it says already. A
-note goes where the words that it shares weigh most: a word of the heading most, one that few
-sections know more than one that many do. What shares nothing goes to the first section of all.
-
-The one rule: the same notes and the same files give the same places.
+A section is described by its heading, by what the rules say of its file, and by its current text. A
+note goes to the section with which it shares the most weight in words: words of the heading count
+most, and rare words more than common ones. A note that shares nothing goes to the first section of
+all. The same notes and the same files give the same places.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from hiermem.types.bank import BankText, Note
 _HEADING: Final = 4.0
 _ABOUT: Final = 2.0
 _SAYS: Final = 1.0
-#: The longest heading by which a section is named, and the most sections of one heading.
+#: The longest heading that names a section, and the most sections with one heading.
 _LONGEST: Final = LONGEST_HEADING // 2 - 8
 _MOST_ALIKE: Final = 64
-#: What the words of a note's category and tags count for.
+#: The weight of the words of a note's category and tags.
 _LABEL: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A section: its file and its heading as an edit names it, "" where the file has none.
+class Placement:
+    """A section: its file, and its heading as an edit names it ("" if the file has none).
 
-    ``terms`` are the words by which it is known, with their weights.
+    ``terms`` are the words that describe it, with their weights.
     """
 
     file: str
@@ -43,14 +42,14 @@ class Place:
     terms: dict[str, float] = field(repr=False, compare=False)
 
 
-def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Place]:
-    """Give the sections of all files, in the order of the rules, then of the files' names."""
+def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Placement]:
+    """Return the sections of all files, in the order of the rules, then of the files' names."""
     shown = dict(bank.files) | dict(bank.missing)
     outlines = dict(bank.outlines)
     about = {file.name: file for file in rules.files}
     order = [name for name in rules.names if name in shown or name in outlines]
     order += [name for name in sorted({*shown, *outlines}) if name not in about]
-    places: list[Place] = []
+    places: list[Placement] = []
     for name in order:
         told = f"{about[name].title} {about[name].about}" if name in about else name
         known = dict.fromkeys(lexicon.terms(told), _ABOUT)
@@ -59,13 +58,13 @@ def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Place]:
         else:
             headings = [line.rpartition(" (")[0] for line in outlines[name].splitlines()]
             headings = headings or [f"## {each}" for each in _given(rules, name)]
-            found = [Place(name, each, _known(each, known, lexicon)) for each in headings]
+            found = [Placement(name, each, _known(each, known, lexicon)) for each in headings]
             places += _deepest(found)
     return places
 
 
-def place(note: Note, places: Sequence[Place], lexicon: Lexicon) -> Place:
-    """Give the place of one note."""
+def place(note: Note, places: Sequence[Placement], lexicon: Lexicon) -> Placement:
+    """Return the section for one note."""
     said: dict[str, float] = dict.fromkeys(lexicon.terms(note.text), _SAYS)
     for term in lexicon.terms(" ".join((note.category, *note.tags))):
         said[term] = said.get(term, 0.0) + _LABEL
@@ -73,7 +72,7 @@ def place(note: Note, places: Sequence[Place], lexicon: Lexicon) -> Place:
     if not spread:
         return places[0]
 
-    def worth(each: Place) -> float:
+    def worth(each: Placement) -> float:
         return math.fsum(
             each.terms[term] * said[term] / spread[term]
             for term in sorted(said.keys() & each.terms.keys())
@@ -86,23 +85,23 @@ def _given(rules: Rules, name: str) -> tuple[str, ...]:
     return next((file.headings for file in rules.files if file.name == name), ())
 
 
-def _in_text(name: str, text: str, known: dict[str, float], lexicon: Lexicon) -> list[Place]:
-    """Give the sections of a file that is shown, but those that no edit could name."""
+def _in_text(name: str, text: str, known: dict[str, float], lexicon: Lexicon) -> list[Placement]:
+    """Return the sections of a shown file, except those that no edit could name."""
     lines = text.split("\n")
-    places: list[Place] = []
+    places: list[Placement] = []
     for each, label in _labelled(sections(text)):
         terms = _known(each.heading, known, lexicon)
         for term in lexicon.terms("\n".join(lines[each.body : each.own])):
             terms[term] = max(terms.get(term, 0.0), _SAYS)
-        places.append(Place(name, label, terms))
-    return _deepest(places) or [Place(name, "", known)]
+        places.append(Placement(name, label, terms))
+    return _deepest(places) or [Placement(name, "", known)]
 
 
 def _labelled(found: Sequence[Section]) -> Iterator[tuple[Section, str]]:
-    """Yield each section with what names it and no other, in one pass over names met before.
+    """Yield each section with a heading or path that names it alone, in one pass.
 
-    Where several have one heading it is their level that tells them apart, or the heading above;
-    where neither does, or very many have it, they are left out.
+    Several sections with one heading are distinguished by their level, or by the heading above. If
+    neither works, or very many share the heading, they are left out.
     """
     alike: dict[str, list[Section]] = {}
     for each in found:
@@ -116,7 +115,7 @@ def _labelled(found: Sequence[Section]) -> Iterator[tuple[Section, str]]:
         elif each.path and PATH not in each.heading + each.path[-1]:
             label = f"{each.path[-1]}{PATH}{each.heading}"
             below = sum(each.path[-1] in other.path for other in group)
-            # A heading may look like a path itself, and is found first.
+            # A heading may look like a path itself; then it is found first.
             if below == 1 and len(each.path[-1]) <= _LONGEST and plain(label) not in alike:
                 yield each, label
 
@@ -125,7 +124,7 @@ def _known(heading: str, known: dict[str, float], lexicon: Lexicon) -> dict[str,
     return known | dict.fromkeys(lexicon.terms(plain(heading)), _HEADING)
 
 
-def _deepest(places: list[Place]) -> list[Place]:
-    """Leave out the title of a file, where it has sections."""
+def _deepest(places: list[Placement]) -> list[Placement]:
+    """Leave out the title of a file that has sections."""
     below = [each for each in places if not each.heading.startswith("# ")]
     return below or places

@@ -1,11 +1,11 @@
-"""Decides, without a model, which earlier statement a later one takes the place of.
+"""Decides, without a model, which earlier statement a later one replaces.
 
-Two kinds of later statements are recognised. One says the same of the same thing in another figure
-or word: "The port is 8080", "The port is 9090". The other says that something changed ("instead",
-"no longer", "moved to") and shares most of its words with what it changes.
+Two kinds of later statements are recognised. One gives another value for the same thing: "The port
+is 8080", "The port is 9090". The other says that something changed ("instead", "no longer", "moved
+to") and shares most of its words with the earlier statement.
 
-The one rule: nothing is removed. What is superseded is struck through where it stands, with the day
-on which it was; a reader sees both.
+Nothing is removed. A superseded statement is struck through in its place, with the day; a reader
+sees both.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from hiermem.core.text.lexicon import Lexicon, words
+from hiermem.core.text.lexicon import Lexicon
+from hiermem.data import word_lists
 
-#: What a thing is said to be: group 1 the thing, group 2 what it is.
+#: A statement of a value: group 1 is the subject, group 2 the value.
 _IS: Final = re.compile(
     r"(?P<thing>[^.!?]{2,120}?)\s+(?:is|are|=|equals|runs on|costs|takes|lasts|lives in)\s+"
     r"(?:now\s+)?(?P<what>\S.*)",
@@ -28,25 +29,22 @@ _CHANGE: Final = re.compile(
     r"|superseded|supersedes|renamed|corrected|correction|dropped|was wrong|reverted)\b",
     re.IGNORECASE,
 )
-#: What a thing is said to be has so many words at most, or says more than one thing of it.
+#: The most words of a value; a longer text says more than one thing.
 _MOST_WORDS: Final = 8
-#: Words of changing, which say nothing of what is changed.
-_CUES: Final = words(
-    "instead longer anymore change chang mov switch replac supersed renam correct drop wrong revert"
-    " now not no from"
-)
-#: The share of a statement's words that a change of it has, and the fewest of them.
+#: Stems of words of changing, which say nothing of what is changed.
+_CUES: Final = word_lists("offline_words")["change"]
+#: The share of a statement's words that its replacement has, and their least number.
 _SHARED: Final = 0.6
 _FEWEST: Final = 2
 _MARKS: Final = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s+")
-#: The day before a line and the agent after it, which are no part of what it says.
+#: The day before a line and the agent after it, which are not part of its content.
 _DAY: Final = re.compile(r"^\d{4}-\d\d-\d\d:\s+")
 _AGENT: Final = re.compile(r"\s+\([^()]{1,120}\)$")
 
 
 @dataclass(slots=True)
 class Statements:
-    """The statements that were met so far, by the words that find them again."""
+    """The statements so far, indexed by their words."""
 
     lexicon: Lexicon
     _things: dict[frozenset[str], int] = field(default_factory=dict[frozenset[str], int])
@@ -56,7 +54,7 @@ class Statements:
     _gone: set[int] = field(default_factory=set[int])
 
     def add(self, line: str) -> int:
-        """Take in a statement, as a line of a list or as it was said; give its number."""
+        """Add a statement, as a line of a list or as it was said; return its number."""
         said = bare(line)
         number = len(self._said)
         self._said.append(said)
@@ -69,18 +67,18 @@ class Statements:
         return number
 
     def standing(self) -> list[tuple[int, str]]:
-        """Give what was said and still holds, each with its number, in order."""
+        """Return the statements that still hold, each with its number, in order."""
         return [(at, said) for at, said in enumerate(self._said) if at not in self._gone]
 
     def rival(self, said: str) -> int | None:
-        """Give the number of the standing statement that does not hold beside this one, or None."""
+        """Return the number of the standing statement that this one contradicts, or None."""
         found = self._same_thing(said)
         if found is None and _CHANGE.search(said):
             found = self._changed(said)
         return found
 
     def drop(self, number: int) -> None:
-        """Note that a statement holds no longer; it is nobody's rival from then on."""
+        """Note that a statement no longer holds; it contradicts nothing from then on."""
         self._gone.add(number)
 
     def _same_thing(self, said: str) -> int | None:
@@ -104,9 +102,9 @@ class Statements:
         return best
 
     def _thing(self, said: str) -> frozenset[str] | None:
-        """Give the words of the thing that a statement says one thing of.
+        """Return the words of the subject of which a statement gives one value.
 
-        One word alone names a thing of which much can be said; then only figures can contradict.
+        Much can be said of a subject of one word; there only figures can contradict.
         """
         found = _IS.match(said)
         if found is None or len(found["what"].split()) > _MOST_WORDS:
@@ -117,7 +115,7 @@ class Statements:
 
 
 def bare(line: str) -> str:
-    """Give what a line says, without its mark, its day and its agent.
+    """Return the content of a line, without its mark, its day and its agent.
 
     >>> bare("- 2026-01-02: The port is 8080. (dev-1)")
     'The port is 8080.'
@@ -126,7 +124,7 @@ def bare(line: str) -> str:
 
 
 def day_of(line: str) -> str:
-    """Give the day that a line bears, "" where it bears none.
+    """Return the day of a line, "" if it has none.
 
     >>> day_of("- 2026-03-01: The port is 8080. (dev-1)")
     '2026-03-01'
@@ -136,7 +134,7 @@ def day_of(line: str) -> str:
 
 
 def struck(line: str, *, day: str) -> str:
-    """Strike a line through, and say since when.
+    """Strike a line through, with the day of the replacement.
 
     >>> struck("- The port is 8080.", day="2026-02-01")
     '- ~~The port is 8080.~~ (superseded 2026-02-01)'

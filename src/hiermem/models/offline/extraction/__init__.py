@@ -1,1 +1,1 @@
-"""Finds things, links, open items and strategy by rule."""
+"""Finds entities, relations, open items and strategy by rule."""

@@ -1,9 +1,9 @@
-"""Decides what of a sentence is the statement itself, and by what another one is about the same.
+"""Cuts the statement out of a sentence, and decides when two statements have the same subject.
 
-The one rule: an item is one clause that somebody said, word for word but for what is cut off at its
-ends, so it can be checked against the messages that it names. Two clauses are about the same by the
-stems of their telling words, or by a number that both give the thing ("open point 5", "#12").
-Which sentences are worth an item is decided by ``open_items`` and its neighbours.
+An item is one clause that somebody said, verbatim except for what is cut off at its ends, so it can
+be checked against its messages. Two clauses have the same subject by the stems of their significant
+words, or by a number that both use ("open point 5", "#12"). ``open_items`` and its neighbours
+decide which sentences give an item.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.text.entity_words import FUNCTION_WORDS, GENERIC
-from hiermem.core.text.lexicon import stem, words
+from hiermem.core.text.lexicon import stem
+from hiermem.data import word_lists
 from hiermem.models.offline.extraction import signs
 from hiermem.types.trivector import DeltaKind
 
@@ -25,30 +26,13 @@ _LABEL: Final = re.compile(
     r"[#(]{0,2}(\d{1,6})\b|(?<![\w&])#(\d{1,6})\b",
     re.IGNORECASE,
 )
-#: A list of numbers in brackets, where a list of points is spoken of: "closing (1) and (2)".
+#: Numbers in brackets, if the text refers to a list of points: "closing (1) and (2)".
 _LISTED: Final = re.compile(r"\b(?:clos\w+|open|list|points?|todo)\b", re.IGNORECASE)
 _BRACKETED: Final = re.compile(r"\((\d{1,3})\)")
 #: Verbs that tell somebody to do something where they open a clause.
-_ORDERS: Final = words(
-    """
-    adapt add adjust align apply ask avoid build change choose collaborate combine configure connect
-    consider convert copy customise customize discuss
-    create define delete deploy develop disable do don't download edit emphasize enable
-    ensure evaluate execute explore export extend follow generate get give go handle highlight
-    identify implement import include incorporate install integrate investigate keep leave let's
-    maintain make merge migrate modify never optimise optimize organise organize pass perform
-    prepare provide put reduce refactor remove rename replace restart rewrite run save
-    schedule seek select send share specify start stop submit swap switch take tell try turn
-    tailor update upgrade upload use utilise utilize validate verify visit write always
-    """
-)
-#: Those that are as often the name of something: an order where a thing in particular follows.
-_ORDERS_OR_NAMES: Final = words(
-    """
-    call check format list load log monitor move open pair place plan practice practise pull push
-    read review set show store test track wrap
-    """
-)
+_ORDERS: Final = word_lists("offline_words")["orders"]
+#: Verbs that are as often nouns: an order only if something particular follows.
+_ORDERS_OR_NAMES: Final = word_lists("offline_words")["orders or names"]
 _PARTICULAR: Final = (
     r"(?: (?:the|an?|all|any|each|both|every|my|your|our|its?|this|that|these|those|if|whether|for"
     r"|up|with)\b| [`\"\u201c]| \S*[A-Z./_]\S*)"
@@ -63,29 +47,29 @@ _ORDER: Final = re.compile(
     r"|\bhow (?:you can|to)\b|\b(?:can|could|would|will) you\b",
     re.IGNORECASE,
 )
-#: Where somebody goes on about what is so with themself.
+#: Where speakers continue about themselves.
 _TOLD: Final = re.compile(
     r"\b(?:I['\u2019](?:m|ve)|I (?:am|was|have|had|use|used)|we['\u2019](?:re|ve)|we (?:are|have"
     r"|had|use|used)|(?:I|we)(?: just| already| also)? (?:decided|chose|switched|built|wrote|added"
     r"|deployed|implemented|moved|migrated))\b"
 )
-#: A question tells nothing; a statement with a request behind it does.
+#: A question states nothing; a statement followed by a request does.
 _ASKS: Final = re.compile(
     r"\W*(?:(?:so|and|but|also|hmm),? )*(?:can|could|would|will|do|does|did|should|shall|is|are|was"
     r"|were|has|have|what|which|who|where|when|why|how)\b",
     re.IGNORECASE,
 )
-#: How far around a report of something done its words stand for what was done.
+#: How far around a report its words describe what was done.
 _NEAR: Final = 70
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """One open end, or a statement that settles one (``open`` False).
+class OpenItem:
+    """One open item, or a statement that settles one (``open`` False).
 
-    ``report`` marks such a statement while it has settled nothing; a ``slight`` one is worth
-    nothing beside what it settles, a ``hedged`` one tells of trouble too. ``labels`` are the
-    numbers by which the thing is known.
+    ``report`` marks such a statement while it has settled nothing. A ``slight`` report is dropped
+    unless it settles something; a ``hedged`` one mentions a problem too. ``labels`` are the numbers
+    of the item.
     """
 
     kind: DeltaKind
@@ -100,24 +84,24 @@ class Open:
 
 
 def stems(text: str) -> frozenset[str]:
-    """Give the stems of the words of a text that carry its meaning."""
+    """Return the stems of a text's meaningful words."""
     found = _WORD.findall(text.lower())
     return frozenset(_stem(word) for word in found if len(word) > 2 and word not in FUNCTION_WORDS)
 
 
 def _stem(word: str) -> str:
-    """Give what "update" and "updated" have in common."""
+    """Return the common stem of forms such as "update" and "updated"."""
     cut = stem(word)
     return cut[:-1] if len(cut) > 3 and cut[-1] == "e" else cut
 
 
 def telling(words: frozenset[str]) -> frozenset[str]:
-    """Give those stems that tell one thing from another."""
+    """Return the stems that distinguish one subject from another."""
     return words - _GENERIC
 
 
 def labels(text: str) -> frozenset[str]:
-    """Give the numbers by which a text calls points of a list, issues and the like."""
+    """Return the numbers by which a text refers to points of a list, issues and the like."""
     found = {number for pair in _LABEL.findall(text) for number in pair if number}
     if _LISTED.search(text):
         found.update(_BRACKETED.findall(text))
@@ -125,7 +109,7 @@ def labels(text: str) -> frozenset[str]:
 
 
 def clause(text: str, at: int = 0) -> str:
-    """Give the statement around character ``at``, without a request for help behind it."""
+    """Return the statement around character ``at``, without a request for help after it."""
     aside = signs.ASIDE.search(text, max(at + 8, 0))
     end = aside.start() if aside and aside.start() - at >= 24 else len(text)
     start = 0
@@ -142,10 +126,10 @@ def clause(text: str, at: int = 0) -> str:
 
 
 def instructs(text: str, at: int, *, asks: bool) -> bool:
-    """Say whether what stands at character ``at`` is told to be done, or asked, not told to be so.
+    """Return whether the text at character ``at`` is an order or a question, not a statement.
 
     An order, a request, advice, a question: "replace Flask with Quart" does not say that anybody
-    did. What somebody goes on to say of themself is told again.
+    did. What the speaker then says of themself is a statement again.
     """
     told = max((match.end() for match in _TOLD.finditer(text, 0, max(0, at))), default=0)
     if asks and told == 0 and (_ASKS.match(text) or not signs.ASIDE.search(text)):
@@ -154,7 +138,7 @@ def instructs(text: str, at: int, *, asks: bool) -> bool:
 
 
 def around(text: str, start: int, stop: int, *, before: bool) -> str:
-    """Give what stands close behind a stretch of a sentence, and ``before`` it in its clause."""
+    """Return the text shortly after a stretch of a sentence and, with ``before``, before it."""
     begin = start
     if before:
         first = max(0, start - _NEAR)

@@ -1,11 +1,10 @@
-"""Decides how the things of a conversation stand to each other.
+"""Decides the relations between the entities of a conversation.
 
-The one rule: each relation rests on one sentence, or on one definition in code, that is its
-justification; on two where the second one goes on about the thing of the first ("It uses ...").
-What somebody is told to do, or asked, is nothing that is so, and relates nothing. What two names
-have between them tells the relation; where it tells none, two things that share sentences often
-enough are ``related_to`` each other, with little weight. At most a fixed number of neighbours is
-looked at in each sentence, so the cost is linear.
+Each relation rests on one sentence, or on one definition in code, which is its justification; on
+two sentences if the second one continues about the entity of the first ("It uses ..."). Orders and
+questions state nothing and give no relation. The text between two names decides the relation. If it
+decides none, two entities that share sentences often enough are ``related_to`` each other, with
+little weight. A fixed number of neighbours is examined in each sentence, so the cost is linear.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from hiermem.core.extraction.reduce import normalise
 from hiermem.models.offline.extraction.clause import instructs
 from hiermem.models.offline.extraction.speaker import of_themself
 from hiermem.models.offline.extraction.speech import Definition
-from hiermem.models.offline.extraction.things import Sentence
+from hiermem.models.offline.extraction.things import MarkedSentence
 from hiermem.models.offline.extraction.worth import Thing
 from hiermem.types.trivector import EntityType
 
 _GAP: Final = 70
 _NEIGHBOURS: Final = 10
 _SURE: Final = 0.8
-#: So many messages in which two things share a sentence make them related.
+#: Two entities are related if they share a sentence in this many messages.
 _TOGETHER: Final = 2
-#: What an order tells all the same: by when something is due.
+#: Relations that even an order states, such as when something is due.
 _TOLD: Final = ("due_on", "dated", "measures")
 _MOST_TOGETHER: Final = 60
 
@@ -43,7 +42,7 @@ _CODE: Final[_Kinds] = frozenset({"file", "function", "class", "identifier"})
 _WHO: Final[_Kinds] = frozenset({"person", "organisation", "place"})
 _ANY: Final[_Kinds] = _THING | _WHO
 _SOMEBODY: Final[_Kinds] = frozenset({"person", "organisation"})
-#: What stands between the one who does something and the verb for it.
+#: The words between a person and the verb.
 _HAS: Final = (
     r"(?:['’]s|,? (?:who|and|then|has|had|have|is|was|also|just|now|already|still|currently|first"  # noqa: RUF001
     r"|recently|finally|later)\b)*"
@@ -56,7 +55,7 @@ _DEPENDS: Final = re.compile(
 )
 
 _Rows: TypeAlias = tuple[tuple[str, _Kinds, _Kinds, str], ...]
-#: What stands between two names, which kinds it may join, and what it says of them. In order.
+#: The text between two names, the kinds that it may join, and the relation; in order.
 _ROWS: Final[_Rows] = (
     (r"^(?: instead of| rather than| in place of| over) $", _THING, _THING, "replaces"),
     (r"\b(?:replaces|replaced|supersedes)\b", _THING, _THING, "replaces"),
@@ -131,27 +130,27 @@ _ROWS: Final[_Rows] = (
 _BETWEEN: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), left, right, name) for pattern, left, right, name in _ROWS
 )
-#: Who made a thing, told behind it.
+#: The author of something, named after it.
 _MADE_BY: Final = re.compile(
     r"^(?:,? \w+){0,3} (?:written|built|created|made|implemented|designed|developed|maintained"
     r"|owned) by $",
     re.IGNORECASE,
 )
-#: What uses what, told the other way around: "we use SQLite in src/store.py".
+#: A use in reverse order: "we use SQLite in src/store.py".
 _USED_IN: Final = re.compile(r"\b(?:uses?|used|using) (?:the )?$", re.IGNORECASE)
 _IN: Final = re.compile(r"^ (?:in|inside|within|for) (?:the |our |my )?$", re.IGNORECASE)
-#: A sentence that goes on about the one thing that the sentence before it names.
+#: A sentence that continues about the only entity of the sentence before.
 _IT: Final = re.compile(
     r"^It(?: (?:also|only|now|just|currently|mainly|still))*"
     r" (?:(?P<uses>uses|calls|imports|invokes|runs on|talks to)"
     r"|(?P<needs>needs|requires|depends on|relies on|is (?:built|based) (?:on|with)|builds on)"
     r"|(?P<old>replaces|replaced|supersedes))(?: the| a| an| only)? $"
 )
-#: What is only supposed is nothing that is so.
+#: Suppositions state nothing.
 _SUPPOSED: Final = re.compile(
     r"\b(?:if|maybe|perhaps|unless|whether|suppose|imagine|wish)\b[^,]{0,40}$", re.IGNORECASE
 )
-#: From one thing to another, across a sentence: "switched from A to B".
+#: From one entity to another, across a sentence: "switched from A to B".
 _SWITCH: Final = re.compile(
     r"\b(?:switch(?:ed|ing)?|migrat(?:ed|ing|e)|mov(?:ed|ing|e)"
     r"|chang(?:ed|ing|e)) (?:\w+ ){0,3}?from $",
@@ -177,7 +176,7 @@ _DUE: Final = re.compile(
 
 @dataclass(slots=True)
 class Link:
-    """One relation as it was met."""
+    """One relation, with its justification and messages."""
 
     source: Thing
     relation: str
@@ -188,14 +187,14 @@ class Link:
 
 
 def links(
-    sentences: Sequence[Sentence],
+    sentences: Sequence[MarkedSentence],
     defined: Sequence[Definition],
     things: Sequence[Thing],
     people: Mapping[str, Thing],
 ) -> list[Link]:
-    """Give the relations between ``things``, heaviest first.
+    """Return the relations between ``things``, heaviest first.
 
-    ``people`` are the things that speakers are, by the speaker's name.
+    ``people`` are the entities that speakers are, by the speaker's name.
     """
     found: dict[tuple[int, str, int], Link] = {}
     for relation in (*_from_code(defined, things), *_from_speech(sentences, people)):
@@ -203,7 +202,7 @@ def links(
         known = found.setdefault(key, relation)
         if known is not relation:
             known.messages.update(relation.messages)
-            # Every further message that says so takes away a part of the doubt.
+            # Each further message that says so removes a part of the doubt.
             known.weight = min(0.95, known.weight + 0.25 * (1 - known.weight))
     joined = {frozenset((id(each.source), id(each.target))) for each in found.values()}
     together = _together(sentences, joined)
@@ -213,7 +212,7 @@ def links(
 
 
 def _from_code(defined: Sequence[Definition], things: Sequence[Thing]) -> Iterator[Link]:
-    """Yield what definitions tell: which file defines a name, which class extends another."""
+    """Yield the relations in definitions: a file defines a name, a class extends another."""
     by_key = {(thing.type, normalise(name)): thing for thing in things for name in thing.spellings}
     for each in defined:
         thing = by_key.get((each.kind, normalise(each.name)))
@@ -229,8 +228,10 @@ def _from_code(defined: Sequence[Definition], things: Sequence[Thing]) -> Iterat
             yield Link(thing, "extends", base, 0.95, why, {each.index: None})
 
 
-def _from_speech(sentences: Sequence[Sentence], people: Mapping[str, Thing]) -> Iterator[Link]:
-    """Yield what sentences say of the things in them, in order."""
+def _from_speech(
+    sentences: Sequence[MarkedSentence], people: Mapping[str, Thing]
+) -> Iterator[Link]:
+    """Yield the relations between the entities of sentences, in order."""
     for number, sentence in enumerate(sentences):
         said, text = sentence.said, sentence.said.text
         places = sentence.things[:_NEIGHBOURS]
@@ -255,7 +256,7 @@ def _from_speech(sentences: Sequence[Sentence], people: Mapping[str, Thing]) -> 
 def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
     left: Thing, right: Thing, gap: str, *, before: str
 ) -> tuple[Thing, str, Thing, float] | None:
-    """Give what stands between two neighbours in a sentence says of them, None for nothing."""
+    """Return the relation in the text between two neighbours of a sentence, None for none."""
     if any(mark in gap for mark in ";?!") or ". " in gap:
         return None
     if gap.strip().lower() == "to" and _SWITCH.search(before):
@@ -274,7 +275,7 @@ def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
         return other, "due_on" if due else "dated", day, 0.6 if due else 0.5
     by_side = _SIDE_BY_SIDE.search(gap) and not _DEPENDS.search(gap)
     if left.type == right.type == "technology" and by_side:
-        # Which of two products uses the other is not said by "with".
+        # "With" does not say which of two products uses the other.
         first, second = sorted((left, right), key=lambda thing: thing.name.lower())
         return first, "used_with", second, 0.7
     if left.type in _MADE and right.type in _SOMEBODY and _MADE_BY.search(gap):
@@ -290,8 +291,8 @@ def _read_gap(  # noqa: PLR0911 - a row of cases, the first of which holds
     return None
 
 
-def _of_the_same(before: Sentence, sentence: Sentence) -> Iterator[Link]:
-    """Yield what a sentence says of "it", where the one before names one thing that it can be."""
+def _of_the_same(before: MarkedSentence, sentence: MarkedSentence) -> Iterator[Link]:
+    """Yield what a sentence says of "it", if the sentence before names one possible referent."""
     said, first = sentence.said, before.said
     if (first.index, first.speaker) != (said.index, said.speaker) or first.asks or said.asks:
         return
@@ -306,14 +307,14 @@ def _of_the_same(before: Sentence, sentence: Sentence) -> Iterator[Link]:
     yield Link(meant[0], relation, other, _SURE, why, {said.index: None})
 
 
-def _subjects(sentence: Sentence) -> list[Thing]:
-    """Give the things of a sentence that "it" may be."""
+def _subjects(sentence: MarkedSentence) -> list[Thing]:
+    """Return the entities of a sentence to which "it" may refer."""
     found = {id(thing): thing for _, _, thing in sentence.things if thing.type in _THING}
     return list(found.values())
 
 
-def _together(sentences: Sequence[Sentence], joined: set[frozenset[int]]) -> list[Link]:
-    """Give the pairs that share sentences in several messages and are not joined otherwise."""
+def _together(sentences: Sequence[MarkedSentence], joined: set[frozenset[int]]) -> list[Link]:
+    """Return the pairs that share sentences in several messages and have no other relation."""
     pairs: dict[frozenset[int], Link] = {}
     told: dict[frozenset[int], int] = {}
     for sentence in sentences:

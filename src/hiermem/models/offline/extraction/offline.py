@@ -1,13 +1,12 @@
-"""Decides what the offline default extracts from a stretch of conversation, without a model.
+"""Extracts from a stretch of conversation without a model.
 
-It reads the stretch in one pass into sentences and definitions (``speech``), keeps the things
-that they name (``things``), relates them (``links``), lists what is open
-(``open_items``) and what was decided (``strategy``), and puts it into an ``Answer`` that
-fits the tokens allowed.
+It reads the stretch in one pass into sentences and definitions (``speech``), keeps the entities
+that they name (``things``), relates them (``links``), lists what is open (``open_items``) and what
+was decided (``strategy``), and returns an ``Answer`` that fits the tokens allowed.
 
-The one rule: the same sources give the same answer, in any process, in time linear in their length,
-and never one that is larger than asked. It invents no words: descriptions, justifications and
-items are the conversation's own sentences.
+The same sources give the same answer, in any process, in time linear in their length, and never one
+that is larger than asked. No words are invented: descriptions, justifications and items are the
+conversation's own sentences.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from typing import Final
 from hiermem.core.summaries import salience
 from hiermem.core.text import units
 from hiermem.core.text.entity_words import GIVEN_NAMES
-from hiermem.models.offline.extraction.clause import Open, clause
+from hiermem.models.offline.extraction.clause import OpenItem, clause
 from hiermem.models.offline.extraction.links import Link, links
 from hiermem.models.offline.extraction.open_items import open_ends
 from hiermem.models.offline.extraction.speech import (
     ROLE_LABELS,
-    Said,
+    Sentence,
     composed,
     definitions,
     headless,
     paths,
     sentences,
 )
-from hiermem.models.offline.extraction.strategy import Line, strategy
+from hiermem.models.offline.extraction.strategy import StrategyLine, strategy
 from hiermem.models.offline.extraction.things import collect
 from hiermem.models.offline.extraction.worth import Thing
 from hiermem.protocols import SourceText
@@ -52,19 +51,19 @@ from hiermem.types.trivector import (
     AnswerStrategy,
 )
 
-#: What the summary takes at most.
+#: The most tokens of the summary.
 SUMMARY_TOKENS: Final = 320
 _ENTITIES, _RELATIONS, _DELTAS, _STRATEGY = 160, 140, 60, 60
-#: Of the deltas, reports of things done that settled nothing here; an earlier chunk may hold it.
+#: The most reports among the deltas that settled nothing here; an earlier chunk may hold the item.
 _REPORTS: Final = 15
-#: The messages that one item names; an entity's are counted, so it names as many as fit.
+#: The messages that one item names. Entities are ranked by theirs, so they name as many as fit.
 _FEWEST_MENTIONS: Final = 12
 _LINK_MESSAGES: Final = 8
 _DESCRIPTION: Final = 220
-#: How often an answer that is too long is made smaller before nothing is left of it.
+#: How often an answer that is too long is reduced.
 _TRIES: Final = 17
 
-#: A lead to what follows, or a point of a list, has so many words at most.
+#: The most words of an introduction to what follows, and of a bare point of a list.
 _LEAD, _POINT = 12, 5
 _INTRODUCED: Final = re.compile(
     r"\b(?:I['\u2019]m|I am|[Mm]y name is|[Nn]ame['\u2019]s) ([A-Z][a-z]{1,30})\b"
@@ -74,9 +73,9 @@ _INTRODUCED: Final = re.compile(
 def extract(
     sources: Sequence[SourceText], *, max_tokens: int, count: Callable[[str], int]
 ) -> Answer:
-    """Extract from ``sources``, in order; the answer as ``write`` writes it fits ``max_tokens``.
+    """Extract from ``sources``, in order; the answer, as ``write`` writes it, fits ``max_tokens``.
 
-    Below about forty tokens there is no answer at all that fits; the smallest is given then.
+    Below about forty tokens no answer fits; then the smallest one is returned.
     """
     summary = _summary(sources, min(SUMMARY_TOKENS, max_tokens // 3), count)
     sources = [composed(source) for source in sources]
@@ -115,8 +114,8 @@ def write(answer: Answer) -> str:
     return answer.model_dump_json()
 
 
-def _people(said: Sequence[Said]) -> dict[str, str]:
-    """Give the name of each speaker who has one, their own or the one they introduce."""
+def _people(said: Sequence[Sentence]) -> dict[str, str]:
+    """Return the name of each speaker who has one: their own, or the one they introduce."""
     named = {one.speaker: one.speaker for one in said if one.named}
     for one in said:
         if one.role == "user" and one.speaker not in named:
@@ -127,27 +126,27 @@ def _people(said: Sequence[Said]) -> dict[str, str]:
 
 
 def _summary(sources: Sequence[SourceText], budget: int, count: Callable[[str], int]) -> str:
-    """Give the sentences that say most, as the offline summariser chooses them."""
+    """Return the most informative sentences, as the offline summariser chooses them."""
     pool = [
         unit
         for source in sources
         if source.role not in ("system", "tool")
-        for unit in _told(source)
+        for unit in _informative(source)
     ]
     return salience.select(pool, budget, count).text[:MOST_IN_SUMMARY]
 
 
-def _told(source: SourceText) -> list[Unit]:
-    """Give the units of one message that tell something: no code, headings, or mere points."""
+def _informative(source: SourceText) -> list[Unit]:
+    """Return the informative units of one message: no code, headings or bare points of lists."""
     said = [unit for unit in units.of_source(headless(source)) if not unit.code]
     if source.role != "assistant" or source.speaker not in ROLE_LABELS or len(said) < 3:
         return said
-    # An answer of many points is full of what only leads to the next one: "Key points:", "SEO".
+    # An answer with many points has many mere introductions and headings: "Key points:", "SEO".
     return [unit for unit in said if not _is_bare(unit.text)] or said
 
 
 def _is_bare(text: str) -> bool:
-    """Say whether a piece of an answer only leads to the next one, or names a point of a list."""
+    """Return whether a piece of an answer only introduces the next, or is a bare list point."""
     bare = text.strip(" *_").lstrip("-*•+0123456789.) ")
     words = bare.split()
     if bare.endswith(":"):
@@ -157,8 +156,8 @@ def _is_bare(text: str) -> bool:
     return len(words) <= _POINT and not sentence and not figures
 
 
-def _rank_open(found: Sequence[Open]) -> list[Open]:
-    """Put what is open first, then what was settled, then reports; the newest of each first."""
+def _rank_open(found: Sequence[OpenItem]) -> list[OpenItem]:
+    """Sort open items first, then settled ones, then reports; the newest of each first."""
     newest = found[::-1]
     opened = [each for each in newest if each.open]
     settled = [each for each in newest if not each.open and not each.report]
@@ -171,15 +170,15 @@ def _fitted(
     summary: str,
     things: Sequence[Thing],
     related: Sequence[Link],
-    opened: Sequence[Open],
-    lines: Sequence[Line],
+    opened: Sequence[OpenItem],
+    lines: Sequence[StrategyLine],
     max_tokens: int,
     count: Callable[[str], int],
 ) -> Answer:
-    """Make the answer, with fewer places of entities, then fewer items of all sorts, as it fits."""
+    """Build the answer; to make it fit, drop places of entities first, then items of all kinds."""
     share, most = 1.0, MOST_MENTIONS
     for _ in range(_TRIES):
-        # Names are many and mostly small; what is open and what was decided goes last.
+        # Names are many and mostly small; open items and decisions are dropped last.
         softer = share**0.5
         kept = things[: int(len(things) * share)]
         answer = Answer(
@@ -203,7 +202,7 @@ def _fitted(
 
 
 def _features(things: Sequence[Thing]) -> tuple[str, ...]:
-    """Name what the stretch touches: its files' modules, technologies and concepts, dotted."""
+    """Name the features of the stretch: modules of its files, technologies and concepts, dotted."""
     names: dict[str, None] = {}
     for thing in things:
         if thing.type == "file":
@@ -251,7 +250,7 @@ def _relations(
     )
 
 
-def _delta(item: Open) -> AnswerDelta:
+def _delta(item: OpenItem) -> AnswerDelta:
     return AnswerDelta(
         kind=item.kind,
         text=item.text[:MOST_IN_LINE],
@@ -260,14 +259,14 @@ def _delta(item: Open) -> AnswerDelta:
     )
 
 
-def _line(line: Line) -> AnswerStrategy:
+def _line(line: StrategyLine) -> AnswerStrategy:
     return AnswerStrategy(
         kind=line.kind, text=line.text[:MOST_IN_LINE], messages=line.messages[:MOST_MESSAGES]
     )
 
 
 def _newest(messages: dict[int, None], most: int) -> tuple[int, ...]:
-    """Give the first message and the newest of the others, ``most`` of them together."""
+    """Return the first message and the newest of the others, ``most`` of them together."""
     ordered = sorted(messages)
     if len(ordered) <= most:
         return tuple(ordered)
@@ -275,7 +274,7 @@ def _newest(messages: dict[int, None], most: int) -> tuple[int, ...]:
 
 
 def _short(text: str) -> str:
-    """Give a line of bounded length, cut at a word."""
+    """Return a line of bounded length, cut at a word."""
     text = " ".join(text.split())
     if len(text) <= _DESCRIPTION:
         return text

@@ -1,10 +1,10 @@
 """Decides what a conversation leaves open, and what it reports as done, sentence by sentence.
 
-The one rule: an item is one clause that somebody said. A question counts as open only where nobody
-answered it (``questions``), a task or a promise only where nobody reported it done. Advice
-that an assistant gives is nobody's task, and what it says it will do is a promise only where that
-is not what it goes on to do at once. The signs (``signs``) are English; in other languages
-only questions, marks such as TODO and ticked lists are found.
+An item is one clause that somebody said. A question is open only if nobody answered it
+(``questions``), a task or a promise only if nobody reported it done. Advice from an assistant is
+nobody's task, and an announcement by an assistant is a promise only if it does not carry it out
+right away. The patterns (``signs``) are English; in other languages only questions, marks such as
+TODO and ticked lists are found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from hiermem.models.offline.extraction import signs
 from hiermem.models.offline.extraction.clause import (
     CAP,
-    Open,
+    OpenItem,
     around,
     clause,
     labels,
@@ -25,20 +25,20 @@ from hiermem.models.offline.extraction.clause import (
     telling,
 )
 from hiermem.models.offline.extraction.questions import questions
-from hiermem.models.offline.extraction.speech import ROLE_LABELS, Said, calls
+from hiermem.models.offline.extraction.speech import ROLE_LABELS, Sentence, calls
 from hiermem.protocols import SourceText
 from hiermem.types.trivector import DeltaKind
 
-#: "Done." is about what was promised or asked for in so many messages before it.
+#: "Done." refers to a promise or request in at most this many messages before it.
 _REACH: Final = 4
-#: The newest open ends that hold a word are looked at for the one that a report is about.
+#: Of the open items that contain a word, this many of the newest are compared with a report.
 _HELD: Final = 40
-#: A report is about an open end of which it has so many words, and this share of them: more of what
-#: is unresolved, for two people can have done much with the same things.
+#: A report refers to an open item if it has this many of its words, and this share of them; more
+#: for unresolved problems, because much can be done with the same things.
 _LEAST, _SHARE, _SHARE_OF_TROUBLE = 2, 0.35, 0.5
-#: The one telling word of a report is enough for an open end that has no more than so many.
+#: One significant word of a report is enough for an open item with at most this many.
 _FEW: Final = 3
-_Read: TypeAlias = tuple[Open, bool]
+_Read: TypeAlias = tuple[OpenItem, bool]
 _DOING: Final = stems(
     "done did fixed finished completed shipped merged deployed sent closed resolved sorted tested"
     " ticked uploaded delivered submitted signed booked paid built written published renewed ready"
@@ -46,18 +46,18 @@ _DOING: Final = stems(
 )
 
 
-def open_ends(said: Sequence[Said], sources: Sequence[SourceText]) -> list[Open]:
-    """Give what is open at the end, what was settled, and reports that settled nothing here."""
+def open_ends(said: Sequence[Sentence], sources: Sequence[SourceText]) -> list[OpenItem]:
+    """Return what is open at the end, what was settled, and reports that settled nothing here."""
     found = [*_marks(sources), *questions(said), *_listed(said), *_statements(said, sources)]
     found.sort(key=lambda item: item.messages[0])
     return _settle(found)
 
 
-def _marks(sources: Sequence[SourceText]) -> Iterator[Open]:
+def _marks(sources: Sequence[SourceText]) -> Iterator[OpenItem]:
     """Yield marks that mean a task in any language: TODO, FIXME, boxes to tick.
 
-    Programs print the marks of others' work. An assistant that only advises fills its examples with
-    them; a list of boxes is a plan where one is ticked, or has its day.
+    Marks in a program's output are other people's tasks. An assistant that only advises puts them
+    into its examples; its list of boxes is a plan if one is ticked, or has a date.
     """
     agent = any(source.role == "tool" for source in sources)
     for position, source in enumerate(sources):
@@ -67,7 +67,7 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[Open]:
         advice = source.role == "assistant" and source.speaker in ROLE_LABELS and not agent
         for match in () if advice else signs.MARK.finditer(source.text):
             text = match["rest"].strip(" */#->")
-            yield Open("task", text, (index,), stems(text), labels=labels(text))
+            yield OpenItem("task", text, (index,), stems(text), labels=labels(text))
         boxes = list(signs.BOX.finditer(source.text))
         ticked = any(match["tick"] != " " for match in boxes)
         for match in boxes:
@@ -75,13 +75,13 @@ def _marks(sources: Sequence[SourceText]) -> Iterator[Open]:
             if advice and not ticked and not signs.DAY.search(text):
                 continue
             done = match["tick"] != " "
-            yield Open(
+            yield OpenItem(
                 "task", text, (index,), stems(text), not done, labels=labels(text), report=done
             )
 
 
-def _listed(said: Sequence[Said]) -> Iterator[Open]:
-    """Yield the points that people put on a list, or say to be open."""
+def _listed(said: Sequence[Sentence]) -> Iterator[OpenItem]:
+    """Yield the points that people put on a list, or call open."""
     heading, within = "", -1
     for at, one in enumerate(said):
         text = one.text
@@ -110,13 +110,13 @@ def _listed(said: Sequence[Said]) -> Iterator[Open]:
             yield _opened("unresolved", text, one)
 
 
-def _statements(said: Sequence[Said], sources: Sequence[SourceText]) -> Iterator[Open]:
-    """Yield tasks, promises and troubles that people state, and what is reported as done."""
+def _statements(said: Sequence[Sentence], sources: Sequence[SourceText]) -> Iterator[OpenItem]:
+    """Yield tasks, promises and problems that people state, and what is reported as done."""
     helped = _helped(said)
     acting = calls(sources)
     had: set[tuple[DeltaKind, int]] = set()
     for one in said:
-        # The first that a sentence is counts: a report of success may well speak of a failure.
+        # The first match counts: a report of success may well mention a failure.
         read = itertools.chain(
             _reports(one), _troubles(one), _duties(one, acting), _slight_reports(one)
         )
@@ -124,7 +124,7 @@ def _statements(said: Sequence[Said], sources: Sequence[SourceText]) -> Iterator
         if found is None:
             continue
         item, doubt = found
-        # A message states one thing of a kind; what follows goes on about it.
+        # A message states one item of a kind; further sentences elaborate on it.
         at = item.messages[0]
         if not item.open:
             yield item
@@ -133,8 +133,8 @@ def _statements(said: Sequence[Said], sources: Sequence[SourceText]) -> Iterator
             yield item
 
 
-def _helped(said: Sequence[Said]) -> set[int]:
-    """Give the messages that an assistant without a name answers: a doubt in them is settled."""
+def _helped(said: Sequence[Sentence]) -> set[int]:
+    """Return the messages that an assistant without a name answers: a doubt in them is settled."""
     order = list(dict.fromkeys((one.index, one.speaker, one.role, one.named) for one in said))
     return {
         before[0]
@@ -143,8 +143,8 @@ def _helped(said: Sequence[Said]) -> set[int]:
     }
 
 
-def _reports(one: Said) -> Iterator[_Read]:
-    """Yield what a sentence reports to be done."""
+def _reports(one: Sentence) -> Iterator[_Read]:
+    """Yield what a sentence reports as done."""
     text = one.text
     if one.own and signs.BARE_DONE.match(text):
         yield _report(one, text, "", slight=True), False
@@ -158,8 +158,8 @@ def _reports(one: Said) -> Iterator[_Read]:
         yield _report(one, clause(text, done.start()), told, slight=False), False
 
 
-def _slight_reports(one: Said) -> Iterator[_Read]:
-    """Yield what may report that something is done, if something like it is open."""
+def _slight_reports(one: Sentence) -> Iterator[_Read]:
+    """Yield what may report that something is done, if something similar is open."""
     text = one.text
     done = signs.SETTLES.search(text) if one.own and not one.asks else None
     if done and not signs.NOT_DONE.search(text[max(0, done.start() - 30) : done.end() + 4]):
@@ -168,8 +168,8 @@ def _slight_reports(one: Said) -> Iterator[_Read]:
         yield _report(one, clause(text, done.start()), told, slight=True), False
 
 
-def _report(one: Said, kept: str, told: str, *, slight: bool) -> Open:
-    return Open(
+def _report(one: Sentence, kept: str, told: str, *, slight: bool) -> OpenItem:
+    return OpenItem(
         "task",
         kept,
         (one.index,),
@@ -182,8 +182,8 @@ def _report(one: Said, kept: str, told: str, *, slight: bool) -> Open:
     )
 
 
-def _troubles(one: Said) -> Iterator[_Read]:
-    """Yield what does not work, or is not understood, and whether that is only a doubt."""
+def _troubles(one: Sentence) -> Iterator[_Read]:
+    """Yield what does not work, or is not understood, and whether it is only a doubt."""
     text = one.text
     trouble = signs.TROUBLE.search(text) if one.own else None
     if trouble and not signs.SUPPOSED.search(text[: trouble.start()]):
@@ -193,7 +193,7 @@ def _troubles(one: Said) -> Iterator[_Read]:
             yield _opened("unresolved", kept, one), doubt
 
 
-def _duties(one: Said, acting: frozenset[int]) -> Iterator[_Read]:
+def _duties(one: Sentence, acting: frozenset[int]) -> Iterator[_Read]:
     """Yield what somebody has to do, or says they will; ``acting`` are messages that call tools."""
     text = one.text
     if one.asks and (signs.ASKING.match(text) or not signs.ASIDE.search(text)):
@@ -221,11 +221,11 @@ def _duties(one: Said, acting: frozenset[int]) -> Iterator[_Read]:
             yield _opened("promise", kept, one), False
 
 
-def _is_kept_for_later(one: Said, start: int, stop: int, acting: frozenset[int]) -> bool:
-    """Say whether an assistant promises something, and not only says what it does next.
+def _is_kept_for_later(one: Sentence, start: int, stop: int, acting: frozenset[int]) -> bool:
+    """Return whether an assistant promises something, rather than announce its next step.
 
-    One that works with tools does what it says in the same message, if that calls one; one without
-    does it in the lines that follow, unless it names a later time.
+    An assistant with tools carries out an announcement in the same message, if that calls a tool;
+    one without does so in the lines that follow, unless it names a later time.
     """
     text = one.text
     said = text[start:stop].lower().replace("\u2019", "'")
@@ -238,21 +238,22 @@ def _is_kept_for_later(one: Said, start: int, stop: int, acting: frozenset[int])
     return one.agent and one.index not in acting and not signs.NO_PROMISE.match(rest)
 
 
-def _opened(kind: DeltaKind, text: str, one: Said) -> Open:
-    return Open(kind, text, (one.index,), stems(text), labels=labels(text))
+def _opened(kind: DeltaKind, text: str, one: Sentence) -> OpenItem:
+    return OpenItem(kind, text, (one.index,), stems(text), labels=labels(text))
 
 
 # ---------------------------------------------------------------------------------------------
 # What is settled
 
 
-def _settle(found: Sequence[Open]) -> list[Open]:
+def _settle(found: Sequence[OpenItem]) -> list[OpenItem]:
     """Close what a later statement reports as done; keep reports that closed nothing.
 
-    A report is about what shares enough of its words, or a number; about the one open end that
-    holds its only telling word; and where it says nothing else, about what was last spoken of.
+    A report closes an item that shares enough of its words, or a number with it; the only open item
+    that contains its one significant word; and, if it has no content of its own, the last item that
+    was spoken of.
     """
-    result: list[Open | None] = list(found)
+    result: list[OpenItem | None] = list(found)
     holders: dict[str, list[int]] = {}
     for at, item in enumerate(found):
         if item.open:
@@ -273,9 +274,9 @@ def _settle(found: Sequence[Open]) -> list[Open]:
 
 
 def _closed_by(
-    item: Open, at: int, result: Sequence[Open | None], holders: dict[str, list[int]]
+    item: OpenItem, at: int, result: Sequence[OpenItem | None], holders: dict[str, list[int]]
 ) -> list[int]:
-    """Give the places of the open ends that a report settles."""
+    """Return the places of the open items that a report settles."""
 
     def live(places: Sequence[int]) -> list[int]:
         recent = ((place, result[place]) for place in places[-_HELD:])
@@ -303,7 +304,7 @@ def _closed_by(
         duty = held.kind in ("task", "promise")
         share = _SHARE if duty else _SHARE_OF_TROUBLE
         enough = number >= max(_LEAST, share * len(held.words)) and (duty or not item.hedged)
-        # Who only may report something done has to name it, not just to speak of it alike.
+        # An uncertain report has to name the item, not only share words with it.
         if enough and (held.words & meant or not item.slight):
             settled.append(place)
     if settled:
@@ -314,8 +315,8 @@ def _closed_by(
     return only if held and duty and len(telling(held.words) - _DOING) <= _FEW else []
 
 
-def _just_before(item: Open, at: int, result: Sequence[Open | None]) -> list[int]:
-    """Give the last task or promise of the messages right before a report that names none."""
+def _just_before(item: OpenItem, at: int, result: Sequence[OpenItem | None]) -> list[int]:
+    """Return the last task or promise right before a report that names none."""
     for place in range(at - 1, max(-1, at - 1 - _HELD), -1):
         held = result[place]
         if held is None or held.messages[0] == item.messages[0]:
@@ -327,9 +328,9 @@ def _just_before(item: Open, at: int, result: Sequence[Open | None]) -> list[int
     return []
 
 
-def _once(items: Sequence[Open]) -> list[Open]:
-    """Leave out what says nearly the same as an earlier item of its kind or message."""
-    kept: list[Open] = []
+def _once(items: Sequence[OpenItem]) -> list[OpenItem]:
+    """Drop items that nearly repeat an earlier item of their kind or message."""
+    kept: list[OpenItem] = []
     for item in items:
         near = any(
             (item.kind == other.kind or item.messages[0] == other.messages[0])

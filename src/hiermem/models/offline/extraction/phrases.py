@@ -1,8 +1,8 @@
 """Decides which recurring phrases of a conversation are concepts.
 
-The one rule: a phrase counts where nouns stand: behind a determiner or a preposition, before a stop
-or a small word, and seldom behind what verbs follow. It is kept for recurring in what people say.
-All is counted in one pass, three words at most at a time.
+A phrase counts where nouns occur: after a determiner or a preposition, before a stop or a function
+word, and seldom after words that verbs follow. It is kept if it recurs in what people say.
+Everything is counted in one pass, at most three words at a time.
 """
 
 from __future__ import annotations
@@ -14,54 +14,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hiermem.core.text.entity_names import Mention
+from hiermem.core.text.entity_names import NameMention
 from hiermem.core.text.entity_words import CALENDAR, FUNCTION_WORDS, GENERIC, NO_NAME, TECHNOLOGIES
-from hiermem.core.text.lexicon import stem, words
-from hiermem.models.offline.extraction.speech import Said
+from hiermem.core.text.lexicon import stem
+from hiermem.data import word_lists
+from hiermem.models.offline.extraction.speech import Sentence
 
-#: The most phrases that are given.
+#: The most phrases that are returned.
 MOST_PHRASES: Final = 40
-_DETERMINERS: Final = words(
-    """
-    a an the my our your his her their its this that these those some any no of in on for about with
-    from into at to and or by as more new own every each another
-    """
-)
-#: What stands before a thing, and seldom before a name.
-_ARTICLES: Final = words("a an the my our your his her their this that these those each every no")
-_VERB_BEFORE: Final = words(
-    """
-    to i we you he she they who can could will would should must may might let let's don't didn't
-    doesn't won't can't i'll we'll you'll they'll please not i'd always never helps help
-    """
-)
-#: What a noun before them makes a kind of: "pottery class" speaks of pottery.
-_HEADS: Final = words(
-    "class classes workshop workshops trip trips group groups show shows session sessions course"
-    " courses lesson lessons project projects event events app page pages agency agencies"
-)
+_WORDS: Final = word_lists("offline_words")
+_DETERMINERS: Final = _WORDS["determiners"]
+#: Words before an object, and seldom before a name.
+_ARTICLES: Final = _WORDS["articles"]
+_VERB_BEFORE: Final = _WORDS["before a verb"]
+#: Nouns of which the noun before them tells the kind: "pottery class" is about pottery.
+_HEADS: Final = _WORDS["heads"]
 _AFTER: Final = FUNCTION_WORDS | frozenset({"", ".", ",", "!", "?", ";", ":", ")"})
-#: What stands before the subject of a clause, and what stands behind it.
-_CLAUSE_BEFORE: Final = words(". , ; : and but then so that because where if when while whether")
-_VERB_AFTER: Final = words(
-    """
-    is was are were has had have does did can could should would will must may might isn't wasn't
-    doesn't can't won't shouldn't
-    """
-)
+#: Words before the subject of a clause, and after it.
+_CLAUSE_BEFORE: Final = _WORDS["before a subject"]
+_VERB_AFTER: Final = _WORDS["after a subject"]
 #: Forms in -ing that are as good as prepositions or verbs wherever they stand.
-_NEVER: Final = words(
-    "using including regarding following considering concerning happening feeling getting keeping"
-    " making going coming being having doing giving taking keep moving becoming"
-)
-#: What follows a form in -ing that has an object.
-_OBJECTS: Final = words(
-    "a an the my our your his her their its this that these those it them me us you him myself"
-    " yourself ourselves themselves how what that"
-)
-#: A form in -ing that so often has an object is a verb.
+_NEVER: Final = _WORDS["never nouns"]
+#: Words after a form in -ing that has an object.
+_OBJECTS: Final = _WORDS["objects"]
+#: From this share of occurrences with an object on, a form in -ing is a verb.
 _DOING: Final = 0.15
-#: So sure that a word means something done has to be before its form in -s counts for that too.
+#: From this certainty that a word is a verb on, its form in -s counts as one too.
 _MOSTLY_VERB: Final = 0.5
 _WEAK: Final = re.compile(r".*(?:ly|ful|ous|able|ible|ish|less)$")
 _PART: Final = re.compile(r"[^\W\d_]{5,40}")
@@ -70,7 +48,7 @@ TOKEN: Final = re.compile(r"[^\W\d_][\w'’-]*|[.,!?;:)]|\S")  # noqa: RUF001
 
 @dataclass(slots=True)
 class _Phrase:
-    """A phrase as it was met: how often, how often where nouns stand, and in which messages."""
+    """A phrase: how often it occurs, how often as a noun, and in which messages."""
 
     often: int = 0
     as_noun: int = 0
@@ -80,9 +58,9 @@ class _Phrase:
 
 
 def phrases(
-    said: Sequence[Said], mentions: Sequence[Sequence[Mention]]
+    said: Sequence[Sentence], mentions: Sequence[Sequence[NameMention]]
 ) -> dict[str, tuple[list[int], list[int], str]]:
-    """Give recurring phrases that stand where nouns stand, with the messages that hold them."""
+    """Return recurring noun phrases, with the messages that contain them."""
     met: dict[str, _Phrase] = {}
     words_met: Counter[str] = Counter()
     as_verb: Counter[str] = Counter()
@@ -124,24 +102,24 @@ def phrases(
         for word, number in as_verb.items()
         if number >= _MOSTLY_VERB * words_met[word] and number > as_verb[f"{word}s"]
     }
-    # "Expressing my", "reducing the": what somebody does to a thing is no thing.
+    # "Expressing my", "reducing the": an activity is no concept.
     gerunds = {word for word, number in doing.items() if number >= _DOING * words_met[word]}
     names = {
         word
         for word in files & met.keys()
-        # What files are called after and hardly ever has an article is a name: of a project, say.
+        # A word in file names that hardly ever has an article is a name, of a project for example.
         if 8 * met[word].behind_article <= met[word].often and met[word].as_noun > 1
     }
     return _chosen(met, verbs, names, total, gerunds)
 
 
 def _parts(path: str) -> list[str]:
-    """Give the words that a file and its folders are called by."""
+    """Return the words in the names of a file and its folders."""
     return _PART.findall(path.rpartition(".")[0].lower())
 
 
 def _is_phrase(gram: Sequence[str]) -> bool:
-    """Say whether words may be a phrase at all, before it is known how often they are."""
+    """Return whether words may be a phrase at all, whatever their frequency."""
     if any(len(word) < 3 or not word[0].isalpha() for word in gram):
         return False
     if any(word in FUNCTION_WORDS or word in CALENDAR or word.endswith("'s") for word in gram):
@@ -159,9 +137,9 @@ def _is_phrase(gram: Sequence[str]) -> bool:
 
 
 def _is_doing(name: str, phrase: _Phrase, gerunds: set[str]) -> bool:
-    """Say whether a phrase is what somebody does: "expressing", "reducing paper use".
+    """Return whether a phrase is an activity: "expressing", "reducing paper use".
 
-    "A signing bonus" is a thing: it stands behind an article.
+    "A signing bonus" is an object, because it follows an article.
     """
     first, _, rest = name.partition(" ")
     if not first.endswith("ing") or rest.rpartition(" ")[2] in _HEADS:
@@ -172,7 +150,7 @@ def _is_doing(name: str, phrase: _Phrase, gerunds: set[str]) -> bool:
 def _chosen(
     met: dict[str, _Phrase], verbs: set[str], names: set[str], total: int, gerunds: set[str]
 ) -> dict[str, tuple[list[int], list[int], str]]:
-    """Take the phrases that recur, the longer one where it says as much as the shorter."""
+    """Choose the phrases that recur; of two, the longer one if it is as frequent as the shorter."""
     scored: list[tuple[float, str]] = []
     for name, phrase in met.items():
         size = name.count(" ") + 1
@@ -195,7 +173,7 @@ def _chosen(
     for _, name in scored:
         parts = [stem(word[:-1] if word[-1] == "s" else word) for word in name.split()]
         whole = " ".join(parts)
-        # A phrase inside a chosen one, or around it, says nothing more; nor does a third of a word.
+        # A phrase inside a chosen one, or around it, adds nothing; nor does a third one of a word.
         if any(f" {whole} " in f" {other} " or f" {other} " in f" {whole} " for other in stems):
             continue
         if any(stems.get(f"#{part}", 0) >= 3 for part in parts):

@@ -1,10 +1,10 @@
 """Decides which of the questions that people ask are left without an answer.
 
-The one rule: whoever replies has answered, unless the reply says that it does not know, or asks for
-what it lacks; sharing no word with the question is no sign of that, for most answers share none
-("Which port?" "8080."). So a question is open where nobody replies, where the next reply comes on
-another day and is about something else, or where it was put off, however short it is; and a later
-statement that is about the same closes one that was put off.
+A reply counts as an answer, unless it says that it does not know, or asks for missing information.
+Sharing no word with the question is no sign of a missing answer, because most answers share none
+("Which port?" "8080."). A question is open if nobody replies, if the next reply comes on another
+day and has another subject, or if it was put off. A later statement on the same subject closes a
+question that was put off.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Final
 
 from hiermem.core.text.lexicon import is_back_channel
 from hiermem.models.offline.extraction import signs
-from hiermem.models.offline.extraction.clause import CAP, Open, labels, stems, telling
-from hiermem.models.offline.extraction.speech import Said
+from hiermem.models.offline.extraction.clause import CAP, OpenItem, labels, stems, telling
+from hiermem.models.offline.extraction.speech import Sentence
 
-#: So many messages of one's own may stand between a question and the reply to it.
+#: The most messages of the asker between a question and the reply to it.
 _REACH: Final = 4
-#: So many sentences of a reply are looked at for saying that it does not know.
+#: The number of sentences of a reply in which "I don't know" is looked for.
 _OPENING: Final = 3
-#: So many questions that were put off are watched for an answer.
+#: The most questions that were put off for which an answer is looked for.
 _WATCHED: Final = 40
-#: A later statement answers a question by so many of its telling words, or by this share of them.
+#: A later statement answers a question with this many of its significant words, or this share.
 _ANSWERS, _SHARE = 3, 0.6
-#: A name of code, or a figure, makes a question one of substance by itself.
+#: A name of code, or a figure, makes a question substantial by itself.
 _NAMED: Final = re.compile(r"\w\(\)|[A-Za-z]_[A-Za-z]|[a-z][A-Z]|\w[./]\w|`|\d")
 
-#: "Which one?" asks for nothing that could be told apart later.
+#: Words of questions like "Which one?", which cannot be matched with a later answer.
 _EMPTY: Final = stems("one ones thing things time stuff else mean say think like know")
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One message's sentences, by their places in the row of all.
+class _SpeakerTurn:
+    """The sentences of one message, by their positions in the list of all.
 
     ``answers`` marks an assistant without a name, who answers what it is asked.
     """
@@ -46,10 +46,10 @@ class _Turn:
     answers: bool
 
 
-def questions(said: Sequence[Said]) -> Iterator[Open]:
+def questions(said: Sequence[Sentence]) -> Iterator[OpenItem]:
     """Yield the questions that nobody answered, and those that were put off and answered later."""
     turns = _turns(said)
-    late: list[tuple[int, Open]] = []
+    late: list[tuple[int, OpenItem]] = []
     for number, turn in enumerate(turns):
         for at in range(turn.begin, turn.end):
             one = said[at]
@@ -60,14 +60,14 @@ def questions(said: Sequence[Said]) -> Iterator[Open]:
                 continue
             reply = _reply(said, turns, number)
             put_off = reply is not None and _puts_off(said, reply)
-            # Who says that they do not know took it for a question of substance.
+            # A reply that does not know shows that the question was substantial.
             if not put_off and len(telling(asked)) < (1 if _NAMED.search(one.text) else 2):
                 continue
             if reply is not None and not put_off and not _passes(said, one, reply, asked):
                 continue
             text = one.text[-CAP:] if len(one.text) > CAP else one.text
             where = (one.index, said[reply.begin].index) if reply and put_off else (one.index,)
-            found = Open("question", text, where, asked, labels=labels(text))
+            found = OpenItem("question", text, where, asked, labels=labels(text))
             if reply and put_off:
                 late.append((reply.end, found))
             else:
@@ -75,27 +75,30 @@ def questions(said: Sequence[Said]) -> Iterator[Open]:
     yield from _answered_late(said, late)
 
 
-def _turns(said: Sequence[Said]) -> list[_Turn]:
-    turns: list[_Turn] = []
+def _turns(said: Sequence[Sentence]) -> list[_SpeakerTurn]:
+    turns: list[_SpeakerTurn] = []
     for at, one in enumerate(said):
         if turns and said[at - 1].index == one.index:
             turns[-1].end = at + 1
         else:
             answers = one.role == "assistant" and not one.named and not one.agent
-            turns.append(_Turn(at, at + 1, answers))
+            turns.append(_SpeakerTurn(at, at + 1, answers))
     return turns
 
 
-def _is_asking(one: Said, *, last: bool) -> bool:
-    """Say whether a sentence is a question of substance that somebody waits to have answered.
+def _is_asking(one: Sentence, *, last: bool) -> bool:
+    """Return whether a sentence is a question of substance to which somebody expects an answer.
 
-    What an assistant without a name asks is mostly an offer; it is waiting where it spoke last.
+    Questions of an assistant without a name are mostly offers; such a question is open if the
+    assistant spoke last.
     """
     return one.asks and (one.own or last) and not signs.PHATIC.search(one.text)
 
 
-def _reply(said: Sequence[Said], turns: Sequence[_Turn], number: int) -> _Turn | None:
-    """Give the next message of somebody else, past what the asker goes on to say."""
+def _reply(
+    said: Sequence[Sentence], turns: Sequence[_SpeakerTurn], number: int
+) -> _SpeakerTurn | None:
+    """Return the next message of somebody else, after further messages of the asker."""
     asker = said[turns[number].begin].speaker
     for turn in turns[number + 1 : number + 2 + _REACH]:
         if said[turn.begin].speaker != asker:
@@ -103,34 +106,38 @@ def _reply(said: Sequence[Said], turns: Sequence[_Turn], number: int) -> _Turn |
     return None
 
 
-def _puts_off(said: Sequence[Said], reply: _Turn) -> bool:
-    """Say whether a reply gives no answer: it does not know, or asks for what it lacks."""
+def _puts_off(said: Sequence[Sentence], reply: _SpeakerTurn) -> bool:
+    """Return whether a reply gives no answer: it does not know, or asks for missing information."""
     opening = [one.text for one in said[reply.begin : min(reply.end, reply.begin + _OPENING)]]
     if not reply.answers:
         first = next((text for text in opening if not is_back_channel(text)), "")
         return _is_unknown(first) or signs.WILL_CHECK.search(first) is not None
-    # An assistant says so at once; what it says further down is about something else.
+    # An assistant says so at once; later sentences have another subject.
     short = reply.end - reply.begin <= 2
     unknown = any(_is_unknown(text) for text in opening[: 2 if short else 1])
     return unknown or any(signs.ASKS_BACK.search(text) for text in opening)
 
 
 def _is_unknown(text: str) -> bool:
-    """Say whether a sentence does not know, and does not go on to answer all the same."""
+    """Return whether a sentence says that the answer is unknown, and does not answer after all."""
     found = signs.UNKNOWN.search(text)
     return found is not None and signs.BUT.search(text, found.end()) is None
 
 
-def _passes(said: Sequence[Said], one: Said, reply: _Turn, asked: frozenset[str]) -> bool:
-    """Say whether what comes next comes on another day and is about something else."""
+def _passes(
+    said: Sequence[Sentence], one: Sentence, reply: _SpeakerTurn, asked: frozenset[str]
+) -> bool:
+    """Return whether the reply comes on another day and has another subject."""
     if reply.answers or not one.date or said[reply.begin].date in ("", one.date):
         return False
     return not any(stems(other.text) & asked for other in said[reply.begin : reply.end])
 
 
-def _answered_late(said: Sequence[Said], late: Sequence[tuple[int, Open]]) -> Iterator[Open]:
-    """Yield questions that were put off, closed where a later statement is about the same."""
-    waiting: dict[int, tuple[Open, frozenset[str]]] = {}
+def _answered_late(
+    said: Sequence[Sentence], late: Sequence[tuple[int, OpenItem]]
+) -> Iterator[OpenItem]:
+    """Yield questions that were put off; closed ones if a later statement has the same subject."""
+    waiting: dict[int, tuple[OpenItem, frozenset[str]]] = {}
     ahead = sorted(late, key=lambda each: each[0])
     taken = 0
     for at in range(ahead[0][0] if ahead else len(said), len(said)):
@@ -145,7 +152,7 @@ def _answered_late(said: Sequence[Said], late: Sequence[tuple[int, Open]]) -> It
         told = stems(said[at].text)
         knows = not any(s.search(said[at].text) for s in (signs.UNKNOWN, signs.WILL_CHECK))
         for key, (found, meant) in list(waiting.items()):
-            # A question of few words is answered by what holds all of them.
+            # A question of few words is answered by a statement with all of them.
             short = len(meant) < _ANSWERS and knows and found.words <= told
             if short or len(meant & told) >= max(_ANSWERS, _SHARE * len(meant)):
                 messages = (*found.messages, said[at].index)

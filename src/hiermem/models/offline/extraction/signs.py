@@ -1,7 +1,7 @@
-"""The signs by which a sentence is known to leave something open, to settle it, or to decide.
+"""The patterns by which a sentence leaves something open, settles it, or decides.
 
-The one rule: patterns and nothing else, each of one pass over one sentence. They are English, but
-for the marks of work to do. What a sign makes of a sentence is decided by ``open_items``.
+Each pattern needs one pass over one sentence. They are English, except the marks of tasks.
+``open_items`` decides what a match means.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: A request for help is what the answer after it is for, and no part of what is stated.
+#: A request for help, which the next answer serves and which is not part of the statement.
 ASIDE: Final = re.compile(
     r"[,;]?\s*(?:\b(?:and|but|so|or)\s+)?(?:\b(?:can|could|would|will) (?:you|anyone|someone"
     r"|I get)\b|\bcan I get\b|\bplease\b|\bhere(?:['\u2019]s| is| are) (?:my|the|what|an?"
@@ -22,7 +22,7 @@ ASIDE: Final = re.compile(
 CLAUSE: Final = re.compile(
     r"(?:[;:]|,? (?:and|but|so|because|since)\b|,) ",
 )
-#: Questions that keep a conversation going and want no answer of substance.
+#: Questions that keep a conversation going and need no substantial answer.
 PHATIC: Final = re.compile(
     r"\b(?:how (?:are|were|have) (?:you|ya|things)|how(?:['\u2019]s| is| was) (?:it|everything"
     r"|life|your|that|the)|what(?:['\u2019]s| is) (?:up|new|going on)|how about you"
@@ -53,7 +53,7 @@ UNKNOWN: Final = re.compile(
     r"(?! you (?:how|what)))\b",
     re.IGNORECASE,
 )
-#: What makes an answer of a doubt: "I am not sure, but it is 8080".
+#: Words that turn a doubt into an answer: "I am not sure, but it is 8080".
 BUT: Final = re.compile(
     r"\b(?:but|though|however)\b(?!.*\b(?:check|ask|find out|look into|let you know|get back)\b)",
     re.IGNORECASE,
@@ -65,14 +65,14 @@ WILL_CHECK: Final = re.compile(
     r"|let you know)\b",
     re.IGNORECASE,
 )
-#: A reply that asks for what it would take to answer.
+#: A reply that asks for information needed for an answer.
 ASKS_BACK: Final = re.compile(
     r"\b(?:could you (?:please )?(?:provide|share|tell me|specify|clarify|send)"
     r"|please (?:provide|share|specify|clarify|send)\b(?! me know)|i(?:['\u2019]ll"
     r"| will)? need to know)\b",
     re.IGNORECASE,
 )
-#: A mark of work to do, in any language.
+#: A mark of a task, in any language.
 MARK: Final = re.compile(
     r"(?:(?:^|[#/*;%>-])[ \t]*(?:TODO|FIXME)\b(?:\([^)]{0,40}\))?[:\s-]+|\b(?:TODO|FIXME)"
     r"(?:\([^)]{0,40}\))?: *|[#/*;%][ \t]*XXX\b:?[ \t]+)(?P<rest>[^\n]{4,240})",
@@ -96,7 +96,7 @@ TASK: Final = re.compile(
     r"|set up)\b|\bnot (?:done|finished|implemented|tested|deployed|written) yet\b",
     re.IGNORECASE,
 )
-#: A point that somebody puts on a list, or says to be open.
+#: A point that somebody puts on a list, or calls open.
 LISTED: Final = re.compile(
     r"\b(?:open|pending|outstanding|unresolved) (?:point|item|issue|matter|task)s?\b"
     r"|\b(?:remaining|remains?|still|left) open\b(?! (?:until|to|for|from|on|at))"
@@ -108,12 +108,12 @@ LISTED: Final = re.compile(
     r"|signature)\b",
     re.IGNORECASE,
 )
-#: What says of a point on a list that it is no longer open.
+#: Words that say that a point on a list is no longer open.
 CLOSES: Final = re.compile(
     r"\b(?:clos(?:es?|ed|ing)|settles?|settled|done|answered|ticked|no (?:more|longer))\b",
     re.IGNORECASE,
 )
-#: A sentence that means the one before it: "I put it down as open point 5".
+#: A sentence that refers to the one before it: "I put it down as open point 5".
 MEANS_BEFORE: Final = re.compile(
     r"^\W*(?:\w+ ){0,3}(?:it|that|this|these|them|[\"\u201c])", re.IGNORECASE
 )
@@ -146,16 +146,16 @@ DOUBT: Final = re.compile(
     r"\b(?:not sure|unsure|unclear|no idea|figure|trouble|hard time|stuck|struggling|find)\b",
     re.IGNORECASE,
 )
-#: What somebody only tries, or fears for, is not settled yet.
+#: Attempts and fears, which settle nothing.
 TRYING: Final = re.compile(
     r"\b(?:trying|try) to\b|\b(?:concerned|worried|not sure)\b", re.IGNORECASE
 )
-#: What is only supposed is neither trouble nor done.
+#: Suppositions, which are neither a problem nor a report.
 SUPPOSED: Final = re.compile(
     r"\b(?:if|when|whenever|in case|unless|could|couldn['\u2019]t|would)\b",
     re.IGNORECASE,
 )
-#: What a report is none with: it is not done, or not yet.
+#: Words that invalidate a report: not done, or not yet.
 NOT_DONE: Final = re.compile(
     r"\b(?:if|when|whenever|once|until|till|unless|before|after|as soon as|in case|could|would"
     r"|should"
@@ -182,7 +182,7 @@ _DID: Final = (
     "|uploaded|delivered|submitted|signed|booked|paid|built|written|published|renewed|cancelled"
     "|cleaned|ordered|removed|replaced|installed|confirmed|approved|reviewed|returned|added|updated"
 )
-#: What may say that something is done, where something like it was open.
+#: Possible reports that something is done, if something similar was open.
 SETTLES: Final = re.compile(
     rf"^\W*(?:and |ok(?:ay)?,? |so |finally,? )?(?P<first>(?:{_DID}|closing|pushing|sending"
     r"|attaching|uploading|answered|pushed|wrote|made|called|asked|attached)\b(?! (?:you|to)\b))"
@@ -195,9 +195,9 @@ SETTLES: Final = re.compile(
     r"|agreed)\b",
     re.IGNORECASE,
 )
-#: A point of a list that its last word says to be done: "seasons: built."
+#: A point of a list whose last word says that it is done: "seasons: built."
 ENDED: Final = re.compile(rf"[:,] (?:{_DID})\W*$", re.IGNORECASE)
-#: Nothing but the report that what was just spoken of is done.
+#: Only the report that the last item is done.
 BARE_DONE: Final = re.compile(
     r"^\W*(?:(?:ok|okay|yes|yep|and|all|now|it|that|this|both|everything|s|m|is|are|was"
     r"|['\u2019]s"
@@ -207,7 +207,7 @@ BARE_DONE: Final = re.compile(
     r"|thank you))*\W*$",
     re.IGNORECASE,
 )
-#: What was settled.
+#: A decision.
 DECIDED: Final = re.compile(
     r"^(?:decision(?: \d+)?|decided|agreed) ?:|\b(?:board|team|council|committee|management"
     r"|client)"
@@ -219,14 +219,14 @@ DECIDED: Final = re.compile(
     r"|switch(?:ing)? to)|(?:decided|agreed) (?:to|on|that|against)|decision (?:is|was) to)\b",
     re.IGNORECASE,
 )
-#: What whoever speaks settled, alone or with others; not what others did or may do.
+#: A decision of the speaker, alone or with others; not what others did or may do.
 WE_DECIDED: Final = re.compile(
     r"^(?:decision(?: \d+)?|decided|agreed) ?:|\b(?:i|we)(?:['\u2019]ve| have)?(?: (?:just|already"
     r"|finally|now|also|all|both))?(?: (?:decided|chose|chosen|opted|settled on|agreed (?:to|on"
     r"|that)|picked(?! up)|switched to|migrated to|went with|committed to)\b)",
     re.IGNORECASE,
 )
-#: What somebody wants to hold from now on.
+#: What somebody wants to be so from now on.
 PREFERS: Final = re.compile(
     r"^(?:please )?(?:always|never)\b|\bi(?:['\u2019]d)? (?:really )?(?:prefer|would rather)\b"
     r"|\bmy preference\b|\bfrom now on\b|\bi(?:['\u2019]d| would) rather\b",
@@ -238,7 +238,7 @@ MUST: Final = re.compile(
     r"|at least|under \d|within \d|requires?|has to be|limited to|budget (?:is|of))\b",
     re.IGNORECASE,
 )
-#: What is reached, or due.
+#: A date that is reached, or due.
 MILESTONE: Final = re.compile(
     r"\b(?:deadline|due (?:on|by|date)|milestone|launch(?:es|ed|ing)?|release(?:d)?|sprint \d"
     r"|first sprint|go live|kick-?off|scheduled (?:for|on)|target(?:s|ing|ed)? completion"
@@ -246,7 +246,7 @@ MILESTONE: Final = re.compile(
     r"|year)))",
     re.IGNORECASE,
 )
-#: What changed, in figures.
+#: A change in figures.
 IMPACT: Final = re.compile(
     r"\b(?:reduc(?:ed|es|ing)|improv(?:ed|es|ing)|increas(?:ed|es|ing)|cut|dropped|speeds? up"
     r"|sped up|grew|went (?:from|up|down)|saved|from \S{1,12} to|gives us"
@@ -270,13 +270,13 @@ DAY: Final = re.compile(
     r"|\b\d{4}-\d\d-\d\d\b",
     re.IGNORECASE,
 )
-#: A report, by whoever did it, that a thing is changed now.
+#: A report, by anyone, that something is changed now.
 FIXED: Final = re.compile(
     r"\b(?:has been|have been|is now|are now|was|were) (?:fixed|resolved|updated|removed"
     r"|replaced)\b|\b(?:fixed|resolved) the\b",
     re.IGNORECASE,
 )
-#: "I have to say" is nothing to be done.
+#: "I have to say" is no task.
 NO_TASK: Final = re.compile(
     r"\b(?:say|admit|know|ask|agree|laugh|remember when|tell you|hand it|see (?:it|that|them)"
     r"|appreciate|enjoy|relax|have fun|stay|believe|take (?:breaks|care|time|it easy)"
@@ -293,14 +293,14 @@ NO_TASK_BEFORE: Final = re.compile(
     r"|\bif\b[^,]{0,80}, (?:then )?$",
     re.IGNORECASE,
 )
-#: What makes "I'll" a forecast, a doubt or somebody else's words.
+#: Words that make "I'll" a forecast, a doubt or somebody else's words.
 NO_PROMISE_BEFORE: Final = re.compile(
     r"\b(?:if|whether|sign that|sure|hope|hoping|hopefully|guess|bet|maybe|worried|afraid"
     r"|wonder\w*"
     r"|knows?|when|until|examples?:?)(?:,| that)? (?:if )?[\"\u201c\u2018']?$|[\"\u201c\u2018]$",
     re.IGNORECASE,
 )
-#: What follows "I'll" without being a promise.
+#: Words after "I'll" that make no promise.
 NO_PROMISE: Final = re.compile(
     r"^(?:\W*\w+){0,3}?\W*(?:never forget|always (?:remember|be|love|cherish)|be (?:here|there"
     r"|rooting|able|happy|glad|fine|ok|okay|honest)|help you|help with|guide|walk you|show you"
@@ -308,7 +308,7 @@ NO_PROMISE: Final = re.compile(
     r"|try my best|keep that in|need|have to|assume|explain|outline|break)\b",
     re.IGNORECASE,
 )
-#: A vow, a hope or a forecast: nothing that is ever done and over.
+#: A vow, a hope or a forecast, which is never completed.
 VOW: Final = re.compile(
     r"^\W*(?:(?:definitely|just|certainly|always|only|still|totally|probably"
     r"|also) )*(?:keep(?: on)? \w+ing\b|keep you\b|think about\b|keep (?:it up|at it|my|our"
@@ -323,7 +323,7 @@ VOW: Final = re.compile(
     r"|go back to\b|make sure (?:to )?(?:remember|have|reach|i)\b|come true\b|take advantage\b)",
     re.IGNORECASE,
 )
-#: What makes a promise one for later, and not the opening of what follows it at once.
+#: Words that make a promise one for later, not an announcement of the next sentence.
 LATER: Final = re.compile(
     r"\b(?:tomorrow|tonight|later|next (?:time|week|month|sprint|release|step)|this (?:evening"
     r"|afternoon"

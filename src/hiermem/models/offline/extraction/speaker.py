@@ -1,7 +1,7 @@
-"""Decides what somebody who speaks says of themself and the things that they name.
+"""Decides what speakers say of themselves and the entities that they name.
 
-The one rule: it counts only where the first person and its verb stand right before the thing. What
-stands between two things of a sentence is read by ``links``.
+A relation counts only if the first person and its verb stand directly before the entity. ``links``
+reads the text between two entities of a sentence.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hiermem.models.offline.extraction.things import Sentence
+from hiermem.models.offline.extraction.things import MarkedSentence
 from hiermem.models.offline.extraction.worth import Thing
 
-#: What a speaker says of themself, up to the thing it is about.
+#: What a speaker says of themself, up to the entity.
 _FIRST_PERSON: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     (re.compile(rf"\b(?:i|we)(?:['’](?:ve|m|re|ll|d))?(?: \w+ly| just| also| have| am| are| had| was| finally| recently| really| been)* (?:{verbs})\b(?: (?!(?:for|after|about|while|and|or|it|how|that|which|who|because|of|as)\b)[\w'’+-]+){{0,4}} $", re.IGNORECASE), name)  # noqa: E501, RUF001
     for verbs, name in (
@@ -28,9 +28,9 @@ _FIRST_PERSON: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"read|reading|learn(?:ed|ing)|stud(?:y|ied|ying)|research(?:ed|ing)", "studies"),
     )
 )  # fmt: skip
-#: "I'd like" is no "I like".
+#: "I'd like" does not mean "I like".
 _WISH: Final = re.compile(r"^\w+(?:['’]d| would)\b", re.IGNORECASE)  # noqa: RUF001
-#: What they decided for: the thing itself, not what is somewhere behind it.
+#: What they decided for: only an entity directly after the verb.
 _DECIDED_FOR: Final = re.compile(
     r"\b(?:i|we)(?:['’](?:ve|m|re))?(?: \w+ly| just| also| have| are| am| had| will)*"  # noqa: RUF001
     r" (?:(?:decided|opted|settled|agreed)(?: on| for| to (?:use|keep|adopt|buy|choose|pick|try"
@@ -47,10 +47,10 @@ _WORK_AT: Final = re.compile(
 )
 
 
-def of_themself(speaker: Thing, sentence: Sentence) -> Iterator[tuple[str, Thing, float]]:
-    """Yield what a speaker says of themself and the first things of a sentence.
+def of_themself(speaker: Thing, sentence: MarkedSentence) -> Iterator[tuple[str, Thing, float]]:
+    """Yield what speakers say of themselves and the first entities of a sentence.
 
-    Each is the relation, the thing and the weight of it.
+    Each is the relation, the entity and the weight.
     """
     said = sentence.said
     if said.text.rstrip().endswith("?"):

@@ -1,9 +1,9 @@
-"""Decides what of a message the offline extraction reads as speech, as code, or not at all.
+"""Decides which parts of a message the offline extraction reads as speech, as code, or not at all.
 
-The one rule: everything is taken in one pass and in bounded pieces: sentences of at most
-``units.UNIT_CAP`` code points, lines of code of at most ``_LINE``. Headings, tables, the labels of
-lists and the calls of tools are layout, no sentences; instructions of the system role are nobody's
-statement. It finds no names in what it reads: that is ``core.text.entity_names``.
+Everything is read in one pass and in bounded pieces: sentences of at most ``units.UNIT_CAP`` code
+points, lines of code of at most ``_LINE``. Headings, tables, the labels of lists and tool calls are
+layout, not sentences; instructions of the system role are nobody's statement. ``entity_names``
+finds the names in the result.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from hiermem.protocols import SourceText
 from hiermem.types import Role
 
 _LINE: Final = 400
-#: So many lines of one message are looked at as code or as the output of a program.
+#: The most lines of one message that are read as code or as the output of a program.
 _LINES: Final = 2_000
 _FENCE: Final = "```"
-#: Letters and digits of full width, and what they stand for.
+#: Full-width letters and digits, and their normal forms.
 _NARROW: Final = {
     code: code - 0xFEE0
     for first, last in ((0xFF10, 0xFF19), (0xFF21, 0xFF3A), (0xFF41, 0xFF5A))
     for code in range(first, last + 1)
 }
-#: How those are called who have no name of their own.
+#: The names of speakers who have no name of their own.
 ROLE_LABELS: Final = frozenset({"User", "Assistant", "System", "Tool", "Summary"})
 
 _HEADING: Final = re.compile(
     r"[ \t]*(?:#{1,6}[ \t].*|\*\*[^*]{1,120}\*\*:?[ \t]*|\|.*|[-=*_ \t]{3,})$"
 )
-#: A point of a list that is nothing but what the points under it are called by.
+#: A point of a list that is only the heading of the points below it.
 _HEAD_OF_POINTS: Final = re.compile(
     r"[ \t]*(?:[-*•+]|\d{1,3}[.)])[ \t]+(?:\*\*[^*]{1,120}\*\*:?|\*\*[^*]{1,120}:\*\*)[ \t]*$"
 )
@@ -59,11 +59,11 @@ _COMMENT: Final = re.compile(r"^[ \t]*(?:#|//|--|<!--|/\*)[ \t]*(?P<rest>.{1,120
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Sentence:
     """One sentence: who said it in which message.
 
-    ``last`` marks the last one of its message. ``agent`` marks an assistant that works with tools:
-    it tells what it does, where others give advice.
+    ``last`` marks the last sentence of its message. ``agent`` marks an assistant that works with
+    tools: it reports what it does, where other assistants give advice.
     """
 
     index: int
@@ -76,23 +76,23 @@ class Said:
 
     @property
     def own(self) -> bool:
-        """Say whether it counts as said: by a user, by somebody with a name, or by an agent."""
+        """Return whether it counts as said: by a user, by somebody with a name, or by an agent."""
         return self.role == "user" or self.agent or (self.role == "assistant" and self.named)
 
     @property
     def asks(self) -> bool:
-        """Say whether it is a question."""
+        """Return whether it is a question."""
         return self.text.rstrip("\"'”’)] *").endswith(("?", "？"))  # noqa: RUF001
 
     @property
     def named(self) -> bool:
-        """Say whether the speaker has a name of their own."""
+        """Return whether the speaker has a name of their own."""
         return self.speaker not in ROLE_LABELS
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A function, class or table that code in message ``index`` defines, in ``file`` if told."""
+    """A function, class or table that code in message ``index`` defines, in ``file`` if known."""
 
     kind: Literal["function", "class", "identifier"]
     name: str
@@ -102,9 +102,9 @@ class Definition:
 
 
 def composed(source: SourceText) -> SourceText:
-    """Give a source with letters in one spelling: accents composed, letters of full width narrow.
+    """Return a source with normalised letters: accents composed, full-width letters narrow.
 
-    The patterns that find names know letters one by one. Marks and signs stay as they are written.
+    The patterns that find names match letters one by one. Marks and signs stay as they are.
     """
     text, speaker = source.text, source.speaker
     if text.isascii() and speaker.isascii():
@@ -116,8 +116,8 @@ def composed(source: SourceText) -> SourceText:
     )
 
 
-def sentences(sources: Sequence[SourceText]) -> Iterator[Said]:
-    """Yield the sentences of all sources but the system's and the tools', in order."""
+def sentences(sources: Sequence[SourceText]) -> Iterator[Sentence]:
+    """Yield the sentences of all sources, in order, except those of the system and of tools."""
     tools = any(source.role == "tool" for source in sources)
     for position, source in enumerate(sources):
         if source.role in ("system", "tool"):
@@ -137,13 +137,13 @@ def sentences(sources: Sequence[SourceText]) -> Iterator[Said]:
         ]
         for unit in spoken:
             last = unit is spoken[-1]
-            yield Said(index, source.role, source.speaker, source.date, unit.text, last, agent)
+            yield Sentence(index, source.role, source.speaker, source.date, unit.text, last, agent)
 
 
 def headless(source: SourceText) -> SourceText:
-    """Give a source without headings and tables, which say nothing by themselves.
+    """Return a source without headings and tables, which say nothing by themselves.
 
-    One that holds nothing else, or that came with its units, stays as it is.
+    A source that contains nothing else, or that came with its units, stays as it is.
     """
     if source.units:
         return source
@@ -159,7 +159,7 @@ def headless(source: SourceText) -> SourceText:
 
 
 def _speech(text: str) -> str:
-    """Give a message without code, headings, tables, labels of lists and calls of tools."""
+    """Return a message without code, headings, tables, labels of lists and tool calls."""
     parts = text.split(_FENCE)
     lines: list[str] = []
     for part in parts[::2]:
@@ -173,7 +173,7 @@ def _speech(text: str) -> str:
 
 
 def calls(sources: Sequence[SourceText]) -> frozenset[int]:
-    """Give the messages in which an assistant calls a tool."""
+    """Return the messages in which an assistant calls a tool."""
     return frozenset(
         position if source.index is None else source.index
         for position, source in enumerate(sources)
@@ -197,7 +197,7 @@ def paths(source: SourceText) -> Iterator[str]:
 def definitions(source: SourceText, position: int) -> Iterator[Definition]:
     """Yield what the code in a message defines.
 
-    The file is known where a comment opens the block with its name, or a tool says what it shows.
+    The file is known if a comment with its name opens the block, or a tool says what it shows.
     """
     index = position if source.index is None else source.index
     blocks = source.text.split(_FENCE)[1::2] if source.role != "tool" else [source.text]

@@ -1,8 +1,8 @@
-"""Decides what people state about where the work is going: decisions, constraints and the like.
+"""Decides what people state about the direction of the work: decisions, constraints and the like.
 
-The one rule: a line is one clause that somebody said. What an assistant advises decides nothing;
-what it says that it or "we" decided does, and a thing it reports to have changed has an effect. The
-signs (``signs``) are English.
+A line is one clause that somebody said. Advice from an assistant decides nothing; a decision that
+it reports as its own, or as "ours", counts, and a change that it reports has an effect. The
+patterns (``signs``) are English.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Final
 from hiermem.core.text.lexicon import is_back_channel
 from hiermem.models.offline.extraction import signs
 from hiermem.models.offline.extraction.clause import clause, stems
-from hiermem.models.offline.extraction.speech import Said
+from hiermem.models.offline.extraction.speech import Sentence
 from hiermem.types.trivector import StrategyKind
 
-#: What stands before the words of a draft, and not before one's own.
+#: Marks before quoted or drafted words, which are not the speaker's own.
 _QUOTED: Final = re.compile(r"[\"\u201c\u2018:]\s*$|(?:^|\s)'$")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One thing that bears on where the work is going."""
+class StrategyLine:
+    """One statement about the direction of the work."""
 
     kind: StrategyKind
     text: str
     messages: tuple[int, ...]
 
 
-def strategy(said: Sequence[Said]) -> list[Line]:
-    """Give the decisions, constraints, preferences, milestones and effects that people state."""
-    found: list[Line] = []
+def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
+    """Return the decisions, constraints, preferences, milestones and effects that people state."""
+    found: list[StrategyLine] = []
     seen: list[frozenset[str]] = []
     for one in said:
         read = _direction(one)
@@ -46,15 +46,15 @@ def strategy(said: Sequence[Said]) -> list[Line]:
         if len(told) < 3 or near or is_back_channel(text):
             continue
         seen.append(told)
-        found.append(Line(kind, text, (one.index,)))
+        found.append(StrategyLine(kind, text, (one.index,)))
     return found
 
 
-def _direction(one: Said) -> tuple[StrategyKind, int] | None:  # noqa: PLR0911 - a row of cases
-    """Give what kind of direction a sentence states, and where."""
+def _direction(one: Sentence) -> tuple[StrategyKind, int] | None:  # noqa: PLR0911 - a row of cases
+    """Return what kind of direction a sentence states, and where."""
     text = one.text
     if not one.own or one.agent:
-        # What an assistant did itself has an effect; what it advises has none yet.
+        # What an assistant did itself has an effect; its advice has none yet.
         decided = None if one.asks or signs.OFFER.search(text) else signs.WE_DECIDED.search(text)
         if decided and not _QUOTED.search(text[: decided.start()]):
             return "decision", decided.start()

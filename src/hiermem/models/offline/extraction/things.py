@@ -1,9 +1,8 @@
-"""Decides which things a conversation names, what kind each is, and which names mean the same one.
+"""Decides which entities a conversation names, the kind of each, and which names mean the same one.
 
-The one rule: a thing is what its names have in common over all sentences. Names are found by
-``core.text.entity_names``; here they are counted, their kinds settled, short and long forms of a
-person's name made one, and recurring phrases added as concepts. Which of them are worth keeping is
-decided by ``worth``.
+An entity collects what its names have in common over all sentences. ``entity_names`` finds the
+names. Here they are counted, their kinds decided, short and long forms of a person's name joined,
+and recurring phrases added as concepts. ``worth`` decides which of them to keep.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from hiermem.core.extraction.reduce import normalise
-from hiermem.core.text.entity_names import Mention, find
+from hiermem.core.text.entity_names import NameMention, find
 from hiermem.models.offline.extraction.phrases import TOKEN
 from hiermem.models.offline.extraction.phrases import phrases as find_phrases
-from hiermem.models.offline.extraction.speech import Definition, Said
+from hiermem.models.offline.extraction.speech import Definition, Sentence
 from hiermem.models.offline.extraction.worth import Thing, keep
 from hiermem.types.trivector import EntityType
 
@@ -33,24 +32,24 @@ _PLAIN: Final = re.compile(r"\b[a-z][a-z'’-]+\b")  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
-    """A sentence with the things kept that it names, as (start, stop, thing)."""
+class MarkedSentence:
+    """A sentence with the kept entities that it names, as (start, stop, thing)."""
 
-    said: Said
+    said: Sentence
     things: tuple[tuple[int, int, Thing], ...]
 
 
 _Key = tuple[EntityType, str]
 
 
-class _Shelf:
-    """All that was met so far, by kind and normalised name."""
+class _ThingTable:
+    """All entities so far, by kind and normalised name."""
 
     def __init__(self) -> None:
         self.things: dict[_Key, Thing] = {}
         self._kinds: dict[str, Counter[EntityType]] = {}
 
-    def meet(self, said: Said, mention: Mention) -> None:
+    def meet(self, said: Sentence, mention: NameMention) -> None:
         """Count one mention."""
         thing = self.get(mention.type, mention.name)
         thing.spellings[mention.name] += 1
@@ -68,14 +67,14 @@ class _Shelf:
         return self.things.setdefault((kind, normalise(name)), Thing(kind))
 
     def settle(self, speakers: Iterable[str]) -> None:
-        """Give every name that has no kind of its own the kind that it has elsewhere."""
+        """Assign names of unknown kind the kind that they have elsewhere."""
         by_name: dict[str, list[Thing]] = {}
         for (_, name), thing in self.things.items():
             by_name.setdefault(name, []).append(thing)
         for name, group in by_name.items():
             if len(group) < 2:
                 continue
-            # Form decides before frequency; files, figures and dates are what they look like.
+            # Form comes before frequency; files, figures and dates are unambiguous.
             group.sort(key=lambda t: (t.type != "concept", t.sure, len(t.messages)), reverse=True)
             best = group[0]
             for other in group[1:]:
@@ -87,7 +86,7 @@ class _Shelf:
         self._join_files()
 
     def _join_files(self) -> None:
-        """Make one of the short and the long paths of a file, where one long path alone fits."""
+        """Join the short and the long paths of a file, if only one long path fits."""
         paths = sorted((name for kind, name in self.things if kind == "file"), key=len)
         tails: dict[str, list[str]] = {}
         for path in paths:
@@ -97,12 +96,12 @@ class _Shelf:
         for path in paths:
             longer = [o for o in tails.get(path.strip("/"), ()) if len(o) > len(path)]
             longest = max(longer, key=len, default="")
-            # All that end in this path have to be ends of one another, or it could mean either.
+            # All paths with this ending must be endings of one another; otherwise it is ambiguous.
             if longest and all(longest.endswith(other.lstrip("/")) for other in longer):
                 self.things["file", longest].absorb(self.things.pop(("file", path)))
 
     def _join_people(self, speakers: Iterable[str]) -> None:
-        """Make one of a person's short and long name, where only one long name fits."""
+        """Join the short and the long name of a person, if only one long name fits."""
         known = {normalise(name): name for name in speakers}
         for lower, name in known.items():
             person = self.get("person", name)
@@ -136,8 +135,8 @@ class _Shelf:
                 self.things[longer[0]].absorb(self.things.pop(key))
 
 
-def _telling(said: Said, mention: Mention) -> float:
-    """Say how well a sentence describes a name that is in it."""
+def _telling(said: Sentence, mention: NameMention) -> float:
+    """Return how well a sentence describes a name in it."""
     text = said.text
     length = len(text)
     worth = 1.0 if 40 <= length <= 220 else 0.4 if length > 220 else 0.3
@@ -152,31 +151,31 @@ def _telling(said: Said, mention: Mention) -> float:
 
 
 def collect(
-    said: Sequence[Said],
+    said: Sequence[Sentence],
     defined: Sequence[Definition],
     shown: Sequence[tuple[int, str]],
     speakers: Sequence[str],
-) -> tuple[list[Thing], list[Sentence]]:
-    """Give the things worth keeping, worthiest first, and the sentences with those they name.
+) -> tuple[list[Thing], list[MarkedSentence]]:
+    """Return the entities worth keeping, best first, and the sentences that name them.
 
     ``defined`` is what code defines, ``shown`` the (message, file) pairs that code and programs
     name, ``speakers`` the people who speak under names of their own.
     """
-    shelf = _Shelf()
+    table = _ThingTable()
     mentions = [find(one.text) for one in said]
     _ground_names(mentions)
     for one, found in zip(said, mentions, strict=True):
         telling = any(m.sure > 0.3 and m.type not in ("number", "date") for m in found)
         for mention in found:
             if mention.sure > 0.3:
-                shelf.meet(one, mention)
+                table.meet(one, mention)
                 if telling or _MEASURED.search(one.text):
-                    shelf.get(mention.type, mention.name).company = True
-    _add_code(shelf, defined, shown)
-    shelf.settle(speakers)
+                    table.get(mention.type, mention.name).company = True
+    _add_code(table, defined, shown)
+    table.settle(speakers)
     phrases = find_phrases(said, mentions)
     for phrase, (messages, own, text) in phrases.items():
-        thing = shelf.get("concept", phrase)
+        thing = table.get("concept", phrase)
         thing.spellings[phrase] += len(messages)
         thing.messages.update(dict.fromkeys(messages))
         thing.own.update(dict.fromkeys(own))
@@ -185,13 +184,13 @@ def collect(
             thing.about = text
     plain = Counter(word for one in said for word in _PLAIN.findall(one.text))
     own_names = frozenset(part for name in speakers for part in name.lower().split())
-    kept = keep(shelf.things.values(), own_names, plain)
+    kept = keep(table.things.values(), own_names, plain)
     return kept, _sentences(said, mentions, kept, phrases)
 
 
-def _ground_names(mentions: list[list[Mention]]) -> None:
-    """Raise names at the start of a sentence to what the same name is found to be elsewhere."""
-    known: dict[str, Mention] = {}
+def _ground_names(mentions: list[list[NameMention]]) -> None:
+    """Raise the certainty of names at the start of a sentence to that of their other places."""
+    known: dict[str, NameMention] = {}
     for found in mentions:
         for mention in found:
             name = normalise(mention.name)
@@ -205,27 +204,27 @@ def _ground_names(mentions: list[list[Mention]]) -> None:
 
 
 def _add_code(
-    shelf: _Shelf, defined: Sequence[Definition], shown: Sequence[tuple[int, str]]
+    table: _ThingTable, defined: Sequence[Definition], shown: Sequence[tuple[int, str]]
 ) -> None:
-    """Count what code shows, for names that speech knows too, or that code defines again."""
+    """Count occurrences in code, for names that speech has too, or that code defines repeatedly."""
     times = Counter((each.kind, normalise(each.name)) for each in defined)
     for each in defined:
         name = normalise(each.name)
         for kind in ("concept", "identifier", "function", "class"):
-            other = shelf.things.get((kind, name))
+            other = table.things.get((kind, name))
             if other is not None and kind != each.kind and each.name in other.spellings:
-                del shelf.things[kind, name]
-                shelf.get(each.kind, each.name).absorb(other)
-                shelf.things[each.kind, name].sure = 0.9
-        known = (each.kind, name) in shelf.things
+                del table.things[kind, name]
+                table.get(each.kind, each.name).absorb(other)
+                table.things[each.kind, name].sure = 0.9
+        known = (each.kind, name) in table.things
         if known or (times[each.kind, name] > 1 and re.search(r"_[a-z]|[a-z][A-Z]", each.name)):
-            thing = shelf.get(each.kind, each.name)
+            thing = table.get(each.kind, each.name)
             thing.spellings[each.name] += 1
             thing.messages[each.index] = None
             thing.sure = max(thing.sure, 0.85)
             if not thing.about:
                 thing.about = f"Defined in {each.file}" if each.file else ""
-    bases = {name for kind, name in shelf.things if kind == "file"}
+    bases = {name for kind, name in table.things if kind == "file"}
     tails = {name.rsplit("/", 1)[-1]: name for name in bases}
     counts = Counter(normalise(path.removeprefix("./")) for _, path in shown)
     for index, path in shown:
@@ -236,19 +235,19 @@ def _add_code(
             target = tails[tail]
         else:
             continue
-        thing = shelf.get("file", target if target in bases else path.removeprefix("./"))
+        thing = table.get("file", target if target in bases else path.removeprefix("./"))
         thing.spellings[path.removeprefix("./") if target == name else target] += 1
         thing.messages[index] = None
         thing.sure = max(thing.sure, 0.9)
 
 
 def _sentences(
-    said: Sequence[Said],
-    mentions: Sequence[Sequence[Mention]],
+    said: Sequence[Sentence],
+    mentions: Sequence[Sequence[NameMention]],
     kept: Sequence[Thing],
     phrases: Iterable[str],
-) -> list[Sentence]:
-    """Give each sentence with the kept things that it names, in order of place."""
+) -> list[MarkedSentence]:
+    """Return each sentence with the kept entities that it names, in order of position."""
     by_name: dict[tuple[str, str], Thing] = {}
     any_kind: dict[str, Thing] = {}
     for thing in kept:
@@ -256,7 +255,7 @@ def _sentences(
             by_name.setdefault((thing.type, normalise(spelling)), thing)
             any_kind.setdefault(normalise(spelling), thing)
     wanted = {phrase: any_kind[phrase] for phrase in phrases if phrase in any_kind}
-    result: list[Sentence] = []
+    result: list[MarkedSentence] = []
     for one, found in zip(said, mentions, strict=True):
         placed: list[tuple[int, int, Thing]] = []
         for mention in found:
@@ -268,7 +267,7 @@ def _sentences(
                 placed.append((mention.start, mention.stop, known))
         placed += _placed_phrases(one.text, wanted, placed)
         placed.sort(key=lambda place: place[0])
-        result.append(Sentence(one, tuple(placed)))
+        result.append(MarkedSentence(one, tuple(placed)))
     return result
 
 

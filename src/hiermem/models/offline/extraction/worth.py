@@ -1,8 +1,8 @@
-"""Decides which of the things that a conversation names are worth keeping, and which come first.
+"""Decides which entities of a conversation are worth keeping, and in which order.
 
-The one rule: a thing is kept for being said by people, more than once or in a telling form; what
-only stands in a program's output or in one piece of advice is not. No kind crowds out the others.
-How things are found and counted is decided by ``things``.
+An entity is kept if people mention it more than once, or in a significant form. Names that occur
+only in a program's output or in one piece of advice are dropped. No kind crowds out the others.
+``things`` finds and counts them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from hiermem.core.text.lexicon import words
+from hiermem.data import word_lists
 from hiermem.types.trivector import EntityType
 
-#: What one mention of a kind is worth beside another kind's.
+#: The value of one mention, by kind.
 _WORTH: Final[dict[EntityType, float]] = {
     "person": 2.0,
     "organisation": 1.8,
@@ -32,8 +32,8 @@ _WORTH: Final[dict[EntityType, float]] = {
     "date": 0.9,
     "number": 0.8,
 }
-#: The most of each kind in one answer, so that no kind crowds out the others. Of concepts there may
-#: be as many again that are names of something: recurring phrases must not crowd out those.
+#: The most of each kind in one answer, so that no kind crowds out the others. Concepts that are
+#: names have the same number in addition: recurring phrases must not crowd them out.
 _MOST: Final[dict[EntityType, int]] = {
     "person": 40,
     "organisation": 25,
@@ -49,17 +49,12 @@ _MOST: Final[dict[EntityType, int]] = {
     "date": 25,
     "number": 25,
 }
-_EVENT_ENDS: Final = words(
-    """
-    parade conference festival concert wedding workshop marathon tournament summit meetup hackathon
-    race retreat ceremony party exhibition show game championship gala fundraiser camp
-    """
-)
+_EVENT_ENDS: Final = word_lists("offline_words")["event ends"]
 
 
 @dataclass(slots=True)
 class Thing:
-    """One thing as it was met: its spellings, the messages that name it and who did."""
+    """One entity: its spellings, the messages that name it, and whose they are."""
 
     type: EntityType
     spellings: Counter[str] = field(default_factory=Counter)
@@ -73,17 +68,17 @@ class Thing:
 
     @property
     def name(self) -> str:
-        """Give the spelling met most often, the first of equals."""
+        """Return the most frequent spelling, the first of equals."""
         return max(self.spellings, key=lambda spelling: self.spellings[spelling])
 
     @property
     def worth(self) -> float:
-        """Give what it is worth to keep beside others."""
+        """Return the value of keeping it, to compare with others."""
         said = len(self.messages) + 2 * len(self.own)
         return _WORTH[self.type] * math.log1p(said) * (0.4 + self.sure)
 
     def absorb(self, other: Thing) -> None:
-        """Take over what was met under another name or kind."""
+        """Add the occurrences under another name or kind."""
         self.spellings.update(other.spellings)
         self.messages.update(other.messages)
         self.own.update(other.own)
@@ -95,10 +90,10 @@ class Thing:
 
 
 def keep(things: Iterable[Thing], speakers: frozenset[str], plain: Counter[str]) -> list[Thing]:
-    """Give the things worth keeping, worthiest first, within the most of each kind.
+    """Return the entities worth keeping, best first, within the maximum of each kind.
 
     ``speakers`` are the words of the names of those who speak; ``plain`` says how often each word
-    is written in small letters.
+    is written in lower case.
     """
     room: Counter[tuple[EntityType, bool]] = Counter()
     kept: list[Thing] = []
@@ -106,9 +101,9 @@ def keep(things: Iterable[Thing], speakers: frozenset[str], plain: Counter[str])
         _name_event(thing)
         if _is_plain(thing, plain):
             continue
-        shelf = thing.type, thing.type == "concept" and thing.name != thing.name.lower()
-        if room[shelf] < _MOST[thing.type] and _is_worthy(thing, speakers):
-            room[shelf] += 1
+        table = thing.type, thing.type == "concept" and thing.name != thing.name.lower()
+        if room[table] < _MOST[thing.type] and _is_worthy(thing, speakers):
+            room[table] += 1
             kept.append(thing)
     return kept
 
@@ -120,7 +115,7 @@ def _name_event(thing: Thing) -> None:
 
 
 def _is_plain(thing: Thing, plain: Counter[str]) -> bool:
-    """Say whether what looks like a name is a word that is written small as often."""
+    """Return whether a seeming name is a word that is written in lower case as often."""
     name = thing.name
     if thing.type not in ("concept", "organisation", "place") or not name[1:].islower():
         return False
@@ -130,12 +125,12 @@ def _is_plain(thing: Thing, plain: Counter[str]) -> bool:
 def _is_worthy(  # noqa: PLR0911 - a row of cases, the first of which holds
     thing: Thing, speakers: frozenset[str]
 ) -> bool:
-    """Say whether a thing was said by the right people, often enough or surely enough."""
+    """Return whether it was named by the right people, often enough or with enough certainty."""
     own, spread = len(thing.own), len(thing.messages)
     if not thing.messages:
         return thing.type == "person" and thing.sure == 1.0
     if thing.type == "number":
-        # A figure alone says nothing: it has to be one of something.
+        # A figure alone says nothing; it has to measure something.
         return own > 0 and thing.company and thing.name not in ("100%", "100 %")
     if thing.type == "date":
         return own > 0

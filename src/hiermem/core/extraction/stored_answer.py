@@ -1,12 +1,12 @@
-"""Decides what an extraction keeps of an answer, how it reads back, and who may delete it.
+"""Decides what an extraction stores of an answer, how it is read, and when it is deleted.
 
-An answer is kept under the hash of what it was made from. How a session is parted is no part of
-that hash: a chunk that two ways of parting share is paid for once. So each answer names the ways
-that use it, and is deleted when the last one has no use for it any more. It names the messages that
-it was made from too, so that an erasure of one of them takes it and leaves the others.
+An answer is stored under the hash of its input. That hash does not include how the session was
+split, so a chunk that two splits share is paid for once. Each answer lists the splits ("ways") that
+use it, and is deleted when the last one no longer needs it. It also lists the messages that it was
+made from, so an erasure of one of them deletes this answer and leaves the others.
 
-The one rule: what reads back is what was written, or nothing; a damaged record is an answer that
-was never given. Reading and writing the store is the engine's.
+A record that does not read back as it was written is treated as absent: the answer is requested
+again. The engine reads and writes the store.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from hiermem.types.trivector import Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What a model answered, checked, with what it took.
+class StoredAnswer:
+    """A model's answer, checked, with its cost.
 
-    ``answer`` is an Answer's JSON, or the text of a summary made of several; ``ways`` are the ways
-    of parting that use it; ``dropped`` counts items of the model's text that could not be used.
-    ``spans`` are the half-open ranges of messages that a chunk's answer was made from; () where
-    that is not known, as of a summary made of several.
+    ``answer`` is an Answer's JSON, or the text of a summary made of several; ``ways`` are the
+    splits that use it; ``dropped`` counts items of the model's text that could not be used.
+    ``spans`` are the half-open ranges of messages that a chunk's answer was made from, () if that
+    is not known, as for a summary made of several.
     """
 
     answer: str
@@ -43,7 +43,7 @@ class Kept:
     spans: tuple[tuple[int, int], ...] = ()
 
     def value(self) -> Answer | None:
-        """Read the answer; None where the record was damaged."""
+        """Read the answer; None if the record is damaged."""
         try:
             return Answer.model_validate_json(self.answer)
         except ValidationError:
@@ -51,9 +51,9 @@ class Kept:
 
 
 def way_of(room: int | None, *, oversized: str, summary: int | None = None) -> str:
-    """Name a way of parting: the room for a record and what becomes of a turn that is over it.
+    """Name a split: the room for a record, and what happens to a turn that exceeds it.
 
-    For summaries made of several, their length ``summary`` is part of it.
+    For summaries made of several, the name includes their length ``summary``.
 
     >>> way_of(17_912, oversized="fail")
     '17912/fail'
@@ -62,10 +62,10 @@ def way_of(room: int | None, *, oversized: str, summary: int | None = None) -> s
     return "/".join(parts if summary is None else [*parts, str(summary)])
 
 
-def settled(kept: Kept, *, way: str, used: bool) -> Kept | None:
-    """Give what stays of an answer that this ``way`` of parting uses, or has no use for.
+def settled(kept: StoredAnswer, *, way: str, used: bool) -> StoredAnswer | None:
+    """Return what remains of an answer that this ``way`` uses, or no longer uses.
 
-    None where it is to be deleted.
+    None if the answer is to be deleted.
     """
     if used:
         return kept if way in kept.ways else replace(kept, ways=(*kept.ways, way))
@@ -76,24 +76,24 @@ def settled(kept: Kept, *, way: str, used: bool) -> Kept | None:
 
 
 def made_from(body: str, indices: Collection[int]) -> bool:
-    """Say whether a record's answer may have been made from one of the messages.
+    """Return whether a record's answer may have been made from one of the messages.
 
-    What does not say what it was made from (a claim, a damaged record) may have been.
+    A record that does not say what it was made from (a claim, a damaged record) may have been.
     """
-    found = read_kept(body)
-    if not isinstance(found, Kept) or not found.spans:
+    found = read_answer(body)
+    if not isinstance(found, StoredAnswer) or not found.spans:
         return True
     return any(start <= index < stop for start, stop in found.spans for index in indices)
 
 
-def write_kept(kept: Kept) -> str:
+def write_answer(kept: StoredAnswer) -> str:
     """Write an answer as a record's body."""
-    value = {name: getattr(kept, name) for name in Kept.__slots__}
+    value = {name: getattr(kept, name) for name in StoredAnswer.__slots__}
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_kept(body: str) -> Kept | Claim | None:
-    """Read a record's body; None where it is neither, so that it is made anew."""
+def read_answer(body: str) -> StoredAnswer | Claim | None:
+    """Read a record's body; None if it is neither an answer nor a claim."""
     try:
         found = json.loads(body)
         if "answer" in found:
@@ -103,8 +103,8 @@ def read_kept(body: str) -> Kept | Claim | None:
         return None
 
 
-def _kept(found: dict[str, Any]) -> Kept:
-    return Kept(
+def _kept(found: dict[str, Any]) -> StoredAnswer:
+    return StoredAnswer(
         str(found["answer"]),
         str(found["strategy"]),
         str(found["model"]),

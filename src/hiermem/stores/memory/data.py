@@ -1,7 +1,6 @@
-"""What the in-memory store keeps of a tenant, and the copies that keep it apart from its callers.
+"""The data of the in-memory store, and the copies that keep it apart from its callers.
 
-The one rule: nothing here is shared with a caller; what goes in and what comes out is copied where
-it could be changed.
+Nothing here is shared with a caller: whatever can be changed is copied on its way in and out.
 """
 
 from __future__ import annotations
@@ -23,38 +22,38 @@ from hiermem.types.transaction import (
 
 
 @dataclass
-class KeptTree:
-    """The nodes of one tree and what they say."""
+class TreeData:
+    """The nodes of one tree and their texts."""
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     revisions: dict[tuple[str, int], Revision] = field(
         default_factory=dict[tuple[str, int], Revision]
     )
 
-    def copy(self) -> KeptTree:
-        """Give a tree that can be changed without changing this one."""
-        return KeptTree(dict(self.nodes), dict(self.revisions))
+    def copy(self) -> TreeData:
+        """Return a tree that can be changed without changing this one."""
+        return TreeData(dict(self.nodes), dict(self.revisions))
 
 
 @dataclass
-class KeptSession:
-    """All that is kept of one session, apart from views, records and its journal."""
+class SessionData:
+    """Everything stored of one session, except views, records and its journal."""
 
     record: SessionRecord
     messages: list[StoredMessage] = field(default_factory=list[StoredMessage])
     versions: dict[int, list[StoredMessage]] = field(default_factory=dict[int, list[StoredMessage]])
     keys: dict[str, KeyEntry] = field(default_factory=dict[str, KeyEntry])
     events: list[LogEvent] = field(default_factory=list[LogEvent])
-    trees: dict[int, KeptTree] = field(default_factory=dict[int, KeptTree])
+    trees: dict[int, TreeData] = field(default_factory=dict[int, TreeData])
     blocks: dict[tuple[str, int], Block] = field(default_factory=dict[tuple[str, int], Block])
 
-    def tree(self, number: int | None = None) -> KeptTree:
-        """Give a tree, the serving one where ``number`` is None; an empty one where it is new."""
-        return self.trees.setdefault(self.record.tree if number is None else number, KeptTree())
+    def tree(self, number: int | None = None) -> TreeData:
+        """Return a tree, the serving one if ``number`` is None; an empty one if it is new."""
+        return self.trees.setdefault(self.record.tree if number is None else number, TreeData())
 
-    def copy(self) -> KeptSession:
-        """Give a session that can be changed without changing this one."""
-        return KeptSession(
+    def copy(self) -> SessionData:
+        """Return a session that can be changed without changing this one."""
+        return SessionData(
             self.record,
             list(self.messages),
             {index: list(earlier) for index, earlier in self.versions.items()},
@@ -66,13 +65,13 @@ class KeptSession:
 
 
 @dataclass
-class KeptTenant:
-    """All that is kept of one tenant; dicts remember the order of first insertion.
+class TenantData:
+    """Everything stored of one tenant; dicts remember the order of first insertion.
 
     ``written`` are all revisions as (session id, tree, revision), in the order of writing.
     """
 
-    sessions: dict[str, KeptSession] = field(default_factory=dict[str, KeptSession])
+    sessions: dict[str, SessionData] = field(default_factory=dict[str, SessionData])
     written: list[tuple[str, int, Revision]] = field(
         default_factory=list[tuple[str, int, Revision]]
     )
@@ -85,9 +84,9 @@ class KeptTenant:
         default_factory=dict[tuple[str, str, str], Record]
     )
 
-    def draft(self) -> KeptTenant:
-        """Give a tenant whose own containers can be changed; its sessions are still shared."""
-        return KeptTenant(
+    def draft(self) -> TenantData:
+        """Return a tenant whose own containers can be changed; its sessions are still shared."""
+        return TenantData(
             dict(self.sessions),
             list(self.written),
             dict(self.runs),
@@ -96,20 +95,20 @@ class KeptTenant:
             dict(self.records),
         )
 
-    def become(self, other: KeptTenant) -> None:
-        """Hold what ``other`` holds from now on."""
+    def become(self, other: TenantData) -> None:
+        """Take over the content of ``other``."""
         self.sessions, self.written = other.sessions, other.written
         self.runs, self.attempts = other.runs, other.attempts
         self.views, self.records = other.views, other.records
 
     def epoch_is(self, session_id: str, epoch: int) -> bool:
-        """Say whether the session is there and nothing was taken back since ``epoch``."""
+        """Return whether the session exists and nothing was taken back since ``epoch``."""
         found = self.sessions.get(session_id)
         return found is not None and found.record.epoch == epoch
 
 
 def fresh_message(stored: StoredMessage) -> StoredMessage:
-    """Copy what could be changed inside a message."""
+    """Copy the mutable parts of a message."""
     message = stored.message
     content = message.content
     if not isinstance(content, str):
@@ -121,12 +120,12 @@ def fresh_message(stored: StoredMessage) -> StoredMessage:
 
 
 def fresh_revision(revision: Revision) -> Revision:
-    """Copy what could be changed inside a revision."""
+    """Copy the mutable parts of a revision."""
     return replace(revision, extras=_fresh(revision.extras))
 
 
 def fresh_run(run: RunRecord) -> RunRecord:
-    """Copy what could be changed inside a run."""
+    """Copy the mutable parts of a run."""
     return replace(run, detail=_fresh(run.detail))
 
 

@@ -1,0 +1,45 @@
+"""The data that ships with the package: its format, and that each file is read once."""
+
+from importlib.resources import files
+
+import pytest
+
+from hiermem import data
+
+LISTS = ("entity_words", "offline_words", "query_words", "stop_words")
+
+
+def test_a_list_may_hold_words_of_several_parts_and_marks(monkeypatch):
+    text = "# a comment: none\n\nplaces: new_york c#\n    # porto\nmarks: . : ,\n"
+    monkeypatch.setattr(data, "_read", lambda name: text.encode())
+    lists = data.word_lists.__wrapped__("any")
+    assert lists == {"places": {"new york", "c#", "#", "porto"}, "marks": {".", ":", ","}}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_no_list_is_empty_or_named_twice(name):
+    """Broken if an entry overwrites another one, or its words are lost."""
+    titles = [entry.partition(": ")[0] for entry in data._entries(name)]
+    lists = data.word_lists(name)
+    assert sorted(titles) == sorted(lists)
+    assert all(lists.values())
+
+
+def test_every_word_list_of_the_package_is_covered_here():
+    shipped = {
+        file.name.removesuffix(".txt")
+        for file in files(data).iterdir()
+        if file.name.endswith(".txt")
+    }
+    assert shipped == {*LISTS, "thesaurus", "synonyms"}
+
+
+def test_every_entry_of_the_thesaurus_has_a_kind_and_members():
+    assert len(data.thesaurus()) > 60
+    assert all(kind and members for kind, members in data.thesaurus())
+    assert all(len(words) > 1 for words in data.synonyms())
+
+
+def test_a_word_list_is_read_once():
+    assert data.word_lists("stop_words") is data.word_lists("stop_words")
+    assert data.thesaurus() is data.thesaurus()
