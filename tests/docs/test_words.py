@@ -1,0 +1,105 @@
+"""Names and docstrings use the terms of the field; words that were given up do not come back.
+
+A private vocabulary has to be learnt before the code can be read, and it grows back one name at a
+time.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("src", "benchmarks", "examples")
+FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+
+RETIRED = {
+    "blow",
+    "callbook",
+    "desk",
+    "mishap",
+    "rota",
+    "scout",
+    "seat",
+    "shelf",
+    "shelves",
+    "shop",
+    "soil",
+    "soiled",
+    "stint",
+    "told",
+    "workshop",
+}
+FORMULA = "The one rule"
+
+
+def words_of(identifier: str) -> list[str]:
+    """Return the words of an identifier in snake case or camel case, in lower case."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", identifier)
+    return [word.lower() for word in spaced.split("_") if word]
+
+
+def retired_words(identifier: str) -> set[str]:
+    """Return the retired words in an identifier, also in the plural."""
+    words = words_of(identifier)
+    return RETIRED & {*words, *(word.removesuffix("s") for word in words)}
+
+
+def identifiers_of(text: str) -> set[str]:
+    """Return all names of a module's code, without those in strings and comments."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.string for token in tokens if token.type == tokenize.NAME}
+
+
+def has_formula(text: str) -> bool:
+    """Return whether the module's docstring gives its reasons by the formula."""
+    return FORMULA in (ast.get_docstring(ast.parse(text)) or "")
+
+
+def test_no_identifier_uses_a_retired_word():
+    """Broken, a reader meets a word that only this project uses so."""
+    found = {}
+    for path in FILES:
+        names = {path.stem, *identifiers_of(path.read_text(encoding="utf-8"))}
+        if wrong := sorted(name for name in names if retired_words(name)):
+            found[str(path.relative_to(ROOT))] = wrong
+    assert not found
+
+
+def test_no_module_gives_its_reasons_by_formula():
+    """Broken, modules begin their reasons alike, so that the words mark nothing."""
+    found = [path for path in FILES if has_formula(path.read_text(encoding="utf-8"))]
+    assert not [str(path.relative_to(ROOT)) for path in found]
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    ["shop", "_shop", "Workshop", "seat_for", "SHELF_MARK", "ShiftsTold", "desks", "HTTPShop"],
+)
+def test_a_retired_word_is_found_in_any_spelling(identifier):
+    """The check would prove nothing if it overlooked a spelling."""
+    assert retired_words(identifier)
+
+
+@pytest.mark.parametrize("identifier", ["shopping", "desktop", "rotate", "seated", "bookshelf"])
+def test_a_word_that_only_begins_or_ends_alike_is_let_pass(identifier):
+    """The check would be switched off if it refused ordinary words."""
+    assert not retired_words(identifier)
+
+
+def test_names_in_code_are_read_and_prose_is_not():
+    """A name that is only quoted is no name of this code."""
+    text = 'shelf = 1  # the desk\n"""a seat"""\ndef f(told: int) -> "shop": ...\n'
+    assert {"shelf", "told"} <= identifiers_of(text)
+    assert not {"desk", "seat", "shop"} & identifiers_of(text)
+
+
+def test_the_formula_is_found_in_a_modules_docstring():
+    """The check would prove nothing if it read no docstring."""
+    assert has_formula('"""Reads.\n\nThe one rule: it only reads.\n"""\n')
+    assert not has_formula('"""Reads."""\nx = "The one rule"\n')
