@@ -45,7 +45,7 @@ from hiermem.engine.log.read import SessionStatus, Tree
 from hiermem.engine.metrics import metrics as measure
 from hiermem.engine.summaries import recompress as remake
 from hiermem.engine.summaries.shared import Shared
-from hiermem.engine.summaries.update import Strategy as UpdateStrategy
+from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.summaries.update import update as run_update
 from hiermem.errors import UsageError
 from hiermem.types import Content, Message, Span, StoredMessage, Summary
@@ -233,7 +233,7 @@ class AsyncSession:
             now=handle.clock,
             level=level,
             strategy=strategy,
-            shared=Shared(allowances=resources.allowances, in_hand=handle.in_hand),
+            shared=Shared(allowances=resources.allowances, in_flight=handle.in_flight),
             **settings,
         )
 

@@ -16,9 +16,9 @@ from hiermem.core import arguments
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.spaces.rules import Rules
 from hiermem.engine.log import runs as journal
-from hiermem.engine.spaces import notes as desk_notes
-from hiermem.engine.spaces import space as desks
-from hiermem.engine.spaces.space import Desk
+from hiermem.engine.spaces import notes as note_engine
+from hiermem.engine.spaces import space as space_engine
+from hiermem.engine.spaces.space import SpaceContext
 from hiermem.types.bank import (
     BankRevision,
     ConsolidationResult,
@@ -49,9 +49,9 @@ class AsyncSpace:
         return self._name
 
     @property
-    def _desk(self) -> Desk:
+    def _context(self) -> SpaceContext:
         resources = self._resources
-        return Desk(
+        return SpaceContext(
             resources.opened(), self._name, self._given, resources.bank_policy, self._arrivals
         )
 
@@ -75,10 +75,10 @@ class AsyncSpace:
         Raises NotFoundError for a space or a source that does not exist, RulesConflictError,
         InvalidTextError and UsageError. Nothing was written then.
         """
-        draft = desk_notes.read_draft(
+        note_input = note_engine.read_note_input(
             text, agent=agent, category=category, tags=tags, timestamp=timestamp, sources=sources
         )
-        return await desk_notes.note(self._desk, draft)
+        return await note_engine.note(self._context, note_input)
 
     async def consolidate(
         self,
@@ -104,7 +104,7 @@ class AsyncSpace:
         arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         resources = self._resources
         return await consolidate(
-            self._desk,
+            self._context,
             llm=resources.llm,
             prompts=resources.prompts,
             dry_run=dry_run,
@@ -116,38 +116,38 @@ class AsyncSpace:
 
     async def rules(self) -> str:
         """Return the rules of the space, as Markdown."""
-        return (await self._desk.rules()).text
+        return (await self._context.rules()).text
 
     async def notes(self, state: NoteState = "live") -> list[Note]:
         """Return the live (blocked or not), the blocked or the consumed notes, oldest first."""
-        return await desk_notes.notes(self._desk, state)
+        return await note_engine.notes(self._context, state)
 
     async def unblock(self) -> int:
         """Let blocked notes be consolidated again; return their number."""
-        return await desk_notes.unblock(self._desk)
+        return await note_engine.unblock(self._context)
 
     async def files(self) -> list[str]:
         """Return the names of the bank's files."""
-        return list((await self._desk.state()).texts)
+        return list((await self._context.state()).texts)
 
     async def read(self, name: str, *, revision: int | None = None) -> str:
         """Return the text of a file: the present one, or that of a revision.
 
         Raises NotFoundError where there is no such file or revision.
         """
-        return await desks.read(self._desk, name, revision)
+        return await space_engine.read(self._context, name, revision)
 
     async def synthesis(self) -> str:
         """Return the newest synthesis; "" before the first consolidation."""
-        return (await self._desk.state()).synthesis.text
+        return (await self._context.state()).synthesis.text
 
     async def meta(self) -> SpaceMeta:
         """Return the space's figures: its revision, and its consolidations and their notes."""
-        return await desks.meta(self._desk)
+        return await space_engine.meta(self._context)
 
     async def history(self, *, limit: int = 100) -> list[BankRevision]:
         """Return the revisions of the bank, newest first."""
-        return await desks.history(self._desk, limit)
+        return await space_engine.history(self._context, limit)
 
     async def diff(self, since: int | None = None, until: int | None = None) -> str:
         """Return what changed from revision ``since`` to ``until``, as unified diffs.
@@ -157,7 +157,7 @@ class AsyncSpace:
 
         Raises NotFoundError where there is no such revision.
         """
-        return await desks.diff_between(self._desk, since, until)
+        return await space_engine.diff_between(self._context, since, until)
 
     async def rollback(self, to: int) -> BankRevision:
         """Restore the files of revision ``to`` as a new revision, and return that revision.
@@ -167,7 +167,7 @@ class AsyncSpace:
         Raises NotFoundError where there is no such revision, and SpaceBusyError while another run
         writes the bank.
         """
-        return await desks.rollback(self._desk, to)
+        return await space_engine.rollback(self._context, to)
 
     async def export(self, folder: str | PathLike[str], *, overwrite: bool = False) -> ExportReport:
         """Write the bank's files into a folder, and return what was written.
@@ -178,7 +178,7 @@ class AsyncSpace:
 
         Raises FolderError, and UsageError where the folder holds the bank of another space.
         """
-        return await desks.export(self._desk, folder, overwrite)
+        return await space_engine.export(self._context, folder, overwrite)
 
     async def load(self, folder: str | PathLike[str], *, overwrite: bool = False) -> LoadReport:
         """Read a folder's changed files into the bank as a new revision; return what was read.
@@ -190,7 +190,7 @@ class AsyncSpace:
 
         Raises FolderError, SpaceBusyError, and UsageError for a file that is not text or too long.
         """
-        return await desks.load(self._desk, folder, overwrite)
+        return await space_engine.load(self._context, folder, overwrite)
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """Return the journalled runs of this space, newest first."""

@@ -411,7 +411,7 @@ async def test_dirt_stops_where_the_new_text_is_the_old_one():
     (node,) = await fixture.tenant.nodes("s", ["L1.4"])
     from hiermem.core.summaries import status
 
-    await fixture.tenant.write_nodes("s", [status.write(node, status.soil(node))])
+    await fixture.tenant.write_nodes("s", [status.write(node, status.mark_dirty(node))])
     llm = ScriptedLLM()
     report = await fixture.update(llm)
     assert (llm.calls, report.made) == (0, 0)

@@ -37,7 +37,7 @@ class ForkSource:
             try:
                 other = await self._handle.record(str(self._record.forked_from))
                 async with self._handle.indexes.lock(other.id):
-                    self._found = other, (await self._handle.indexes.of(other)).index
+                    self._found = other, (await self._handle.indexes.get(other)).index
             except HiermemError:
                 # Whatever is wrong with the source, the fork can do without it.
                 self._gone = True

@@ -18,7 +18,7 @@ from hiermem.core.search.summary_index import SummaryPostings, pack, unpack
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
-from hiermem.engine.index import KIND, STRIDE, Held
+from hiermem.engine.index import KIND, STRIDE, SessionIndex
 from hiermem.errors import StoreCorruptError, StoreError
 from hiermem.types import Node, SessionRecord, Summary
 from hiermem.types.transaction import Block, RunRecord
@@ -45,7 +45,7 @@ def _running(run: RunRecord) -> bool:
     return run.outcome == "running"
 
 
-async def refresh(handle: Handle, held: Held, record: SessionRecord) -> None:
+async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> None:
     """Bring the summary index of ``held`` up to date, if it may be out of date."""
     mark, running = await journal_mark(handle, record)
     began = time.monotonic()
@@ -83,7 +83,9 @@ async def _read_stored(
     return found
 
 
-async def _store(handle: Handle, held: Held, record: SessionRecord, kept: SummaryPostings) -> None:
+async def _store(
+    handle: Handle, held: SessionIndex, record: SessionRecord, kept: SummaryPostings
+) -> None:
     """Store the postings of summaries, for each stretch in which one is missing."""
     blocks: list[Block] = []
     for level, row in held.summary_index.levels.items():
@@ -125,7 +127,7 @@ def by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
 
 
 async def _with_texts(
-    handle: Handle, held: Held, record: SessionRecord, nodes: Sequence[Node]
+    handle: Handle, held: SessionIndex, record: SessionRecord, nodes: Sequence[Node]
 ) -> list[Summary]:
     """Return the summaries of ``nodes`` with their texts; indexed ones are not read again."""
     known = {

@@ -23,7 +23,7 @@ from hiermem.core.search.ranking import Dense
 from hiermem.core.search.summary_index import SummaryLevel
 from hiermem.core.search.vectors import Vectors
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE, Held
+from hiermem.engine.index import STRIDE, SessionIndex
 from hiermem.engine.search.summary_index import by_stretch, journal_mark
 from hiermem.errors import EmbedderMismatchError, StoreCorruptError
 from hiermem.types import SessionRecord
@@ -87,7 +87,7 @@ async def lacks(handle: Handle, record: SessionRecord) -> bool:
     A session with another embedder's vectors lacks none: those are dropped on request only. The
     cost is two short reads.
     """
-    asker = handle.asker
+    asker = handle.embedder_client
     if asker is None or not record.messages or record.counter != handle.counter.name:
         return False
     found = await handle.store.records(EMBEDDER, scope=record.id)
@@ -111,12 +111,14 @@ def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
 # Loading
 
 
-async def load_vectors(handle: Handle, held: Held, record: SessionRecord) -> LoadedVectors | None:
+async def load_vectors(
+    handle: Handle, held: SessionIndex, record: SessionRecord
+) -> LoadedVectors | None:
     """Return the vectors of ``held``; read them again if a pass may have made more since.
 
     Call it under the index's lock. Raises EmbedderMismatchError.
     """
-    asker = handle.asker
+    asker = handle.embedder_client
     if asker is None:
         return None
     mark = (held.messages, await journal_mark(handle, record), held.summary_index)
@@ -134,7 +136,7 @@ async def load_vectors(handle: Handle, held: Held, record: SessionRecord) -> Loa
 
 async def _load(
     handle: Handle,
-    held: Held,
+    held: SessionIndex,
     record: SessionRecord,
     identity: Identity,
     known: LoadedVectors | None,
