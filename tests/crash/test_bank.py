@@ -19,7 +19,7 @@ import pytest
 
 from hiermem import AsyncMemory, BankPolicy
 from hiermem.core.spaces import record as kept
-from hiermem.engine.spaces.records import SpaceBooks
+from hiermem.engine.spaces.records import SpaceRecords
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import SITES, DiedError, FaultPlan, FaultyStore
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
@@ -124,8 +124,8 @@ async def check(memory, said) -> None:
     everything = "\n".join(files.values())
     assert [text for text in said if text not in everything] == [], "a fact is in no file"
     assert (await memory.check()).findings == ()
-    books = SpaceBooks(memory._handle.store, SPACE, sleep=asyncio.sleep)
-    assert await books.record(kept.LEASE) is None, "a run did not let go of the bank"
+    records = SpaceRecords(memory._handle.store, SPACE, sleep=asyncio.sleep)
+    assert await records.one(kept.LEASE) is None, "a run did not let go of the bank"
 
 
 async def test_every_note_goes_in_once_however_often_it_is_killed():

@@ -13,8 +13,8 @@ from asking import make, request
 from provider import Provider
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
-from hiermem.core.calls.sliding_window import MINUTE, Limits
-from hiermem.engine.calls.rate_limit import lane_of
+from hiermem.core.calls.sliding_window import MINUTE, RateLimits
+from hiermem.engine.calls.rate_limit import limiter_for
 from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import update
 from hiermem.models.offline.model import ExtractiveLLM
@@ -81,14 +81,14 @@ async def test_no_minute_of_the_server_holds_more_than_was_stated(kind, faults):
 
 async def test_the_limits_hold_for_calls_of_any_size_and_speed():
     """Calls that come at once and last unevenly; the window is that of the limits themselves."""
-    limits = Limits(requests=5, tokens=1_500, flying=3, window=0.5)
+    limits = RateLimits(requests=5, tokens=1_500, in_flight=3, window=0.5)
     with Provider() as provider:
         model = make("openai", provider)
 
         async def one(number):
             asked = request(max_tokens=60 + 20 * (number % 5))
-            leave = await lane_of(model).enter(
-                300, limits, clock=time.monotonic, sleep=asyncio.sleep, thing=number
+            leave = await limiter_for(model).enter(
+                300, limits, clock=time.monotonic, sleep=asyncio.sleep, subject=number
             )
             leave.begin()
             provider.latency = 0.01 * (number % 4)

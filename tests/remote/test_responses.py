@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hiermem.models.anthropic import _assembled as assembled_message
+from hiermem.models.anthropic import _joined_events as joined_message_events
 from hiermem.models.anthropic import _read as read_message
 from hiermem.protocols import LLMResponse
-from hiermem.remote.completions import assembled, read_answer, without_thoughts
+from hiermem.remote.completions import joined_events, read_answer, without_thoughts
 from hiermem.remote.errors import MiscastError, TooLargeError
 from hiermem.remote.responses import json_object, limited
 
@@ -144,7 +144,7 @@ EVENTS = st.fixed_dictionaries(
 
 @given(st.lists(EVENTS, max_size=5))
 def test_streams_of_any_events_are_put_together_or_refused(events):
-    for put in (assembled, assembled_message):
+    for put in (joined_events, joined_message_events):
         try:
             whole = put(events)
         except MiscastError:
@@ -163,12 +163,12 @@ def test_a_stream_is_worth_what_the_whole_answer_is(pieces, finish):
         "usage": {"prompt_tokens": 3},
         "model": "m",
     }
-    assert read_answer(assembled(events), asked="a") == read_answer(whole, asked="a")
+    assert read_answer(joined_events(events), asked="a") == read_answer(whole, asked="a")
 
 
 def test_a_stream_that_stops_without_a_reason_broke_off():
     with pytest.raises(MiscastError, match="broke off"):
-        assembled([{"choices": [{"delta": {"content": "half an"}}]}])
+        joined_events([{"choices": [{"delta": {"content": "half an"}}]}])
 
 
 def test_reasoning_that_is_only_in_the_total_is_counted_as_output():

@@ -21,7 +21,7 @@ from hiermem import (
     SearchPolicy,
     UpdatePolicy,
 )
-from hiermem.engine.calls.embedder_client import Asker
+from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.protocols import ChatMessage, LLMRequest
 from hiermem.tokens import default_counter
 
@@ -115,7 +115,7 @@ async def test_an_embedder_of_ones_own_that_tells_all_is_not_passed_on(heard):
     async def at_once(seconds: float) -> None:
         pass
 
-    asker = Asker(Leaky(), SearchPolicy(), sleep=at_once)
+    asker = EmbedderClient(Leaky(), SearchPolicy(), sleep=at_once)
     with pytest.raises(ModelError, match="RuntimeError") as told:
         await asker.passages([TEXT], len, lambda: None)
     assert_clean(told.value)

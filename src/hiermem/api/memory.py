@@ -41,7 +41,7 @@ from hiermem.engine.handle import Handle, utc_now
 from hiermem.engine.log import change
 from hiermem.engine.log import runs as journal
 from hiermem.engine.log.append import About
-from hiermem.engine.summaries.update import Strategy as UpdateStrategy
+from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.update_all import update_all as run_update_all
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.protocols import Embedder, Store, TokenCounter

@@ -36,7 +36,7 @@ from hiermem.engine.log import fork as forking
 from hiermem.engine.log import read
 from hiermem.engine.log.append import Seen
 from hiermem.engine.summaries.shared import Shared
-from hiermem.engine.summaries.update import Strategy as UpdateStrategy
+from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.summaries.update import update as run_update
 from hiermem.errors import UsageError
 from hiermem.types import Span, StoredMessage, Summary
@@ -182,7 +182,7 @@ class AsyncSession(AsyncLog):
             now=handle.clock,
             level=level,
             strategy=strategy,
-            shared=Shared(allowances=parts.allowances, in_hand=handle.in_hand),
+            shared=Shared(allowances=parts.allowances, in_flight=handle.in_flight),
             **settings,
         )
 

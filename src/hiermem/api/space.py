@@ -16,9 +16,9 @@ from hiermem.core import arguments
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.spaces.rules import Rules
 from hiermem.engine.log import runs as journal
-from hiermem.engine.spaces import notes as desk_notes
-from hiermem.engine.spaces import space as desks
-from hiermem.engine.spaces.space import Desk
+from hiermem.engine.spaces import notes as note_engine
+from hiermem.engine.spaces import space as space_engine
+from hiermem.engine.spaces.space import SpaceContext
 from hiermem.types.bank import (
     BankRevision,
     ConsolidationResult,
@@ -44,9 +44,11 @@ class AsyncSpace:
         return self._name
 
     @property
-    def _desk(self) -> Desk:
+    def _context(self) -> SpaceContext:
         parts = self._parts
-        return Desk(parts.opened(), self._name, self._given, parts.bank_policy, self._arrivals)
+        return SpaceContext(
+            parts.opened(), self._name, self._given, parts.bank_policy, self._arrivals
+        )
 
     async def note(
         self,
@@ -67,10 +69,10 @@ class AsyncSpace:
         Raises NotFoundError for a space or a source that does not exist, RulesConflictError,
         InvalidTextError, UsageError; in each case nothing was written.
         """
-        draft = desk_notes.read_draft(
+        note_input = note_engine.read_note_input(
             text, agent=agent, category=category, tags=tags, timestamp=timestamp, sources=sources
         )
-        return await desk_notes.note(self._desk, draft)
+        return await note_engine.note(self._context, note_input)
 
     async def consolidate(
         self,
@@ -95,7 +97,7 @@ class AsyncSpace:
         arguments.caps(max_calls=max_calls, max_tokens=max_tokens, deadline=deadline)
         parts = self._parts
         return await consolidate(
-            self._desk,
+            self._context,
             llm=parts.llm,
             prompts=parts.prompts,
             dry_run=dry_run,
@@ -107,35 +109,35 @@ class AsyncSpace:
 
     async def rules(self) -> str:
         """Give the rules of the space."""
-        return (await self._desk.rules()).text
+        return (await self._context.rules()).text
 
     async def notes(self, state: NoteState = "live") -> list[Note]:
         """List notes, oldest first: "live", "blocked" ones among them, or "consumed"."""
-        return await desk_notes.notes(self._desk, state)
+        return await note_engine.notes(self._context, state)
 
     async def unblock(self) -> int:
         """Let the notes that were set aside be tried again; say how many there were."""
-        return await desk_notes.unblock(self._desk)
+        return await note_engine.unblock(self._context)
 
     async def files(self) -> list[str]:
         """List the names of the bank's files."""
-        return list((await self._desk.state()).texts)
+        return list((await self._context.state()).texts)
 
     async def read(self, name: str, *, revision: int | None = None) -> str:
         """Give the text of a file, now or as a revision left it. Raises NotFoundError."""
-        return await desks.read(self._desk, name, revision)
+        return await space_engine.read(self._context, name, revision)
 
     async def synthesis(self) -> str:
         """Give the newest synthesis, "" before the first consolidation."""
-        return (await self._desk.state()).synthesis.text
+        return (await self._context.state()).synthesis.text
 
     async def meta(self) -> SpaceMeta:
         """Give the figures of the space: the last consolidation, how many, of how many notes."""
-        return await desks.meta(self._desk)
+        return await space_engine.meta(self._context)
 
     async def history(self, *, limit: int = 100) -> list[BankRevision]:
         """List the revisions of the bank, newest first."""
-        return await desks.history(self._desk, limit)
+        return await space_engine.history(self._context, limit)
 
     async def diff(self, since: int | None = None, until: int | None = None) -> str:
         """Give what changed from revision ``since`` to ``until``, as unified diffs.
@@ -144,7 +146,7 @@ class AsyncSpace:
 
         Raises NotFoundError.
         """
-        return await desks.diff_between(self._desk, since, until)
+        return await space_engine.diff_between(self._context, since, until)
 
     async def rollback(self, to: int) -> BankRevision:
         """Bring the bank back to what revision ``to`` left, as a new revision; give that one.
@@ -153,7 +155,7 @@ class AsyncSpace:
 
         Raises NotFoundError, and SpaceBusyError while another run writes the bank.
         """
-        return await desks.rollback(self._desk, to)
+        return await space_engine.rollback(self._context, to)
 
     async def export(self, folder: str | PathLike[str], *, overwrite: bool = False) -> ExportReport:
         """Bring a plain folder up to the bank; it may be one under version control.
@@ -163,7 +165,7 @@ class AsyncSpace:
 
         Raises FolderError, and UsageError where the folder holds the bank of another space.
         """
-        return await desks.export(self._desk, folder, overwrite)
+        return await space_engine.export(self._context, folder, overwrite)
 
     async def load(self, folder: str | PathLike[str], *, overwrite: bool = False) -> LoadReport:
         """Take a folder's files into the bank, or what changed in them since, as a new revision.
@@ -174,7 +176,7 @@ class AsyncSpace:
 
         Raises FolderError, SpaceBusyError, and UsageError for what is no text or too long.
         """
-        return await desks.load(self._desk, folder, overwrite)
+        return await space_engine.load(self._context, folder, overwrite)
 
     async def runs(self, *, limit: int = 100) -> list[RunRecord]:
         """List the journalled runs of this space, newest first."""

@@ -27,7 +27,7 @@ from hiermem.core.summaries.plan import UpdatePlan
 from hiermem.core.summaries.reports import BatchProgress, BatchReport, WorkerStatus
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import AsyncGraph
-from hiermem.engine.summaries.update import Strategy as UpdateStrategy
+from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.worker import AsyncWorker
 from hiermem.errors import MemoryClosedError
 from hiermem.protocols import Embedder, Store, TokenCounter

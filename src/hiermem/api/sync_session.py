@@ -33,7 +33,7 @@ from hiermem.engine.context.select import Strategy
 from hiermem.engine.log import append as ingest
 from hiermem.engine.log.append import Messages
 from hiermem.engine.log.read import SessionStatus, Tree
-from hiermem.engine.summaries.update import Strategy as UpdateStrategy
+from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.types import Content, Span, StoredMessage, Summary
 from hiermem.types.prices import Prices
 from hiermem.types.transaction import RunRecord

@@ -59,9 +59,9 @@ class HashingEmbedder:
 
     def _buckets(self, text: str) -> Counter[int]:
         """Give the sum of signed counts in each bucket that is hit."""
-        held = words(text)
+        found_words = words(text)
         found: Counter[int] = Counter()
-        for word in [word for word in held if word not in STOP_WORDS] or held:
+        for word in [word for word in found_words if word not in STOP_WORDS] or found_words:
             spaced = f" {word} "
             for size in _SIZES:
                 for start in range(max(1, len(spaced) - size + 1)):

@@ -17,9 +17,9 @@ from hiermem.core import arguments
 from hiermem.core.calls import failures
 from hiermem.errors import ConfigError, ModelError
 from hiermem.remote.connection import Connection
-from hiermem.remote.errors import AnsweredError, MiscastError, Mishap, read
+from hiermem.remote.errors import AnsweredError, ErrorFacts, MiscastError, read
 from hiermem.remote.responses import read_object
-from hiermem.remote.settings import fields, place, text
+from hiermem.remote.settings import fields, server_of, text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,8 +93,8 @@ class OpenAIEmbedder:
         self.weight = arguments.share(weight, "weight")
         self._extra = fields(extra)
         self._packed = True
-        self._where = place(base_url)
-        self._way = Connection(
+        self._where = server_of(base_url)
+        self._connection = Connection(
             "openai",
             "AsyncOpenAI",
             base_url=base_url,
@@ -133,12 +133,12 @@ class OpenAIEmbedder:
             except ModelError:
                 raise
             except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is told apart
-                mishap = read(error, key=self._way.key)
+                facts = read(error, key=self._connection.key)
                 raised = type(error).__name__
-            if mishap is None:
+            if facts is None:
                 raise ModelError(f"{self.name}: the call ended in {raised}")
-            if not (packed and _is_about_packing(mishap)):
-                raise failures.to_error(mishap.failure, model=self.name)
+            if not (packed and _is_about_packing(facts)):
+                raise failures.to_error(facts.failure, model=self.name)
             self._packed = False
 
     async def disconnect(self) -> None:
@@ -146,14 +146,14 @@ class OpenAIEmbedder:
 
         A memory does it for its embedder when it is closed. A client that was given is left alone.
         """
-        await self._way.disconnect()
+        await self._connection.disconnect()
 
     async def _exchange(self, texts: list[str], *, packed: bool) -> dict[str, Any]:
         """Send one request; as an extra body, fields pass that the SDK does not know."""
         asked: dict[str, Any] = {_PACKED: "base64" if packed else "float"}
         if self._shorten:
             asked["dimensions"] = self.dimension
-        async with self._way.client() as client:
+        async with self._connection.client() as client:
             raw = await client.embeddings.with_raw_response.create(
                 model=self._model,
                 input=texts,
@@ -167,10 +167,10 @@ class OpenAIEmbedder:
         return answer
 
 
-def _is_about_packing(mishap: Mishap) -> bool:
-    status, param, told = mishap.failure.status, mishap.param, mishap.told
+def _is_about_packing(facts: ErrorFacts) -> bool:
+    status, param, message = facts.failure.status, facts.param, facts.message
     found = failures.refused_field(
-        status, (_PACKED, "base64"), param=param, told=told, at_all=False
+        status, (_PACKED, "base64"), param=param, message=message, at_all=False
     )  # fmt: skip
     return found is not None
 
@@ -186,27 +186,27 @@ def _rows(answer: Mapping[str, Any], many: int) -> npt.NDArray[np.float32]:
         return np.empty((0, 0), dtype=np.float32)
     found: dict[int, npt.NDArray[np.float32]] = {}
     for at, item in enumerate(data):
-        place_ = item.get("index", at) if isinstance(item, Mapping) else None
+        position = item.get("index", at) if isinstance(item, Mapping) else None
         vector = _vector(item.get("embedding")) if isinstance(item, Mapping) else None
-        if not isinstance(place_, int) or vector is None:
+        if not isinstance(position, int) or vector is None:
             raise MiscastError("the answer holds something that is no vector")
-        found[place_] = vector
+        found[position] = vector
     if set(found) != set(range(many)) or len({len(each) for each in found.values()}) != 1:
         raise MiscastError("the answer does not hold one vector a text")
-    return np.stack([found[place_] for place_ in range(many)])
+    return np.stack([found[position] for position in range(many)])
 
 
-def _vector(told: object) -> npt.NDArray[np.float32] | None:
+def _vector(encoded: object) -> npt.NDArray[np.float32] | None:
     """Read one vector, packed or as numbers; None for what is none."""
     import numpy as np
 
-    if isinstance(told, str):
+    if isinstance(encoded, str):
         try:
-            return np.frombuffer(base64.b64decode(told, validate=True), dtype="<f4")
+            return np.frombuffer(base64.b64decode(encoded, validate=True), dtype="<f4")
         except (binascii.Error, ValueError):
             return None
-    if not isinstance(told, list):
+    if not isinstance(encoded, list):
         return None
-    if not all(isinstance(each, (int, float)) for each in told):
+    if not all(isinstance(each, (int, float)) for each in encoded):
         return None
-    return np.asarray(told, dtype=np.float32)
+    return np.asarray(encoded, dtype=np.float32)

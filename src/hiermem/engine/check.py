@@ -51,7 +51,7 @@ _PAGE: Final = 500
 #: More findings than this in one session say nothing new.
 _MOST: Final = 1_000
 #: How often a session is read again because it was written to meanwhile.
-_AGAIN: Final = 3
+_TRIES: Final = 3
 #: The kinds of records whose scope is a session.
 _SCOPED: Final = ("chunk", "join", "part", "trivector", "entity", "feedback", "note-source")
 #: The erasures after which the journal may still speak of what went.
@@ -66,7 +66,7 @@ async def check(handle: Handle) -> CheckReport:
     skipped: list[str] = []
     messages = nodes = 0
     for record in records:
-        found = await _settled(handle, record.id)
+        found = await _check_settled(handle, record.id)
         if found is None:
             continue
         findings += found.findings
@@ -74,7 +74,7 @@ async def check(handle: Handle) -> CheckReport:
         messages += found.messages
         nodes += found.nodes
     subjects, wrong, unsettled = await check_spaces(handle)
-    findings += [*wrong, *await _strangers(handle, subjects)]
+    findings += [*wrong, *await _orphans(handle, subjects)]
     skipped += unsettled
     return CheckReport(
         tenant=handle.store.tenant,
@@ -87,7 +87,7 @@ async def check(handle: Handle) -> CheckReport:
 
 
 @dataclass(slots=True)
-class _Found:
+class _SessionFindings:
     """What one reading of a session gave.
 
     ``whole`` are findings for which several reads had to belong together; they mean nothing where
@@ -103,32 +103,32 @@ class _Found:
     nodes: int = 0
 
 
-async def _settled(handle: Handle, session_id: str) -> _Found | None:
+async def _check_settled(handle: Handle, session_id: str) -> _SessionFindings | None:
     """Check a session; tell of it only what several readings agree on. None where it is gone."""
-    readings: list[_Found] = []
-    while len(readings) <= _AGAIN:
+    attempts: list[_SessionFindings] = []
+    while len(attempts) <= _TRIES:
         found = await _session(handle, session_id)
         if found is None:
             return None
         if not found.findings and not found.whole:
             return found
-        readings.append(found)
-        if len(readings) > 1 and not found.moved and _same(readings[-2], found):
+        attempts.append(found)
+        if len(attempts) > 1 and not found.moved and _same(attempts[-2], found):
             break
-    last = readings[-1]
-    still = [each for each in readings if not each.moved]
-    told = _agreed([each.findings for each in readings])
-    if len(still) > 1:
-        told |= _agreed([each.whole for each in still])
-    elif any(each.whole for each in readings):
+    last = attempts[-1]
+    unmoved = [each for each in attempts if not each.moved]
+    faults = _agreed([each.findings for each in attempts])
+    if len(unmoved) > 1:
+        faults |= _agreed([each.whole for each in unmoved])
+    elif any(each.whole for each in attempts):
         last.skipped.append(
             f"session {session_id!r} was written to all the time: its shape was not compared"
         )
-    last.findings = sorted(told)
+    last.findings = sorted(faults)
     return last
 
 
-def _same(before: _Found, found: _Found) -> bool:
+def _same(before: _SessionFindings, found: _SessionFindings) -> bool:
     return (before.findings, before.whole, before.moved) == (found.findings, found.whole, False)
 
 
@@ -137,22 +137,22 @@ def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
     return set[Finding].intersection(*map(set, lists))
 
 
-async def _session(handle: Handle, session_id: str) -> _Found | None:
+async def _session(handle: Handle, session_id: str) -> _SessionFindings | None:
     record = await handle.store.session(session_id)
     if record is None:
         return None
-    reading = _Reading(handle, record)
+    reading = _SessionCheck(handle, record)
     try:
         await reading.run()
     except StoreCorruptError as error:
         # The error names what is damaged and never quotes it.
-        reading.tell(iter([("P1", "the session", f"it cannot be read: {error}")]))
+        reading.add(iter([("P1", "the session", f"it cannot be read: {error}")]))
     after = await handle.store.session(session_id)
     reading.found.moved = after != record
     return reading.found
 
 
-class _Reading:
+class _SessionCheck:
     """One reading of one session, from its messages up to its views."""
 
     def __init__(self, handle: Handle, record: SessionRecord) -> None:
@@ -163,19 +163,19 @@ class _Reading:
         self._nodes: dict[str, Node] = {}
         self._events: list[LogEvent] = []
         self._edited: set[int] = set()
-        self.found = _Found(messages=record.messages)
+        self.found = _SessionFindings(messages=record.messages)
         if not self._counts:
             self.found.skipped.append(
                 f"session {record.id!r} is counted by {record.counter!r}: no tokens were counted"
             )
 
-    def tell(self, told: Told, *, whole: bool = False) -> None:
+    def add(self, faults: Told, *, whole: bool = False) -> None:
         """Keep what a check said, up to a bound."""
-        kept = self.found.whole if whole else self.found.findings
+        findings = self.found.whole if whole else self.found.findings
         name = self._record.id
-        kept += (
+        findings += (
             Finding(promise, name, where, what)
-            for promise, where, what in islice(told, max(_MOST - len(kept), 0))
+            for promise, where, what in islice(faults, max(_MOST - len(findings), 0))
         )
 
     async def run(self) -> None:
@@ -185,10 +185,10 @@ class _Reading:
         Build.from_json(record.build)
         if state.closed != record.closed:
             what = f"it is {'' if record.closed else 'not '}closed, and its state says otherwise"
-            self.tell(iter([("P1", "the session", what)]), whole=True)
+            self.add(iter([("P1", "the session", what)]), whole=True)
         if state.next_index != record.messages:
             what = f"its state is at message {state.next_index} of {record.messages}"
-            self.tell(iter([("P1", "the session", what)]), whole=True)
+            self.add(iter([("P1", "the session", what)]), whole=True)
         self._events = await self._store.events(record.id)
         self._edited = {index for event in self._events for index in _edited(event)}
         await self._messages()
@@ -209,12 +209,12 @@ class _Reading:
             if len(page) != wanted:
                 what = f"{len(page)} messages are there, not {wanted}"
                 where = f"messages {start} to {start + wanted}"
-                self.tell(iter([("P1", where, what)]), whole=True)
+                self.add(iter([("P1", where, what)]), whole=True)
             counted = await asyncio.to_thread(self._counted, page)
             for place, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
                 # Where some are missing, the others are still checked, each for itself.
                 index = start + place if len(page) == wanted else stored.index
-                self.tell(checking.of_message(stored, index=index, tokens=tokens))
+                self.add(checking.of_message(stored, index=index, tokens=tokens))
                 self._threads.setdefault(stored.thread, array("q")).append(stored.index)
                 if stored.state != "live":
                     self._gone.add(stored.index)
@@ -240,13 +240,13 @@ class _Reading:
         for stored in page:
             entry = entries.get(stored.key) if stored.key is not None else None
             was_edited = stored.index in self._edited
-            told = list(checking.of_key(stored, entry, ()))
-            if told or was_edited or stored.state == "erased":
+            faults = list(checking.of_key(stored, entry, ()))
+            if faults or was_edited or stored.state == "erased":
                 earlier = await self._store.versions(self._record.id, stored.index)
-                told = list(checking.of_key(stored, entry, earlier))
+                faults = list(checking.of_key(stored, entry, earlier))
                 if was_edited:
-                    told += checking.of_versions(stored, earlier)
-            self.tell(iter(told))
+                    faults += checking.of_versions(stored, earlier)
+            self.add(iter(faults))
 
     # -- shape
 
@@ -260,17 +260,17 @@ class _Reading:
             known = {node.id: node for node in nodes}
             # A child may be of any lower level; those are all read by now.
             count = state.next_ordinal(level)
-            told = checking.of_level(level, nodes, self._nodes | known, count)
-            self.tell(told, whole=True)
+            faults = checking.of_level(level, nodes, self._nodes | known, count)
+            self.add(faults, whole=True)
             self._nodes |= known
             windows = windows or nodes
         self.found.nodes = len(self._nodes)
-        self.tell(checking.of_threads(windows, self._threads, state), whole=True)
-        self.tell(checking.of_parents(self._nodes), whole=True)
-        self.tell(checking.of_roots(self._nodes, state), whole=True)
+        self.add(checking.of_threads(windows, self._threads, state), whole=True)
+        self.add(checking.of_parents(self._nodes), whole=True)
+        self.add(checking.of_roots(self._nodes, state), whole=True)
         if any(_waits(node) for node in self._nodes.values()) and not await self._is_behind():
             what = "it has summaries to be made and is not among the sessions that have"
-            self.tell(iter([("P12", "the session", what)]), whole=True)
+            self.add(iter([("P12", "the session", what)]), whole=True)
 
     async def _is_behind(self) -> bool:
         """Say whether the store lists the session among those with something to make."""
@@ -290,10 +290,10 @@ class _Reading:
         except (HiermemError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             # Whatever a damaged log makes the fold say: it explains no tree.
             what = f"it cannot be replayed ({type(error).__name__})"
-            self.tell(iter([("P5", "the log", what)]), whole=True)
+            self.add(iter([("P5", "the log", what)]), whole=True)
             return
         same = replay.state.to_json() == state.to_json()
-        self.tell(checking.of_log(self._nodes, replay.nodes, same=same), whole=True)
+        self.add(checking.of_log(self._nodes, replay.nodes, same=same), whole=True)
 
     # -- texts
 
@@ -308,20 +308,20 @@ class _Reading:
             texts = {revision.node_id: revision for revision in read}
             for node in page:
                 revision = texts.get(node.id)
-                self.tell(checking.of_revision(node, revision), whole=True)
+                self.add(checking.of_revision(node, revision), whole=True)
                 if revision is None:
                     continue
-                told = checking.of_text(revision, count=count, gone=self._gone.__contains__)
-                self.tell(told)
+                faults = checking.of_text(revision, count=count, gone=self._gone.__contains__)
+                self.add(faults)
                 if not revision.degraded and not await self._store.reusable(revision.input_hash):
                     what = "its text is not found again by what it was made from"
-                    self.tell(iter([("P12", node.id, what)]), whole=True)
+                    self.add(iter([("P12", node.id, what)]), whole=True)
                 inputs = await self._inputs(node, said, shown_size(revision))
                 if inputs is not None:
                     taken = not node.children and any(
                         index in self._gone for index in range(node.span.start, node.span.stop)
                     )
-                    self.tell(checking.of_inputs(node, revision, inputs, taken=taken), whole=True)
+                    self.add(checking.of_inputs(node, revision, inputs, taken=taken), whole=True)
                 # Above, only its hash and size are asked for, and whether it says anything.
                 said[node.id] = replace(
                     revision, text=revision.text[:1], provenance="", anchors=(), extras={}
@@ -362,8 +362,8 @@ class _Reading:
         for view in await self._store.transact(ask):
             if not view.name.endswith(SEEN):
                 windows = state.next_ordinal(1)
-                told = checking.of_view(view, self._nodes, key=key, windows=windows)
-                self.tell(told, whole=True)
+                faults = checking.of_view(view, self._nodes, key=key, windows=windows)
+                self.add(faults, whole=True)
 
 
 def _waits(node: Node) -> bool:
@@ -376,7 +376,7 @@ def _edited(event: LogEvent) -> Iterator[int]:
         yield from (shift.index for shift in ShiftsTold.from_json(event.detail).shifts)
 
 
-async def _strangers(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
+async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
     """Find what is kept for sessions that there are not (any more); ``subjects`` are of spaces.
 
     The journal may speak of one that was erased: a call that was in flight then was paid for all

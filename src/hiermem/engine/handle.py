@@ -19,14 +19,14 @@ from hiermem.core.needs import Reading
 from hiermem.core.text.fence import tenant_key
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.engine.calls.in_flight import InHand
+from hiermem.engine.calls.in_flight import InFlight
 from hiermem.errors import CounterMismatchError, NotFoundError, StoreCorruptError
 from hiermem.protocols import Embedder, TenantStore, TokenCounter
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import Need, NeedLevel, NeedMessages, NeedNodes, NeedRevisions
 
 if TYPE_CHECKING:
-    from hiermem.engine.calls.embedder_client import Asker
+    from hiermem.engine.calls.embedder_client import EmbedderClient
     from hiermem.engine.index import Indexes
 
 T = TypeVar("T")
@@ -53,12 +53,12 @@ class Handle:
     #: Whether ``config`` was asked for, or is only what a new session gets where none was.
     configured: bool = True
     #: The texts that runs of this handle are making.
-    in_hand: InHand = field(default_factory=InHand)
+    in_flight: InFlight = field(default_factory=InFlight)
     #: What makes vectors; without one, words alone are compared.
     embedder: Embedder | None = None
     search_policy: SearchPolicy = field(default_factory=SearchPolicy)
     _indexes: Indexes | None = None
-    _asker: Asker | None = None
+    _embedder_client: EmbedderClient | None = None
     _key: bytes | None = None
     _warned: set[str] = field(default_factory=set)
 
@@ -80,13 +80,13 @@ class Handle:
         return self._indexes
 
     @property
-    def asker(self) -> Asker | None:
+    def embedder_client(self) -> EmbedderClient | None:
         """Give the way to the embedder; None where there is none."""
-        if self._asker is None and self.embedder is not None:
-            from hiermem.engine.calls.embedder_client import Asker
+        if self._embedder_client is None and self.embedder is not None:
+            from hiermem.engine.calls.embedder_client import EmbedderClient
 
-            self._asker = Asker(self.embedder, self.search_policy)
-        return self._asker
+            self._embedder_client = EmbedderClient(self.embedder, self.search_policy)
+        return self._embedder_client
 
     def forget(self, session_id: str | None = None) -> None:
         """Let go of what is kept in memory of a session, or of all, that was erased."""
@@ -127,7 +127,7 @@ class Handle:
                 record.id,
             )
 
-    def knows(self, session_id: str) -> None:
+    def silence_warning(self, session_id: str) -> None:
         """Note that whoever uses this handle chose the session's configuration: no warning."""
         self._warned.add(session_id)
 

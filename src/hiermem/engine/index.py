@@ -48,7 +48,7 @@ Read: TypeAlias = Callable[[str, int, int], Awaitable[list[StoredMessage]]]
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class SessionIndex:
     """The index of one session as far as ``messages``, in one of its epochs.
 
     ``tail`` are the postings after the last full stride. ``shelf`` are its summaries, as they were
@@ -94,7 +94,7 @@ class Indexes:
     ) -> None:
         self._store, self._counter, self._read = store, counter, read
         self._max_bytes = max_bytes
-        self._held: OrderedDict[str, Held] = OrderedDict()
+        self._indexes: OrderedDict[str, SessionIndex] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def lock(self, session_id: str) -> asyncio.Lock:
@@ -104,55 +104,55 @@ class Indexes:
     def forget(self, session_id: str | None = None) -> None:
         """Let go of one session's index, or of all."""
         if session_id is None:
-            self._held.clear()
+            self._indexes.clear()
         else:
-            self._held.pop(session_id, None)
+            self._indexes.pop(session_id, None)
 
-    async def of(self, record: SessionRecord) -> Held:
+    async def get(self, record: SessionRecord) -> SessionIndex:
         """Give the index of a session as its record shows it; call it under its lock.
 
         Raises SessionChangedError where it was changed meanwhile: read the record, and try again.
         """
-        held = self._held.get(record.id)
-        if held is None or not held.serves(record):
-            held = await self._built(record)
-        elif held.messages < record.messages:
-            await self._extend(held, record)
-        self._keep(held)
-        return held
+        known = self._indexes.get(record.id)
+        if known is None or not known.serves(record):
+            known = await self._build(record)
+        elif known.messages < record.messages:
+            await self._extend(known, record)
+        self._cache(known)
+        return known
 
-    def _keep(self, held: Held) -> None:
-        name = held.record.id
-        self._held[name] = held
-        self._held.move_to_end(name)
-        total = sum(each.nbytes for each in self._held.values())
-        while total > self._max_bytes and len(self._held) > 1:
-            _, dropped = self._held.popitem(last=False)
+    def _cache(self, known: SessionIndex) -> None:
+        name = known.record.id
+        self._indexes[name] = known
+        self._indexes.move_to_end(name)
+        total = sum(each.nbytes for each in self._indexes.values())
+        while total > self._max_bytes and len(self._indexes) > 1:
+            _, dropped = self._indexes.popitem(last=False)
             total -= dropped.nbytes
 
     # -- building
 
-    async def _built(self, record: SessionRecord) -> Held:
+    async def _build(self, record: SessionRecord) -> SessionIndex:
         full = record.messages // STRIDE
         parts: list[Postings] = []
         for first in range(0, full, _AT_ONCE):
             parts += await self._strides(record, first, min(full, first + _AT_ONCE))
-        tail = [await self._collected(record.id, full * STRIDE, record.messages)]
+        tail = [await self._collect(record.id, full * STRIDE, record.messages)]
         await self._check(record)
-        index = await _indexed([*parts, *tail])
-        return Held(record, record.messages, index, tail)
+        index = await _index_of([*parts, *tail])
+        return SessionIndex(record, record.messages, index, tail)
 
     async def _strides(self, record: SessionRecord, first: int, stop: int) -> list[Postings]:
         """Give the postings of strides by number; what the store lacks is made and put there."""
         found: dict[int, Postings] = {}
         for block in await self._blocks(record.id, first * STRIDE, stop * STRIDE):
-            part = _usable(block)
+            part = _read_block(block)
             if part is not None:
                 found[block.start // STRIDE] = part
         missing = [number for number in range(first, stop) if number not in found]
         for number in missing:
             start = number * STRIDE
-            found[number] = await self._collected(record.id, start, start + STRIDE)
+            found[number] = await self._collect(record.id, start, start + STRIDE)
         await self._put(record, [(number * STRIDE, found[number]) for number in missing])
         return [found[number] for number in range(first, stop)]
 
@@ -163,14 +163,14 @@ class Indexes:
             # Whatever stands there, it is made again.
             return []
 
-    async def _extend(self, held: Held, record: SessionRecord) -> None:
+    async def _extend(self, known: SessionIndex, record: SessionRecord) -> None:
         new: list[Postings] = []
-        tail = list(held.tail)
+        tail = list(known.tail)
         full: list[tuple[int, Postings]] = []
-        start = held.messages
+        start = known.messages
         while start < record.messages:
             stop = min(record.messages, (start // STRIDE + 1) * STRIDE)
-            part = await self._collected(record.id, start, stop)
+            part = await self._collect(record.id, start, stop)
             new.append(part)
             tail.append(part)
             if stop % STRIDE == 0:
@@ -180,15 +180,15 @@ class Indexes:
         await self._check(record)
         await self._put(record, full)
         more = postings.join(new)
-        index = held.index
+        index = known.index
         if len(index) + len(more) <= _FEW_UNITS:
             index = index.extended(more)
         else:
             index = await asyncio.to_thread(index.extended, more)
-        held.record, held.messages, held.index = record, record.messages, index
-        held.tail = [postings.join(tail)]
+        known.record, known.messages, known.index = record, record.messages, index
+        known.tail = [postings.join(tail)]
 
-    async def _collected(self, session_id: str, start: int, stop: int) -> Postings:
+    async def _collect(self, session_id: str, start: int, stop: int) -> Postings:
         """Read messages into postings; what was taken out of use gives none."""
         if start >= stop:
             return postings.join([])
@@ -215,7 +215,7 @@ class Indexes:
             raise SessionChangedError(record.id)
 
 
-def _usable(block: Block) -> Postings | None:
+def _read_block(block: Block) -> Postings | None:
     """Read a block; None where it is damaged, or of other messages than its place says."""
     if block.start % STRIDE or block.stop != block.start + STRIDE:
         return None
@@ -227,7 +227,7 @@ def _usable(block: Block) -> Postings | None:
     return part
 
 
-async def _indexed(parts: Sequence[Postings]) -> Index:
+async def _index_of(parts: Sequence[Postings]) -> Index:
     if sum(map(len, parts)) <= _FEW_UNITS:
         return Index(postings.join(parts))
     return await asyncio.to_thread(lambda: Index(postings.join(parts)))

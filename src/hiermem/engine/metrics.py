@@ -66,10 +66,10 @@ async def _served(handle: Handle, session_id: str) -> Served:
         return Batch(views)
 
     views = await handle.store.transact(ask)
-    seen = [Seen.from_json(view.state) for view in views if view.name.endswith(SEEN)]
-    known = [each for each in seen if each is not None]
+    decoded = [Seen.from_json(view.state) for view in views if view.name.endswith(SEEN)]
+    states = [each for each in decoded if each is not None]
     return Served(
-        selections=sum(each.selections for each in known),
-        tokens=sum(each.rendered for each in known),
-        shared=sum(each.shared for each in known),
+        selections=sum(each.selections for each in states),
+        tokens=sum(each.rendered for each in states),
+        shared=sum(each.shared for each in states),
     )

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hiermem.core import arguments
-from hiermem.core.calls.usage import count_of, told_model
+from hiermem.core.calls.usage import count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMRequest, LLMResponse, Usage
-from hiermem.remote.chat import Form, RemoteChat, Structured
+from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
 from hiermem.remote.completions import messages_of
 from hiermem.remote.connection import Connection
 from hiermem.remote.errors import AnsweredError, MiscastError
 from hiermem.remote.responses import MOST_BYTES, read_object
-from hiermem.remote.settings import place
+from hiermem.remote.settings import server_of
 from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
@@ -88,11 +88,13 @@ class AnthropicChat(RemoteChat):
             extra=extra,
             remote=remote,
             prices=prices,
-            form=Form(cache_control=arguments.switch(cache, "cache"), fixed=True),
-            where=place(base_url),
+            capabilities=ServerCapabilities(
+                cache_control=arguments.switch(cache, "cache"), fixed=True
+            ),
+            where=server_of(base_url),
         )
         self._stream = arguments.switch(stream, "stream")
-        self._way = Connection(
+        self._connection = Connection(
             "anthropic",
             "AsyncAnthropic",
             base_url=base_url,
@@ -102,38 +104,38 @@ class AnthropicChat(RemoteChat):
             most_bytes=MOST_BYTES,
             what=type(self).__name__,
         )
-        self._key = self._way.key
+        self._key = self._connection.key
 
     async def disconnect(self) -> None:
         """Close the connections that the running event loop has open; the next call opens new ones.
 
         A memory does it for its model when it is closed. A client that was given is left alone.
         """
-        await self._way.disconnect()
+        await self._connection.disconnect()
 
-    async def _exchange(self, request: LLMRequest, form: Form) -> LLMResponse:
+    async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
-        told = self._messages(request, form)
+        reported = self._messages(request, capabilities)
         fields: dict[str, Any] = {}
-        if system := _system(told, cached=form.cache_control):
+        if system := _system(reported, cached=capabilities.cache_control):
             fields["system"] = system
-        temperature = self._temperature_of(request, form)
+        temperature = self._temperature_of(request, capabilities)
         if temperature is not None:
             # This protocol's scale ends at 1.
             fields["temperature"] = min(1.0, temperature)
-        schema = self._schema(request, form)
+        schema = self._schema(request, capabilities)
         fields |= self._extra
         if schema is not None:
             # What else is configured of the output, such as its effort, stands beside the schema.
-            beside = _mapping(fields.get("output_config"))
+            configured = _mapping(fields.get("output_config"))
             shape = {"type": "json_schema", "schema": schema}
-            fields["output_config"] = {"format": shape, **beside}
+            fields["output_config"] = {"format": shape, **configured}
         asked = {
             "model": self._model,
             "max_tokens": self._limit(request),
-            "messages": messages_of([each for each in told if each.role != "system"]),
+            "messages": messages_of([each for each in reported if each.role != "system"]),
         }
-        async with self._way.client() as client:
+        async with self._connection.client() as client:
             # As an extra body, fields pass that this version of the SDK does not know.
             if self._stream:
                 stream = await client.messages.create(**asked, stream=True, extra_body=fields)
@@ -174,21 +176,21 @@ def _read(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
         text=text,
         usage=_usage(answer.get("usage")),
         finish_reason="stop" if reason is None else _FINISH.get(str(reason), "error"),
-        model=told_model(answer.get("model"), asked=asked),
+        model=reported_model(answer.get("model"), asked=asked),
     )
 
 
-def _usage(told: object) -> Usage:
+def _usage(reported: object) -> Usage:
     """Read the counts; what was cached is counted beside the input here, and is a part of ours."""
-    if not isinstance(told, Mapping):
+    if not isinstance(reported, Mapping):
         return Usage()
-    fresh = count_of(told.get("input_tokens"))
-    cached = count_of(told.get("cache_read_input_tokens"))
-    kept = count_of(told.get("cache_creation_input_tokens"))
-    details = told.get("output_tokens_details")
+    fresh = count_of(reported.get("input_tokens"))
+    cached = count_of(reported.get("cache_read_input_tokens"))
+    kept = count_of(reported.get("cache_creation_input_tokens"))
+    details = reported.get("output_tokens_details")
     return Usage(
         input_tokens=None if fresh is None else fresh + (cached or 0) + (kept or 0),
-        output_tokens=count_of(told.get("output_tokens")),
+        output_tokens=count_of(reported.get("output_tokens")),
         cached_tokens=cached,
         reasoning_tokens=count_of(details.get("thinking_tokens"))
         if isinstance(details, Mapping)
@@ -202,10 +204,10 @@ async def _gathered(stream: Any) -> dict[str, Any]:
         kind = stream.response.headers.get("content-type", "")
         if "event-stream" not in kind:
             return await read_object(await stream.response.aread(), kind)
-        return _assembled([event.to_dict(warnings=False) async for event in stream])
+        return _joined_events([event.to_dict(warnings=False) async for event in stream])
 
 
-def _assembled(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _joined_events(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Put a message's events together into the message that would have come whole.
 
     Raises MiscastError where the stream broke off before it said why it ended.
@@ -213,17 +215,17 @@ def _assembled(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     pieces: list[str] = []
     usage: dict[str, Any] = {}
-    for told in events:
-        if told.get("type") == "message_start":
-            answer = _mapping(told.get("message"))
+    for reported in events:
+        if reported.get("type") == "message_start":
+            answer = _mapping(reported.get("message"))
             usage = _mapping(answer.get("usage"))
-        elif told.get("type") == "content_block_delta":
-            delta = _mapping(told.get("delta"))
+        elif reported.get("type") == "content_block_delta":
+            delta = _mapping(reported.get("delta"))
             if delta.get("type") == "text_delta":
                 pieces.append(str(delta.get("text") or ""))
-        elif told.get("type") == "message_delta":
-            answer |= _mapping(told.get("delta"))
-            new = _mapping(told.get("usage"))
+        elif reported.get("type") == "message_delta":
+            answer |= _mapping(reported.get("delta"))
+            new = _mapping(reported.get("usage"))
             usage |= {name: count for name, count in new.items() if count is not None}
     if answer.get("stop_reason") is None:
         raise MiscastError("the stream broke off before the answer was whole")

@@ -17,7 +17,7 @@ from hiermem.types.prices import Prices
 
 __all__ = ["FunctionLLM"]
 
-Answer: TypeAlias = str | LLMResponse
+FunctionAnswer: TypeAlias = str | LLMResponse
 
 
 class FunctionLLM:
@@ -33,7 +33,7 @@ class FunctionLLM:
 
     def __init__(
         self,
-        function: Callable[[LLMRequest], Answer | Awaitable[Answer]],
+        function: Callable[[LLMRequest], FunctionAnswer | Awaitable[FunctionAnswer]],
         *,
         name: str = "function",
         context_window: int | None = None,

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from hiermem.core import arguments
 from hiermem.protocols import LLMRequest, LLMResponse
-from hiermem.remote.chat import Form, RemoteChat, Structured
-from hiermem.remote.completions import assembled, fields_of, messages_of, read_answer
+from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
+from hiermem.remote.completions import fields_of, joined_events, messages_of, read_answer
 from hiermem.remote.errors import MiscastError
 from hiermem.remote.optional import load, require
-from hiermem.remote.settings import key_of, place
+from hiermem.remote.settings import key_of, server_of
 from hiermem.types.prices import Prices
 
 __all__ = ["LiteLLMChat"]
@@ -65,8 +65,8 @@ class LiteLLMChat(RemoteChat):
             extra=extra,
             remote=remote,
             prices=prices,
-            form=Form(),
-            where=place(base_url),
+            capabilities=ServerCapabilities(),
+            where=server_of(base_url),
         )
         self._stream = arguments.switch(stream, "stream")
         self._base_url, self._key = base_url, key_of(api_key)
@@ -77,24 +77,24 @@ class LiteLLMChat(RemoteChat):
         Its own way to close them leaves closed ones for the next call.
         """
 
-    async def _exchange(self, request: LLMRequest, form: Form) -> LLMResponse:
+    async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
         package = await asyncio.to_thread(load, "litellm")
         fields = fields_of(
-            limit=(form.limit, self._limit(request)),
-            temperature=self._temperature_of(request, form),
-            schema=self._schema(request, form),
+            limit=(capabilities.limit, self._limit(request)),
+            temperature=self._temperature_of(request, capabilities),
+            schema=self._schema(request, capabilities),
             extra=self._extra,
         )
         if self._base_url is not None:
             fields["base_url"] = self._base_url
         if self._key:
             fields["api_key"] = self._key
-        if self._stream and form.stream_options:
+        if self._stream and capabilities.stream_options:
             fields["stream_options"] = {"include_usage": True}
         answer = await package.acompletion(
             model=self._model,
-            messages=messages_of(self._messages(request, form)),
+            messages=messages_of(self._messages(request, capabilities)),
             timeout=self._timeout,
             num_retries=0,
             max_retries=0,
@@ -103,7 +103,7 @@ class LiteLLMChat(RemoteChat):
         )
         if self._stream:
             return read_answer(
-                assembled([_plain(event) async for event in answer]), asked=self._model
+                joined_events([_plain(event) async for event in answer]), asked=self._model
             )
         return read_answer(_plain(answer), asked=self._model)
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hiermem.core import arguments
 from hiermem.protocols import LLMRequest, LLMResponse
-from hiermem.remote.chat import Form, RemoteChat, Structured
-from hiermem.remote.completions import assembled, fields_of, messages_of, read_answer
+from hiermem.remote.chat import RemoteChat, ServerCapabilities, Structured
+from hiermem.remote.completions import fields_of, joined_events, messages_of, read_answer
 from hiermem.remote.connection import Connection
 from hiermem.remote.errors import AnsweredError
 from hiermem.remote.responses import MOST_BYTES, read_object
-from hiermem.remote.settings import place
+from hiermem.remote.settings import server_of
 from hiermem.types.prices import Prices
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ class OpenAIChat(RemoteChat):
             extra=extra,
             remote=remote,
             prices=prices,
-            form=Form(limit=limit_field if settled else usual, fixed=settled),
-            where=place(base_url),
+            capabilities=ServerCapabilities(limit=limit_field if settled else usual, fixed=settled),
+            where=server_of(base_url),
         )
         self._stream = arguments.switch(stream, "stream")
-        self._way = Connection(
+        self._connection = Connection(
             "openai",
             "AsyncOpenAI",
             base_url=base_url,
@@ -100,27 +100,27 @@ class OpenAIChat(RemoteChat):
             most_bytes=MOST_BYTES,
             what=type(self).__name__,
         )
-        self._key = self._way.key
+        self._key = self._connection.key
 
     async def disconnect(self) -> None:
         """Close the connections that the running event loop has open; the next call opens new ones.
 
         A memory does it for its model when it is closed. A client that was given is left alone.
         """
-        await self._way.disconnect()
+        await self._connection.disconnect()
 
-    async def _exchange(self, request: LLMRequest, form: Form) -> LLMResponse:
+    async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
         """Send one request, whole or as a stream, and read its answer."""
-        messages = messages_of(self._messages(request, form))
+        messages = messages_of(self._messages(request, capabilities))
         fields = fields_of(
-            limit=(form.limit, self._limit(request)),
-            temperature=self._temperature_of(request, form),
-            schema=self._schema(request, form),
+            limit=(capabilities.limit, self._limit(request)),
+            temperature=self._temperature_of(request, capabilities),
+            schema=self._schema(request, capabilities),
             extra=self._extra,
         )
-        if self._stream and form.stream_options:
+        if self._stream and capabilities.stream_options:
             fields = {"stream_options": {"include_usage": True}, **fields}
-        async with self._way.client() as client:
+        async with self._connection.client() as client:
             # As an extra body, fields pass that this version of the SDK does not know.
             chats = client.chat.completions
             if self._stream:
@@ -145,4 +145,4 @@ async def _gathered(stream: Any) -> dict[str, Any]:
         kind = stream.response.headers.get("content-type", "")
         if "event-stream" not in kind:
             return await read_object(await stream.response.aread(), kind)
-        return assembled([event.to_dict(warnings=False) async for event in stream])
+        return joined_events([event.to_dict(warnings=False) async for event in stream])

@@ -19,7 +19,7 @@ from hiermem.core.calls import failures
 from hiermem.core.text.measure import canonical_json
 from hiermem.errors import ConfigError, ModelError, ModelOverflowError
 from hiermem.protocols import ChatMessage, LLMRequest, LLMResponse
-from hiermem.remote.errors import Mishap, read
+from hiermem.remote.errors import ErrorFacts, read
 from hiermem.remote.settings import fields, temperature_of, text
 from hiermem.types.prices import Prices
 
@@ -42,7 +42,7 @@ _SCHEMA_FIELDS: Final = (
 )
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 #: Fields that are left out where a server does not take them.
-_SPARED: Final = ("temperature", "stream_options", "cache_control")
+_OPTIONAL_FIELDS: Final = ("temperature", "stream_options", "cache_control")
 #: What a schema may hold that all providers take; bounds are checked when the answer is read.
 _SCHEMA_WORDS: Final = frozenset(
     {
@@ -62,7 +62,7 @@ _SCHEMA_WORDS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ServerCapabilities:
     """The form in which a server takes requests, as far as is known.
 
     ``limit`` is its name for the most tokens of an answer, ``fixed`` whether that was settled.
@@ -75,19 +75,19 @@ class Form:
     limit: str = "max_tokens"
     fixed: bool = False
 
-    def after(self, mishap: Mishap, *, structured: Structured) -> Form | None:
+    def after(self, facts: ErrorFacts, *, structured: Structured) -> ServerCapabilities | None:
         """Give the form to try after a refusal; None where it was not about a field of the form."""
         refused = failures.refused_field
-        status, param, told = mishap.failure.status, mishap.param, mishap.told
+        status, param, message = facts.failure.status, facts.param, facts.message
         if self.schema and structured == "auto":
             # Whatever is wrong with it: the answer is read and checked without it just as well.
-            about = refused(status, _SCHEMA_FIELDS, param=param, told=told, at_all=False)
+            about = refused(status, _SCHEMA_FIELDS, param=param, message=message, at_all=False)
             if about is not None:
                 return replace(self, schema=False)
-        field = refused(status, (*_SPARED, *_LIMIT_FIELDS), param=param, told=told)
-        if field in _SPARED and getattr(self, field):
-            spared: dict[str, Any] = {field: False}
-            return replace(self, **spared)
+        field = refused(status, (*_OPTIONAL_FIELDS, *_LIMIT_FIELDS), param=param, message=message)
+        if field in _OPTIONAL_FIELDS and getattr(self, field):
+            without: dict[str, Any] = {field: False}
+            return replace(self, **without)
         if field == self.limit and not self.fixed:
             (other,) = set(_LIMIT_FIELDS) - {field}
             return replace(self, limit=other, fixed=True)
@@ -114,7 +114,7 @@ class RemoteChat(ABC):
         extra: Mapping[str, Any] | None,
         remote: bool,
         prices: Prices | None,
-        form: Form,
+        capabilities: ServerCapabilities,
         where: str = "",
     ) -> None:
         self._model = text(model, "model")
@@ -129,7 +129,7 @@ class RemoteChat(ABC):
                 f"reasoning_tokens is {reasoning_tokens:,}, which leaves nothing of a "
                 f"context_window of {context_window:,}"
             )
-        self._window, self._most, self._thinking = (
+        self._window, self._most, self._reasoning = (
             context_window,
             max_output_tokens,
             reasoning_tokens,
@@ -145,8 +145,8 @@ class RemoteChat(ABC):
         if prices is not None and not isinstance(prices, Prices):
             raise ConfigError(f"prices is {type(prices).__name__}; it must be Prices, or None")
         self.prices = prices
-        self._form = replace(
-            form, schema=structured != "off", temperature=self._temperature is not None
+        self._capabilities = replace(
+            capabilities, schema=structured != "off", temperature=self._temperature is not None
         )
         self._where = where
         #: What must never be repeated, where the adapter was given it.
@@ -164,12 +164,12 @@ class RemoteChat(ABC):
     @property
     def context_window(self) -> int | None:
         """Give the window that it was made with, less what is kept for reasoning."""
-        return None if self._window is None else self._window - self._thinking
+        return None if self._window is None else self._window - self._reasoning
 
     @property
     def overhead_tokens(self) -> int:
         """Give the tokens that a call may take besides prompt and answer: those for reasoning."""
-        return self._thinking
+        return self._reasoning
 
     @property
     def remote(self) -> bool:
@@ -184,26 +184,26 @@ class RemoteChat(ABC):
         """
         await self._check_size(request)
         while True:
-            form = self._form
+            capabilities = self._capabilities
             try:
-                return await self._exchange(request, form)
+                return await self._exchange(request, capabilities)
             except ModelError:
                 raise
             except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is told apart
-                mishap = read(error, key=self._key)
+                facts = read(error, key=self._key)
                 kind = type(error).__name__
-            narrower = None
-            if mishap is not None:
-                narrower = form.after(mishap, structured=self._structured)
-            if narrower is None:
-                raise self._error(mishap, kind)
-            if self._form == form:
-                self._form = narrower
+            next_capabilities = None
+            if facts is not None:
+                next_capabilities = capabilities.after(facts, structured=self._structured)
+            if next_capabilities is None:
+                raise self._error(facts, kind)
+            if self._capabilities == capabilities:
+                self._capabilities = next_capabilities
             # Else another call has learnt something meanwhile; that is tried first.
 
     @abstractmethod
-    async def _exchange(self, request: LLMRequest, form: Form) -> LLMResponse:
-        """Send one request in ``form`` and read its answer. May raise whatever the SDK raises."""
+    async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
+        """Send one request and read its answer. Raises whatever the SDK raises."""
 
     @abstractmethod
     async def disconnect(self) -> None:
@@ -212,13 +212,13 @@ class RemoteChat(ABC):
         A memory does it for its model when it is closed.
         """
 
-    def _error(self, mishap: Mishap | None, kind: str) -> ModelError:
-        if mishap is None:
+    def _error(self, facts: ErrorFacts | None, kind: str) -> ModelError:
+        if facts is None:
             return ModelError(f"{self._name}: the call ended in {kind}")
-        found = mishap.failure
+        found = facts.failure
         field = failures.refused_field(
-            found.status, (*_SCHEMA_FIELDS, *_SPARED, *_LIMIT_FIELDS, "stream"),
-            param=mishap.param, told=mishap.told, at_all=False,
+            found.status, (*_SCHEMA_FIELDS, *_OPTIONAL_FIELDS, *_LIMIT_FIELDS, "stream"),
+            param=facts.param, message=facts.message, at_all=False,
         )  # fmt: skip
         if field is not None and found.kind == "permanent":
             found = replace(found, what=f"{found.what}, because of its {field}")
@@ -228,31 +228,37 @@ class RemoteChat(ABC):
 
     def _limit(self, request: LLMRequest) -> int:
         """Give the most tokens that an answer may take, reasoning included, as providers count."""
-        wanted = math.ceil(request.max_tokens * request.margin) + self._thinking
+        wanted = math.ceil(request.max_tokens * request.margin) + self._reasoning
         return wanted if self._most is None else min(wanted, self._most)
 
-    def _temperature_of(self, request: LLMRequest, form: Form) -> float | None:
+    def _temperature_of(
+        self, request: LLMRequest, capabilities: ServerCapabilities
+    ) -> float | None:
         """Give the temperature to ask for; None leaves it to the server."""
-        if not form.temperature or self._temperature is None:
+        if not capabilities.temperature or self._temperature is None:
             return None
         return self._temperature if isinstance(self._temperature, float) else request.temperature
 
-    def _messages(self, request: LLMRequest, form: Form) -> tuple[ChatMessage, ...]:
+    def _messages(
+        self, request: LLMRequest, capabilities: ServerCapabilities
+    ) -> tuple[ChatMessage, ...]:
         """Give the messages, with the schema in words where the server is not sent it as such."""
-        if request.schema is None or form.schema:
+        if request.schema is None or capabilities.schema:
             return request.messages
-        words = _in_words(request.schema)
+        words = _schema_prompt(request.schema)
         first, *others = request.messages
         if first.role == "system":
             # It is constant, so it stands in the part that a provider's cache keeps.
             return (ChatMessage("system", f"{first.content}\n\n{words}"), *others)
         return (ChatMessage("system", words), *request.messages)
 
-    def _schema(self, request: LLMRequest, form: Form) -> dict[str, Any] | None:
+    def _schema(
+        self, request: LLMRequest, capabilities: ServerCapabilities
+    ) -> dict[str, Any] | None:
         """Give the schema to send, in what all providers take; None where none is sent."""
-        if request.schema is None or not form.schema:
+        if request.schema is None or not capabilities.schema:
             return None
-        taken: dict[str, Any] = _narrowed(request.schema)
+        taken: dict[str, Any] = _common_schema(request.schema)
         return taken
 
     async def _check_size(self, request: LLMRequest) -> None:
@@ -277,21 +283,21 @@ class RemoteChat(ABC):
             )
 
 
-def _in_words(schema: Mapping[str, Any]) -> str:
+def _schema_prompt(schema: Mapping[str, Any]) -> str:
     return (
         "Answer with one JSON object and nothing else. It must fit this JSON schema:\n"
         f"{canonical_json(schema)}"
     )
 
 
-def _narrowed(value: Any, *, names: bool = False) -> Any:
+def _common_schema(value: Any, *, names: bool = False) -> Any:
     """Leave out what some provider refuses; ``names`` says that the keys are names, not words."""
     if isinstance(value, Mapping):
         return {
-            key: _narrowed(inner, names=key in ("properties", "$defs") and not names)
+            key: _common_schema(inner, names=key in ("properties", "$defs") and not names)
             for key, inner in value.items()
             if names or key in _SCHEMA_WORDS
         }
     if isinstance(value, (list, tuple)):
-        return [_narrowed(inner) if isinstance(inner, Mapping) else inner for inner in value]
+        return [_common_schema(inner) if isinstance(inner, Mapping) else inner for inner in value]
     return value

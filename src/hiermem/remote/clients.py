@@ -17,16 +17,16 @@ from weakref import WeakKeyDictionary
 C = TypeVar("C")
 
 
-class _Held(Generic[C]):
+class _LoopClient(Generic[C]):
     """A loop's client, and how many calls are using it."""
 
-    __slots__ = ("client", "leaving", "making", "uses")
+    __slots__ = ("client", "closing", "lock", "uses")
 
     def __init__(self) -> None:
-        self.making = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.client: C | None = None
         self.uses = 0
-        self.leaving = False
+        self.closing = False
 
 
 class Clients(Generic[C]):
@@ -38,26 +38,28 @@ class Clients(Generic[C]):
     def __init__(self, make: Callable[[], C], close: Callable[[C], Awaitable[Any]]) -> None:
         self._make, self._close = make, close
         self._guard = threading.Lock()
-        self._held: WeakKeyDictionary[asyncio.AbstractEventLoop, _Held[C]] = WeakKeyDictionary()
+        self._entries: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient[C]] = (
+            WeakKeyDictionary()
+        )
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[C]:
         """Give the running loop's client for the time of one call."""
         loop = asyncio.get_running_loop()
         with self._guard:
-            held = self._held.get(loop)
-            if held is None:
-                held = self._held[loop] = _Held[C]()
-            held.uses += 1
+            entry = self._entries.get(loop)
+            if entry is None:
+                entry = self._entries[loop] = _LoopClient[C]()
+            entry.uses += 1
         try:
-            async with held.making:
-                if held.client is None:
-                    held.client = await asyncio.to_thread(self._make)
-            yield held.client
+            async with entry.lock:
+                if entry.client is None:
+                    entry.client = await asyncio.to_thread(self._make)
+            yield entry.client
         finally:
-            held.uses -= 1
-            if held.leaving and not held.uses:
-                await self._let_go(held)
+            entry.uses -= 1
+            if entry.closing and not entry.uses:
+                await self._close_entry(entry)
 
     async def disconnect(self) -> None:
         """Close the running loop's connections; where calls use them, the last of those does.
@@ -65,13 +67,13 @@ class Clients(Generic[C]):
         The next call opens new ones.
         """
         with self._guard:
-            held = self._held.pop(asyncio.get_running_loop(), None)
-        if held is not None:
-            held.leaving = True
-            if not held.uses:
-                await self._let_go(held)
+            entry = self._entries.pop(asyncio.get_running_loop(), None)
+        if entry is not None:
+            entry.closing = True
+            if not entry.uses:
+                await self._close_entry(entry)
 
-    async def _let_go(self, held: _Held[C]) -> None:
-        client, held.client = held.client, None
+    async def _close_entry(self, entry: _LoopClient[C]) -> None:
+        client, entry.client = entry.client, None
         if client is not None:
             await self._close(client)

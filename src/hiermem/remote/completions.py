@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from hiermem.core.calls.usage import count_of, told_model
+from hiermem.core.calls.usage import count_of, reported_model
 from hiermem.protocols import ChatMessage, Finish, LLMResponse, Usage
 from hiermem.remote.errors import MiscastError
 
@@ -75,11 +75,11 @@ def read_answer(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
         text=text,
         usage=_usage(answer.get("usage")),
         finish_reason=_finish(choice.get("finish_reason"), message, text),
-        model=told_model(answer.get("model"), asked=asked),
+        model=reported_model(answer.get("model"), asked=asked),
     )
 
 
-def assembled(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def joined_events(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Put the events of a stream together into the answer that would have come whole.
 
     Raises MiscastError where the stream broke off before it said why it ended.
@@ -136,23 +136,28 @@ def _finish(reason: object, message: Mapping[str, Any], text: str) -> Finish:
     return _FINISH.get(str(reason).lower(), "error")
 
 
-def _usage(told: object) -> Usage:
-    if not isinstance(told, Mapping):
+def _usage(reported: object) -> Usage:
+    if not isinstance(reported, Mapping):
         return Usage()
-    sent, written = count_of(told.get("prompt_tokens")), count_of(told.get("completion_tokens"))
-    whole = count_of(told.get("total_tokens"))
+    sent, written = (
+        count_of(reported.get("prompt_tokens")),
+        count_of(reported.get("completion_tokens")),
+    )
+    whole = count_of(reported.get("total_tokens"))
     if whole is not None and sent is not None and written is not None:
         # Some count reasoning in the total alone; it is paid for as output.
         written = max(written, whole - sent)
-    cached = _detail(told, "prompt_tokens_details", "cached_tokens")
+    cached = _detail(reported, "prompt_tokens_details", "cached_tokens")
     return Usage(
         input_tokens=sent,
         output_tokens=written,
-        cached_tokens=count_of(told.get("prompt_cache_hit_tokens")) if cached is None else cached,
-        reasoning_tokens=_detail(told, "completion_tokens_details", "reasoning_tokens"),
+        cached_tokens=count_of(reported.get("prompt_cache_hit_tokens"))
+        if cached is None
+        else cached,
+        reasoning_tokens=_detail(reported, "completion_tokens_details", "reasoning_tokens"),
     )
 
 
-def _detail(told: Mapping[str, Any], group: str, name: str) -> int | None:
-    inner = told.get(group)
+def _detail(reported: Mapping[str, Any], group: str, name: str) -> int | None:
+    inner = reported.get(group)
     return count_of(inner.get(name)) if isinstance(inner, Mapping) else None

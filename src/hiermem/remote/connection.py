@@ -49,10 +49,10 @@ class Connection:
         self._sdk, self._kind = sdk, kind
         self._base_url, self._timeout, self._most = base_url, timeout, most_bytes
         #: A client that was given is its owner's to close; one that is made is ours.
-        self._lent = hasattr(client, "with_options")
+        self._is_borrowed = hasattr(client, "with_options")
         if client is None:
             make: Callable[[], Any] = self._new
-        elif self._lent:
+        elif self._is_borrowed:
             make = lambda: client  # noqa: E731
         elif callable(client):
             make = client
@@ -61,7 +61,7 @@ class Connection:
                 f"client is {type(client).__name__}; it must be an {kind}, or a function that "
                 "makes one"
             )
-        self._clients: Clients[Any] = Clients(lambda: self._steady(make()), self._close)
+        self._clients: Clients[Any] = Clients(lambda: self._configured(make()), self._close)
 
     def __repr__(self) -> str:
         return f"Connection({self._sdk!r})"
@@ -104,7 +104,7 @@ class Connection:
             )
         return client
 
-    def _steady(self, client: Any) -> Any:
+    def _configured(self, client: Any) -> Any:
         """Turn the SDK's own retries off: the engine's are journalled and paid for.
 
         A client of ours for a named address sends none of the environment's headers there.
@@ -113,14 +113,14 @@ class Connection:
             raise ConfigError(
                 f"client is {type(client).__name__}; it must be asynchronous, an {self._kind}"
             )
-        steady = client.with_options(max_retries=0, timeout=self._timeout)
+        configured = client.with_options(max_retries=0, timeout=self._timeout)
         if self._base_url is not None:
             # OPENAI_ORG_ID, OPENAI_PROJECT_ID and *_CUSTOM_HEADERS, which often hold a gateway's
             # key, are read by the SDKs whatever the address; no argument of theirs says not to.
-            steady._custom_headers = dict(IDENTITY)  # noqa: SLF001
-            steady.organization = steady.project = None
-        return steady
+            configured._custom_headers = dict(IDENTITY)  # noqa: SLF001
+            configured.organization = configured.project = None
+        return configured
 
     async def _close(self, client: Any) -> None:
-        if not self._lent:
+        if not self._is_borrowed:
             await client.close()

@@ -17,7 +17,7 @@ from hiermem.core.calls.failures import CallFailure
 
 #: Links of a chain of causes that are followed, and characters of a message that are looked at.
 _MOST_LINKS: Final = 8
-_MOST_TOLD: Final = 4_000
+_MOST_MESSAGE: Final = 4_000
 
 
 class TooLargeError(Exception):
@@ -37,18 +37,18 @@ class AnsweredError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Mishap:
+class ErrorFacts:
     """What was raised, read: what it means, and what is needed to learn from it.
 
-    ``told`` and ``param`` are the provider's words and stay inside the adapter.
+    ``message`` and ``param`` are the provider's words and stay inside the adapter.
     """
 
     failure: CallFailure
-    told: str = ""
+    message: str = ""
     param: object = None
 
 
-def read(error: BaseException, *, key: str = "") -> Mishap | None:
+def read(error: BaseException, *, key: str = "") -> ErrorFacts | None:
     """Read whatever a call raised; None where it tells of neither an answer nor a connection.
 
     A request number that repeats ``key`` is left out.
@@ -56,9 +56,11 @@ def read(error: BaseException, *, key: str = "") -> Mishap | None:
     links = list(_chain(error))
     for link in links:
         if isinstance(link, TooLargeError):
-            return Mishap(failures.unreadable("the answer is larger than any that was asked for"))
+            return ErrorFacts(
+                failures.unreadable("the answer is larger than any that was asked for")
+            )
         if isinstance(link, MiscastError):
-            return Mishap(failures.unreadable(str(link)))
+            return ErrorFacts(failures.unreadable(str(link)))
     for link in links:
         status = _status_of(link)
         body = _error_of(getattr(link, "body", None))
@@ -66,28 +68,28 @@ def read(error: BaseException, *, key: str = "") -> Mishap | None:
             return _of_answer(link, status, body, key=key)
     names = {kind.__name__ for link in links for kind in type(link).__mro__}
     found = failures.of_transport(names)
-    return Mishap(found) if found is not None else None
+    return ErrorFacts(found) if found is not None else None
 
 
 def _of_answer(
     error: BaseException, status: int | None, body: Mapping[str, Any], *, key: str
-) -> Mishap:
+) -> ErrorFacts:
     headers = _headers(error)
-    told = body.get("message")
-    told = (told if isinstance(told, str) else str(error))[:_MOST_TOLD]
+    message = body.get("message")
+    message = (message if isinstance(message, str) else str(error))[:_MOST_MESSAGE]
     if status is None and isinstance(body.get("code"), int) and 400 <= body["code"] < 600:
         status = body["code"]
     found = failures.of_answer(
         status,
         words=(body.get("code"), body.get("type")),
         raised=type(error).__name__,
-        told=told,
+        message=message,
         headers=headers,
         now=datetime.now(UTC),
     )
     if key and key in found.request_id:
         found = replace(found, request_id="")
-    return Mishap(found, told=told, param=body.get("param"))
+    return ErrorFacts(found, message=message, param=body.get("param"))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

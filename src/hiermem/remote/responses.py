@@ -67,15 +67,15 @@ def limited(most: int) -> Callable[[Any], Awaitable[None]]:
     in a way that cannot be bounded.
     """
 
-    async def hold(response: Any) -> None:
-        told = response.headers.get("content-length", "")
-        if told.isdecimal() and int(told) > most:
+    async def bound_response(response: Any) -> None:
+        length = response.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > most:
             raise TooLargeError
         # Taken away, so that the client does not unpack it again.
         unpack = _unpacking(response.headers.pop("content-encoding", ""))
-        response.stream = _counting(response.stream, most, unpack)
+        response.stream = _bounded_stream(response.stream, most, unpack)
 
-    return hold
+    return bound_response
 
 
 def _unpacking(coding: str) -> Callable[[bytes, int], bytes] | None:
@@ -89,12 +89,12 @@ def _unpacking(coding: str) -> Callable[[bytes, int], bytes] | None:
     return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress
 
 
-def _counting(stream: Any, most: int, unpack: Callable[[bytes, int], bytes] | None) -> Any:
+def _bounded_stream(stream: Any, most: int, unpack: Callable[[bytes, int], bytes] | None) -> Any:
     """Wrap a byte stream so that it ends after ``most`` bytes, in the class that its own wants."""
     base = next(kind for kind in type(stream).__mro__ if kind.__name__ == "AsyncByteStream")
     public: Any = getattr(import_module(base.__module__.partition(".")[0]), "AsyncByteStream", base)
 
-    class Counting(public):  # type: ignore[misc]
+    class BoundedStream(public):  # type: ignore[misc]
         """The stream, counted as it comes and as it is unpacked."""
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -110,7 +110,7 @@ def _counting(stream: Any, most: int, unpack: Callable[[bytes, int], bytes] | No
         async def aclose(self) -> None:
             await stream.aclose()
 
-    return Counting()
+    return BoundedStream()
 
 
 def _unpacked(unpack: Callable[[bytes, int], bytes], chunk: bytes, most: int) -> bytes:

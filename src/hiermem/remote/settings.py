@@ -43,7 +43,7 @@ def is_sendable(key: str) -> bool:
     return key.isascii() and key.isprintable() and " " not in key
 
 
-def place(base_url: str | None) -> str:
+def server_of(base_url: str | None) -> str:
     """Give which server is meant, without what its URL may hide: a password, a path, a query.
 
     Raises ConfigError for what is no address.

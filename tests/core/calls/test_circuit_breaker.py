@@ -8,42 +8,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.calls.circuit_breaker import LONGEST_HOLD, Breaker, Circuit
+from hiermem.core.calls.circuit_breaker import LONGEST_HOLD, BreakerPolicy, CircuitBreaker
 
-BREAKER = Breaker(failures=4, pause=10.0)
+BREAKER = BreakerPolicy(failures=4, pause=10.0)
 
 
-def fail(circuit, thing, now, *, asked=None, breaker=BREAKER):
-    assert circuit.look(thing, now).word == "go"
-    trial = circuit.admit(thing)
-    circuit.fail(trial, now, breaker=breaker, asked=asked)
+def fail(circuit, subject, now, *, asked=None, breaker=BREAKER):
+    assert circuit.decide(subject, now).kind == "go"
+    request = circuit.admit(subject)
+    circuit.fail(request, now, breaker=breaker, asked=asked)
 
 
 def opened(at=0.0):
-    circuit = Circuit()
-    for thing in "abab":
-        fail(circuit, thing, at)
-    assert circuit.look("c", at).word == "open"
+    circuit = CircuitBreaker()
+    for subject in "abab":
+        fail(circuit, subject, at)
+    assert circuit.decide("c", at).kind == "open"
     return circuit
 
 
 def test_it_opens_after_so_many_failures_in_a_row_and_not_before():
-    circuit = Circuit()
-    for thing in "aba":
-        fail(circuit, thing, 0.0)
+    circuit = CircuitBreaker()
+    for subject in "aba":
+        fail(circuit, subject, 0.0)
     circuit.succeed(circuit.admit("c"))
-    for thing in "aba":
-        fail(circuit, thing, 1.0)
-    assert circuit.look("c", 1.0).word == "go", "an answer in between begins a new row"
+    for subject in "aba":
+        fail(circuit, subject, 1.0)
+    assert circuit.decide("c", 1.0).kind == "go", "an answer in between begins a new row"
     fail(circuit, "b", 1.0)
-    assert circuit.look("c", 1.0) == circuit.look("a", 1.0)
-    assert circuit.look("c", 1.0).word == "open"
-    assert circuit.look("c", 1.0).seconds == pytest.approx(10.0)
+    assert circuit.decide("c", 1.0) == circuit.decide("a", 1.0)
+    assert circuit.decide("c", 1.0).kind == "open"
+    assert circuit.decide("c", 1.0).seconds == pytest.approx(10.0)
 
 
 def test_one_thing_that_always_fails_is_not_the_provider():
     """A request that the provider cannot bear would else keep everybody from it, for ever."""
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for n in range(50):
         fail(circuit, "poison", float(n))
     assert circuit.state == "closed"
@@ -51,33 +51,33 @@ def test_one_thing_that_always_fails_is_not_the_provider():
 
 def test_a_probe_goes_alone_and_its_answer_closes_the_circuit():
     circuit = opened()
-    probe = circuit.admit("c") if circuit.look("c", 10.0).word == "go" else None
+    probe = circuit.admit("c") if circuit.decide("c", 10.0).kind == "go" else None
     assert probe is not None
     assert probe.probe
-    assert circuit.look("d", 10.0).word == "wait"
+    assert circuit.decide("d", 10.0).kind == "wait"
     circuit.succeed(probe)
     assert circuit.state == "closed"
-    assert circuit.look("d", 10.0).word == circuit.look("e", 10.0).word == "go"
+    assert circuit.decide("d", 10.0).kind == circuit.decide("e", 10.0).kind == "go"
 
 
 def test_a_failed_probe_is_followed_by_one_for_another_thing():
     """The first in line may be the one thing that always fails."""
     circuit = opened()
     fail(circuit, "poison", 10.0)
-    assert circuit.look("poison", 10.0).word == "tried"
-    assert circuit.look("fine", 10.0).word == "go"
+    assert circuit.decide("poison", 10.0).kind == "tried"
+    assert circuit.decide("fine", 10.0).kind == "go"
     circuit.succeed(circuit.admit("fine"))
-    assert circuit.look("poison", 10.0).word == "go"
+    assert circuit.decide("poison", 10.0).kind == "go"
 
 
 def test_two_failed_probes_open_it_again_for_twice_as_long():
     circuit = opened()
     now, pauses = 0.0, []
     for _ in range(9):
-        now += circuit.look("x", now).seconds
+        now += circuit.decide("x", now).seconds
         fail(circuit, "a", now)
         fail(circuit, "b", now)
-        pauses.append(circuit.look("x", now).seconds)
+        pauses.append(circuit.decide("x", now).seconds)
     assert pauses[:3] == [pytest.approx(20.0), pytest.approx(40.0), pytest.approx(80.0)]
     assert pauses[-1] == pytest.approx(600.0), "it is asked again now and then, however long"
 
@@ -85,58 +85,58 @@ def test_two_failed_probes_open_it_again_for_twice_as_long():
 def test_the_only_thing_there_is_may_be_probed_again_after_the_pause():
     circuit = opened()
     fail(circuit, "only", 10.0)
-    assert circuit.look("only", 10.0).word == "tried"
-    assert circuit.look("only", 20.0).word == "go"
+    assert circuit.decide("only", 10.0).kind == "tried"
+    assert circuit.decide("only", 20.0).kind == "go"
 
 
 def test_a_late_failure_is_no_probe_and_a_late_answer_closes():
     """What was sent before it opened tells nothing new by failing, and much by succeeding."""
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     late, later = circuit.admit("late"), circuit.admit("later")
-    for thing in "abab":
-        fail(circuit, thing, 0.0)
+    for subject in "abab":
+        fail(circuit, subject, 0.0)
     circuit.fail(late, 5.0, breaker=BREAKER)
-    assert circuit.look("c", 5.0).seconds == pytest.approx(5.0)
+    assert circuit.decide("c", 5.0).seconds == pytest.approx(5.0)
     circuit.succeed(later)
-    assert circuit.look("c", 5.0).word == "go"
+    assert circuit.decide("c", 5.0).kind == "go"
 
 
 def test_a_probe_that_was_not_sent_makes_room_for_the_next():
     circuit = opened()
-    circuit.look("c", 10.0)
+    circuit.decide("c", 10.0)
     probe = circuit.admit("c")
     circuit.drop(probe)
-    assert circuit.look("d", 10.0).word == "go"
+    assert circuit.decide("d", 10.0).kind == "go"
 
 
 def test_a_pause_that_the_provider_asks_for_is_kept_by_all():
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     fail(circuit, "a", 0.0, asked=7.0)
-    assert (circuit.look("b", 1.0).word, circuit.look("b", 1.0).seconds) == ("wait", 6.0)
-    assert circuit.look("b", 7.0).word == "go"
+    assert (circuit.decide("b", 1.0).kind, circuit.decide("b", 1.0).seconds) == ("wait", 6.0)
+    assert circuit.decide("b", 7.0).kind == "go"
 
 
 @pytest.mark.parametrize("asked", [3_601.0, 1e12, math.inf])
 def test_a_pause_that_nobody_can_mean_is_an_hour(asked):
     """It would else be kept until the process is started again."""
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     fail(circuit, "a", 0.0, asked=asked)
-    assert circuit.look("b", 3_599.0).word == "open"
-    assert circuit.look("b", 3_600.0).word == "go"
+    assert circuit.decide("b", 3_599.0).kind == "open"
+    assert circuit.decide("b", 3_600.0).kind == "go"
 
 
 def test_a_long_pause_opens_it_at_once_for_as_long():
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     fail(circuit, "a", 0.0, asked=LONGEST_HOLD + 3_000)
-    gate = circuit.look("b", 100.0)
-    assert gate.word == "open"
-    assert gate.seconds == pytest.approx(LONGEST_HOLD + 2_900)
+    decision = circuit.decide("b", 100.0)
+    assert decision.kind == "open"
+    assert decision.seconds == pytest.approx(LONGEST_HOLD + 2_900)
 
 
 def test_one_that_never_opens_does_not():
-    circuit = Circuit()
+    circuit = CircuitBreaker()
     for n in range(100):
-        fail(circuit, n, 0.0, breaker=Breaker(failures=None))
+        fail(circuit, n, 0.0, breaker=BreakerPolicy(failures=None))
     assert circuit.state == "closed"
 
 
@@ -150,14 +150,14 @@ def test_one_that_never_opens_does_not():
     st.sets(st.integers(0, 3), max_size=2),
     st.integers(1, 12),
 )
-def test_a_backlog_is_worked_off_once_the_provider_is_back(hands, weather, poison, lasts):
+def test_a_backlog_is_worked_off_once_the_provider_is_back(slots, weather, poison, lasts):
     """In any weather: few requests meet a provider that is down, and in the end all is made.
 
     ``weather`` are stretches of being up or down; after them it is up. Things of ``poison`` always
-    fail. Each of ``hands`` takes the first thing that may go; one that failed gets in line again. A
+    fail. Each of ``slots`` takes the first thing that may go; one that failed gets in line again. A
     call takes ``lasts`` seconds.
     """
-    circuit, now, flying, missed = Circuit(), 0.0, [], []
+    circuit, now, in_flight, missed = CircuitBreaker(), 0.0, [], []
     todo, made = list(range(20)), set()
     ends, at = [], 0.0
     for up, seconds in weather:
@@ -165,29 +165,29 @@ def test_a_backlog_is_worked_off_once_the_provider_is_back(hands, weather, poiso
         ends.append((at, up))
     while set(todo) - made - poison:
         assert now < 5_000, "the backlog is stuck"
-        for thing in list(todo):
-            if len(flying) >= hands:
+        for subject in list(todo):
+            if len(in_flight) >= slots:
                 break
-            if thing in made or any(each[1].thing == thing for each in flying):
+            if subject in made or any(each[1].subject == subject for each in in_flight):
                 continue
-            if circuit.look(thing, now).word == "go":
-                flying.append((now + lasts, circuit.admit(thing)))
-        assert sum(trial.probe for _, trial in flying) <= 1
-        for each in [one for one in flying if one[0] <= now]:
-            flying.remove(each)
-            trial = each[1]
+            if circuit.decide(subject, now).kind == "go":
+                in_flight.append((now + lasts, circuit.admit(subject)))
+        assert sum(request.probe for _, request in in_flight) <= 1
+        for each in [one for one in in_flight if one[0] <= now]:
+            in_flight.remove(each)
+            request = each[1]
             up = next((state for end, state in ends if now < end), True)
-            if up and trial.thing not in poison:
-                made.add(trial.thing)
-                circuit.succeed(trial)
+            if up and request.subject not in poison:
+                made.add(request.subject)
+                circuit.succeed(request)
             else:
-                circuit.fail(trial, now, breaker=BREAKER)
-                todo.remove(trial.thing)
-                todo.append(trial.thing)
+                circuit.fail(request, now, breaker=BREAKER)
+                todo.remove(request.subject)
+                todo.append(request.subject)
                 missed.append((now, up))
         now += 1.0
     for start, (end, up) in zip([0.0, *(end for end, _ in ends)], ends, strict=False):
         if not up:
             met = sum(start <= when < end for when, _ in missed)
             probes = 2 * math.ceil(math.log2(2 + (end - start) / BREAKER.pause) + 1)
-            assert met <= BREAKER.failures + 3 * hands + probes, "it was hammered while down"
+            assert met <= BREAKER.failures + 3 * slots + probes, "it was hammered while down"

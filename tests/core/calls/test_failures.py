@@ -56,7 +56,7 @@ def test_a_503_that_says_when_to_come_back_was_turned_away_at_the_door():
 
 
 @pytest.mark.parametrize(
-    ("status", "words", "told"),
+    ("status", "words", "message"),
     [
         (413, (), ""),
         (400, ("context_length_exceeded",), ""),
@@ -69,15 +69,15 @@ def test_a_503_that_says_when_to_come_back_was_turned_away_at_the_door():
         (429, ("rate_limit_exceeded",), "Request too large for gpt-x on tokens per min (TPM)"),
     ],
 )
-def test_a_request_that_is_too_large_is_known_by_any_servers_words(status, words, told):
+def test_a_request_that_is_too_large_is_known_by_any_servers_words(status, words, message):
     """As a bad request it would not be made smaller; as a rate limit it would wait for ever."""
     assert isinstance(
-        to_error(of_answer(status, words=words, told=told), model="m"), ModelOverflowError
+        to_error(of_answer(status, words=words, message=message), model="m"), ModelOverflowError
     )
 
 
 @pytest.mark.parametrize(
-    ("status", "words", "told"),
+    ("status", "words", "message"),
     [
         (400, ("content_filter",), ""),
         (400, ("invalid_request_error",), "Output blocked by content filtering policy"),
@@ -85,8 +85,8 @@ def test_a_request_that_is_too_large_is_known_by_any_servers_words(status, words
         (451, (), ""),
     ],
 )
-def test_a_refusal_is_told_from_a_bad_request(status, words, told):
-    found = to_error(of_answer(status, words=words, told=told), model="m")
+def test_a_refusal_is_told_from_a_bad_request(status, words, message):
+    found = to_error(of_answer(status, words=words, message=message), model="m")
     assert isinstance(found, ModelRefusedError)
 
 
@@ -170,19 +170,19 @@ def test_milliseconds_go_before_seconds():
 
 @given(
     status=st.none() | st.integers(400, 599),
-    told=st.text(min_size=4, max_size=80),
+    message=st.text(min_size=4, max_size=80),
     words=st.lists(st.text(max_size=40) | st.integers(), max_size=2),
     request_id=st.text(max_size=100),
 )
 @example(400, "sk-secret said: no", ["sk-proj-4f9Z"], "sk-proj-4f9Z")
 @example(400, "no", ["Bearer abc"], "id\nwith a line")
-def test_an_error_repeats_nothing_but_harmless_words(status, told, words, request_id):
+def test_an_error_repeats_nothing_but_harmless_words(status, message, words, request_id):
     """A provider's words may quote the prompt or the key, and errors go into logs."""
     found = of_answer(
-        status, words=words, told=f"«{told}»", headers={"x-request-id": request_id}, now=NOW
+        status, words=words, message=f"«{message}»", headers={"x-request-id": request_id}, now=NOW
     )
     error = to_error(found, model="m")
-    assert f"«{told}»" not in str(error)
+    assert f"«{message}»" not in str(error)
     assert "sk-" not in str(error)
     assert str(error).isprintable()
     assert found.code == "" or found.code.replace("_", "").isalpha()
@@ -211,7 +211,7 @@ def test_an_answer_that_is_none_may_be_paid_for_and_may_do_better_again():
 
 
 @pytest.mark.parametrize(
-    ("param", "told", "field"),
+    ("param", "message", "field"),
     [
         ("temperature", "Unsupported value: 'temperature' does not support 0.3", "temperature"),
         (None, "temperature: Extra inputs are not permitted", "temperature"),
@@ -222,8 +222,8 @@ def test_an_answer_that_is_none_may_be_paid_for_and_may_do_better_again():
         (None, "", None),
     ],
 )
-def test_a_field_is_left_out_only_where_the_server_does_not_take_it(param, told, field):
+def test_a_field_is_left_out_only_where_the_server_does_not_take_it(param, message, field):
     """Leaving out a field whose value is wrong would hide the mistake, and change the answers."""
     fields = ("temperature", "max_tokens")
-    assert refused_field(400, fields, param=param, told=told) == field
-    assert refused_field(500, fields, param=param, told=told) is None
+    assert refused_field(400, fields, param=param, message=message) == field
+    assert refused_field(500, fields, param=param, message=message) is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.calls.fairness import BACK_OFF, Rota, SessionQueue, back_off, spread
+from hiermem.core.calls.fairness import BACK_OFF, FairQueue, SessionQueue, back_off, shard_order
 
 tickets = st.lists(
     st.tuples(st.sampled_from("abcd"), st.integers(1, 3), st.integers(0, 9)),
@@ -21,53 +21,53 @@ tickets = st.lists(
 @given(tickets)
 def test_lowest_level_first_then_in_turns_then_in_order(asked):
     """Any other order would let an upper level, a long session or a late node go ahead."""
-    rota = Rota()
-    left = [rota.join(*each) for each in asked]
+    queue = FairQueue()
+    left = [queue.join(*each) for each in asked]
     turns: Counter[str] = Counter()
     last = dict.fromkeys("abcd", 0)
     for turn in range(1, len(asked) + 1):
-        given_ = rota.next()
-        lowest = min(ticket.level for ticket in left)
+        given_ = queue.next()
+        lowest = min(waiter.level for waiter in left)
         assert given_.level == lowest
-        rivals = [ticket for ticket in left if ticket.level == lowest]
-        assert last[given_.session] == min(last[ticket.session] for ticket in rivals)
-        own = [ticket for ticket in rivals if ticket.session == given_.session]
-        assert (given_.place, given_.number) == min((t.place, t.number) for t in own)
+        rivals = [waiter for waiter in left if waiter.level == lowest]
+        assert last[given_.session] == min(last[waiter.session] for waiter in rivals)
+        own = [waiter for waiter in rivals if waiter.session == given_.session]
+        assert (given_.ordinal, given_.number) == min((t.ordinal, t.number) for t in own)
         left.remove(given_)
         turns[given_.session] += 1
         last[given_.session] = turn
-    assert rota.next() is None
+    assert queue.next() is None
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 6), st.integers(1, 60))
 def test_while_all_have_work_none_has_two_turns_more_than_another(sessions, rounds):
-    rota = Rota()
+    queue = FairQueue()
     for name in range(sessions):
         for place in range(rounds):
-            rota.join(str(name), 1, place)
+            queue.join(str(name), 1, place)
     served: Counter[str] = Counter({str(name): 0 for name in range(sessions)})
     for _ in range(rounds):
-        served[rota.next().session] += 1
+        served[queue.next().session] += 1
         assert max(served.values()) - min(served.values()) <= 1
 
 
 def test_who_leaves_is_passed_over():
-    rota = Rota()
-    first, second = rota.join("a", 1, 0), rota.join("b", 1, 0)
-    rota.leave(first)
-    assert rota.next() == second
-    assert len(rota) == 0
+    queue = FairQueue()
+    first, second = queue.join("a", 1, 0), queue.join("b", 1, 0)
+    queue.leave(first)
+    assert queue.next() == second
+    assert len(queue) == 0
 
 
 def test_a_session_that_comes_back_is_not_remembered_for_ever():
-    rota = Rota()
-    rota.serve("a")
-    rota.forget("a")
-    rota.serve("b")
-    rota.join("b", 1, 0)
-    rota.join("a", 1, 0)
-    assert rota.next().session == "a"
+    queue = FairQueue()
+    queue.serve("a")
+    queue.forget("a")
+    queue.serve("b")
+    queue.join("b", 1, 0)
+    queue.join("a", 1, 0)
+    assert queue.next().session == "a"
 
 
 @settings(max_examples=100, deadline=None)
@@ -79,7 +79,7 @@ def test_sessions_wait_once_and_come_by_level_then_uncontested_then_longest_unse
     waiting, served, turn = {}, dict.fromkeys("abcdef", 0), 0
     for number, (name, level, contested) in enumerate(puts):
         queue.put(name, level, contested=contested)
-        waiting[name] = (level, contested, served[name], spread("w", name))
+        waiting[name] = (level, contested, served[name], shard_order("w", name))
         if number % 3 == 2:
             first = min(waiting, key=waiting.__getitem__)
             assert queue.head == waiting[first][:2]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hiermem.core.calls.bounded_json import Reading, parse
+from hiermem.core.calls.bounded_json import ParsedAnswer, parse
 from hiermem.core.calls.lenient import blank
 from hiermem.errors import InvalidAnswerError
 from hiermem.types.trivector import MOST_ENTITIES, MOST_IN_LINE, MOST_IN_NAME, MOST_MENTIONS
@@ -22,7 +22,7 @@ DELTA = {"kind": "task", "text": "Write it down", "open": True, "messages": [3]}
 STRATEGY = {"kind": "decision", "text": "SQLite it is", "messages": [2]}
 
 
-def read(**fields: Any) -> Reading:
+def read(**fields: Any) -> ParsedAnswer:
     return parse(json.dumps({"summary": "s"} | fields))
 
 

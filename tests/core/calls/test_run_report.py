@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hiermem.core.calls.run_report import cut_off, report, seen
+from hiermem.core.calls.run_report import cut_off, report, with_current_outcome
 from hiermem.types.transaction import Attempt, RunRecord
 
 NOON = datetime(2024, 3, 15, 12, tzinfo=UTC)
@@ -37,12 +37,12 @@ def call(number, node, outcome, reason="", seconds=2):
 )
 def test_a_run_that_gives_no_sign_of_life_was_cut_off(detail, outcome):
     """Shown as running for ever, it would be waited for for ever."""
-    assert seen(run(**detail), NOON).outcome == outcome
+    assert with_current_outcome(run(**detail), NOON).outcome == outcome
 
 
 @pytest.mark.parametrize("outcome", ["ok", "partial", "error", "interrupted"])
 def test_a_run_that_ended_stays_as_it_ended(outcome):
-    assert seen(run(outcome), NOON + timedelta(days=9)).outcome == outcome
+    assert with_current_outcome(run(outcome), NOON + timedelta(days=9)).outcome == outcome
 
 
 def test_only_calls_that_did_not_end_are_unknown_and_what_was_set_aside_stays_spent():

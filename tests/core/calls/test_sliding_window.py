@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hiermem.core.calls.sliding_window import MINUTE, Limits, Traffic, least_seconds
+from hiermem.core.calls.sliding_window import MINUTE, RateLimits, SlidingWindow, least_seconds
 
 limits_ = st.builds(
-    Limits,
+    RateLimits,
     requests=st.none() | st.integers(1, 5),
     tokens=st.none() | st.integers(50, 300),
-    flying=st.none() | st.integers(1, 3),
+    in_flight=st.none() | st.integers(1, 3),
 )
 #: (seconds until the next one comes, tokens asked for, seconds from leave to start, tokens taken,
 #: seconds until it is answered, and at which part of them it reached the server)
@@ -37,34 +37,34 @@ def play(plan, limits):
 
     Also the most that were unanswered at once.
     """
-    traffic, now, come, peak = Traffic(), 0.0, 0.0, 0
-    waiting, starting, flying, sent, coming = [], [], [], [], []
+    window, now, come, peak = SlidingWindow(), 0.0, 0.0, 0
+    waiting, starting, in_flight, sent, coming = [], [], [], [], []
     for gap, tokens, *rest in plan:
         come += gap
         if limits.tokens is None or tokens <= limits.tokens:
             coming.append((come, tokens, *rest))
-    while coming or waiting or starting or flying:
+    while coming or waiting or starting or in_flight:
         while coming and coming[0][0] <= now:
             _, tokens, *rest = coming.pop(0)
-            waiting.append((traffic.join(tokens, limits), *rest))
+            waiting.append((window.join(tokens, limits), *rest))
         for each in [one for one in starting if one[0] <= now]:
             starting.remove(each)
             _, request, took, lasts, part = each
-            traffic.begin(request)
-            flying.append((now + lasts, now + lasts * part, request, min(took, request.tokens)))
-        for each in [one for one in flying if one[0] <= now]:
-            flying.remove(each)
+            window.begin(request)
+            in_flight.append((now + lasts, now + lasts * part, request, min(took, request.tokens)))
+        for each in [one for one in in_flight if one[0] <= now]:
+            in_flight.remove(each)
             _, reached, request, took = each
-            traffic.end(request, now, tokens=took)
+            window.end(request, now, tokens=took)
             sent.append((reached, took))
-        while waiting and traffic.wait(waiting[0][0], now) == 0:
+        while waiting and window.wait(waiting[0][0], now) == 0:
             request, slow, *rest = waiting.pop(0)
-            traffic.admit(request)
+            window.admit(request)
             starting.append((now + slow, request, *rest))
-        peak = max(peak, len(flying) + len(starting))
-        steps = [each[0] for each in (*starting, *flying, *coming[:1])]
+        peak = max(peak, len(in_flight) + len(starting))
+        steps = [each[0] for each in (*starting, *in_flight, *coming[:1])]
         if waiting:
-            steps.append(now + traffic.wait(waiting[0][0], now))
+            steps.append(now + window.wait(waiting[0][0], now))
         if steps:
             now = max(math.nextafter(now, math.inf), min(steps))
     return sent, peak
@@ -79,100 +79,100 @@ def test_no_minute_of_the_server_ever_holds_more_than_is_allowed(plan, limits):
         inside = [tokens for at, tokens in sent if begin <= at < begin + MINUTE]
         assert limits.requests is None or len(inside) <= limits.requests
         assert limits.tokens is None or sum(inside) <= limits.tokens
-    assert limits.flying is None or peak <= limits.flying
+    assert limits.in_flight is None or peak <= limits.in_flight
 
 
 def test_the_limit_is_used_to_the_full_and_not_beyond():
     """A limiter that counted calendar minutes, or spaced requests evenly, would fail here."""
-    traffic = Traffic()
-    limits = Limits(requests=3)
+    window = SlidingWindow()
+    limits = RateLimits(requests=3)
     for n in range(3):
-        request = traffic.join(10, limits)
-        assert traffic.wait(request, 10.0 + n) == 0
-        traffic.admit(request)
-        traffic.begin(request)
-        traffic.end(request, 10.0 + n)
-    late = traffic.join(10, limits)
-    assert traffic.wait(late, 13.0) == pytest.approx(57.0)
-    assert traffic.wait(late, 70.0) == 0
+        request = window.join(10, limits)
+        assert window.wait(request, 10.0 + n) == 0
+        window.admit(request)
+        window.begin(request)
+        window.end(request, 10.0 + n)
+    late = window.join(10, limits)
+    assert window.wait(late, 13.0) == pytest.approx(57.0)
+    assert window.wait(late, 70.0) == 0
 
 
 def test_a_small_request_does_not_overtake_a_large_one():
-    traffic = Traffic()
-    limits = Limits(tokens=100)
-    first = traffic.join(80, limits)
-    traffic.admit(first)
-    traffic.begin(first)
-    traffic.end(first, 0.0)
-    large, small = traffic.join(90, limits), traffic.join(10, limits)
-    assert traffic.wait(large, 1.0) == pytest.approx(59.0)
-    assert traffic.wait(small, 1.0) == pytest.approx(59.0)
-    traffic.leave(large)
-    assert traffic.wait(small, 1.0) == 0
+    window = SlidingWindow()
+    limits = RateLimits(tokens=100)
+    first = window.join(80, limits)
+    window.admit(first)
+    window.begin(first)
+    window.end(first, 0.0)
+    large, small = window.join(90, limits), window.join(10, limits)
+    assert window.wait(large, 1.0) == pytest.approx(59.0)
+    assert window.wait(small, 1.0) == pytest.approx(59.0)
+    window.leave(large)
+    assert window.wait(small, 1.0) == 0
 
 
 def test_a_request_over_the_whole_minutes_tokens_waits_for_ever_and_blocks_nobody():
-    traffic = Traffic()
-    limits = Limits(tokens=100)
-    never, small = traffic.join(101, limits), traffic.join(10, limits)
-    assert traffic.wait(never, 0.0) == math.inf
-    assert traffic.wait(small, 0.0) == 0
+    window = SlidingWindow()
+    limits = RateLimits(tokens=100)
+    never, small = window.join(101, limits), window.join(10, limits)
+    assert window.wait(never, 0.0) == math.inf
+    assert window.wait(small, 0.0) == 0
 
 
 def test_what_was_not_sent_counts_no_more():
-    traffic = Traffic()
-    limits = Limits(requests=1)
-    first, second = traffic.join(1, limits), traffic.join(1, limits)
-    traffic.admit(first)
-    assert traffic.wait(second, 0.0) >= MINUTE
-    traffic.leave(first)
-    assert traffic.wait(second, 0.0) == 0
+    window = SlidingWindow()
+    limits = RateLimits(requests=1)
+    first, second = window.join(1, limits), window.join(1, limits)
+    window.admit(first)
+    assert window.wait(second, 0.0) >= MINUTE
+    window.leave(first)
+    assert window.wait(second, 0.0) == 0
 
 
 def test_an_answer_that_took_less_makes_room_at_once():
-    traffic = Traffic()
-    limits = Limits(tokens=100)
-    first, second = traffic.join(100, limits), traffic.join(60, limits)
-    traffic.admit(first)
-    traffic.begin(first)
-    assert traffic.wait(second, 1.0) == pytest.approx(60.0)
-    traffic.end(first, 1.0, tokens=40)
-    assert traffic.wait(second, 1.0) == 0
+    window = SlidingWindow()
+    limits = RateLimits(tokens=100)
+    first, second = window.join(100, limits), window.join(60, limits)
+    window.admit(first)
+    window.begin(first)
+    assert window.wait(second, 1.0) == pytest.approx(60.0)
+    window.end(first, 1.0, tokens=40)
+    assert window.wait(second, 1.0) == 0
 
 
 def test_a_request_that_is_not_answered_counts_as_if_it_came_now():
     """It may still be on its way; counted from when it was sent, a minute of the server bursts."""
-    traffic = Traffic()
-    limits = Limits(requests=1)
-    first, second = traffic.join(1, limits), traffic.join(1, limits)
-    traffic.admit(first)
-    traffic.begin(first)
-    assert traffic.wait(second, 50.0) == pytest.approx(60.0)
-    traffic.end(first, 55.0)
-    assert traffic.wait(second, 100.0) == pytest.approx(15.0)
+    window = SlidingWindow()
+    limits = RateLimits(requests=1)
+    first, second = window.join(1, limits), window.join(1, limits)
+    window.admit(first)
+    window.begin(first)
+    assert window.wait(second, 50.0) == pytest.approx(60.0)
+    window.end(first, 55.0)
+    assert window.wait(second, 100.0) == pytest.approx(15.0)
 
 
 def test_calls_in_flight_are_counted_over_all_and_the_first_in_line_is_next():
-    traffic = Traffic()
-    limits = Limits(flying=2)
-    first, second, third, fourth = (traffic.join(1, limits) for _ in range(4))
+    window = SlidingWindow()
+    limits = RateLimits(in_flight=2)
+    first, second, third, fourth = (window.join(1, limits) for _ in range(4))
     for each in (first, second):
-        assert traffic.wait(each, 0.0) == 0
-        traffic.admit(each)
-        traffic.begin(each)
-    assert traffic.wait(third, 500.0) == math.inf
-    traffic.end(first, 1.0)
-    assert traffic.wait(third, 1.0) == 0
-    assert traffic.wait(fourth, 1.0) == math.inf
+        assert window.wait(each, 0.0) == 0
+        window.admit(each)
+        window.begin(each)
+    assert window.wait(third, 500.0) == math.inf
+    window.end(first, 1.0)
+    assert window.wait(third, 1.0) == 0
+    assert window.wait(fourth, 1.0) == math.inf
 
 
 def test_each_is_held_to_limits_of_its_own_over_everybodys_traffic():
-    traffic = Traffic()
-    first = traffic.join(1, Limits())
-    traffic.admit(first)
-    traffic.begin(first)
-    traffic.end(first, 0.0)
-    assert traffic.wait(traffic.join(1, Limits(requests=1)), 5.0) == pytest.approx(55.0)
+    window = SlidingWindow()
+    first = window.join(1, RateLimits())
+    window.admit(first)
+    window.begin(first)
+    window.end(first, 0.0)
+    assert window.wait(window.join(1, RateLimits(requests=1)), 5.0) == pytest.approx(55.0)
 
 
 @given(st.integers(0, 500), st.integers(0, 5000), limits_)

@@ -126,16 +126,18 @@ def test_a_parent_made_dirty_is_taken_in_once_or_brought_up_to_date_where_it_wai
     parent = node(2, 0, ["L1.0", "L1.1"])
     agenda = Agenda({1: 2, 2: 1})
     agenda.add(1, [node(1, 0), node(1, 1)])
-    assert not agenda.soil(replace(parent, dirty=True)), "its page is still to come"
+    assert not agenda.mark_dirty(replace(parent, dirty=True)), "its page is still to come"
     first, second = agenda.next(), agenda.next()
     agenda.add(2, [parent])
-    assert not agenda.soil(replace(parent, dirty=True, version=9)), "it waits for its children"
+    assert not agenda.mark_dirty(replace(parent, dirty=True, version=9)), (
+        "it waits for its children"
+    )
     agenda.settle(first.id)
     agenda.settle(second.id)
     taken = agenda.next()
     assert taken.version == 9
     agenda.settle(taken.id)
-    assert agenda.soil(replace(parent, dirty=True, version=11))
+    assert agenda.mark_dirty(replace(parent, dirty=True, version=11))
     assert agenda.next().version == 11
 
 

@@ -105,7 +105,7 @@ def test_parts_together_stay_within_the_whole(limit, sizes):
 
 
 @pytest.mark.parametrize(
-    ("tried", "problems", "steady", "step"),
+    ("tried", "problems", "is_deterministic", "step"),
     [
         (1, [], False, "accept"),
         (1, [SOFT], False, "again"),
@@ -116,8 +116,12 @@ def test_parts_together_stay_within_the_whole(limit, sizes):
         (1, [HARD], True, "settle"),
     ],
 )
-def test_a_model_is_asked_twice_at_most_and_the_stand_in_once(tried, problems, steady, step):
-    assert plan.after_answer(tried=tried, problems=problems, steady=steady) == step
+def test_a_model_is_asked_twice_at_most_and_the_stand_in_once(
+    tried, problems, is_deterministic, step
+):
+    assert (
+        plan.after_answer(tried=tried, problems=problems, is_deterministic=is_deterministic) == step
+    )
 
 
 def test_attempts_end_in_the_stand_in_and_permanent_errors_end_at_once():
@@ -178,7 +182,7 @@ def test_a_dirty_node_is_clean_if_its_inputs_say_what_they_said():
 
 def test_a_plan_adds_up_and_its_worst_case_holds_every_escalation_and_retry():
     policy = UpdatePolicy(retries=4, concurrency=2, batch_delay=1.0)
-    tally = plan.Tally(policy=policy, remote=True, steady=False)
+    tally = plan.Tally(policy=policy, remote=True, is_deterministic=False)
     tally.called(node(), parts=1)
     tally.called(node(level=3), parts=2, windows=2)
     tally.reused(node())
@@ -194,6 +198,6 @@ def test_a_plan_adds_up_and_its_worst_case_holds_every_escalation_and_retry():
     again = tally.plan()
     assert (again.calls, again.reused) == (4, 2)
     assert again.calls_max - made.calls_max == (3 + 4) * 2 * 5 + 2 * 2 * 5
-    steady = plan.Tally(policy=policy, remote=False, steady=True)
-    steady.called(node(), parts=1)
-    assert steady.plan().calls_max == 1
+    is_deterministic = plan.Tally(policy=policy, remote=False, is_deterministic=True)
+    is_deterministic.called(node(), parts=1)
+    assert is_deterministic.plan().calls_max == 1

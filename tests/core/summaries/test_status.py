@@ -62,17 +62,17 @@ MOVES = {
     "expire": status.expire,
     "succeed": lambda n: status.succeed(n, revision()),
     "fail": lambda n: status.fail(n, error="empty", attempts=1),
-    "open_again": lambda n: status.open_again(n, now=LATER),
+    "reset": lambda n: status.reset(n, now=LATER),
 }
 LEGAL = {
     ("pending", "claim"): "generating",
-    ("pending", "open_again"): "pending",
+    ("pending", "reset"): "pending",
     ("generating", "expire"): "pending",
     ("generating", "succeed"): "active",
     ("generating", "fail"): "failed",
-    ("generating", "open_again"): "pending",
-    ("failed", "open_again"): "pending",
-    ("active", "open_again"): "pending",
+    ("generating", "reset"): "pending",
+    ("failed", "reset"): "pending",
+    ("active", "reset"): "pending",
 }
 
 
@@ -97,8 +97,8 @@ def test_a_live_lease_stops_every_run_but_its_owner():
     assert status.standing(held, now=NOW, owner="run") == "free"
     assert status.standing(held, now=LATER) == "free"
     with pytest.raises(IllegalTransitionError):
-        status.open_again(held, now=NOW, owner="other")
-    assert status.open_again(held, now=LATER, owner="other").lease_owner is None
+        status.reset(held, now=NOW, owner="other")
+    assert status.reset(held, now=LATER, owner="other").lease_owner is None
 
 
 def test_a_good_text_takes_the_flags_off_and_a_stand_in_keeps_the_record_of_failures():
@@ -143,12 +143,12 @@ def test_a_commit_is_carried_over_a_new_parent_or_a_longer_lease_and_nothing_els
 
 def test_a_provisional_node_that_grew_is_pending_and_keeps_its_text():
     before = node(id="open/L1/main", sealed=False, status="active", revision=3, version=7)
-    assert status.regrow(before, node(id="open/L1/main", sealed=False)) is before
-    grown = status.regrow(before, node(id="open/L1/main", sealed=False, messages=12))
+    assert status.resize(before, node(id="open/L1/main", sealed=False)) is before
+    grown = status.resize(before, node(id="open/L1/main", sealed=False, messages=12))
     assert (grown.status, grown.revision, grown.version, grown.messages) == ("pending", 3, 8, 12)
 
 
 def test_a_write_compares_the_version_before_and_sets_the_next():
     before = node(version=4)
-    made = status.write(before, status.soil(before))
+    made = status.write(before, status.mark_dirty(before))
     assert (made.expected, made.node.version, made.node.dirty) == (4, 5, True)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from session_fixture import Desk, messages
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls.sliding_window import MINUTE, Limits
+from hiermem.core.calls.sliding_window import MINUTE, RateLimits
 from hiermem.engine.calls import rate_limit
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.budget import Purse
-from hiermem.engine.calls.rate_limit import Lane, Pace, lane_of
-from hiermem.engine.calls.slots import Hands
+from hiermem.engine.calls.rate_limit import Lane, RateLimiter, limiter_for
+from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.summaries.shared import Shared
 from hiermem.errors import ModelOverflowError, SpendLimitError
 from hiermem.stores.memory import MemoryStore
@@ -117,7 +117,7 @@ async def sent_by(lane, clock, plan, limits):
 )
 def test_tasks_that_share_a_lane_never_pass_its_limits(plan, requests, tokens):
     clock = Clock()
-    sent = asyncio.run(sent_by(Lane(), clock, plan, Limits(requests, tokens)))
+    sent = asyncio.run(sent_by(Lane(), clock, plan, RateLimits(requests, tokens)))
     assert len(sent) == len(plan)
     for begin, _ in sent:
         inside = [took for at, took in sent if begin <= at < begin + MINUTE]
@@ -127,8 +127,8 @@ def test_tasks_that_share_a_lane_never_pass_its_limits(plan, requests, tokens):
 
 async def test_one_lane_belongs_to_one_model_object_for_as_long_as_it_lives():
     model, other = ScriptedLLM(), ScriptedLLM()
-    assert lane_of(model) is lane_of(model)
-    assert lane_of(model) is not lane_of(other)
+    assert limiter_for(model) is limiter_for(model)
+    assert limiter_for(model) is not limiter_for(other)
     known = len(rate_limit._lanes)
     del model, other
     gc.collect()
@@ -138,26 +138,26 @@ async def test_one_lane_belongs_to_one_model_object_for_as_long_as_it_lives():
 async def test_a_request_over_a_whole_minute_is_refused_and_not_waited_for():
     lane, clock = Lane(), Clock()
     with pytest.raises(ModelOverflowError):
-        await lane.enter(101, Limits(tokens=100), clock=clock, sleep=clock.sleep)
+        await lane.enter(101, RateLimits(tokens=100), clock=clock, sleep=clock.sleep)
     assert clock.now == 100.0
 
 
 async def test_waiting_for_a_minute_ends_where_the_run_does():
     clock = Clock()
     spent = purse(clock, deadline=20)
-    pace = Pace(
-        size=3, delay=0, clock=clock, sleep=clock.sleep, lane=Lane(), limits=Limits(requests=1)
+    rate_limiter = RateLimiter(
+        size=3, delay=0, clock=clock, sleep=clock.sleep, lane=Lane(), limits=RateLimits(requests=1)
     )
-    first = await pace.turn(10, spent)
+    first = await rate_limiter.turn(10, spent)
     first.begin()
     first.end()
     with pytest.raises(SpendLimitError):
-        await pace.turn(10, spent)
+        await rate_limiter.turn(10, spent)
     assert spent.stopped == "deadline"
     assert clock.now < 100.0 + 21
     # What gave up does not stand in the way of the next.
     clock.now += MINUTE
-    (await pace.turn(10, purse(clock))).begin()
+    (await rate_limiter.turn(10, purse(clock))).begin()
 
 
 async def test_two_runs_over_one_model_share_its_minute():
@@ -316,15 +316,15 @@ async def journal(tenant, book, attempt):
 
 
 async def test_a_hand_given_to_who_gave_up_goes_to_the_next():
-    hands = Hands(1)
-    await hands.take("a", 1, 0)
-    waiting = [asyncio.create_task(hands.take("b", 1, n)) for n in range(3)]
+    pool = SlotPool(1)
+    await pool.acquire("a", 1, 0)
+    waiting = [asyncio.create_task(pool.acquire("b", 1, n)) for n in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
-    hands.put_back()
+    pool.release()
     waiting[1].cancel()
     await asyncio.wait(waiting[:2])
     await waiting[2]
-    assert hands.in_use == 1
-    hands.put_back()
-    assert hands.in_use == 0
+    assert pool.in_use == 1
+    pool.release()
+    assert pool.in_use == 0

@@ -11,7 +11,7 @@ from session_fixture import COUNTER, Desk, messages
 
 from hiermem import AsyncMemory, Memory, Message
 from hiermem.config import UpdatePolicy
-from hiermem.engine.calls.rate_limit import gauge_of, lane_of
+from hiermem.engine.calls.rate_limit import calibration_for, limiter_for
 from hiermem.engine.summaries.shared import Shared
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.models.function import FunctionLLM
@@ -425,8 +425,8 @@ async def test_a_model_that_counts_more_is_asked_with_a_margin_from_then_on():
     await desk.update(llm)
     assert asked[0].margin == 1.0
     assert asked[-1].margin == pytest.approx(1.5, abs=0.02)
-    assert gauge_of(llm, COUNTER).margin == pytest.approx(1.5, abs=0.02)
-    assert gauge_of(FunctionLLM(complete), COUNTER).margin == 1.0, "of one model, not of all"
+    assert calibration_for(llm, COUNTER).margin == pytest.approx(1.5, abs=0.02)
+    assert calibration_for(FunctionLLM(complete), COUNTER).margin == 1.0, "of one model, not of all"
 
 
 async def test_the_margin_changes_nothing_that_is_stored():
@@ -458,7 +458,7 @@ async def test_a_small_window_is_filled_only_as_far_as_the_model_counts():
     llm = FunctionLLM(complete, context_window=window)
     desk = Desk(policy=POLICY)
     await desk.say(messages(50, words=150))
-    gauge_of(llm, COUNTER).record_usage(counted=1_000, reported=1_516)
+    calibration_for(llm, COUNTER).record_usage(counted=1_000, reported=1_516)
     report = await desk.update(llm)
     assert (report.failed, report.degraded) == (0, 0)
     assert report.calls > report.made
@@ -474,14 +474,14 @@ async def test_a_turn_that_ended_leaves_nothing_behind():
 
     llm = FunctionLLM(complete)
     task = asyncio.create_task(desk.update(llm))
-    while len(lane_of(llm).traffic._sent) < 3:  # noqa: ASYNC110 - there is nothing to wait for
+    while len(limiter_for(llm).window._sent) < 3:  # noqa: ASYNC110 - there is nothing to wait for
         await asyncio.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    lane = lane_of(llm)
-    assert all(each.ended is not None for each in lane.traffic._sent)
-    assert lane.traffic._queue == []
+    lane = limiter_for(llm)
+    assert all(each.ended is not None for each in lane.window._sent)
+    assert lane.window._queue == []
     assert lane._waiting == set()
 
 

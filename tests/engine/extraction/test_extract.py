@@ -13,7 +13,7 @@ from hiermem.api.extractor import SemanticGraphExtractor
 from hiermem.config import ExtractionOptions, UpdatePolicy
 from hiermem.core.calls.lease import Claim, write_claim
 from hiermem.core.extraction import prompt as extract_prompt
-from hiermem.engine.extraction.records import ExtractionBooks, Step
+from hiermem.engine.extraction.records import ExtractionRecords, ReduceStep
 from hiermem.errors import (
     ConfigError,
     InvalidTextError,
@@ -1077,15 +1077,15 @@ async def test_two_runs_at_once_ask_for_each_step_of_the_reduction_once(store):
 
 async def test_a_summary_whose_writing_is_cancelled_is_not_paid_for_twice(store, monkeypatch):
     """Broken once: cancelled between the answer and its commit, the answer was asked for again."""
-    writing, commit = asyncio.Event(), ExtractionBooks.commit
+    writing, commit = asyncio.Event(), ExtractionRecords.commit
 
     async def slowly(self, piece, kept, attempts):
-        if isinstance(piece, Step):
+        if isinstance(piece, ReduceStep):
             writing.set()
             await asyncio.sleep(0.1)
         return await commit(self, piece, kept, attempts)
 
-    monkeypatch.setattr(ExtractionBooks, "commit", slowly)
+    monkeypatch.setattr(ExtractionRecords, "commit", slowly)
     llm = scripted(remote=True)
     session = await said(store, llm, talk(12))
     task = asyncio.create_task(session.extract(options(150)))

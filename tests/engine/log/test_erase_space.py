@@ -18,8 +18,8 @@ from hiermem import (
 )
 from hiermem.core.spaces import record as kept
 from hiermem.engine.spaces import notes as space_notes
-from hiermem.engine.spaces import space as desks
-from hiermem.engine.spaces.space import Desk
+from hiermem.engine.spaces import space as space_engine
+from hiermem.engine.spaces.space import SpaceContext
 from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.llms import ScriptedLLM
@@ -256,7 +256,7 @@ async def test_a_consolidation_under_way_writes_nothing_more(store, anew, at, ca
             await new.consolidate()
         await new.note("camel")
         handle = new._parts.opened()
-        lease = Desk(handle, "x", None, limit)
+        lease = SpaceContext(handle, "x", None, limit)
         await lease.rules()
         assert await lease.lease("other run").take()
         expected = await left(store, "x")
@@ -300,27 +300,27 @@ async def test_a_call_that_saw_the_space_before_writes_nothing_after(store, anew
     folder.mkdir()
     (folder / "progress.md").write_text("- zebra by hand\n")
 
-    async def desk():
-        made = Desk(memory.space("x")._parts.opened(), "x", None, BankPolicy())
+    async def space_context():
+        made = SpaceContext(memory.space("x")._parts.opened(), "x", None, BankPolicy())
         await made.rules()
         return made
 
-    seen = [await desk() for _ in range(5)]
+    seen = [await space_context() for _ in range(5)]
     await memory.erase_space("x")
     if anew:
         await memory.space("x", rules=RULES).rules()
     before = await left(store, "x")
     for call in (
-        desks.load(seen[0], folder, False),
-        desks.rollback(seen[1], 0),
-        desks.export(seen[2], tmp_path / "out", False),
+        space_engine.load(seen[0], folder, False),
+        space_engine.rollback(seen[1], 0),
+        space_engine.export(seen[2], tmp_path / "out", False),
     ):
         with pytest.raises(NotFoundError, match="erased"):
             await call
     assert not (tmp_path / "out").exists()
     assert not await seen[3].lease("late").take()
     assert await left(store, "x") == before
-    draft = space_notes.read_draft(
+    draft = space_notes.read_note_input(
         "late", agent="", category="", tags=(), timestamp=None, sources=()
     )
     if anew:

@@ -23,7 +23,7 @@ from hiermem import (
     UsageError,
 )
 from hiermem.embedders import HashingEmbedder
-from hiermem.engine.calls.embedder_client import Asker
+from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.engine.index import STRIDE
 from hiermem.errors import CircuitOpenError
 from hiermem.stores.memory import MemoryStore
@@ -299,7 +299,7 @@ async def test_nothing_is_held_up_by_an_embedder_that_asks_for_a_long_pause(aske
         await asyncio.sleep(0)
 
     embedder = Meanings(script=[TransientModelError("429", charged=False, retry_after=asked)])
-    asker = Asker(embedder, SearchPolicy(), clock=lambda: now, sleep=sleep)
+    asker = EmbedderClient(embedder, SearchPolicy(), clock=lambda: now, sleep=sleep)
     made = asker.passages(["a"], len, lambda: stops and now > 2)
     async with asyncio.timeout(30):
         if stops:
@@ -332,11 +332,11 @@ async def test_an_embedder_that_fails_for_the_moment_is_asked_again():
     async def sleep(seconds):
         slept.append(seconds)
 
-    asker = Asker(embedder, SearchPolicy(), sleep=sleep)
+    asker = EmbedderClient(embedder, SearchPolicy(), sleep=sleep)
     assert (await asker.passages(["a conveyance"], len, lambda: None)).shape == (1, 64)
     assert len(embedder.sent) == 3
     assert len(slept) == 2
-    always = Asker(Meanings(script=[OSError("reset")] * 9), SearchPolicy(), sleep=sleep)
+    always = EmbedderClient(Meanings(script=[OSError("reset")] * 9), SearchPolicy(), sleep=sleep)
     with pytest.raises(TransientModelError):
         await always.passages(["a conveyance"], len, lambda: None)
 
@@ -394,7 +394,7 @@ async def test_requests_and_tokens_a_minute_hold():
             return await super().embed(texts, kind=kind)
 
     policy = SearchPolicy(requests_per_minute=3, tokens_per_minute=10, embed_batch=4)
-    asker = Asker(Timed(), policy, clock=lambda: clock[0], sleep=sleep)
+    asker = EmbedderClient(Timed(), policy, clock=lambda: clock[0], sleep=sleep)
     assert (await asker.passages(["x"] * 41, lambda _: 1, lambda: None)).shape == (41, 64)
     for at, _ in sent:
         inside = [many for when, many in sent if at <= when < at + 60]
@@ -415,7 +415,7 @@ async def test_questions_keep_to_the_limits_too_and_do_not_wait_for_them(limit):
 
     embedder = Meanings()
     policy = SearchPolicy(**{f"{limit}_per_minute": 2})
-    asker = Asker(embedder, policy, clock=lambda: now, sleep=sleep)
+    asker = EmbedderClient(embedder, policy, clock=lambda: now, sleep=sleep)
     answers = [await asker.question(f"physician {n}", lambda _: 1) for n in range(5)]
     assert [answer is not None for answer in answers] == [True, True, False, False, False]
     assert (len(embedder.sent), now < 10) == (2, True)
@@ -436,7 +436,7 @@ async def test_long_texts_are_counted_off_the_event_loop():
         counted_in.append(threading.get_ident())
         return 1
 
-    asker = Asker(Meanings(), SearchPolicy())
+    asker = EmbedderClient(Meanings(), SearchPolicy())
     await asker.passages(["word " * 5_000] * 3, count, lambda: None)
     assert len(counted_in) == 3
     assert threading.get_ident() not in counted_in
@@ -718,7 +718,7 @@ async def test_an_embedder_that_keeps_failing_is_left_alone_by_passes_and_questi
         now += seconds
 
     embedder = Meanings(script=[TransientModelError("503")] * 1_000)
-    asker = Asker(embedder, SearchPolicy(embed_batch=2), clock=lambda: now, sleep=sleep)
+    asker = EmbedderClient(embedder, SearchPolicy(embed_batch=2), clock=lambda: now, sleep=sleep)
     texts = [f"{word} {n}" for n in range(40) for word in ("conveyance", "medic")]
     for start in range(0, 40, 2):
         with pytest.raises((TransientModelError, CircuitOpenError)):

@@ -9,7 +9,7 @@ import pytest
 
 from hiermem import AsyncMemory
 from hiermem.core.spaces import record as kept
-from hiermem.engine.spaces.records import SpaceBooks
+from hiermem.engine.spaces.records import SpaceRecords
 from hiermem.stores.memory import MemoryStore
 from hiermem.types.transaction import RecordWrite
 
@@ -26,11 +26,11 @@ async def filled():
         await space.note(f"{SECRET} {number} works")
         await space.consolidate()
     await space.note("waits")
-    return memory, SpaceBooks(store.tenant("default"), "x", sleep=asyncio.sleep)
+    return memory, SpaceRecords(store.tenant("default"), "x", sleep=asyncio.sleep)
 
 
-async def written(books, kind, key, body):
-    await books.put([RecordWrite(kept.kind_of(kind, "x"), kept.SHELF, key, body)])
+async def written(records, kind, key, body):
+    await records.put([RecordWrite(kept.kind_of(kind, "x"), kept.SHELF, key, body)])
 
 
 async def test_a_sound_space_has_nothing_to_find():
@@ -40,56 +40,58 @@ async def test_a_sound_space_has_nothing_to_find():
     assert "bank" in report.checked
 
 
-async def changed(books, kind, change):
+async def changed(records, kind, change):
     """Change the value of the first record of a kind."""
-    record = (await books.records(kind))[0]
+    record = (await records.of_kind(kind))[0]
     value = json.loads(record.body)
     change(value)
-    await written(books, kind, record.key, json.dumps(value))
+    await written(records, kind, record.key, json.dumps(value))
 
 
-async def consumed_twice(books):
-    entry = (await books.records(kept.CONSOLIDATION))[0]
+async def consumed_twice(records):
+    entry = (await records.of_kind(kept.CONSOLIDATION))[0]
     value = json.loads(entry.body)
-    other = (await books.records(kept.CONSOLIDATION))[1]
+    other = (await records.of_kind(kept.CONSOLIDATION))[1]
     both = json.loads(other.body)
     both["notes"] += value["notes"]
-    await written(books, kept.CONSOLIDATION, other.key, json.dumps(both))
+    await written(records, kept.CONSOLIDATION, other.key, json.dumps(both))
 
 
-async def live_again(books):
-    note = (await books.records(kept.CONSUMED))[0]
+async def live_again(records):
+    note = (await records.of_kind(kept.CONSUMED))[0]
     value = json.loads(note.body) | {"consolidation": None}
-    await written(books, kept.NOTE, note.key, json.dumps(value))
+    await written(records, kept.NOTE, note.key, json.dumps(value))
 
 
-async def never_entered(books):
-    note = (await books.records(kept.CONSUMED))[0]
-    await written(books, kept.CONSUMED, note.key + "9", note.body)
+async def never_entered(records):
+    note = (await records.of_kind(kept.CONSUMED))[0]
+    await written(records, kept.CONSUMED, note.key + "9", note.body)
 
 
-async def other_text(books):
-    await written(books, kept.BANK, "progress.md", "# other")
+async def other_text(records):
+    await written(records, kept.BANK, "progress.md", "# other")
 
 
-async def lost_revision(books):
-    await written(books, kept.REVISION, (await books.records(kept.REVISION))[0].key, None)
+async def lost_revision(records):
+    await written(records, kept.REVISION, (await records.of_kind(kept.REVISION))[0].key, None)
 
 
-async def wrong_figures(books):
-    await changed(books, kept.META, lambda value: value.update(notes_processed=7))
+async def wrong_figures(records):
+    await changed(records, kept.META, lambda value: value.update(notes_processed=7))
 
 
-async def damaged_meta(books):
-    await written(books, kept.META, "", "{")
+async def damaged_meta(records):
+    await written(records, kept.META, "", "{")
 
 
-async def damaged_note(books):
-    await written(books, kept.NOTE, (await books.records(kept.NOTE))[0].key, '{"text": 5}')
+async def damaged_note(records):
+    await written(records, kept.NOTE, (await records.of_kind(kept.NOTE))[0].key, '{"text": 5}')
 
 
-async def damaged_journal(books):
-    await written(books, kept.CONSOLIDATION, (await books.records(kept.CONSOLIDATION))[0].key, "")
+async def damaged_journal(records):
+    await written(
+        records, kept.CONSOLIDATION, (await records.of_kind(kept.CONSOLIDATION))[0].key, ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,8 +111,8 @@ async def damaged_journal(books):
 )
 async def test_what_does_not_hang_together_is_found(spoil, told):
     """Each fault is named by what it is; no finding holds a word of a note."""
-    memory, books = await filled()
-    await spoil(books)
+    memory, records = await filled()
+    await spoil(records)
     findings = (await memory.check()).findings
     assert any(told in finding.what for finding in findings), findings
     assert {(finding.promise, finding.session_id) for finding in findings} == {("bank", "space:x")}

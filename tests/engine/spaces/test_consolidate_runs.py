@@ -12,7 +12,7 @@ from hiermem import AsyncMemory, BankPolicy, UpdatePolicy
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.record import subject_of
 from hiermem.engine.calls import call as calling
-from hiermem.engine.spaces.records import Lease, SpaceBooks
+from hiermem.engine.spaces.records import Lease, SpaceRecords
 from hiermem.protocols import LLMResponse
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
@@ -261,9 +261,9 @@ async def test_a_damaged_lease_is_nobodys(body):
     memory = AsyncMemory(store=store, llm=ScriptedLLM(script=answer))
     space = memory.space("x", rules=RULES)
     await space.note("one")
-    books = SpaceBooks(store.tenant("default"), "x", sleep=asyncio.sleep)
+    records = SpaceRecords(store.tenant("default"), "x", sleep=asyncio.sleep)
     kind = kept.kind_of(kept.LEASE, "x")
-    await books.put([kept.RecordWrite(kind, kept.SHELF, "", body)])
+    await records.put([kept.RecordWrite(kind, kept.SHELF, "", body)])
     assert (await space.consolidate()).status == "ok"
 
 

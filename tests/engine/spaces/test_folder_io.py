@@ -17,7 +17,7 @@ from hiermem.core.spaces import folder as mirror
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.folder import MANIFEST, Copied, Manifest, Unfit, text_hash
 from hiermem.engine.spaces import folder_io
-from hiermem.engine.spaces.records import SpaceBooks
+from hiermem.engine.spaces.records import SpaceRecords
 from hiermem.stores.memory import MemoryStore
 
 RULES = "# Files\n- progress.md: what works\n- decisions.md: why"
@@ -127,15 +127,15 @@ async def test_a_load_during_an_export_is_not_taken_back_by_it(space, tmp_path, 
     await space.export(tmp_path)
     by_hand = tmp_path / "progress.md"
     by_hand.write_text("changed by hand\n")
-    read, loads = SpaceBooks.records, []
+    read, loads = SpaceRecords.of_kind, []
 
-    async def meanwhile(books, kind):
+    async def meanwhile(records, kind):
         if kind == kept.LOADED and not loads:
             loads.append(kind)
             assert (await space.load(tmp_path)).updated == ("progress.md",)
-        return await read(books, kind)
+        return await read(records, kind)
 
-    monkeypatch.setattr(SpaceBooks, "records", meanwhile)
+    monkeypatch.setattr(SpaceRecords, "of_kind", meanwhile)
     await space.export(tmp_path)
     assert loads
     assert by_hand.read_text() == "changed by hand\n"
@@ -320,7 +320,7 @@ async def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(space, tmp_p
 
 async def test_systems_without_open_folders_do_the_same(space, tmp_path, monkeypatch):
     """Where names cannot be told relative to an open folder, whole paths serve."""
-    monkeypatch.setattr(folder_io, "_BESIDE", False)
+    monkeypatch.setattr(folder_io, "_HAS_DIR_FD", False)
     await space.export(tmp_path)
     (tmp_path / "progress.md").write_text("by hand")
     assert (await space.load(tmp_path)).updated == ("progress.md",)

@@ -21,7 +21,7 @@ from hiermem import (
     StoreError,
     UsageError,
 )
-from hiermem.engine.spaces.records import SpaceBooks
+from hiermem.engine.spaces.records import SpaceRecords
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 from hiermem.testing.llms import ScriptedLLM
@@ -159,12 +159,12 @@ async def test_every_year_sorts(year):
 
 async def test_many_agents_at_once_lose_nothing(memory):
     """They race for the next place; each must get one, and only one."""
-    desks = [memory.space("x", rules=RULES) for _ in range(6)]
+    spaces = [memory.space("x", rules=RULES) for _ in range(6)]
     await asyncio.gather(
-        *(desk.note(f"{at}-{number}", agent=str(at)) for number in range(10)
-          for at, desk in enumerate(desks))
+        *(space.note(f"{at}-{number}", agent=str(at)) for number in range(10)
+          for at, space in enumerate(spaces))
     )  # fmt: skip
-    found = await desks[0].notes()
+    found = await spaces[0].notes()
     assert len({note.text for note in found}) == len(found) == 60
     assert len({note.key.split("-")[3] for note in found}) == 60, "two notes have one place"
 
@@ -264,14 +264,14 @@ async def test_an_erasure_in_the_same_moment_is_not_missed(memory, monkeypatch):
     await session.append(Message.user("one"), Message.user("two"))
     space = memory.space("x", rules=RULES)
     await space.notes()
-    put = SpaceBooks.put
+    put = SpaceRecords.put
 
-    async def after_an_erasure(books, writes, **more):
-        monkeypatch.setattr(SpaceBooks, "put", put)
+    async def after_an_erasure(records, writes, **more):
+        monkeypatch.setattr(SpaceRecords, "put", put)
         assert (await session.erase([0])).unproven == ()
-        return await put(books, writes, **more)
+        return await put(records, writes, **more)
 
-    monkeypatch.setattr(SpaceBooks, "put", after_an_erasure)
+    monkeypatch.setattr(SpaceRecords, "put", after_an_erasure)
     with pytest.raises(NotFoundError, match="erased"):
         await space.note("one, noted", sources=[("s", 0)])
     assert await space.notes() == []
@@ -317,17 +317,17 @@ async def test_the_newest_of_a_long_history_costs_what_it_gives(memory, monkeypa
     for number in range(12):
         await space.note(f"Pump {number} works.")
         await space.consolidate()
-    read, given = SpaceBooks._one, []
+    read, given = SpaceRecords._one, []
 
     async def counted(*what):
         given.append(what)
         return await read(*what)
 
-    async def all_of_them(books, kind):
+    async def all_of_them(records, kind):
         raise AssertionError(f"all records of kind {kind} were read")
 
-    monkeypatch.setattr(SpaceBooks, "_one", counted)
-    monkeypatch.setattr(SpaceBooks, "records", all_of_them)
+    monkeypatch.setattr(SpaceRecords, "_one", counted)
+    monkeypatch.setattr(SpaceRecords, "of_kind", all_of_them)
     assert [each.number for each in await space.history(limit=3)] == [12, 11, 10]
     assert len(given) < 8
     assert await space.history(limit=0) == []

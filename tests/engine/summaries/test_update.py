@@ -409,7 +409,7 @@ async def test_dirt_stops_where_the_new_text_is_the_old_one():
     (node,) = await desk.tenant.nodes("s", ["L1.4"])
     from hiermem.core.summaries import status
 
-    await desk.tenant.write_nodes("s", [status.write(node, status.soil(node))])
+    await desk.tenant.write_nodes("s", [status.write(node, status.mark_dirty(node))])
     llm = ScriptedLLM()
     report = await desk.update(llm)
     assert (llm.calls, report.made) == (0, 0)

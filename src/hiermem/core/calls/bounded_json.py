@@ -44,21 +44,21 @@ _MARK: Final = re.compile(
 )
 
 
-class Reading(NamedTuple):
+class ParsedAnswer(NamedTuple):
     """What was read: the answer, and how many of its items could not be used."""
 
     answer: Answer
     dropped: int
 
 
-def parse(text: str) -> Reading:
+def parse(text: str) -> ParsedAnswer:
     """Read the one JSON object in a model's text as an Answer.
 
     Raises InvalidAnswerError with what is wrong and where.
     """
     value = read_object(text)
     dropped = mend(value)
-    return Reading(shaped(value, Answer), dropped)
+    return ParsedAnswer(validated(value, Answer), dropped)
 
 
 def read_object(text: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def read_object(text: str) -> dict[str, Any]:
         raise InvalidAnswerError(
             "the answer holds no JSON object; give the object and nothing else", problem="not_json"
         )
-    stop = _look_over(text, start)
+    stop = _scan(text, start)
     if text.find("{", stop) >= 0:
         raise InvalidAnswerError(
             "the answer goes on with a brace after its JSON object; give one object and nothing "
@@ -96,7 +96,7 @@ def read_object(text: str) -> dict[str, Any]:
     return found
 
 
-def _look_over(text: str, start: int) -> int:
+def _scan(text: str, start: int) -> int:
     """Find the end of the object at ``start``.
 
     Refuses one that nests too deep or holds too many values, before anything is made of it, and
@@ -182,7 +182,7 @@ def _constant(_name: str) -> Any:
     )
 
 
-def shaped(value: dict[str, Any], model: type[M]) -> M:
+def validated(value: dict[str, Any], model: type[M]) -> M:
     """Hold an object that was read to its schema. Raises InvalidAnswerError."""
     try:
         return model.model_validate(value)

@@ -30,15 +30,15 @@ _LONGEST_BELIEVED: Final = 3_600.0
 #: The longest pause between two probes, in seconds.
 _LONGEST_PAUSE: Final = 600.0
 #: So many different things have to fail before it is the provider that fails.
-_THINGS: Final = 2
+_SUBJECTS: Final = 2
 
 State: TypeAlias = Literal["closed", "open", "probing"]
 #: What a request meets: it may go; it waits a moment; it was just tried in vain; nothing goes.
-Word: TypeAlias = Literal["go", "wait", "tried", "open"]
+DecisionKind: TypeAlias = Literal["go", "wait", "tried", "open"]
 
 
 @dataclass(frozen=True, slots=True)
-class Breaker:
+class BreakerPolicy:
     """When a circuit opens, after ``failures`` in a row (None never), and for how long at first.
 
     ``pause`` is in seconds.
@@ -49,24 +49,24 @@ class Breaker:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Decision:
     """What a circuit says to a request, and for how many seconds that will hold."""
 
-    word: Word
+    kind: DecisionKind
     seconds: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
-class Trial:
-    """One request that was let go. ``thing`` is what it is for."""
+class AdmittedRequest:
+    """One request that was let go. ``subject`` is what it is for."""
 
-    thing: Hashable
-    turn: int
+    subject: Hashable
+    generation: int
     probe: bool = False
 
 
 @dataclass(slots=True)
-class Circuit:
+class CircuitBreaker:
     """What is known of one provider's health.
 
     A failure is one that may pass: a timeout, a dropped connection, a 429 or 5xx. Any answer, fit
@@ -74,90 +74,95 @@ class Circuit:
     """
 
     state: State = "closed"
-    _row: int = 0
-    _things: set[Hashable] = field(default_factory=set[Hashable])
-    _opened: int = 0
-    _until: float = 0.0
-    _held: float = 0.0
-    _turn: int = 0
-    _probe: Trial | None = None
-    _failed: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
+    _failures: int = 0
+    _subjects: set[Hashable] = field(default_factory=set[Hashable])
+    _times_opened: int = 0
+    _open_until: float = 0.0
+    _paused_until: float = 0.0
+    _generation: int = 0
+    _probe: AdmittedRequest | None = None
+    _failed_probes: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
 
-    def look(self, thing: Hashable, now: float) -> Gate:
-        """Say whether a request for ``thing`` may go now.
+    def decide(self, subject: Hashable, now: float) -> Decision:
+        """Say whether a request for ``subject`` may go now.
 
         "wait": ask again, at the latest in so many seconds. "tried": this thing failed a moment
         ago, another may go. "open": nothing may go for so many seconds.
         """
-        if self.state == "open" and now < self._until:
-            return Gate("open", self._until - now)
-        if now < self._held:
-            return Gate("wait", self._held - now)
+        if self.state == "open" and now < self._open_until:
+            return Decision("open", self._open_until - now)
+        if now < self._paused_until:
+            return Decision("wait", self._paused_until - now)
         if self.state == "closed":
-            return Gate("go")
+            return Decision("go")
         if self._probe is not None:
-            return Gate("wait", float("inf"))
-        again = self._failed.get(thing)
-        if again is not None and now < again:
-            return Gate("tried", again - now)
-        return Gate("go")
+            return Decision("wait", float("inf"))
+        retry_at = self._failed_probes.get(subject)
+        if retry_at is not None and now < retry_at:
+            return Decision("tried", retry_at - now)
+        return Decision("go")
 
-    def admit(self, thing: Hashable) -> Trial:
-        """Let a request go, to which ``look`` said "go"."""
+    def admit(self, subject: Hashable) -> AdmittedRequest:
+        """Let a request go, to which ``decide`` said "go"."""
         if self.state == "open":
             self.state = "probing"
-        trial = Trial(thing, self._turn, probe=self.state == "probing")
-        if trial.probe:
-            self._probe = trial
-        return trial
+        request = AdmittedRequest(subject, self._generation, probe=self.state == "probing")
+        if request.probe:
+            self._probe = request
+        return request
 
-    def drop(self, trial: Trial) -> None:
+    def drop(self, request: AdmittedRequest) -> None:
         """Note that nothing was learnt from a request: it was not sent, or was given up."""
-        if self._probe is trial:
+        if self._probe is request:
             self._probe = None
 
-    def succeed(self, trial: Trial) -> None:
+    def succeed(self, request: AdmittedRequest) -> None:
         """Note that the provider answered, whichever request it was: it is there."""
-        self.drop(trial)
+        self.drop(request)
         self.state = "closed"
-        self._turn += 1
-        self._row, self._opened = 0, 0
-        self._things.clear()
-        self._failed.clear()
+        self._generation += 1
+        self._failures, self._times_opened = 0, 0
+        self._subjects.clear()
+        self._failed_probes.clear()
 
     def fail(
-        self, trial: Trial, now: float, *, breaker: Breaker, asked: float | None = None
+        self,
+        request: AdmittedRequest,
+        now: float,
+        *,
+        breaker: BreakerPolicy,
+        asked: float | None = None,
     ) -> None:
         """Note a failure that may pass.
 
         ``asked`` is the pause that the provider asked for, in seconds; of a longer one than an
         hour, an hour is kept.
         """
-        self.drop(trial)
+        self.drop(request)
         if asked is not None:
             asked = min(asked, _LONGEST_BELIEVED)
-            self._held = max(self._held, now + min(asked, LONGEST_HOLD))
-        if trial.turn != self._turn:
+            self._paused_until = max(self._paused_until, now + min(asked, LONGEST_HOLD))
+        if request.generation != self._generation:
             # It was sent before the last change; what it says is known already.
             return
         if asked is not None and asked > LONGEST_HOLD and breaker.failures is not None:
             self._open(now, breaker, least=asked)
         elif self.state == "probing":
-            self._failed[trial.thing] = now + breaker.pause
-            if len(self._failed) >= _THINGS:
+            self._failed_probes[request.subject] = now + breaker.pause
+            if len(self._failed_probes) >= _SUBJECTS:
                 self._open(now, breaker)
         else:
-            self._row += 1
-            self._things.add(trial.thing)
-            enough = breaker.failures is not None and self._row >= breaker.failures
-            if enough and len(self._things) >= _THINGS:
+            self._failures += 1
+            self._subjects.add(request.subject)
+            enough = breaker.failures is not None and self._failures >= breaker.failures
+            if enough and len(self._subjects) >= _SUBJECTS:
                 self._open(now, breaker)
 
-    def _open(self, now: float, breaker: Breaker, *, least: float = 0.0) -> None:
-        self._opened += 1
-        pause = back_off(self._opened, first=breaker.pause, most=_LONGEST_PAUSE)
-        self.state, self._until = "open", now + max(pause, least)
-        self._turn += 1
-        self._row = 0
-        self._things.clear()
-        self._failed.clear()
+    def _open(self, now: float, breaker: BreakerPolicy, *, least: float = 0.0) -> None:
+        self._times_opened += 1
+        pause = back_off(self._times_opened, first=breaker.pause, most=_LONGEST_PAUSE)
+        self.state, self._open_until = "open", now + max(pause, least)
+        self._generation += 1
+        self._failures = 0
+        self._subjects.clear()
+        self._failed_probes.clear()

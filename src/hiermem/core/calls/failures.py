@@ -32,7 +32,7 @@ from hiermem.protocols import LLMResponse
 CallFailureKind: TypeAlias = Literal["transient", "timeout", "permanent", "overflow", "refused"]
 
 #: Statuses after which the same call may succeed.
-_AGAIN: Final = frozenset({408, 409, 424, 425, 429, 499})
+_RETRYABLE: Final = frozenset({408, 409, 424, 425, 429, 499})
 #: Of those, and of the 5xx ones, the ones that say that nothing was begun.
 _NOT_BEGUN: Final = frozenset({409, 425, 429, 529})
 #: 5xx that say that the server cannot, not that it could not this time.
@@ -86,7 +86,7 @@ _OVERFLOW: Final = re.compile(
     r"|reduce the length of (?:the|your) (?:messages|prompt|input)|request too large",
     re.IGNORECASE,
 )
-_DECLINED: Final = re.compile(
+_REFUSED: Final = re.compile(
     r"content (?:management|filtering|usage) polic|content polic|safety system|flagged (?:as|for)"
     r"|violat\w+ (?:our|the) (?:usage )?polic",
     re.IGNORECASE,
@@ -168,43 +168,43 @@ def of_answer(
     *,
     words: Iterable[object] = (),
     raised: str = "",
-    told: str = "",
+    message: str = "",
     headers: Mapping[str, str] | None = None,
     now: datetime | None = None,
 ) -> CallFailure:
     """Say what a provider's error means.
 
-    ``words`` are its code and type, ``raised`` is the class that an SDK made of it, ``told`` its
+    ``words`` are its code and type, ``raised`` is the class that an SDK made of it, ``message`` its
     message; ``headers`` have names in small letters. ``now`` is what a Retry-After that names a
     time is counted from where the answer bears no date. ``status`` is None where an error came
     inside an answer that had begun well: then its words stand for one, and what was begun may have
     been charged.
     """
-    head = headers or {}
+    lowered = headers or {}
     known = [word.lower() for word in words if isinstance(word, str)]
     begun = status is None
     if status is None:
         status = next((_STATUS_OF[word] for word in known if word in _STATUS_OF), 500)
-    wait = retry_after(head, now)
+    wait = retry_after(lowered, now)
     found = replace(
-        _judge(status, frozenset({*known, raised.lower()}), told, waits=wait is not None),
+        _judge(status, frozenset({*known, raised.lower()}), message, waits=wait is not None),
         status=None if begun else status,
-        code=next(filter(None, map(_harmless_word, known)), ""),
-        request_id=_harmless_id(head.get("x-request-id") or head.get("request-id") or ""),
+        code=next(filter(None, map(_safe_word, known)), ""),
+        request_id=_safe_id(lowered.get("x-request-id") or lowered.get("request-id") or ""),
     )
     if found.kind == "transient":
         found = replace(found, retry_after=wait)
     return replace(found, charged=None) if begun and found.charged is False else found
 
 
-def _judge(status: int, words: frozenset[str], told: str, *, waits: bool) -> CallFailure:
+def _judge(status: int, words: frozenset[str], message: str, *, waits: bool) -> CallFailure:
     """Tell the kinds apart, from the clearest sign to the status alone."""
-    plain = _plainly(status, words, told)
+    plain = _from_words(status, words, message)
     if plain is not None:
         return plain
     if status == 408:
         return CallFailure("timeout", "the server gave up waiting", charged=None)
-    if status in _AGAIN or (status >= 500 and status not in _NEVER):
+    if status in _RETRYABLE or (status >= 500 and status not in _NEVER):
         refused = status in _NOT_BEGUN or (status == 503 and waits)
         what = "too many requests" if status == 429 else "the server cannot answer now"
         return CallFailure("transient", what, charged=False if refused else None)
@@ -217,22 +217,22 @@ def _judge(status: int, words: frozenset[str], told: str, *, waits: bool) -> Cal
     return CallFailure("permanent", what, charged=False)
 
 
-def _plainly(status: int, words: frozenset[str], told: str) -> CallFailure | None:
+def _from_words(status: int, words: frozenset[str], message: str) -> CallFailure | None:
     """Say what the provider's words alone make plain: too large, declined, no credit."""
     what = None
     kind: CallFailureKind = "overflow"
     if status == 413 or (
-        status in _TOO_LARGE_AT and (words & _OVERFLOW_WORDS or _OVERFLOW.search(told))
+        status in _TOO_LARGE_AT and (words & _OVERFLOW_WORDS or _OVERFLOW.search(message))
     ):
         what = "the request does not fit the model; give its context_window"
-    elif status == 429 and "request too large" in told.lower():
+    elif status == 429 and "request too large" in message.lower():
         # No wait makes a request fit that is over a whole minute's tokens.
         what = (
             "one request is over the account's tokens a minute; make windows smaller, or give a "
             "smaller context_window"
         )
     elif status == 451 or (
-        status in _REFUSED_AT and (words & _REFUSED_WORDS or _DECLINED.search(told))
+        status in _REFUSED_AT and (words & _REFUSED_WORDS or _REFUSED.search(message))
     ):
         kind, what = "refused", "the provider declined the request"
     elif status == 402 or words & _NO_CREDIT:
@@ -256,8 +256,8 @@ def unreadable(
     what: str, *, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> CallFailure:
     """Say that an answer came which is none: the call may be paid for, and may do better again."""
-    head = headers or {}
-    named = _harmless_id(head.get("x-request-id") or head.get("request-id") or "")
+    lowered = headers or {}
+    named = _safe_id(lowered.get("x-request-id") or lowered.get("request-id") or "")
     return CallFailure("transient", what, None, status=status, request_id=named)
 
 
@@ -266,7 +266,7 @@ def refused_field(
     fields: Iterable[str],
     *,
     param: object = None,
-    told: str = "",
+    message: str = "",
     at_all: bool = True,
 ) -> str | None:
     """Name the one of ``fields`` because of which a request was refused; None where it is none.
@@ -275,11 +275,11 @@ def refused_field(
     only a field that the server does not take is meant, not one whose value is wrong (too large,
     say): leaving it out would hide the mistake.
     """
-    if status not in _FIELD_AT or (at_all and not _NOT_TAKEN.search(told)):
+    if status not in _FIELD_AT or (at_all and not _NOT_TAKEN.search(message)):
         return None
     named = param.split(".")[0] if isinstance(param, str) else ""
     for field in fields:
-        if named == field or (not named and re.search(rf"\b{re.escape(field)}\b", told)):
+        if named == field or (not named and re.search(rf"\b{re.escape(field)}\b", message)):
             return field
     return None
 
@@ -295,11 +295,11 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
-    told = headers.get("retry-after")
-    seconds = _number(told)
+    header = headers.get("retry-after")
+    seconds = _number(header)
     if seconds is not None:
         return seconds
-    until, since = _moment(told), _moment(headers.get("date")) or now
+    until, since = _moment(header), _moment(headers.get("date")) or now
     if until is None or since is None:
         return None
     return max(0.0, (until - since).total_seconds())
@@ -329,36 +329,36 @@ def to_error(failure: CallFailure, *, model: str) -> ModelError:
     return kinds.get(failure.kind, PermanentModelError)(message, charged=failure.charged)
 
 
-def _number(told: str | None) -> float | None:
+def _number(header: str | None) -> float | None:
     """Read a count that is 0 or more."""
     try:
-        value = float(told) if told else math.nan
+        value = float(header) if header else math.nan
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None
 
 
-def _moment(told: str | None) -> datetime | None:
+def _moment(header: str | None) -> datetime | None:
     """Read an HTTP date."""
-    if not told:
+    if not header:
         return None
     from email.utils import parsedate_to_datetime
 
     try:
-        found = parsedate_to_datetime(told)
+        found = parsedate_to_datetime(header)
     except (ValueError, OverflowError):
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _harmless_word(word: str) -> str:
+def _safe_word(word: str) -> str:
     """Give a provider's word where it can be nothing but one; keys have figures."""
     return word if re.fullmatch(r"[a-z][a-z_]{2,39}", word) else ""
 
 
-def _harmless_id(told: str) -> str:
+def _safe_id(value: str) -> str:
     """Give a request's number where it looks like one."""
-    return told if re.fullmatch(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9_:.-]{3,79}", told) else ""
+    return value if re.fullmatch(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9_:.-]{3,79}", value) else ""
 
 
 Cause: TypeAlias = Literal["overflow", "truncated", "schema", "timeout", "provider", "oversized"]

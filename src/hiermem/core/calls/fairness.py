@@ -23,35 +23,35 @@ LEASED: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
-    """Somebody's place in the line: a node of ``level`` of ``session``, at ``place`` in it."""
+class Waiter:
+    """Somebody's place in the line: a node of ``level`` of ``session``, at ``ordinal`` in it."""
 
     session: str
     level: int
-    place: int
+    ordinal: int
     number: int
 
 
-class Rota:
+class FairQueue:
     """The line for a free hand, across sessions."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Ticket] = {}
+        self._waiting: dict[int, Waiter] = {}
         self._served: dict[str, int] = {}
-        self._tickets = 0
-        self._turns = 0
+        self._joined = 0
+        self._served_count = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def join(self, session: str, level: int, place: int) -> Ticket:
+    def join(self, session: str, level: int, ordinal: int) -> Waiter:
         """Get in line."""
-        self._tickets += 1
-        ticket = Ticket(session, level, place, self._tickets)
-        self._waiting[ticket.number] = ticket
-        return ticket
+        self._joined += 1
+        waiter = Waiter(session, level, ordinal, self._joined)
+        self._waiting[waiter.number] = waiter
+        return waiter
 
-    def next(self) -> Ticket | None:
+    def next(self) -> Waiter | None:
         """Take out whoever is next; None where nobody waits."""
         if not self._waiting:
             return None
@@ -62,21 +62,21 @@ class Rota:
 
     def serve(self, session: str) -> None:
         """Note that ``session`` has had a turn."""
-        self._turns += 1
-        self._served[session] = self._turns
+        self._served_count += 1
+        self._served[session] = self._served_count
 
-    def leave(self, ticket: Ticket) -> None:
+    def leave(self, waiter: Waiter) -> None:
         """Give up a place in the line."""
-        self._waiting.pop(ticket.number, None)
+        self._waiting.pop(waiter.number, None)
 
     def forget(self, session: str) -> None:
         """Drop what is remembered of a session that has no work any more."""
-        if not any(ticket.session == session for ticket in self._waiting.values()):
+        if not any(waiter.session == session for waiter in self._waiting.values()):
             self._served.pop(session, None)
 
-    def _rank(self, ticket: Ticket) -> tuple[int, int, int, int]:
-        turn = self._served.get(ticket.session, 0)
-        return ticket.level, turn, ticket.place, ticket.number
+    def _rank(self, waiter: Waiter) -> tuple[int, int, int, int]:
+        turn = self._served.get(waiter.session, 0)
+        return waiter.level, turn, waiter.ordinal, waiter.number
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class SessionQueue:
         default_factory=dict[str, tuple[int, bool, int, int]]
     )
     _served: dict[str, int] = field(default_factory=dict[str, int])
-    _turns: int = 0
+    _served_count: int = 0
 
     def __len__(self) -> int:
         return len(self._ranks)
@@ -116,7 +116,7 @@ class SessionQueue:
     def put(self, session: str, level: int, *, contested: bool = False) -> None:
         """Let a session wait, or change what it waits for."""
         served = self._served.get(session, 0)
-        rank = (level, contested, served, spread(self.worker, session))
+        rank = (level, contested, served, shard_order(self.worker, session))
         self._ranks[session] = rank
         heapq.heappush(self._heap, (rank, session))
 
@@ -127,8 +127,8 @@ class SessionQueue:
             return None
         session = heapq.heappop(self._heap)[1]
         del self._ranks[session]
-        self._turns += 1
-        self._served[session] = self._turns
+        self._served_count += 1
+        self._served[session] = self._served_count
         return session
 
     def drop(self, session: str) -> None:
@@ -143,7 +143,7 @@ class SessionQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
+class BackoffEntry:
     """A session that is left alone ``until`` then, for the ``times``-th time in a row.
 
     It is looked at before where its record has another ``version``; None where that is no reason.
@@ -156,29 +156,29 @@ class Parked:
     leased: bool = False
 
 
-class Parking:
+class Backoff:
     """The sessions that have unfinished nodes, and nothing to be done about them for a while."""
 
     def __init__(self) -> None:
-        self._parked: dict[str, Parked] = {}
+        self._entries: dict[str, BackoffEntry] = {}
 
     def __len__(self) -> int:
-        return len(self._parked)
+        return len(self._entries)
 
     def __contains__(self, session: str) -> bool:
-        return session in self._parked
+        return session in self._entries
 
     def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._parked))
+        return iter(tuple(self._entries))
 
     @property
     def leased(self) -> bool:
         """Say whether any of them waits for another worker."""
-        return any(parked.leased for parked in self._parked.values())
+        return any(entry.leased for entry in self._entries.values())
 
-    def get(self, session: str) -> Parked | None:
+    def get(self, session: str) -> BackoffEntry | None:
         """Give how a session is parked, or None."""
-        return self._parked.get(session)
+        return self._entries.get(session)
 
     def put(
         self,
@@ -191,20 +191,20 @@ class Parking:
         most: float = LONGEST,
     ) -> None:
         """Leave a session alone for a while, longer each time; times are in seconds."""
-        before = self._parked.get(session)
+        before = self._entries.get(session)
         times = before.times + 1 if before else 1
         pause = back_off(times, first=first, most=min(most, LEASED) if leased else most)
-        self._parked[session] = Parked(now + pause, times, version, leased)
+        self._entries[session] = BackoffEntry(now + pause, times, version, leased)
 
     def drop(self, session: str) -> None:
         """Let a session go; the next time it is parked counts as the first."""
-        self._parked.pop(session, None)
+        self._entries.pop(session, None)
 
 
-def spread(worker: str, session: str) -> int:
+def shard_order(worker: str, session: str) -> int:
     """Give a number that orders sessions differently for each worker, the same in any process."""
-    told = hashlib.blake2b(f"{worker}\0{session}".encode(), digest_size=8).digest()
-    return int.from_bytes(told, "big")
+    digest = hashlib.blake2b(f"{worker}\0{session}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
 
 
 def back_off(failures: int, *, first: float, most: float = BACK_OFF) -> float:

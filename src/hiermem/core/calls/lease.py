@@ -11,17 +11,17 @@ from datetime import datetime
 class Claim:
     """What a run is asking for; nobody else does before ``until``.
 
-    ``piece`` is the id of the chunk, or of the step of the reduction, in that run.
+    ``item`` is the id of the chunk, or of the step of the reduction, in that run.
     """
 
     run_id: str
     until: datetime
-    piece: str = ""
+    item: str = ""
 
 
 def write_claim(claim: Claim) -> str:
     """Write a claim as a record's body."""
-    value = {"run": claim.run_id, "until": claim.until.isoformat(), "piece": claim.piece}
+    value = {"run": claim.run_id, "until": claim.until.isoformat(), "piece": claim.item}
     return json.dumps(value)
 
 

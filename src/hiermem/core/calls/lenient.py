@@ -91,13 +91,13 @@ def _types(answer: dict[str, Any]) -> None:
     ]
     for each in (*entities, *ends):
         _choice(each, "type", _TYPES)
-    unknown = [each for each in entities if _strange(each)]
+    unknown = [each for each in entities if _has_unknown_type(each)]
     if 2 * len(unknown) <= len(entities):
-        for each in (*unknown, *filter(_strange, ends)):
+        for each in (*unknown, *filter(_has_unknown_type, ends)):
             each["type"] = _WIDEST
 
 
-def _strange(item: dict[str, Any]) -> bool:
+def _has_unknown_type(item: dict[str, Any]) -> bool:
     """Say whether an item's type is a word that the schema does not have."""
     value = item.get("type")
     return isinstance(value, str) and value not in ENTITY_TYPES and not _useless(value, MOST_IN_TAG)
@@ -107,21 +107,21 @@ def _items(
     answer: dict[str, Any], name: str, most: int, *, usable: Callable[[dict[str, Any]], bool]
 ) -> int:
     """Keep the first ``most`` items of a list that can be used; give how many were not kept."""
-    items = _given(answer, name)
+    items = _optional_field(answer, name)
     if not isinstance(items, list):
         return 0
-    kept = [each for each in items if not isinstance(each, dict) or usable(each)]
-    if 2 * len(kept) < len(items):
+    usable_items = [each for each in items if not isinstance(each, dict) or usable(each)]
+    if 2 * len(usable_items) < len(items):
         # Hardly an answer: the schema says what is wrong with it, and it is asked for again.
         return 0
-    answer[name] = kept[:most]
+    answer[name] = usable_items[:most]
     return len(items) - len(answer[name])
 
 
 def _entity(item: dict[str, Any]) -> bool:
     _words(item, "aliases", MOST_ALIASES, longest=MOST_IN_NAME)
     _words(item, "tags", MOST_TAGS, longest=MOST_IN_TAG)
-    _given(item, "description")
+    _optional_field(item, "description")
     _prose(item, "description", MOST_IN_LINE)
     _messages(item, MOST_MENTIONS)
     return _names(item, "name", MOST_IN_NAME)
@@ -139,15 +139,15 @@ def _relation(item: dict[str, Any]) -> bool:
 
 
 def _delta(item: dict[str, Any]) -> bool:
-    _given(item, "open")
-    return _said(item, _DELTAS)
+    _optional_field(item, "open")
+    return _statement(item, _DELTAS)
 
 
 def _strategy(item: dict[str, Any]) -> bool:
-    return _said(item, _STRATEGIES)
+    return _statement(item, _STRATEGIES)
 
 
-def _said(item: dict[str, Any], kinds: Mapping[str, str]) -> bool:
+def _statement(item: dict[str, Any], kinds: Mapping[str, str]) -> bool:
     _choice(item, "kind", kinds)
     _prose(item, "text", MOST_IN_LINE)
     _messages(item)
@@ -164,7 +164,7 @@ def _useless(text: str, longest: int) -> bool:
     return len(text) > longest or blank(text)
 
 
-def _given(item: dict[str, Any], field: str) -> Any:
+def _optional_field(item: dict[str, Any], field: str) -> Any:
     """Give a field that may be left out; ``null`` is the same as leaving it out."""
     if item.get(field, ...) is None:
         del item[field]
@@ -186,7 +186,7 @@ def _prose(item: dict[str, Any], field: str, most: int) -> None:
 
 
 def _words(item: dict[str, Any], field: str, most: int, *, longest: int) -> None:
-    value = _given(item, field)
+    value = _optional_field(item, field)
     if isinstance(value, str):
         value = [value]
     if isinstance(value, list):
@@ -199,7 +199,7 @@ def _words(item: dict[str, Any], field: str, most: int, *, longest: int) -> None
 
 def _messages(item: dict[str, Any], most: int = MOST_MESSAGES) -> None:
     """Read numbers as the record shows them; of too many, the first and the newest others stay."""
-    value = _given(item, "messages")
+    value = _optional_field(item, "messages")
     if isinstance(value, (str, int)) and not isinstance(value, bool):
         value = [value]
     if not isinstance(value, list):

@@ -107,7 +107,7 @@ class RunReport:
         return float(value) if isinstance(value, (int, float)) else None
 
 
-def seen(run: RunRecord, now: datetime) -> RunRecord:
+def with_current_outcome(run: RunRecord, now: datetime) -> RunRecord:
     """Give the run as it has to be understood: one that ceased to beat was interrupted."""
     if run.outcome != "running":
         return run
@@ -141,7 +141,7 @@ def items(attempts: Iterable[Attempt], *, alive: bool) -> tuple[RunItem, ...]:
 
 def report(run: RunRecord, attempts: Sequence[Attempt], now: datetime) -> RunReport:
     """Give the run with its items."""
-    record = seen(run, now)
+    record = with_current_outcome(run, now)
     return RunReport(record, items(attempts, alive=record.outcome == "running"))
 
 

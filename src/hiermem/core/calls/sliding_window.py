@@ -20,16 +20,16 @@ MINUTE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RateLimits:
     """The most requests and tokens (in and out together) in any minute; None is no limit.
 
-    ``flying`` is how many requests may be unanswered at once. ``window`` is the length of a minute,
-    in seconds.
+    ``in_flight`` is how many requests may be unanswered at once. ``window`` is the length of a
+    minute, in seconds.
     """
 
     requests: int | None = None
     tokens: int | None = None
-    flying: int | None = None
+    in_flight: int | None = None
     window: float = MINUTE
 
     @property
@@ -39,16 +39,16 @@ class Limits:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class WindowRequest:
     """One request: what it may take, and when it ended; None until it does."""
 
     tokens: int
-    limits: Limits
+    limits: RateLimits
     begun: bool = False
     ended: float | None = None
 
 
-class Traffic:
+class SlidingWindow:
     """What went to one model within the last minute, and who waits to be next.
 
     ::
@@ -61,59 +61,59 @@ class Traffic:
     """
 
     def __init__(self) -> None:
-        self._sent: deque[Request] = deque()
-        self._queue: list[Request] = []
+        self._sent: deque[WindowRequest] = deque()
+        self._queue: list[WindowRequest] = []
         self._window = 0.0
 
-    def join(self, tokens: int, limits: Limits) -> Request:
+    def join(self, tokens: int, limits: RateLimits) -> WindowRequest:
         """Take a place at the end of the queue for a request of at most ``tokens`` tokens."""
-        request = Request(tokens, limits)
+        request = WindowRequest(tokens, limits)
         self._queue.append(request)
         return request
 
-    def wait(self, request: Request, now: float) -> float:
+    def wait(self, request: WindowRequest, now: float) -> float:
         """Give the seconds until ``request`` may go: 0 now, infinity never.
 
         Those ahead of it are taken to go as soon as they may; where they do not, ask again later.
         """
         self._forget(now)
-        seen: list[tuple[float, int]] = []
+        sent: list[tuple[float, int]] = []
         if any(each.limits.by_time for each in self._queue):
-            seen += (
+            sent += (
                 (now if each.ended is None else each.ended, each.tokens) for each in self._sent
             )
-            seen.sort()
-        flying = sum(each.ended is None for each in self._sent)
+            sent.sort()
+        in_flight = sum(each.ended is None for each in self._sent)
         at, ahead = now, False
         for each in self._queue:
-            found = _earliest(seen, each, at)
-            if each.limits.flying is not None and flying >= each.limits.flying:
+            found = _earliest(sent, each, at)
+            if each.limits.in_flight is not None and in_flight >= each.limits.in_flight:
                 # Which answer comes next, and when, nobody knows.
                 found = math.inf
             if each is request:
                 # Somebody ahead may be let go this instant; it has to be so before this one is.
                 return max(found - now, 1e-3 if ahead else 0.0)
             if not math.isinf(found):
-                at, ahead, flying = found, True, flying + 1
-                seen.append((found, each.tokens))
+                at, ahead, in_flight = found, True, in_flight + 1
+                sent.append((found, each.tokens))
         raise ValueError("the request is not waiting")
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: WindowRequest) -> None:
         """Let a waiting request go."""
         self._queue.remove(request)
         self._sent.append(request)
 
-    def begin(self, request: Request) -> None:
+    def begin(self, request: WindowRequest) -> None:
         """Note that a request which was let go is being sent."""
         request.begun = True
 
-    def end(self, request: Request, now: float, *, tokens: int | None = None) -> None:
+    def end(self, request: WindowRequest, now: float, *, tokens: int | None = None) -> None:
         """Note that a request was answered or given up; ``tokens`` is what it took, if known."""
         request.ended = now
         if tokens is not None:
             request.tokens = tokens
 
-    def leave(self, request: Request) -> None:
+    def leave(self, request: WindowRequest) -> None:
         """Take back a request that was never sent."""
         if request in self._queue:
             self._queue.remove(request)
@@ -130,7 +130,7 @@ class Traffic:
             )
 
 
-def _earliest(sent: Iterable[tuple[float, int]], request: Request, now: float) -> float:
+def _earliest(sent: Iterable[tuple[float, int]], request: WindowRequest, now: float) -> float:
     """Give the earliest time at which the minute behind it has room; ``sent`` is by time."""
     limits = request.limits
     times = list(sent)
@@ -149,7 +149,7 @@ def _earliest(sent: Iterable[tuple[float, int]], request: Request, now: float) -
     return at
 
 
-def least_seconds(calls: int, tokens: int, limits: Limits) -> float:
+def least_seconds(calls: int, tokens: int, limits: RateLimits) -> float:
     """Give the least time that so many calls of so many tokens take; the first minute's are free.
 
     What fits into one minute goes at once; everything after it waits for whole windows.

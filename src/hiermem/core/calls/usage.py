@@ -26,7 +26,7 @@ def count_of(value: object) -> int | None:
     return value if 0 <= value <= MOST_TOKENS else None
 
 
-def believed(usage: object) -> Usage:
+def plausible_usage(usage: object) -> Usage:
     """Give what may be believed of a usage; nothing where it is none at all."""
     if not isinstance(usage, Usage):
         return Usage()
@@ -38,7 +38,7 @@ def believed(usage: object) -> Usage:
     )
 
 
-def told_model(value: object, *, asked: str) -> str:
+def reported_model(value: object, *, asked: str) -> str:
     """Give the model that an answer names, where it names one fit to be kept; else ``asked``."""
     fit = isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
     return str(value) if fit else asked

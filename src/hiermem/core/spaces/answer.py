@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
-from hiermem.core.calls.bounded_json import MAX_ANSWER, read_object, shaped
+from hiermem.core.calls.bounded_json import MAX_ANSWER, read_object, validated
 
 #: The most files of one answer, and the most edits of one file.
 MOST_FILES: Final = 128
@@ -90,7 +90,7 @@ def read_answer(text: str) -> BankAnswer:
     """Read a model's text as an answer. Raises InvalidAnswerError with what is wrong and where."""
     value = read_object(text)
     _mend(value)
-    return shaped(value, BankAnswer)
+    return validated(value, BankAnswer)
 
 
 def _mend(answer: dict[str, Any]) -> None:

@@ -92,7 +92,7 @@ class Agenda:
         for node in nodes:
             self._admit(node)
 
-    def soil(self, node: Node) -> bool:
+    def mark_dirty(self, node: Node) -> bool:
         """Take note that this run made ``node`` dirty; say whether that is one node more to make.
 
         It is not where its page is still to come, or where it waits here anyway.

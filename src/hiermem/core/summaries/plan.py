@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
-from hiermem.core.calls.sliding_window import Limits, least_seconds
+from hiermem.core.calls.sliding_window import RateLimits, least_seconds
 from hiermem.core.summaries.inputs import Count, Inputs, partition
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.validate import Problem
@@ -298,15 +298,16 @@ Failure: TypeAlias = Literal["rejected", "transient", "permanent"]
 
 
 def after_answer(
-    *, tried: int, problems: Sequence[Problem], steady: bool
+    *, tried: int, problems: Sequence[Problem], is_deterministic: bool
 ) -> Literal["accept", "again", "settle"]:
     """Decide on an answer: take it, ask once more, or settle for the best one so far.
 
-    A ``steady`` model is not asked again: its words are all the record's own and come out the same.
+    A ``is_deterministic`` model is not asked again: its words are all the record's own and come out
+    the same.
     """
-    if not problems or (steady and not any(problem.hard for problem in problems)):
+    if not problems or (is_deterministic and not any(problem.hard for problem in problems)):
         return "accept"
-    return "again" if tried < PROMPTS and not steady else "settle"
+    return "again" if tried < PROMPTS and not is_deterministic else "settle"
 
 
 def better(first: tuple[float, int], second: tuple[float, int]) -> bool:
@@ -324,15 +325,15 @@ def after_failure(node: Node, kind: Failure, policy: UpdatePolicy) -> tuple[int,
 
 
 def worst_calls(
-    level: int, parts: int, policy: UpdatePolicy, *, steady: bool, windows: int = 1
+    level: int, parts: int, policy: UpdatePolicy, *, is_deterministic: bool, windows: int = 1
 ) -> int:
     """Give the most calls that one node can take in a run.
 
     Both prompts for each of the ``parts`` of its inputs, for level 3 and up once more for those of
-    the ``windows`` below, each with all its retries. A ``steady`` model (the extractive one) is
-    asked once: it would only say the same again.
+    the ``windows`` below, each with all its retries. A ``is_deterministic`` model (the extractive
+    one) is asked once: it would only say the same again.
     """
-    if steady:
+    if is_deterministic:
         return parts
     asked = parts + (windows if level >= FROM_WINDOWS else 0)
     return asked * PROMPTS * (1 + policy.retries)
@@ -342,9 +343,14 @@ class Tally:
     """Adds up a dry run, node by node, in constant space."""
 
     def __init__(
-        self, *, policy: UpdatePolicy, remote: bool, steady: bool, prices: Prices | None = None
+        self,
+        *,
+        policy: UpdatePolicy,
+        remote: bool,
+        is_deterministic: bool,
+        prices: Prices | None = None,
     ) -> None:
-        self._policy, self._remote, self._steady = policy, remote, steady
+        self._policy, self._remote, self._is_deterministic = policy, remote, is_deterministic
         self._prices = prices
         self._calls = self._worst = self._in = self._out = 0
         self._made: dict[int, int] = {}
@@ -372,13 +378,17 @@ class Tally:
         self.kept(node)
         self._calls += parts
         self._fail(node, parts if most is None else max(parts, most), windows)
-        self._in += node.input_tokens + (0 if self._steady else parts * _FRAME)
+        self._in += node.input_tokens + (0 if self._is_deterministic else parts * _FRAME)
         self._out += node.allotted_tokens
 
     def _fail(self, node: Node, parts: int, windows: int) -> None:
         """Count what a node takes where every answer but the last is unfit."""
         self._worst += worst_calls(
-            node.level, parts, self._policy, steady=self._steady, windows=windows
+            node.level,
+            parts,
+            self._policy,
+            is_deterministic=self._is_deterministic,
+            windows=windows,
         )
 
     def plan(self) -> UpdatePlan:
@@ -390,7 +400,7 @@ class Tally:
             else self._in / _LOCAL_TOKENS
         )
         if self._remote:
-            limits = Limits(self._policy.requests_per_minute, self._policy.tokens_per_minute)
+            limits = RateLimits(self._policy.requests_per_minute, self._policy.tokens_per_minute)
             seconds = max(seconds, least_seconds(self._calls, self._in + self._out, limits))
         return UpdatePlan(
             calls=self._calls,

@@ -55,7 +55,7 @@ def _move(node: Node, to: Status) -> Node:
     return replace(node, status=to, lease_owner=None, lease_until=None)
 
 
-def open_again(node: Node, *, now: datetime, owner: str = "") -> Node:
+def reset(node: Node, *, now: datetime, owner: str = "") -> Node:
     """Bring a free node back to ``pending``: retry it, make it anew, or end a dead lease.
 
     Raises IllegalTransitionError where another run's lease on it is still good.
@@ -120,7 +120,7 @@ def clean(node: Node, *, stale: bool = False) -> Node:
     return replace(node, dirty=False, stale=stale, forced=False, since=None)
 
 
-def relent(node: Node, *, error: str | None, stale: bool = False) -> Node:
+def keep_previous(node: Node, *, error: str | None, stale: bool = False) -> Node:
     """Go on with a good text that was to be made anew for its own sake, and was not to be had.
 
     Nothing that it was made from changed, so it is no less true than before (P7).
@@ -128,17 +128,17 @@ def relent(node: Node, *, error: str | None, stale: bool = False) -> Node:
     return replace(clean(keep(node, error=error), stale=stale), attempts=0)
 
 
-def soil(node: Node, *, now: datetime | None = None) -> Node:
+def mark_dirty(node: Node, *, now: datetime | None = None) -> Node:
     """Mark a node whose input changed; it goes on serving until it is made anew."""
     return replace(node, dirty=True, since=node.since or now)
 
 
 def force(node: Node, *, now: datetime) -> Node:
     """Ask for a new text of a made node, whatever it is made from."""
-    return replace(soil(node, now=now), forced=True, attempts=0)
+    return replace(mark_dirty(node, now=now), forced=True, attempts=0)
 
 
-def regrow(before: Node, structure: Node) -> Node:
+def resize(before: Node, structure: Node) -> Node:
     """Give a provisional node its new extent; the text it has serves until a new one is made.
 
     Gives ``before`` itself where nothing of its structure changed.

@@ -12,11 +12,17 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NoReturn
 
-from hiermem.core.calls.usage import believed, told_model
+from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Hold
-from hiermem.engine.calls.rate_limit import Turn, gauge_of
-from hiermem.engine.calls.run_context import Asker, ClaimLostError, Making, N, UnexpectedModelError
+from hiermem.engine.calls.rate_limit import Turn, calibration_for
+from hiermem.engine.calls.run_context import (
+    CallState,
+    ClaimLostError,
+    N,
+    RunContext,
+    UnexpectedModelError,
+)
 from hiermem.engine.calls.token_count import tokens_of
 from hiermem.errors import (
     HiermemError,
@@ -36,7 +42,7 @@ _PER_MESSAGE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Price:
+class _CostBound:
     """What one call may take at most, as its provider counts, and at which prices.
 
     ``counted`` are the tokens of the prompt as we count them, None where nobody counted.
@@ -59,40 +65,40 @@ class _Price:
         return self.prices.cost(tokens_in, tokens_out, cached=cached)
 
 
-async def call(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMResponse:
+async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> LLMResponse:
     """Make one call: set its price aside, take the turn, claim, journal, call, settle.
 
     Raises SpendLimitError where a cap would be passed, the deadline cuts the call off or the
     provider is left alone, ClaimLostError, and the ModelError that the call ended in.
     """
-    purse, remote = shop.purse, shop.llm.remote
-    margin = gauge_of(shop.llm, request.counter).margin
-    price = await _most(shop, making, request, margin=margin)
+    purse, remote = run.purse, run.llm.remote
+    margin = calibration_for(run.llm, request.counter).margin
+    bound = await _cost_bound(run, state, request, margin=margin)
     request = replace(request, margin=margin)
-    with shop.idle():
-        hold = await purse.reserve(price.tokens)
+    with run.mark_waiting():
+        hold = await purse.reserve(bound.tokens)
     turn: Turn | None = None
     try:
         if remote:
-            with shop.idle():
-                thing = (shop.session_id, making.node.id)
-                turn = await shop.pace.turn(price.tokens, purse, thing=thing)
-        attempt = await _announce(shop, making, hold, price)
+            with run.mark_waiting():
+                subject = (run.session_id, state.node.id)
+                turn = await run.rate_limiter.turn(bound.tokens, purse, subject=subject)
+        attempt = await _claim_and_journal(run, state, hold, bound)
     except BaseException:
         if turn is not None:
             turn.give_back()
         hold.give_back()
         raise
-    sent = _Sent(shop, making, price, attempt, hold, turn)
+    sent = _SentCall(run, state, bound, attempt, hold, turn)
     # From here on what was set aside counts as spent, until it is known what the call really took.
     if turn is not None:
         turn.begin()
-    patience, hurried = _patience(shop)
-    limit = asyncio.timeout(patience)
+    timeout, by_deadline = _call_timeout(run)
+    limit = asyncio.timeout(timeout)
     try:
-        with shop.idle():
+        with run.mark_waiting():
             async with limit:
-                response = _checked(await shop.llm.complete(request), asked=shop.llm.name)
+                response = _checked(await run.llm.complete(request), asked=run.llm.name)
     except Exception as error:  # noqa: BLE001  # a model may raise anything; it is told apart
         failed = error
     except BaseException:
@@ -102,41 +108,43 @@ async def call(shop: Asker[N], making: Making[N], request: LLMRequest) -> LLMRes
         await sent.succeed(request, response)
         return response
     # Outside of the handler, so that what is raised does not carry the model's own error along.
-    if hurried and limit.expired():
+    if by_deadline and limit.expired():
         sent.cut_off()
     raise sent.failure(failed)
 
 
-async def _most(shop: Asker[N], making: Making[N], request: LLMRequest, *, margin: float) -> _Price:
+async def _cost_bound(
+    run: RunContext[N], state: CallState[N], request: LLMRequest, *, margin: float
+) -> _CostBound:
     """Work out the most that a call may take. What is long is counted off the event loop."""
     counted: int | None = None
-    tokens_in = making.input_tokens
-    if shop.llm.remote or shop.purse.counts_tokens:
+    tokens_in = state.input_tokens
+    if run.llm.remote or run.purse.counts_tokens:
         texts = [message.content for message in request.messages]
         counted = await tokens_of(request.counter.count, texts) + _PER_MESSAGE * len(texts)
         tokens_in = counted
-    beside = int(getattr(shop.llm, "overhead_tokens", 0) or 0)
-    return _Price(
+    overhead = int(getattr(run.llm, "overhead_tokens", 0) or 0)
+    return _CostBound(
         math.ceil(tokens_in * margin),
-        math.ceil(request.max_tokens * margin) + max(0, beside),
-        getattr(shop.llm, "prices", None),
+        math.ceil(request.max_tokens * margin) + max(0, overhead),
+        getattr(run.llm, "prices", None),
         counted,
     )
 
 
-def _patience(shop: Asker[N]) -> tuple[float, bool]:
+def _call_timeout(run: RunContext[N]) -> tuple[float, bool]:
     """Give the seconds that a call may take, and whether it is the run's end that bounds them."""
-    own, left = shop.policy.call_timeout, shop.purse.time_left()
+    own, left = run.policy.call_timeout, run.purse.time_left()
     return (own, False) if left is None or own <= left else (max(0.0, left), True)
 
 
 @dataclass(slots=True)
-class _Sent(Generic[N]):
+class _SentCall(Generic[N]):
     """A call that was sent, until what became of it is noted everywhere."""
 
-    shop: Asker[N]
-    making: Making[N]
-    price: _Price
+    run: RunContext[N]
+    state: CallState[N]
+    bound: _CostBound
     attempt: Attempt
     hold: Hold
     turn: Turn | None
@@ -146,15 +154,15 @@ class _Sent(Generic[N]):
 
         Where nobody says what it took and the count is cut off, it took the most that it may.
         """
-        usage, price = response.usage, self.price
-        used_in = price.tokens_in if usage.input_tokens is None else usage.input_tokens
+        usage, bound = response.usage, self.bound
+        used_in = bound.tokens_in if usage.input_tokens is None else usage.input_tokens
         used_out = usage.output_tokens
         try:
             if used_out is None:
                 used_out = await tokens_of(request.counter.count, [response.text])
         finally:
             cached = usage.cached_tokens or 0
-            used = price.tokens_out if used_out is None else used_out
+            used = bound.tokens_out if used_out is None else used_out
             self._end(
                 replace(
                     self.attempt,
@@ -163,15 +171,15 @@ class _Sent(Generic[N]):
                     tokens_out=used,
                     cached_tokens=cached,
                     reasoning_tokens=usage.reasoning_tokens or 0,
-                    cost=price.cost(used_in, used, cached=cached),
+                    cost=bound.cost(used_in, used, cached=cached),
                 )
             )
             if self.turn is not None:
                 self.turn.end(tokens=used_in + used, answered=True)
-        if self.shop.llm.remote and usage.input_tokens is not None and price.counted:
-            gauge = gauge_of(self.shop.llm, request.counter)
+        if self.run.llm.remote and usage.input_tokens is not None and bound.counted:
+            calibration = calibration_for(self.run.llm, request.counter)
             if request.schema is None:
-                gauge.record_usage(counted=price.counted, reported=usage.input_tokens)
+                calibration.record_usage(counted=bound.counted, reported=usage.input_tokens)
 
     def failure(self, error: Exception) -> ModelError:
         """Note a call that raised, and give what it means as one of our errors.
@@ -181,78 +189,78 @@ class _Sent(Generic[N]):
         remote call that was not answered in time is unknown, whoever's patience ended. The error's
         own words are left out: they may hold the prompt, or a key.
         """
-        name, price = type(error).__name__, self.price
+        name, bound = type(error).__name__, self.bound
         if isinstance(error, ModelError):
-            told: ModelError = error
+            model_error: ModelError = error
         elif isinstance(error, TimeoutError):
-            told = ModelTimeoutError(f"the call ended in {name}")
+            model_error = ModelTimeoutError(f"the call ended in {name}")
         elif isinstance(error, ConnectionError):
-            told = TransientModelError(f"the call ended in {name}")
+            model_error = TransientModelError(f"the call ended in {name}")
         elif isinstance(error, HiermemError):
-            told = PermanentModelError(f"the call ended in {name}", charged=False)
+            model_error = PermanentModelError(f"the call ended in {name}", charged=False)
         else:
-            told = UnexpectedModelError(f"the call ended in {name}")
-        spent_in, spent_out = price.tokens_in, price.tokens_out
-        if told.charged is False:
+            model_error = UnexpectedModelError(f"the call ended in {name}")
+        spent_in, spent_out = bound.tokens_in, bound.tokens_out
+        if model_error.charged is False:
             spent_in = spent_out = 0
-        late = isinstance(told, ModelTimeoutError) and told.charged is None
+        late = isinstance(model_error, ModelTimeoutError) and model_error.charged is None
         self._end(
             replace(
                 self.attempt,
-                outcome="unknown" if late and self.shop.llm.remote else "error",
+                outcome="unknown" if late and self.run.llm.remote else "error",
                 reason=name,
                 tokens_in=spent_in,
                 tokens_out=spent_out,
-                cost=price.cost(spent_in, spent_out),
+                cost=bound.cost(spent_in, spent_out),
             )
         )
         if self.turn is not None:
-            if isinstance(told, TransientModelError):
-                self.turn.fail(told.retry_after)
+            if isinstance(model_error, TransientModelError):
+                self.turn.fail(model_error.retry_after)
             self.turn.end()
         # What it came from may hold the prompt, or a key.
-        told.__cause__ = told.__context__ = None
-        return told
+        model_error.__cause__ = model_error.__context__ = None
+        return model_error
 
     def cut_off(self) -> NoReturn:
         """Note a call that the run's deadline cut off; a remote one may be charged for.
 
         Raises SpendLimitError.
         """
-        remote = self.shop.llm.remote
+        remote = self.run.llm.remote
         self._end(
             replace(
                 self.attempt,
                 outcome="unknown" if remote else "error",
                 reason="deadline",
-                tokens_in=self.price.tokens_in if remote else 0,
-                tokens_out=self.price.tokens_out if remote else 0,
+                tokens_in=self.bound.tokens_in if remote else 0,
+                tokens_out=self.bound.tokens_out if remote else 0,
                 cost=self.attempt.cost if remote else None,
             )
         )
         if self.turn is not None:
             self.turn.end()
-        self.shop.purse.refuse(self.shop.purse.stopped or "deadline")
+        self.run.purse.refuse(self.run.purse.stopped or "deadline")
 
     def give_up(self) -> None:
         """Note that the run was cut off in the call; the journal goes on saying that it began."""
-        price = self.price
+        bound = self.bound
         self.hold.settle(
-            tokens_in=price.tokens_in,
-            tokens_out=price.tokens_out,
-            cost=price.cost(price.tokens_in, price.tokens_out),
+            tokens_in=bound.tokens_in,
+            tokens_out=bound.tokens_out,
+            cost=bound.cost(bound.tokens_in, bound.tokens_out),
         )
         if self.turn is not None:
             self.turn.end()
 
     def _end(self, attempt: Attempt) -> None:
         """Journal how the call ended, and what it took."""
-        making, ended = self.making, replace(attempt, ended_at=self.shop.now())
-        making.tokens_in += ended.tokens_in
-        making.tokens_out += ended.tokens_out
-        making.cost = add_costs(making.cost, ended.cost)
-        self.shop.ledger.end(ended)
-        making.ended.append(ended)
+        state, ended = self.state, replace(attempt, ended_at=self.run.now())
+        state.tokens_in += ended.tokens_in
+        state.tokens_out += ended.tokens_out
+        state.cost = add_costs(state.cost, ended.cost)
+        self.run.claims.end(ended)
+        state.ended.append(ended)
         self.hold.settle(tokens_in=ended.tokens_in, tokens_out=ended.tokens_out, cost=ended.cost)
 
 
@@ -271,37 +279,39 @@ def _checked(response: object, *, asked: str) -> LLMResponse:
     units: object = response.units
     if not (isinstance(units, (tuple, list)) and all(isinstance(each, Unit) for each in units)):
         raise UnexpectedModelError("the model answered units that are none")
-    model = told_model(response.model, asked=asked) if response.model else ""
-    return replace(response, usage=believed(response.usage), model=model)
+    model = reported_model(response.model, asked=asked) if response.model else ""
+    return replace(response, usage=plausible_usage(response.usage), model=model)
 
 
-async def _announce(shop: Asker[N], making: Making[N], hold: Hold, price: _Price) -> Attempt:
+async def _claim_and_journal(
+    run: RunContext[N], state: CallState[N], hold: Hold, bound: _CostBound
+) -> Attempt:
     """Take the node's lease and journal the call, where the model is remote.
 
     The journal says the most that it may take until it is known what it took; so what a run that
     is killed has begun counts as spent. Raises ClaimLostError.
     """
-    node, ledger = making.node, shop.ledger
-    if shop.llm.remote and not ledger.claimed(node.id):
-        claimed = await ledger.claim(node)
+    node, claims = state.node, run.claims
+    if run.llm.remote and not claims.claimed(node.id):
+        claimed = await claims.claim(node)
         if claimed is None:
             raise ClaimLostError
-        making.node = claimed
-    making.calls += 1
+        state.node = claimed
+    state.calls += 1
     attempt = Attempt(
-        id=f"{shop.run_id}/{node.id}/{making.calls}",
-        run_id=shop.run_id,
-        session_id=shop.session_id,
+        id=f"{run.run_id}/{node.id}/{state.calls}",
+        run_id=run.run_id,
+        session_id=run.session_id,
         node_id=node.id,
-        number=making.calls,
-        model=shop.llm.name,
-        started_at=shop.now(),
-        tokens_in=price.tokens_in,
-        tokens_out=price.tokens_out,
-        cost=price.cost(price.tokens_in, price.tokens_out),
+        number=state.calls,
+        model=run.llm.name,
+        started_at=run.now(),
+        tokens_in=bound.tokens_in,
+        tokens_out=bound.tokens_out,
+        cost=bound.cost(bound.tokens_in, bound.tokens_out),
     )
     hold.announce(attempt.id)
-    if shop.llm.remote:
-        await ledger.begin(attempt, ended=making.ended)
-        making.ended.clear()
+    if run.llm.remote:
+        await claims.begin(attempt, ended=state.ended)
+        state.ended.clear()
     return attempt

@@ -13,12 +13,12 @@ from typing import Final
 
 from hiermem.core.calls.run_report import cut_off
 from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.store_retry import steady
+from hiermem.engine.calls.store_retry import retry_store
 from hiermem.protocols import TenantStore
 from hiermem.types.transaction import Attempt
 
 
-class CallBook:
+class CallJournal:
     """The journal of one run's calls; ``subject`` is what they are charged to.
 
     ``unknown`` counts those of which nobody knows how they ended.
@@ -54,7 +54,7 @@ class CallBook:
         if not attempts:
             return
         with self._allowances.journalling(attempts) if self._allowances else nullcontext():
-            await steady(
+            await retry_store(
                 lambda: self._store.write_nodes(self._subject, [], attempts=attempts),
                 sleep=self._sleep,
             )

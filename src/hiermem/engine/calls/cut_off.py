@@ -10,7 +10,7 @@ from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.protocols import TenantStore
 
 #: How many of the newest runs are looked at for one that was cut off.
-_LOOKED_AT: Final = 20
+_NEWEST_RUNS: Final = 20
 
 
 async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: datetime) -> int:
@@ -21,14 +21,14 @@ async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: date
     a run ended is not known.
     """
     unknown = 0
-    for run in await store.runs(subject=subject, limit=_LOOKED_AT):
-        as_seen = run_report.seen(run, now)
-        if run.kind != kind or as_seen == run:
+    for run in await store.runs(subject=subject, limit=_NEWEST_RUNS):
+        current = run_report.with_current_outcome(run, now)
+        if run.kind != kind or current == run:
             continue
         calls = run_report.cut_off(await store.attempts(run_id=run.id, limit=ALL_ATTEMPTS), now)
         # The run last: whoever is cut off between the two leaves it to the next.
         if calls:
             await store.write_nodes(subject, [], attempts=calls)
-        await store.put_run(as_seen)
+        await store.put_run(current)
         unknown += len(calls)
     return unknown

@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
 from hiermem.config import SearchPolicy
-from hiermem.core.calls.circuit_breaker import Breaker
-from hiermem.core.calls.sliding_window import Limits
+from hiermem.core.calls.circuit_breaker import BreakerPolicy
+from hiermem.core.calls.sliding_window import RateLimits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedding_state import Identity
 from hiermem.core.search.postings import Array
-from hiermem.engine.calls.rate_limit import Pass, lane_of
+from hiermem.engine.calls.rate_limit import Pass, limiter_for
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.errors import (
     HiermemError,
@@ -36,16 +36,16 @@ _log = logging.getLogger("hiermem.search")
 _RETRIES: Final = 4
 _FIRST_WAIT: Final = 0.5
 #: When an embedder that keeps failing is left alone.
-_BREAKER: Final = Breaker()
+_BREAKER: Final = BreakerPolicy()
 #: So many seconds a question waits for its turn; somebody waits for its hits.
-_PATIENCE: Final = 1.0
+_QUESTION_WAIT: Final = 1.0
 #: Questions whose vectors are remembered.
-_REMEMBERED: Final = 256
+_CACHED_QUESTIONS: Final = 256
 #: Of a question an embedder is sent the beginning.
-_LONGEST: Final = 8_000
+_MAX_QUESTION: Final = 8_000
 
 
-class Asker:
+class EmbedderClient:
     """The way to one embedder. ``requests`` counts what was sent."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Asker:
         self.weight = float(getattr(embedder, "weight", 1.0))
         self._embedder, self._policy = embedder, policy
         self._clock, self._sleep = clock, sleep
-        self._limits = Limits(policy.requests_per_minute, policy.tokens_per_minute)
+        self._limits = RateLimits(policy.requests_per_minute, policy.tokens_per_minute)
         self._questions: OrderedDict[str, Array] = OrderedDict()
         self.requests = 0
 
@@ -71,15 +71,15 @@ class Asker:
         the limits a minute as passages do, and gives up where they leave no room in a moment.
         Raises InvalidVectorError, and what the embedder raises for good.
         """
-        clean = _clean(text[:_LONGEST])
+        clean = _clean(text[:_MAX_QUESTION])
         if not clean.strip():
             return None
         known = self._questions.get(clean)
-        if known is None and lane_of(self._embedder).is_left_alone(self._clock()):
+        if known is None and limiter_for(self._embedder).is_left_alone(self._clock()):
             return None
         if known is None:
             try:
-                known = await self._soon(clean, count(clean))
+                known = await self._answer_soon(clean, count(clean))
             except (TransientModelError, ModelOverflowError) as error:
                 _log.warning("the embedder failed (%s): words alone are compared", error)
                 return None
@@ -87,18 +87,18 @@ class Asker:
                 _log.warning("the embedder is at its limits: words alone are compared")
                 return None
             self._questions[clean] = known
-            while len(self._questions) > _REMEMBERED:
+            while len(self._questions) > _CACHED_QUESTIONS:
                 self._questions.popitem(last=False)
         self._questions.move_to_end(clean)
         return known
 
-    async def _soon(self, text: str, tokens: int) -> Array | None:
+    async def _answer_soon(self, text: str, tokens: int) -> Array | None:
         """Send one question; None where its turn does not come in a moment."""
-        until = self._clock() + _PATIENCE
-        leave = await self._leave([text], tokens, lambda: self._clock() > until)
-        if leave is None:
+        until = self._clock() + _QUESTION_WAIT
+        permit = await self._permit([text], tokens, lambda: self._clock() > until)
+        if permit is None:
             return None
-        vector: Array = (await self._send_with(leave, [text], tokens, "query"))[0]
+        vector: Array = (await self._send_with(permit, [text], tokens, "query"))[0]
         return vector
 
     async def passages(
@@ -117,10 +117,10 @@ class Asker:
         found: list[Array] = []
         clean = [_clean(text) for text in texts]
         for batch, tokens in self._batches(clean, await sizes_of(count, clean)):
-            made = await self._patiently(batch, tokens, stopped)
-            if made is None:
+            rows = await self._with_retries(batch, tokens, stopped)
+            if rows is None:
                 return None
-            found.append(made)
+            found.append(rows)
         dimension = self.identity.dimension
         return np.concatenate(found) if found else np.empty((0, dimension), dtype=np.float32)
 
@@ -130,27 +130,27 @@ class Asker:
         found: list[tuple[list[str], int]] = []
         for text, tokens in zip(texts, sizes, strict=True):
             if found:
-                batch, held = found[-1]
+                batch, filled = found[-1]
                 room = len(batch) < self._policy.embed_batch
-                if room and (most is None or held + tokens <= most):
+                if room and (most is None or filled + tokens <= most):
                     batch.append(text)
-                    found[-1] = (batch, held + tokens)
+                    found[-1] = (batch, filled + tokens)
                     continue
             found.append(([text], tokens))
         return found
 
-    async def _patiently(
+    async def _with_retries(
         self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
     ) -> Array | None:
         wait = _FIRST_WAIT
-        for turn in range(_RETRIES + 1):
-            leave = await self._leave(texts, tokens, stopped)
-            if leave is None:
+        for attempt in range(_RETRIES + 1):
+            permit = await self._permit(texts, tokens, stopped)
+            if permit is None:
                 return None
             try:
-                return await self._send_with(leave, texts, tokens, "passage")
+                return await self._send_with(permit, texts, tokens, "passage")
             except TransientModelError:
-                if turn == _RETRIES:
+                if attempt == _RETRIES:
                     raise
             # What the server asked for beyond that is kept to by the lane, which sees ``stopped``
             # meanwhile, and leaves alone for the time a server that asked for very long.
@@ -158,39 +158,39 @@ class Asker:
             wait *= 2
         raise AssertionError("the last turn raises")
 
-    async def _leave(
+    async def _permit(
         self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
     ) -> Pass | None:
         """Wait until the lane lets a request go; None where ``stopped`` first."""
-        leave = await lane_of(self._embedder).enter(
+        permit = await limiter_for(self._embedder).enter(
             tokens,
             self._limits,
             clock=self._clock,
             sleep=self._sleep,
-            thing=hash(texts[0]),
+            subject=hash(texts[0]),
             stopped=stopped,
         )
-        if leave is not None and stopped():
-            leave.give_back()
+        if permit is not None and stopped():
+            permit.give_back()
             return None
-        return leave
+        return permit
 
     async def _send_with(
-        self, leave: Pass, texts: Sequence[str], tokens: int, kind: Literal["query", "passage"]
+        self, permit: Pass, texts: Sequence[str], tokens: int, kind: Literal["query", "passage"]
     ) -> Array:
         """Send a request that was let go, and tell the lane how it ended."""
-        leave.begin()
+        permit.begin()
         answered = False
         try:
             found = await self._send(texts, kind)
             answered = True
         except TransientModelError as error:
-            leave.fail(self._clock(), breaker=_BREAKER, asked=error.retry_after)
+            permit.fail(self._clock(), breaker=_BREAKER, asked=error.retry_after)
             raise
         else:
             return found
         finally:
-            leave.end(self._clock(), tokens=tokens, answered=answered)
+            permit.end(self._clock(), tokens=tokens, answered=answered)
 
     async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
         """Send one request and check the answer."""

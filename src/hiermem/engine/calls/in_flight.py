@@ -13,32 +13,32 @@ from typing import TypeAlias
 from hiermem.types import Revision
 
 #: What a request comes to: a text that may be taken, or None.
-Awaited: TypeAlias = "asyncio.Future[Revision | None]"
+PendingText: TypeAlias = "asyncio.Future[Revision | None]"
 
 
-class InHand:
+class InFlight:
     """The texts in the making, by input hash; shared by all runs of one memory."""
 
     def __init__(self) -> None:
-        self._awaited: dict[str, Awaited] = {}
+        self._pending: dict[str, PendingText] = {}
 
     def __len__(self) -> int:
-        return len(self._awaited)
+        return len(self._pending)
 
-    def get(self, wanted: str) -> Awaited | None:
-        """Give what is awaited for ``wanted``; only what this event loop can wait for."""
-        found = self._awaited.get(wanted)
+    def get(self, input_hash: str) -> PendingText | None:
+        """Give what is awaited for ``input_hash``; only what this event loop can wait for."""
+        found = self._pending.get(input_hash)
         if found is None or found.get_loop() is not asyncio.get_running_loop():
             return None
         return found
 
-    def begin(self, wanted: str) -> Awaited:
-        """Note that the caller makes the text of ``wanted`` from now on."""
-        mine: Awaited = asyncio.get_running_loop().create_future()
-        self._awaited[wanted] = mine
+    def begin(self, input_hash: str) -> PendingText:
+        """Note that the caller makes the text of ``input_hash`` from now on."""
+        mine: PendingText = asyncio.get_running_loop().create_future()
+        self._pending[input_hash] = mine
         return mine
 
-    def drop(self, wanted: str, mine: Awaited) -> None:
+    def drop(self, input_hash: str, mine: PendingText) -> None:
         """Forget ``mine``: it is committed, or nothing came of it."""
-        if self._awaited.get(wanted) is mine:
-            del self._awaited[wanted]
+        if self._pending.get(input_hash) is mine:
+            del self._pending[input_hash]

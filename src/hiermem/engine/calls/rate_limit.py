@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from hiermem.config import UpdatePolicy
-from hiermem.core.calls.circuit_breaker import Breaker, Circuit, Trial
-from hiermem.core.calls.sliding_window import Limits, Request, Traffic
+from hiermem.core.calls.circuit_breaker import AdmittedRequest, BreakerPolicy, CircuitBreaker
+from hiermem.core.calls.sliding_window import RateLimits, SlidingWindow, WindowRequest
 from hiermem.engine.calls.budget import Purse
 from hiermem.errors import CircuitOpenError, ModelOverflowError, TransientModelError
 from hiermem.protocols import LLM, TokenCounter
@@ -31,13 +31,13 @@ _LOOK: Final = 0.25
 class Pass:
     """Leave to send one request. It ends by ``end`` or ``give_back``, once."""
 
-    def __init__(self, lane: Lane, request: Request, trial: Trial) -> None:
-        self._lane, self._request, self._trial = lane, request, trial
+    def __init__(self, lane: Lane, request: WindowRequest, admitted: AdmittedRequest) -> None:
+        self._lane, self._request, self._admitted = lane, request, admitted
 
     def begin(self) -> None:
         """Note that the request is being sent."""
         with self._lane.lock:
-            self._lane.traffic.begin(self._request)
+            self._lane.window.begin(self._request)
 
     def end(self, now: float, *, tokens: int | None = None, answered: bool = False) -> None:
         """Note that the request is over, and what it took, if known.
@@ -45,52 +45,52 @@ class Pass:
         ``answered`` says that the provider answered, whatever that was worth.
         """
         with self._lane.lock:
-            self._lane.traffic.end(self._request, now, tokens=tokens)
+            self._lane.window.end(self._request, now, tokens=tokens)
             if answered:
-                self._lane.circuit.succeed(self._trial)
+                self._lane.circuit.succeed(self._admitted)
             else:
-                self._lane.circuit.drop(self._trial)
+                self._lane.circuit.drop(self._admitted)
         self._lane.tell()
 
-    def fail(self, now: float, *, breaker: Breaker, asked: float | None = None) -> None:
+    def fail(self, now: float, *, breaker: BreakerPolicy, asked: float | None = None) -> None:
         """Note that the request failed in a way that may pass; ``end`` is called beside it."""
         with self._lane.lock:
-            self._lane.circuit.fail(self._trial, now, breaker=breaker, asked=asked)
+            self._lane.circuit.fail(self._admitted, now, breaker=breaker, asked=asked)
 
     def give_back(self) -> None:
         """Take it back, where the request was not sent after all."""
         with self._lane.lock:
-            self._lane.traffic.leave(self._request)
-            self._lane.circuit.drop(self._trial)
+            self._lane.window.leave(self._request)
+            self._lane.circuit.drop(self._admitted)
         self._lane.tell()
 
 
 class Lane:
     """The way to one model. Usable from several threads, since each memory has its own.
 
-    ``gauges`` hold, by the name of a counter, how far the model counts otherwise.
+    ``calibrations`` hold, by the name of a counter, how far the model counts otherwise.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.traffic = Traffic()
-        self.circuit = Circuit()
-        self.gauges: dict[str, CalibratedCounter] = {}
+        self.window = SlidingWindow()
+        self.circuit = CircuitBreaker()
+        self.calibrations: dict[str, CalibratedCounter] = {}
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     async def enter(
         self,
         tokens: int,
-        limits: Limits,
+        limits: RateLimits,
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
-        thing: Hashable = None,
+        subject: Hashable = None,
         stopped: Callable[[], object] = lambda: None,
     ) -> Pass | None:
         """Wait until a request of at most ``tokens`` tokens may go; None where ``stopped`` first.
 
-        ``thing`` is what it is for. Raises ModelOverflowError where it is larger than a whole
+        ``subject`` is what it is for. Raises ModelOverflowError where it is larger than a whole
         minute's tokens: no wait helps; CircuitOpenError where the provider is left alone, and
         TransientModelError where it is to be asked for something else first.
         """
@@ -99,51 +99,53 @@ class Lane:
                 f"a request of up to {tokens} tokens is over tokens_per_minute, {limits.tokens}",
                 charged=False,
             )
-        told = (asyncio.get_running_loop(), asyncio.Event())
+        waiter = (asyncio.get_running_loop(), asyncio.Event())
         with self.lock:
-            request = self.traffic.join(tokens, limits)
-            self._waiting.add(told)
+            request = self.window.join(tokens, limits)
+            self._waiting.add(waiter)
         leave: Pass | None = None
         try:
             while True:
                 with self.lock:
-                    told[1].clear()
-                    wait, leave = self._look(request, thing, clock())
+                    waiter[1].clear()
+                    wait, leave = self._look(request, subject, clock())
                 if leave is not None:
                     return leave
                 if stopped():
                     return None
-                await _nap(wait, told[1], sleep)
+                await _nap(wait, waiter[1], sleep)
         finally:
             with self.lock:
-                self._waiting.discard(told)
+                self._waiting.discard(waiter)
                 if leave is None:
-                    self.traffic.leave(request)
+                    self.window.leave(request)
             if leave is None:
                 self.tell()
 
-    def _look(self, request: Request, thing: Hashable, now: float) -> tuple[float, Pass | None]:
+    def _look(
+        self, request: WindowRequest, subject: Hashable, now: float
+    ) -> tuple[float, Pass | None]:
         """Let the request go if it may; else give the seconds until it is worth another look."""
-        gate = self.circuit.look(thing, now)
-        if gate.word == "open":
-            raise CircuitOpenError(gate.seconds)
-        if gate.word == "tried":
+        decision = self.circuit.decide(subject, now)
+        if decision.kind == "open":
+            raise CircuitOpenError(decision.seconds)
+        if decision.kind == "tried":
             raise TransientModelError(
                 "the provider has failed too often; it is asked for something else first",
                 charged=False,
             )
-        if gate.word == "wait":
-            return gate.seconds, None
-        wait = self.traffic.wait(request, now)
+        if decision.kind == "wait":
+            return decision.seconds, None
+        wait = self.window.wait(request, now)
         if wait > 0:
             return wait, None
-        self.traffic.admit(request)
-        return 0.0, Pass(self, request, self.circuit.admit(thing))
+        self.window.admit(request)
+        return 0.0, Pass(self, request, self.circuit.admit(subject))
 
     def is_left_alone(self, now: float) -> bool:
         """Say whether the provider kept failing and is not asked now."""
         with self.lock:
-            return self.circuit.look(None, now).word == "open"
+            return self.circuit.decide(None, now).kind == "open"
 
     def tell(self) -> None:
         """Have all that wait look again: something is over."""
@@ -182,7 +184,7 @@ _lanes: dict[int, tuple[Any, Lane]] = {}
 _guard = threading.Lock()
 
 
-def lane_of(model: object) -> Lane:
+def limiter_for(model: object) -> Lane:
     """Give the lane of a model object, the same for all that use it, for as long as it lives."""
     with _guard:
         known = _lanes.get(id(model))
@@ -190,24 +192,24 @@ def lane_of(model: object) -> Lane:
             return known[1]
         lane = Lane()
         try:
-            kept: Any = weakref.ref(model, _forgetting(id(model)))
+            reference: Any = weakref.ref(model, _forgetting(id(model)))
         except TypeError:
             # It cannot be watched; kept alive, its number is never another's.
-            kept = model
-        _lanes[id(model)] = (kept, lane)
+            reference = model
+        _lanes[id(model)] = (reference, lane)
         return lane
 
 
-def gauge_of(model: object, counter: TokenCounter) -> CalibratedCounter:
+def calibration_for(model: object, counter: TokenCounter) -> CalibratedCounter:
     """Give what is known of how ``model`` counts beside ``counter``.
 
     That is the counter itself where it learns, else one that is kept with the model's lane.
     """
     if isinstance(counter, CalibratedCounter):
         return counter
-    lane = lane_of(model)
+    lane = limiter_for(model)
     with lane.lock:
-        return lane.gauges.setdefault(counter.name, CalibratedCounter(counter))
+        return lane.calibrations.setdefault(counter.name, CalibratedCounter(counter))
 
 
 def _forgetting(key: int) -> Callable[[object], None]:
@@ -218,7 +220,7 @@ def _forgetting(key: int) -> Callable[[object], None]:
     return forget
 
 
-class Pace:
+class RateLimiter:
     """Lets ``size`` calls begin, then makes the next wait until ``delay`` seconds have passed.
 
     Where a ``lane`` is given, calls also keep to its ``limits``, and leave the model's provider
@@ -233,19 +235,19 @@ class Pace:
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         lane: Lane | None = None,
-        limits: Limits | None = None,
-        breaker: Breaker | None = None,
+        limits: RateLimits | None = None,
+        breaker: BreakerPolicy | None = None,
     ) -> None:
         self._size, self._delay = size, delay
         self._clock, self._sleep = clock, sleep
-        self._lane, self._limits = lane, limits or Limits()
-        self._breaker = breaker or Breaker()
+        self._lane, self._limits = lane, limits or RateLimits()
+        self._breaker = breaker or BreakerPolicy()
         self._left = size
         self._next = 0.0
         self._turn = asyncio.Lock()
 
-    async def turn(self, tokens: int, purse: Purse, *, thing: Hashable = None) -> Turn:
-        """Wait for the turn of a call of at most ``tokens`` tokens; ``thing`` is what it is for.
+    async def turn(self, tokens: int, purse: Purse, *, subject: Hashable = None) -> Turn:
+        """Wait for the turn of a call of at most ``tokens`` tokens; ``subject`` is what it is for.
 
         Raises SpendLimitError where what ends the run comes first, CircuitOpenError where the
         provider is left alone, and ModelOverflowError for a call that is over a minute's tokens
@@ -261,7 +263,7 @@ class Pace:
                 self._limits,
                 clock=self._clock,
                 sleep=self._sleep,
-                thing=thing,
+                subject=subject,
                 stopped=purse.is_over,
             )
         except CircuitOpenError as error:
@@ -290,7 +292,9 @@ class Turn:
 
     __slots__ = ("_breaker", "_clock", "_pass")
 
-    def __init__(self, leave: Pass | None, clock: Callable[[], float], breaker: Breaker) -> None:
+    def __init__(
+        self, leave: Pass | None, clock: Callable[[], float], breaker: BreakerPolicy
+    ) -> None:
         self._pass, self._clock, self._breaker = leave, clock, breaker
 
     def begin(self) -> None:
@@ -314,7 +318,7 @@ class Turn:
             self._pass.give_back()
 
 
-class Batches(Protocol):
+class BatchSettings(Protocol):
     """How many calls are in flight at once, and the pause in seconds after so many."""
 
     @property
@@ -323,27 +327,27 @@ class Batches(Protocol):
     def batch_delay(self) -> float: ...  # noqa: D102 - described above
 
 
-def pace_of(
+def rate_limiter(
     llm: LLM,
     policy: UpdatePolicy,
     *,
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]],
-    batches: Batches | None = None,
-) -> Pace:
+    batches: BatchSettings | None = None,
+) -> RateLimiter:
     """Give the pace at which ``policy`` lets ``llm`` be called; a local model takes its own.
 
     ``batches`` are those of ``policy`` where no others are given.
     """
     batches = batches or policy
-    return Pace(
+    return RateLimiter(
         size=batches.concurrency,
         delay=batches.batch_delay if llm.remote else 0.0,
         clock=clock,
         sleep=sleep,
-        lane=lane_of(llm) if llm.remote else None,
-        limits=Limits(
-            policy.requests_per_minute, policy.tokens_per_minute, flying=batches.concurrency
+        lane=limiter_for(llm) if llm.remote else None,
+        limits=RateLimits(
+            policy.requests_per_minute, policy.tokens_per_minute, in_flight=batches.concurrency
         ),
-        breaker=Breaker(policy.circuit_failures, policy.circuit_pause),
+        breaker=BreakerPolicy(policy.circuit_failures, policy.circuit_pause),
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from hiermem.core.calls.circuit_breaker import LONGEST_HOLD
 from hiermem.engine.calls.call import call
-from hiermem.engine.calls.run_context import Asker, Making, N
+from hiermem.engine.calls.run_context import CallState, N, RunContext
 from hiermem.errors import ModelError, TransientModelError
 from hiermem.protocols import LLMRequest, LLMResponse
 
@@ -26,66 +26,66 @@ _LOOK: Final = 0.25
 
 
 async def ask(
-    shop: Asker[N], making: Making[N], request: LLMRequest, *, within: float | None = None
+    run: RunContext[N], state: CallState[N], request: LLMRequest, *, within: float | None = None
 ) -> LLMResponse:
     """Call the model, trying again where that may help and may begin ``within`` seconds from now.
 
     Raises SpendLimitError before a call that would pass a cap, ClaimLostError where another run
     has the node, and the last ModelError.
     """
-    async for attempt in _retrying(shop, within):
+    async for attempt in _retrying(run, within):
         with attempt:
-            with shop.idle():
-                await shop.slots.acquire(making.node)
+            with run.mark_waiting():
+                await run.slots.acquire(state.node)
             try:
-                return await call(shop, making, request)
+                return await call(run, state, request)
             finally:
-                shop.slots.release()
+                run.slots.release()
     raise AssertionError("the last try returns or raises")
 
 
-def end_with(making: Making[N], attempt_reason: str) -> None:
+def end_with(state: CallState[N], attempt_reason: str) -> None:
     """Record why the last answer was not taken as it was."""
-    making.ended[-1] = replace(making.ended[-1], outcome="rejected", reason=attempt_reason)
+    state.ended[-1] = replace(state.ended[-1], outcome="rejected", reason=attempt_reason)
 
 
-def _until(state: RetryCallState) -> float:
+def _until(retry_state: RetryCallState) -> float:
     """Give the seconds from the first try to the next one."""
-    return (state.seconds_since_start or 0.0) + state.upcoming_sleep
+    return (retry_state.seconds_since_start or 0.0) + retry_state.upcoming_sleep
 
 
-def _retrying(shop: Asker[N], within: float | None) -> AsyncRetrying:
+def _retrying(run: RunContext[N], within: float | None) -> AsyncRetrying:
     """Make the retry policy: transient errors only, exponential with jitter, or as asked for."""
     from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
     backoff = wait_random_exponential(multiplier=_FIRST_WAIT, max=_MOST_BACKOFF)
 
-    def asked_for(state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
+    def asked_for(retry_state: RetryCallState) -> float:
+        error = retry_state.outcome.exception() if retry_state.outcome else None
         return (error.retry_after or 0.0) if isinstance(error, ModelError) else 0.0
 
-    def wait(state: RetryCallState) -> float:
-        return max(asked_for(state), backoff(state))
+    def wait(retry_state: RetryCallState) -> float:
+        return max(asked_for(retry_state), backoff(retry_state))
 
-    def stop(state: RetryCallState) -> bool:
-        left = shop.purse.time_left()
-        asked = asked_for(state)
+    def stop(retry_state: RetryCallState) -> bool:
+        left = run.purse.time_left()
+        asked = asked_for(retry_state)
         return (
-            state.attempt_number > shop.policy.retries
+            retry_state.attempt_number > run.policy.retries
             or asked > LONGEST_HOLD
             or (left is not None and asked > left)
-            or (within is not None and _until(state) >= within)
+            or (within is not None and _until(retry_state) >= within)
         )
 
     async def pause(seconds: float) -> None:
         left = seconds
-        with shop.idle():
-            while left > 0 and shop.purse.is_over() is None:
-                await shop.sleep(min(left, _LOOK))
+        with run.mark_waiting():
+            while left > 0 and run.purse.is_over() is None:
+                await run.sleep(min(left, _LOOK))
                 left -= _LOOK
-        over = shop.purse.is_over()
+        over = run.purse.is_over()
         if over is not None:
-            shop.purse.refuse(over)
+            run.purse.refuse(over)
 
     return AsyncRetrying(
         stop=stop,

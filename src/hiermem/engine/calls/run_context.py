@@ -15,14 +15,14 @@ from typing import Generic, Protocol
 from typing_extensions import TypeVar
 
 from hiermem.engine.calls.budget import Purse
-from hiermem.engine.calls.rate_limit import Pace
+from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.errors import ModelError
 from hiermem.protocols import LLM
 from hiermem.types import Node
 from hiermem.types.transaction import Attempt
 
 
-class Named(Protocol):
+class CallSubject(Protocol):
     """What calls are made for: a node, a chunk."""
 
     @property
@@ -31,11 +31,11 @@ class Named(Protocol):
         ...
 
 
-N = TypeVar("N", bound=Named, default=Node)
-N_contra = TypeVar("N_contra", bound=Named, default=Node, contravariant=True)
+N = TypeVar("N", bound=CallSubject, default=Node)
+N_contra = TypeVar("N_contra", bound=CallSubject, default=Node, contravariant=True)
 
 
-class Patience(Protocol):
+class RetryPolicy(Protocol):
     """How long a call may take, in seconds, and how often it is tried again."""
 
     @property
@@ -44,7 +44,7 @@ class Patience(Protocol):
     def retries(self) -> int: ...  # noqa: D102 - described above
 
 
-class Books(Protocol[N]):
+class Claims(Protocol[N]):
     """Takes claims and journals calls. ``engine.summaries.commit.Ledger`` is one."""
 
     def claimed(self, node_id: str, /) -> bool:
@@ -64,7 +64,7 @@ class Books(Protocol[N]):
         ...
 
 
-class Slots(Protocol[N_contra]):
+class CallSlots(Protocol[N_contra]):
     """The calls that may be in flight at once."""
 
     async def acquire(self, node: N_contra, /) -> object:
@@ -76,19 +76,19 @@ class Slots(Protocol[N_contra]):
         ...
 
 
-class Asker(Protocol[N]):
-    """What a call needs of its run. ``engine.summaries.run.Workshop`` is one."""
+class RunContext(Protocol[N]):
+    """What a call needs of its run. ``engine.summaries.run.UpdateRun`` is one."""
 
     @property
     def llm(self) -> LLM: ...  # noqa: D102 - described above
     @property
-    def policy(self) -> Patience: ...  # noqa: D102 - described above
+    def policy(self) -> RetryPolicy: ...  # noqa: D102 - described above
     @property
     def purse(self) -> Purse: ...  # noqa: D102 - described above
     @property
-    def pace(self) -> Pace: ...  # noqa: D102 - described above
+    def rate_limiter(self) -> RateLimiter: ...  # noqa: D102 - described above
     @property
-    def ledger(self) -> Books[N]: ...  # noqa: D102 - described above
+    def claims(self) -> Claims[N]: ...  # noqa: D102 - described above
     @property
     def run_id(self) -> str: ...  # noqa: D102 - described above
     @property
@@ -98,9 +98,9 @@ class Asker(Protocol[N]):
     @property
     def sleep(self) -> Callable[[float], Awaitable[None]]: ...  # noqa: D102 - described above
     @property
-    def slots(self) -> Slots[N]: ...  # noqa: D102 - described above
+    def slots(self) -> CallSlots[N]: ...  # noqa: D102 - described above
 
-    def idle(self) -> AbstractContextManager[None]:
+    def mark_waiting(self) -> AbstractContextManager[None]:
         """Mark the running task as one that only waits."""
         ...
 
@@ -114,7 +114,7 @@ class UnexpectedModelError(ModelError):
 
 
 @dataclass(slots=True)
-class Making(Generic[N]):
+class CallState(Generic[N]):
     """The making of one node: what it is claimed as, and the calls it took."""
 
     node: N

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from hiermem.core.calls.fairness import Rota, Ticket
+from hiermem.core.calls.fairness import FairQueue, Waiter
 
 
 class Slots:
@@ -35,71 +35,71 @@ class _Placed(Protocol):
     def ordinal(self) -> int: ...
 
 
-class Hands:
+class SlotPool:
     """``size`` hands that sessions share."""
 
     def __init__(self, size: int) -> None:
         self._free = size
         self._size = size
-        self._rota = Rota()
-        self._waiters: dict[int, asyncio.Future[None]] = {}
+        self._queue = FairQueue()
+        self._futures: dict[int, asyncio.Future[None]] = {}
 
     @property
     def in_use(self) -> int:
         """Give the number of hands in use."""
         return self._size - self._free
 
-    def seat(self, session_id: str) -> Seat:
+    def for_session(self, session_id: str) -> SessionSlots:
         """Give one session's access to them."""
-        return Seat(self, session_id)
+        return SessionSlots(self, session_id)
 
-    async def take(self, session_id: str, level: int, place: int) -> None:
+    async def acquire(self, session_id: str, level: int, ordinal: int) -> None:
         """Wait for a hand, in line."""
-        if self._free and not len(self._rota):
+        if self._free and not len(self._queue):
             self._free -= 1
-            self._rota.serve(session_id)
+            self._queue.serve(session_id)
             return
-        ticket = self._rota.join(session_id, level, place)
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters[ticket.number] = waiter
+        waiter = self._queue.join(session_id, level, ordinal)
+        future = asyncio.get_running_loop().create_future()
+        self._futures[waiter.number] = future
         try:
-            await waiter
+            await future
         except asyncio.CancelledError:
-            if self._waiters.pop(ticket.number, None) is not None:
-                self._rota.leave(ticket)
-            elif not waiter.cancelled():
+            if self._futures.pop(waiter.number, None) is not None:
+                self._queue.leave(waiter)
+            elif not future.cancelled():
                 # It was given a hand in the very moment that it gave up.
-                self.put_back()
+                self.release()
             raise
 
-    def put_back(self) -> None:
+    def release(self) -> None:
         """Give a hand back, to whoever is next."""
         self._free += 1
         while self._free:
-            ticket: Ticket | None = self._rota.next()
-            if ticket is None:
+            waiter: Waiter | None = self._queue.next()
+            if waiter is None:
                 return
-            waiter = self._waiters.pop(ticket.number)
-            if waiter.cancelled():
+            future = self._futures.pop(waiter.number)
+            if future.cancelled():
                 continue
             self._free -= 1
-            waiter.set_result(None)
+            future.set_result(None)
 
     def forget(self, session_id: str) -> None:
         """Drop what is remembered of a session that has no work any more."""
-        self._rota.forget(session_id)
+        self._queue.forget(session_id)
 
 
-class Seat:
+class SessionSlots:
     """One session's access to the hands.
 
-    ``taken`` counts how often it got one; ``level`` is the level of the newest that it asked for.
-    ``on_level`` is called when that changes, before it gets in line.
+    ``acquired`` counts how often it got one; ``level`` is the level of the newest that it asked
+    for. ``on_level`` is called when that changes, before it gets in line.
     """
 
-    def __init__(self, hands: Hands, session_id: str) -> None:
-        self._hands, self._session_id = hands, session_id
-        self.taken = 0
+    def __init__(self, pool: SlotPool, session_id: str) -> None:
+        self._pool, self._session_id = pool, session_id
+        self.acquired = 0
         self.level = 1
         self.on_level: Callable[[], object] = bool
 
@@ -108,10 +108,10 @@ class Seat:
         if self.level != node.level:
             self.level = node.level
             self.on_level()
-        await self._hands.take(self._session_id, node.level, node.ordinal)
-        self.taken += 1
+        await self._pool.acquire(self._session_id, node.level, node.ordinal)
+        self.acquired += 1
         return True
 
     def release(self) -> None:
         """Give a hand back."""
-        self._hands.put_back()
+        self._pool.release()

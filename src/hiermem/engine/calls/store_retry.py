@@ -19,7 +19,7 @@ TRIES: Final = 5
 _PAUSE: Final = 0.05
 
 
-async def steady(
+async def retry_store(
     call: Callable[[], Awaitable[T]], *, sleep: Callable[[float], Awaitable[None]]
 ) -> T:
     """Do it, trying again while the store fails.
@@ -39,7 +39,7 @@ async def steady(
     raise AssertionError("the last try returns or raises")
 
 
-async def finished(work: Awaitable[T]) -> T:
+async def shielded(work: Awaitable[T]) -> T:
     """Wait for ``work`` to its end even where the waiting is cancelled, then be cancelled."""
     task = asyncio.ensure_future(work)
     try:

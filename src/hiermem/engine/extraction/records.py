@@ -26,7 +26,7 @@ from hiermem.core.extraction.record import failure_detail
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.engine.calls.cut_off import note_cut_off
-from hiermem.engine.calls.store_retry import TRIES, steady
+from hiermem.engine.calls.store_retry import TRIES, retry_store
 from hiermem.errors import SessionChangedError, StoreError
 from hiermem.protocols import TenantStore
 from hiermem.types.transaction import Attempt, Record, RecordWrite, RunRecord
@@ -44,17 +44,17 @@ _log = logging.getLogger("hiermem.extract")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReduceStep:
     """One step of the summaries' reduction; ``key`` names what goes into it."""
 
     id: str
     key: str
 
 
-Piece: TypeAlias = Chunk | Step
+WorkItem: TypeAlias = Chunk | ReduceStep
 
 
-class ExtractionBooks:
+class ExtractionRecords:
     """One run's writing hand in one session."""
 
     def __init__(
@@ -85,7 +85,7 @@ class ExtractionBooks:
 
     # -- chunks
 
-    async def kept(self) -> dict[str, Kept]:
+    async def stored(self) -> dict[str, Kept]:
         """Give the answers on record for this session, by the chunks' input hashes."""
         found: dict[str, Kept] = {}
         for record in await self._all(CHUNK):
@@ -98,67 +98,67 @@ class ExtractionBooks:
         """Say whether this run holds the lease, as far as it knows."""
         return id_ in self._claims
 
-    async def claim(self, piece: Piece) -> Piece | None:
+    async def claim(self, item: WorkItem) -> WorkItem | None:
         """Take the lease of a chunk or step, durably; None where it is made, or being made.
 
         Where the lease of a cut-off run had ended, its unfinished attempts become ``unknown``.
         """
         async with self._lock:
-            slot = _slot(piece)
-            if any((held.kind, held.key) == slot for held in self._claims.values()):
+            record_key = _record_key(item)
+            if any((claimed.kind, claimed.key) == record_key for claimed in self._claims.values()):
                 # Two steps of the same texts: one of them waits for the other.
                 return None
-            before, found = await self._look(piece)
+            before, found = await self._look(item)
             now = self._now()
             if isinstance(found, Kept):
                 return None
             if isinstance(found, Claim):
                 if found.run_id != self._run_id and found.until > now:
                     return None
-                await self._cut_off(found.run_id, {piece.id, found.piece})
-            body = write_claim(Claim(self._run_id, now + self._lease, piece.id))
-            record = await self._put(slot, body, before.version if before else 0)
+                await self._cut_off(found.run_id, {item.id, found.item})
+            body = write_claim(Claim(self._run_id, now + self._lease, item.id))
+            record = await self._put(record_key, body, before.version if before else 0)
             if record is None:
                 return None
-            self._claims[piece.id] = record
-            return piece
+            self._claims[item.id] = record
+            return item
 
-    async def standing(self, piece: Piece) -> Kept | Claim | None:
+    async def current(self, item: WorkItem) -> Kept | Claim | None:
         """Give the answer to a chunk or step, or who is asking for it; None where it is free."""
-        _, found = await self._look(piece)
+        _, found = await self._look(item)
         return None if isinstance(found, Claim) and found.until <= self._now() else found
 
-    async def commit(self, piece: Piece, kept: Kept, attempts: Sequence[Attempt]) -> Kept:
+    async def commit(self, item: WorkItem, stored: Kept, attempts: Sequence[Attempt]) -> Kept:
         """Write an answer; give the one that stands, which another run may have written first."""
         async with self._lock:
-            claim = self._claims.pop(piece.id, None)
+            claim = self._claims.pop(item.id, None)
             version = claim.version if claim else 0
             for _ in range(TRIES):
-                if await self._put(_slot(piece), write_kept(kept), version) is not None:
+                if await self._put(_record_key(item), write_kept(stored), version) is not None:
                     break
-                record, found = await self._look(piece)
+                record, found = await self._look(item)
                 if isinstance(found, Kept):
-                    kept = found
+                    stored = found
                     break
                 # Our lease ran out and was given away, but the answer is here and paid for.
                 version = record.version if record else 0
         await self._journal(attempts)
-        return kept
+        return stored
 
-    async def give_up(self, piece: Piece, attempts: Sequence[Attempt]) -> None:
+    async def give_up(self, item: WorkItem, attempts: Sequence[Attempt]) -> None:
         """Release one claim that came to nothing, and journal its calls."""
         async with self._lock:
-            held = self._claims.pop(piece.id, None)
-            if held is not None:
-                await self._drop([held])
+            claimed = self._claims.pop(item.id, None)
+            if claimed is not None:
+                await self._drop([claimed])
         await self._journal(attempts)
 
     async def renew(self) -> None:
         """Lengthen the leases of all that is claimed; forget those that were given away."""
         async with self._lock:
-            for id_, held in list(self._claims.items()):
+            for id_, claimed in list(self._claims.items()):
                 body = write_claim(Claim(self._run_id, self._now() + self._lease, id_))
-                record = await self._put((held.kind, held.key), body, held.version)
+                record = await self._put((claimed.kind, claimed.key), body, claimed.version)
                 if record is None:
                     del self._claims[id_]
                 else:
@@ -167,7 +167,8 @@ class ExtractionBooks:
     async def adopt(self, hashes: Collection[str], way: str) -> None:
         """Note that those answers serve this ``way`` of parting too, so no other deletes them."""
         await self._settle(
-            CHUNK, lambda key, kept: settled(kept, way=way, used=True) if key in hashes else kept
+            CHUNK,
+            lambda key, stored: settled(stored, way=way, used=True) if key in hashes else stored,
         )
 
     async def prune(self, hashes: Collection[str], *, way: str, strategy: str) -> None:
@@ -210,9 +211,9 @@ class ExtractionBooks:
             unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
             ended = [unknown.get(one.id, one) for one in self._begun.values()]
             self.unknown += len(unknown)
-            held = list(self._claims.values())
+            claimed_records = list(self._claims.values())
             self._claims.clear()
-            await self._drop(held)
+            await self._drop(claimed_records)
         await self._journal(ended)
         if self._took_over:
             # Whoever held those leases may have died after the first look.
@@ -226,7 +227,7 @@ class ExtractionBooks:
         await self._put_run(self._alive())
 
     async def _note_cut_off(self) -> None:
-        self.unknown += await self._steady(
+        self.unknown += await self._retry(
             lambda: note_cut_off(self._store, self._session_id, kind="extraction", now=self._now())
         )
 
@@ -275,7 +276,7 @@ class ExtractionBooks:
         return replace(self._run, detail=detail)
 
     async def _put_run(self, run: RunRecord) -> None:
-        await self._steady(lambda: self._store.put_run(run))
+        await self._retry(lambda: self._store.put_run(run))
 
     # -- the store
 
@@ -296,13 +297,13 @@ class ExtractionBooks:
                 return
 
     async def _all(self, kind: str) -> list[Record]:
-        return await self._steady(
+        return await self._retry(
             lambda: self._store.records(kind, scope=self._session_id, limit=_ALL)
         )
 
-    async def _look(self, piece: Piece) -> tuple[Record | None, Kept | Claim | None]:
-        kind, key = _slot(piece)
-        found = await self._steady(
+    async def _look(self, item: WorkItem) -> tuple[Record | None, Kept | Claim | None]:
+        kind, key = _record_key(item)
+        found = await self._retry(
             lambda: self._store.records(kind, scope=self._session_id, key=key)
         )
         if not found:
@@ -314,14 +315,14 @@ class ExtractionBooks:
         )
         return found[0], None if damaged else body
 
-    async def _put(self, slot: tuple[str, str], body: str, version: int) -> Record | None:
+    async def _put(self, record_key: tuple[str, str], body: str, version: int) -> Record | None:
         """Write the record of a chunk or step over ``version``; None where another is stored."""
-        kind, key = slot
+        kind, key = record_key
         write = RecordWrite(kind, self._session_id, key, body, version)
         if await self._guarded([write]):
             return Record(kind, self._session_id, key, body, version + 1)
         # A try that the store reported as failed may have taken effect.
-        found = await self._steady(
+        found = await self._retry(
             lambda: self._store.records(kind, scope=self._session_id, key=key)
         )
         mine = Record(kind, self._session_id, key, body, version + 1)
@@ -334,24 +335,24 @@ class ExtractionBooks:
         of it may say what was taken back.
         """
         epochs = {self._session_id: self._epoch}
-        if await self._steady(lambda: self._store.put_records(writes, epochs=epochs)):
+        if await self._retry(lambda: self._store.put_records(writes, epochs=epochs)):
             return True
-        now = await self._steady(lambda: self._store.session(self._session_id))
+        now = await self._retry(lambda: self._store.session(self._session_id))
         if now is None or now.epoch != self._epoch:
             raise SessionChangedError(self._session_id)
         return False
 
-    async def _drop(self, held: Sequence[Record]) -> None:
-        for record in held:
+    async def _drop(self, claimed_records: Sequence[Record]) -> None:
+        for record in claimed_records:
             # One by one: a lease that was given away must not keep the others from being released.
             writes = [RecordWrite(record.kind, record.scope, record.key, None, record.version)]
-            await self._steady(partial(self._store.put_records, writes))
+            await self._retry(partial(self._store.put_records, writes))
 
     async def _journal(self, attempts: Sequence[Attempt]) -> None:
         if not attempts:
             return
         with self._allowances.journalling(attempts) if self._allowances else nullcontext():
-            await self._steady(
+            await self._retry(
                 lambda: self._store.write_nodes(self._session_id, [], attempts=attempts)
             )
         for attempt in attempts:
@@ -366,18 +367,20 @@ class ExtractionBooks:
         if run_id == self._run_id:
             return
         self._took_over = True
-        made = await self._steady(lambda: self._store.attempts(run_id=run_id, limit=ALL_ATTEMPTS))
-        unknown = cut_off((one for one in made if one.node_id in ids), self._now())
+        journalled = await self._retry(
+            lambda: self._store.attempts(run_id=run_id, limit=ALL_ATTEMPTS)
+        )
+        unknown = cut_off((one for one in journalled if one.node_id in ids), self._now())
         self.unknown += len(unknown)
         await self._journal(unknown)
 
-    async def _steady(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await steady(call, sleep=self._sleep)
+    async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await retry_store(call, sleep=self._sleep)
 
 
-def _slot(piece: Piece) -> tuple[str, str]:
+def _record_key(item: WorkItem) -> tuple[str, str]:
     """Give kind and key of the record where the answer to a chunk or step stands."""
-    return (CHUNK, piece.input_hash) if isinstance(piece, Chunk) else (JOIN, piece.key)
+    return (CHUNK, item.input_hash) if isinstance(item, Chunk) else (JOIN, item.key)
 
 
 def _for_use(
@@ -385,7 +388,7 @@ def _for_use(
 ) -> Callable[[str, Kept], Kept | None]:
     """Say what becomes of answers of which this ``way`` of parting uses the ``used`` ones."""
 
-    def change(key: str, kept: Kept) -> Kept | None:
-        return kept if kept.strategy != strategy else settled(kept, way=way, used=key in used)
+    def change(key: str, stored: Kept) -> Kept | None:
+        return stored if stored.strategy != strategy else settled(stored, way=way, used=key in used)
 
     return change

@@ -22,10 +22,10 @@ from hiermem.core.extraction.plan import Failure, join_key
 from hiermem.core.summaries import salience, validate
 from hiermem.core.summaries.validate import Problem
 from hiermem.engine.calls.retry import ask, end_with
-from hiermem.engine.calls.run_context import ClaimLostError, Making
-from hiermem.engine.calls.store_retry import finished
-from hiermem.engine.extraction.chunk import Shop, made_elsewhere, prompts_key
-from hiermem.engine.extraction.records import Piece, Step
+from hiermem.engine.calls.run_context import CallState, ClaimLostError
+from hiermem.engine.calls.store_retry import shielded
+from hiermem.engine.extraction.chunk import ExtractionRun, await_other_run, prompts_key
+from hiermem.engine.extraction.records import ReduceStep, WorkItem
 from hiermem.errors import ModelError, ModelOverflowError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types.transaction import RecordWrite
@@ -43,7 +43,7 @@ _TRIES: Final = 5
 
 
 @dataclass(slots=True)
-class Summary:
+class SummaryReduction:
     """The session's summary in the making, and what it took.
 
     ``asked`` are the tokens of all its requests, those that were answered before included.
@@ -67,15 +67,17 @@ class Summary:
         return self.capped or self.failure is not None
 
 
-async def summarise(shop: Shop, summary: Summary, texts: Sequence[str], *, whole: bool) -> None:
+async def summarise(
+    run: ExtractionRun, summary: SummaryReduction, texts: Sequence[str], *, whole: bool
+) -> None:
     """Make one summary of the chunks', in rounds of neighbours; ``whole``: no chunk is missing.
 
     Where a step fails, the failure is recorded, and the rest is put together without the model:
     ``degraded``; so it is where a cap forbids a step and a partial result is wanted. Raises
     SpendLimitError where none is, and what the store raises.
     """
-    count = shop.counter.count
-    target = shop.policy.summary_tokens
+    count = run.counter.count
+    target = run.policy.summary_tokens
     left = list(texts)
     keys: list[str] = []
     while len(left) > 1:
@@ -84,219 +86,224 @@ async def summarise(shop: Shop, summary: Summary, texts: Sequence[str], *, whole
             # They fit as they are: nothing is gained by having them said again.
             left = ["\n".join(left)]
             break
-        groups = join_groups([each + _FRAME for each in tokens], _room(shop))
+        groups = join_groups([each + _FRAME for each in tokens], _room(run))
         summary.rounds += 1
         try:
-            left = await _round(shop, summary, left, groups=groups, keys=keys)
+            left = await _round(run, summary, left, groups=groups, keys=keys)
         except SpendLimitError:
-            if shop.policy.on_chunk_failure != "partial":
+            if run.policy.on_chunk_failure != "partial":
                 raise
             summary.capped = True
         if summary.broken:
             summary.degraded = True
-            left = [await asyncio.to_thread(_selected, shop, left)]
+            left = [await asyncio.to_thread(_selected, run, left)]
     if whole and not summary.broken:
         # Without it steps were not reached that are paid for and wanted again; they stay.
-        await shop.ledger.prune_joined(keys, way=_way(shop), strategy=shop.strategy)
+        await run.claims.prune_joined(keys, way=_split_key(run), strategy=run.strategy)
     summary.text = left[0] if left else ""
 
 
 async def _round(
-    shop: Shop,
-    summary: Summary,
+    run: ExtractionRun,
+    summary: SummaryReduction,
     texts: Sequence[str],
     *,
     groups: Sequence[tuple[int, int]],
     keys: list[str],
 ) -> list[str]:
     """Make one summary of each group; where one fails, the texts stay as they were."""
-    hands = asyncio.Semaphore(shop.policy.concurrency)
+    slots = asyncio.Semaphore(run.policy.concurrency)
 
-    async def one(place: int, group: Sequence[str]) -> str | Failure:
+    async def one(index: int, group: Sequence[str]) -> str | Failure:
         if len(group) == 1:
             return group[0]
         key = join_key(
             group,
-            strategy=shop.strategy,
-            template=shop.templates[prompts_key(join=True)],
-            target=shop.policy.summary_tokens,
+            strategy=run.strategy,
+            template=run.templates[prompts_key(join=True)],
+            target=run.policy.summary_tokens,
         )
         keys.append(key)
-        async with hands:
+        async with slots:
             if summary.failure is not None:
                 return summary.failure
-            step = Step(f"{shop.session_id}:reduce:{summary.rounds}:{place}", key)
+            step = ReduceStep(f"{run.session_id}:reduce:{summary.rounds}:{index}", key)
             try:
-                return await _join(shop, summary, step, group)
+                return await _join(run, summary, step, group)
             except ClaimLostError:
                 # Halted by another step's failure while a third run was asking for this one.
                 if summary.failure is None:
                     raise
                 return summary.failure
 
-    made = await asyncio.gather(
-        *(one(place, texts[start:stop]) for place, (start, stop) in enumerate(groups)),
+    results = await asyncio.gather(
+        *(one(index, texts[start:stop]) for index, (start, stop) in enumerate(groups)),
         return_exceptions=True,
     )
     # All of them first: what one step got is on record before another one's error is told; and a
     # cap, which may be no error, is told last.
-    errors = [each for each in made if isinstance(each, BaseException)]
+    errors = [each for each in results if isinstance(each, BaseException)]
     for error in sorted(errors, key=lambda each: isinstance(each, SpendLimitError)):
         raise error
-    said = [each for each in made if isinstance(each, str)]
-    return said if len(said) == len(made) else list(texts)
+    summaries = [each for each in results if isinstance(each, str)]
+    return summaries if len(summaries) == len(results) else list(texts)
 
 
-async def _join(shop: Shop, summary: Summary, step: Step, texts: Sequence[str]) -> str | Failure:
+async def _join(
+    run: ExtractionRun, summary: SummaryReduction, step: ReduceStep, texts: Sequence[str]
+) -> str | Failure:
     """Get one summary in place of several: made before, being made by another run, or asked for."""
-    request = await asyncio.to_thread(_request, shop, texts)
-    prompt = request_tokens(request.messages, shop.counter.count)
+    request = await asyncio.to_thread(_request, run, texts)
+    prompt = request_tokens(request.messages, run.counter.count)
     summary.asked += prompt
-    making: Making[Piece] = Making(step, sum(map(shop.counter.count, texts)))
-    found = await shop.ledger.standing(step)
+    state: CallState[WorkItem] = CallState(step, sum(map(run.counter.count, texts)))
+    found = await run.claims.current(step)
     try:
         while not isinstance(found, Kept):
             try:
-                return await _asked(shop, summary, step, making, request, prompt=prompt)
+                return await _asked(run, summary, step, state, request, prompt=prompt)
             except ClaimLostError:
-                found = await made_elsewhere(shop, step)
+                found = await await_other_run(run, step)
         return found.answer
     finally:
-        summary.calls += making.calls
-        summary.tokens_in += making.tokens_in
-        summary.tokens_out += making.tokens_out
+        summary.calls += state.calls
+        summary.tokens_in += state.tokens_in
+        summary.tokens_out += state.tokens_out
 
 
 async def _asked(
-    shop: Shop,
-    summary: Summary,
-    step: Step,
-    making: Making[Piece],
+    run: ExtractionRun,
+    summary: SummaryReduction,
+    step: ReduceStep,
+    state: CallState[WorkItem],
     request: LLMRequest,
     *,
     prompt: int,
 ) -> str | Failure:
     """Ask, and once more for each repair that is left. Raises ClaimLostError, SpendLimitError."""
-    most, first, count = shop.limit.tokens, request.messages, shop.counter.count
+    most, first, count = run.limit.tokens, request.messages, run.counter.count
     if most is not None and prompt + request.max_tokens > most:
         too_much = ModelOverflowError("over the limit, not sent", charged=False)
-        return await _failed(shop, summary, making, cause_of(too_much))
-    for repairs_left in range(shop.policy.repairs, -1, -1):
+        return await _failed(run, summary, state, cause_of(too_much))
+    for repairs_left in range(run.policy.repairs, -1, -1):
         try:
-            response = await ask(shop, making, request)
+            response = await ask(run, state, request)
         except ModelError as error:
-            return await _failed(shop, summary, making, cause_of(error))
+            return await _failed(run, summary, state, cause_of(error))
         cause = finish_cause(response)
-        wrong = () if cause else _wrong_with(response, request, making.input_tokens)
-        if cause is None and not wrong:
-            kept = Kept(
-                response.text.strip(), shop.strategy, response.model or shop.llm.name,
-                making.calls, making.tokens_in, making.tokens_out, (_way(shop),),
+        problems = () if cause else _problems_of(response, request, state.input_tokens)
+        if cause is None and not problems:
+            stored = Kept(
+                response.text.strip(), run.strategy, response.model or run.llm.name,
+                state.calls, state.tokens_in, state.tokens_out, (_split_key(run),),
             )  # fmt: skip
             # Shielded: what is paid for is not lost to a cancellation.
-            return (await finished(shop.ledger.commit(step, kept, tuple(making.ended)))).answer
-        cause = cause or ("provider", ",".join(each.kind for each in wrong))
-        end_with(making, cause[1])
-        if not wrong or not repairs_left:
+            return (await shielded(run.claims.commit(step, stored, tuple(state.ended)))).answer
+        cause = cause or ("provider", ",".join(each.kind for each in problems))
+        end_with(state, cause[1])
+        if not problems or not repairs_left:
             summary.unfit = True
-            return await _failed(shop, summary, making, cause)
+            return await _failed(run, summary, state, cause)
         room = prompt + extract_prompt.REPAIR_ROOM if most is None else most - request.max_tokens
-        asked = extract_prompt.repair_join(first, wrong, count=count, limit=room)
+        asked = extract_prompt.repair_join(first, problems, count=count, limit=room)
         request = replace(request, messages=asked)
     raise AssertionError("the last try returns")
 
 
 async def _failed(
-    shop: Shop, summary: Summary, making: Making[Piece], cause: tuple[Cause, str]
+    run: ExtractionRun,
+    summary: SummaryReduction,
+    state: CallState[WorkItem],
+    cause: tuple[Cause, str],
 ) -> Failure:
     """Record the failure in the run, then let go of the claim; no other step is begun."""
-    failure = Failure(making.node.id, "reduce", cause[0], making.calls, cause[1])
-    summary.failure, shop.halted = failure, True
-    await shop.ledger.fail(failure)
-    await shop.ledger.give_up(making.node, tuple(making.ended))
+    failure = Failure(state.node.id, "reduce", cause[0], state.calls, cause[1])
+    summary.failure, run.halted = failure, True
+    await run.claims.fail(failure)
+    await run.claims.give_up(state.node, tuple(state.ended))
     return failure
 
 
-def _way(shop: Shop) -> str:
-    return way_of(shop.room, oversized=shop.policy.oversized, summary=shop.policy.summary_tokens)
+def _split_key(run: ExtractionRun) -> str:
+    return way_of(run.room, oversized=run.policy.oversized, summary=run.policy.summary_tokens)
 
 
-def _request(shop: Shop, texts: Sequence[str]) -> LLMRequest:
-    record, target = shop.record, shop.policy.summary_tokens
+def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
+    record, target = run.record, run.policy.summary_tokens
     request = extract_prompt.join_request(
-        shop.templates[prompts_key(join=True)],
+        run.templates[prompts_key(join=True)],
         texts,
-        facts=shop.facts(
+        facts=run.facts(
             first_at=record.created_at,
             last_at=record.created_at,
             messages=record.messages,
             of=len(texts),
         ),
-        counter=shop.counter,
+        counter=run.counter,
         target=target,
         max_tokens=int(target * _HARD_RATIO),
     )
-    return replace(request, temperature=shop.policy.temperature)
+    return replace(request, temperature=run.policy.temperature)
 
 
-def _wrong_with(response: LLMResponse, request: LLMRequest, tokens: int) -> tuple[Problem, ...]:
+def _problems_of(response: LLMResponse, request: LLMRequest, tokens: int) -> tuple[Problem, ...]:
     """Give what is hard wrong with a summary of summaries; () where it is fit."""
     problems = validate.check(response, request=request, input_tokens=tokens)
     return tuple(problem for problem in problems if problem.hard)
 
 
-def _room(shop: Shop) -> int:
+def _room(run: ExtractionRun) -> int:
     """Give the tokens of summaries that one step may take; without a limit, all of them."""
-    if shop.limit.tokens is None:
+    if run.limit.tokens is None:
         return 1 << 40
     return extract_prompt.join_room(
-        shop.templates[prompts_key(join=True)],
-        limit=shop.limit.tokens,
-        target=shop.policy.summary_tokens,
-        max_tokens=int(shop.policy.summary_tokens * _HARD_RATIO),
-        counter=shop.counter,
+        run.templates[prompts_key(join=True)],
+        limit=run.limit.tokens,
+        target=run.policy.summary_tokens,
+        max_tokens=int(run.policy.summary_tokens * _HARD_RATIO),
+        counter=run.counter,
     )
 
 
-def _selected(shop: Shop, texts: Sequence[str]) -> str:
+def _selected(run: ExtractionRun, texts: Sequence[str]) -> str:
     """Choose from the summaries, without a model, what fits the length."""
     pieces = [
         unit
         for part, text in enumerate(texts, start=1)
         for unit in extract_prompt.lines_of(text, part)
     ]
-    return salience.select(pieces, shop.policy.summary_tokens, shop.counter.count).text
+    return salience.select(pieces, run.policy.summary_tokens, run.counter.count).text
 
 
-async def keep(shop: Shop, vector: TriVector, made_of: MadeOf) -> bool:
+async def store_result(run: ExtractionRun, vector: TriVector, made_of: MadeOf) -> bool:
     """Put the result on record, with what it says under each name, all at once; say whether.
 
     Where a result of more messages stands, or a better one of the same, that one stays.
     """
     fresh = graph_records(vector)
     for _ in range(_TRIES):
-        before = await shop.ledger.results(TRIVECTOR)
-        standing = before[0] if before else None
-        if standing is not None and not replaces(made_of, standing.body):
+        before = await run.claims.results(TRIVECTOR)
+        current = before[0] if before else None
+        if current is not None and not replaces(made_of, current.body):
             return False
-        stale = {record.key: record for record in await shop.ledger.results(ENTITY)}
+        stale = {record.key: record for record in await run.claims.results(ENTITY)}
         writes = [
             RecordWrite(
                 TRIVECTOR,
-                shop.session_id,
+                run.session_id,
                 "",
                 write_kept_vector(vector, made_of),
-                standing.version if standing else 0,
+                current.version if current else 0,
             )
         ]
         writes += [
-            RecordWrite(ENTITY, shop.session_id, key, body)
+            RecordWrite(ENTITY, run.session_id, key, body)
             for key, body in fresh.items()
             if key not in stale or stale[key].body != body
         ]
         writes += [
-            RecordWrite(ENTITY, shop.session_id, key, None) for key in stale.keys() - fresh.keys()
+            RecordWrite(ENTITY, run.session_id, key, None) for key in stale.keys() - fresh.keys()
         ]
-        if await shop.ledger.write(writes):
+        if await run.claims.write(writes):
             return True
-    raise StoreError(f"session {shop.session_id!r}: its result is being written by other runs")
+    raise StoreError(f"session {run.session_id!r}: its result is being written by other runs")

@@ -19,30 +19,30 @@ from hiermem.core.extraction.plan import (
     PhaseReport,
     PhaseState,
 )
-from hiermem.engine.extraction.chunk import Made, Shop
-from hiermem.engine.extraction.reduce import Summary
-from hiermem.engine.extraction.split import Parts
+from hiermem.engine.extraction.chunk import ChunkResult, ExtractionRun
+from hiermem.engine.extraction.reduce import SummaryReduction
+from hiermem.engine.extraction.split import SplitSession
 
 
 def report_of(
-    shop: Shop,
-    parts: Parts,
+    run: ExtractionRun,
+    parts: SplitSession,
     outcome: Literal["ok", "partial", "error"],
     *,
-    made: Mapping[str, Made],
+    results: Mapping[str, ChunkResult],
     failures: Sequence[Failure],
     mapped: float,
     seconds: float,
 ) -> ExtractionReport:
     """Report the chunks; ``mapped`` and ``seconds`` are what the map and all of it took so far."""
-    chunks = tuple(_chunk(each, made.get(each.id), parts.overhead) for each in parts.chunks)
+    chunks = tuple(_chunk(each, results.get(each.id), parts.overhead) for each in parts.chunks)
     state: PhaseState = "failed" if outcome == "error" else outcome
     chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
         "over_threshold" if parts.chunked else "under_threshold"
     )
     return ExtractionReport(
-        session_id=shop.session_id,
-        run_id=shop.run_id,
+        session_id=run.session_id,
+        run_id=run.run_id,
         outcome=outcome,
         tri_vector=None,
         chunks=chunks,
@@ -56,24 +56,24 @@ def report_of(
         ),
         reduce=PhaseReport(),
         chunked=parts.chunked,
-        chunking="unknown_window" if shop.limit.tokens is None else chunking,
+        chunking="unknown_window" if run.limit.tokens is None else chunking,
         estimate=parts.estimate,
-        threshold=shop.limit.tokens,
-        model=shop.llm.name,
-        live=shop.llm.remote,
+        threshold=run.limit.tokens,
+        model=run.llm.name,
+        live=run.llm.remote,
         single_pass_tokens=parts.overhead + parts.tokens,
         chunked_tokens=sum(each.request_tokens for each in chunks),
         seconds=seconds,
-        stopped=shop.purse.stopped,
-        messages=shop.record.messages,
+        stopped=run.purse.stopped,
+        messages=run.record.messages,
     )
 
 
-def _chunk(chunk: Chunk, made: Made | None, overhead: int) -> ChunkReport:
-    failure = made.failure if made else None
+def _chunk(chunk: Chunk, result: ChunkResult | None, overhead: int) -> ChunkReport:
+    failure = result.failure if result else None
     status: ChunkStatus = "pending"
-    if made is not None:
-        status = "failed" if failure else ("reused" if made.reused else "made")
+    if result is not None:
+        status = "failed" if failure else ("reused" if result.reused else "made")
     return ChunkReport(
         id=chunk.id,
         span=chunk.span,
@@ -86,15 +86,17 @@ def _chunk(chunk: Chunk, made: Made | None, overhead: int) -> ChunkReport:
         input_hash=chunk.input_hash,
         reason=failure.reason if failure else None,
         detail=failure.detail if failure else "",
-        calls=made.calls if made else 0,
-        tokens_in=made.tokens_in if made else 0,
-        tokens_out=made.tokens_out if made else 0,
-        seconds=made.seconds if made else 0.0,
+        calls=result.calls if result else 0,
+        tokens_in=result.tokens_in if result else 0,
+        tokens_out=result.tokens_out if result else 0,
+        seconds=result.seconds if result else 0.0,
         spans=chunk.spans,
     )
 
 
-def with_summary(report: ExtractionReport, summary: Summary, *, seconds: float) -> ExtractionReport:
+def with_summary(
+    report: ExtractionReport, summary: SummaryReduction, *, seconds: float
+) -> ExtractionReport:
     """Add what the summary's reduction took until now, and its failure."""
     failed = summary.failure is not None
     return replace(

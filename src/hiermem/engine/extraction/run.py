@@ -32,14 +32,14 @@ from hiermem.core.extraction.reduce import Graph, ground, reduce
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.budget import Purse
-from hiermem.engine.calls.rate_limit import pace_of
+from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.run_context import ClaimLostError
-from hiermem.engine.calls.store_retry import steady
-from hiermem.engine.extraction.chunk import Made, Shop, extract_chunk, prompts_key
-from hiermem.engine.extraction.records import ExtractionBooks
-from hiermem.engine.extraction.reduce import Summary, keep, summarise
+from hiermem.engine.calls.store_retry import retry_store
+from hiermem.engine.extraction.chunk import ChunkResult, ExtractionRun, extract_chunk, prompts_key
+from hiermem.engine.extraction.records import ExtractionRecords
+from hiermem.engine.extraction.reduce import SummaryReduction, store_result, summarise
 from hiermem.engine.extraction.report import report_of, with_summary
-from hiermem.engine.extraction.split import Parts, parted
+from hiermem.engine.extraction.split import SplitSession, split
 from hiermem.engine.handle import Handle
 from hiermem.errors import SpendLimitError, StoreError
 from hiermem.protocols import LLM
@@ -77,37 +77,37 @@ async def extract(
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for a limit that is
     impossible, and what the store raises: an extraction whose record cannot be written fails.
     """
-    book = allowances or Allowances(handle.store, handle.update_policy)
+    allowances = allowances or Allowances(handle.store, handle.update_policy)
     purse = Purse(
         max_calls=max_calls,
         max_tokens=max_tokens,
         deadline=None if deadline is None else time.monotonic() + deadline,
         clock=time.monotonic,
-        above=(book.of(session_id),) if book.any else (),
+        above=(allowances.of(session_id),) if allowances.any else (),
     )
-    shop = await _opened(
+    run = await _open_run(
         handle, session_id, llm, options or ExtractionOptions(),
-        purse=purse, book=book, prompts=prompts, sleep=sleep,
+        purse=purse, allowances=allowances, prompts=prompts, sleep=sleep,
     )  # fmt: skip
-    return await _Extraction(shop, await parted(shop), on_progress).run()
+    return await _Extraction(run, await split(run), on_progress).execute()
 
 
-async def _opened(
+async def _open_run(
     handle: Handle,
     session_id: str,
     llm: LLM,
     options: ExtractionOptions,
     *,
     purse: Purse,
-    book: Allowances,
+    allowances: Allowances,
     prompts: Mapping[str, PromptTemplate | str] | None,
     sleep: Callable[[float], Awaitable[None]],
-) -> Shop:
+) -> ExtractionRun:
     """Gather the tools of one run, which is not begun yet; nothing is written.
 
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for the limit.
     """
-    record = await steady(lambda: handle.record(session_id), sleep=sleep)
+    record = await retry_store(lambda: handle.record(session_id), sleep=sleep)
     templates = {
         name: shipped.load_named(name, prompts) for name in (prompts_key(), prompts_key(join=True))
     }
@@ -118,7 +118,7 @@ async def _opened(
     if limit.tokens is not None:
         room = extract_prompt.room(template, limit=limit.tokens, reserve=answer, count=count)
     run_id = uuid.uuid4().hex
-    return Shop(
+    return ExtractionRun(
         store=handle.store,
         record=record,
         policy=options,
@@ -135,8 +135,10 @@ async def _opened(
         sleep=sleep,
         run_id=run_id,
         purse=purse,
-        pace=pace_of(llm, handle.update_policy, clock=time.monotonic, sleep=sleep, batches=options),
-        ledger=ExtractionBooks(
+        rate_limiter=rate_limiter(
+            llm, handle.update_policy, clock=time.monotonic, sleep=sleep, batches=options
+        ),
+        claims=ExtractionRecords(
             handle.store,
             session_id,
             run_id=run_id,
@@ -145,7 +147,7 @@ async def _opened(
             now=handle.clock,
             sleep=sleep,
             model=llm.name,
-            allowances=book if book.any else None,
+            allowances=allowances if allowances.any else None,
         ),
     )
 
@@ -154,37 +156,37 @@ async def _opened(
 class _Extraction:
     """One run: the chunks in hand, and what became of those that were."""
 
-    shop: Shop
-    parts: Parts
+    run: ExtractionRun
+    parts: SplitSession
     on_progress: Progress | None
-    made: dict[str, Made] = field(default_factory=dict[str, Made])
+    results: dict[str, ChunkResult] = field(default_factory=dict[str, ChunkResult])
     failures: list[Failure] = field(default_factory=list[Failure])
-    tasks: set[asyncio.Task[Made]] = field(default_factory=set["asyncio.Task[Made]"])
+    tasks: set[asyncio.Task[ChunkResult]] = field(default_factory=set["asyncio.Task[ChunkResult]"])
     begun: float = field(default_factory=time.monotonic)
     mapped: float = 0.0
-    summary: Summary | None = None
+    summary: SummaryReduction | None = None
 
-    async def run(self) -> ExtractionReport:
+    async def execute(self) -> ExtractionReport:
         """Map, reduce, keep and record."""
-        books = self.shop.ledger
-        self.shop.tell = self._tell
-        await books.begin_run()
-        beat = asyncio.create_task(books.beat())
+        claims = self.run.claims
+        self.run.report_progress = self._report_progress
+        await claims.begin_run()
+        beat = asyncio.create_task(claims.beat())
         try:
             agenda = await self._agenda()
             await self._map(agenda)
-            report = await self._reduced(self._report(plan.outcome_of(
+            report = await self._reduce(self._report(plan.outcome_of(
                 chunks=len(self.parts.chunks),
-                done=[id_ for id_, made in self.made.items() if made.kept],
+                done=[id_ for id_, result in self.results.items() if result.stored],
                 failures=self.failures,
-                options=self.shop.policy,
+                options=self.run.policy,
             )))  # fmt: skip
             # A beat that is late must not be what the record says last.
             beat.cancel()
-            await books.release()
-            report = self._billed(report)
+            await claims.release()
+            report = self._with_costs(report)
             # Recorded before it is told: an extraction that is not on record did not succeed.
-            await books.end_run(report.outcome, detail(report))
+            await claims.end_run(report.outcome, detail(report))
             report = replace(report, seconds=time.monotonic() - self.begun)
         except BaseException as error:
             beat.cancel()
@@ -201,39 +203,39 @@ class _Extraction:
         return report
 
     async def _agenda(self) -> Agenda:
-        shop = self.shop
-        kept = await shop.ledger.kept()
+        run = self.run
+        stored = await run.claims.stored()
         agenda = plan.agenda(
-            self.parts.chunks, kept, shop.policy, room=shop.room, answer=shop.answer
+            self.parts.chunks, stored, run.policy, room=run.room, answer=run.answer
         )
         by_id = {chunk.id: chunk for chunk in self.parts.chunks}
         for id_, each in agenda.reuse.items():
-            self.made[id_] = Made(by_id[id_], each, reused=True)
+            self.results[id_] = ChunkResult(by_id[id_], each, reused=True)
         if others := {
-            by_id[id_].input_hash for id_, each in agenda.reuse.items() if shop.way not in each.ways
+            by_id[id_].input_hash for id_, each in agenda.reuse.items() if run.way not in each.ways
         }:
-            await shop.ledger.adopt(others, shop.way)
+            await run.claims.adopt(others, run.way)
         if agenda.fail:
-            await shop.ledger.fail(*agenda.fail)
+            await run.claims.fail(*agenda.fail)
         for failure in agenda.fail:
             self.failures.append(failure)
-            self.made[failure.id] = Made(by_id[failure.id], failure=failure)
+            self.results[failure.id] = ChunkResult(by_id[failure.id], failure=failure)
         return agenda
 
     # -- map
 
     async def _map(self, agenda: Agenda) -> None:
         """Have the chunks answered, ``concurrency`` at a time."""
-        shop, waiting = self.shop, list(reversed(agenda.make))
+        run, pending = self.run, list(reversed(agenda.make))
         # A local model only computes, so a second hand is there to read and write meanwhile.
-        hands = shop.policy.concurrency if shop.llm.remote else min(2, shop.policy.concurrency)
-        self._tell()
-        while waiting or self.tasks:
-            shop.halted = bool(self.failures) and shop.policy.on_chunk_failure == "abort"
-            stop = shop.halted or shop.purse.stopped is not None
+        concurrent = run.policy.concurrency if run.llm.remote else min(2, run.policy.concurrency)
+        self._report_progress()
+        while pending or self.tasks:
+            run.halted = bool(self.failures) and run.policy.on_chunk_failure == "abort"
+            stop = run.halted or run.purse.stopped is not None
             # A chunk that another run is asking for takes no hand while it is waited for.
-            while waiting and len(self.tasks) - len(shop.held) < hands and not stop:
-                self.tasks.add(asyncio.create_task(extract_chunk(shop, waiting.pop())))
+            while pending and len(self.tasks) - len(run.leased_elsewhere) < concurrent and not stop:
+                self.tasks.add(asyncio.create_task(extract_chunk(run, pending.pop())))
             if not self.tasks:
                 break
             done, _ = await asyncio.wait(
@@ -241,106 +243,112 @@ class _Extraction:
             )
             self.tasks -= done
             # What is finished is noted before the error of another task ends the run.
-            for error in [error for task in done if (error := self._note(task)) is not None]:
+            for error in [
+                error for task in done if (error := self._record_result(task)) is not None
+            ]:
                 raise error
             if done:
-                self._tell()
+                self._report_progress()
         self.mapped = time.monotonic() - self.begun
 
-    def _note(self, task: asyncio.Task[Made]) -> BaseException | None:
+    def _record_result(self, task: asyncio.Task[ChunkResult]) -> BaseException | None:
         """Note what came of a chunk; give the error that must end the run."""
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
-            made = task.result()
-            self.made[made.chunk.id] = made
-            if made.failure is not None:
-                self.failures.append(made.failure)
+            result = task.result()
+            self.results[result.chunk.id] = result
+            if result.failure is not None:
+                self.failures.append(result.failure)
         return None if isinstance(error, (SpendLimitError, ClaimLostError)) else error
 
-    def _tell(self, *, done: bool = False) -> None:
+    def _report_progress(self, *, done: bool = False) -> None:
         """Tell how far the run is; ``done``: all of it is."""
         if self.on_progress is None:
             return
-        held = len(self.shop.held)
+        waiting = len(self.run.leased_elsewhere)
         if self.summary is not None:
-            self.on_progress(ExtractionProgress("reduce", int(done), 1, waiting=held))
+            self.on_progress(ExtractionProgress("reduce", int(done), 1, waiting=waiting))
             return
-        made, total = len(self.made), len(self.parts.chunks)
-        self.on_progress(ExtractionProgress("map", made, total, len(self.failures), held))
+        finished, total = len(self.results), len(self.parts.chunks)
+        self.on_progress(ExtractionProgress("map", finished, total, len(self.failures), waiting))
 
     # -- reduce
 
-    async def _reduced(self, report: ExtractionReport) -> ExtractionReport:
+    async def _reduce(self, report: ExtractionReport) -> ExtractionReport:
         """Reduce what was answered, unless the run is not to have a result."""
-        shop, begun = self.shop, time.monotonic()
+        run, begun = self.run, time.monotonic()
         if report.outcome == "error":
             return report
-        answered = [made for made in self.made.values() if made.kept is not None]
+        answered = [result for result in self.results.values() if result.stored is not None]
         graph = await asyncio.to_thread(_graph, answered)
-        self.summary = summary = Summary()
-        self._tell()
+        self.summary = summary = SummaryReduction()
+        self._report_progress()
         whole = report.outcome == "ok"
         try:
-            await summarise(shop, summary, [text for _, text in graph.summaries], whole=whole)
+            await summarise(run, summary, [text for _, text in graph.summaries], whole=whole)
         except SpendLimitError:
             report = with_summary(report, summary, seconds=time.monotonic() - begun)
             state = replace(report.reduce, state="failed")
-            return replace(report, outcome="error", stopped=shop.purse.stopped, reduce=state)
+            return replace(report, outcome="error", stopped=run.purse.stopped, reduce=state)
         report = with_summary(report, summary, seconds=time.monotonic() - begun)
-        report = replace(report, stopped=shop.purse.stopped)
+        report = replace(report, stopped=run.purse.stopped)
         # A summary that no model makes fit would else cost the result in every run again.
         lost = summary.failure is not None and not summary.unfit
-        if lost and shop.policy.on_chunk_failure == "abort":
+        if lost and run.policy.on_chunk_failure == "abort":
             return replace(report, outcome="error")
-        vector, kept = await self._kept(report, graph, summary, answered)
+        vector, stored = await self._store_result(report, graph, summary, answered)
         if whole:
             hashes = {chunk.input_hash for chunk in self.parts.chunks}
-            await shop.ledger.prune(hashes, way=shop.way, strategy=shop.strategy)
-        self._tell(done=True)
+            await run.claims.prune(hashes, way=run.way, strategy=run.strategy)
+        self._report_progress(done=True)
         state = replace(
             report.reduce,
             state="partial" if summary.broken else "ok",
             seconds=time.monotonic() - begun,
         )
         outcome: Literal["ok", "partial"] = "partial" if summary.broken or not whole else "ok"
-        return replace(report, tri_vector=vector, outcome=outcome, kept=kept, reduce=state)
+        return replace(report, tri_vector=vector, outcome=outcome, kept=stored, reduce=state)
 
-    async def _kept(
-        self, report: ExtractionReport, graph: Graph, summary: Summary, answered: Sequence[Made]
+    async def _store_result(
+        self,
+        report: ExtractionReport,
+        graph: Graph,
+        summary: SummaryReduction,
+        answered: Sequence[ChunkResult],
     ) -> tuple[TriVector, bool]:
         """Make the result and put it on record; say whether it became the session's own."""
-        shop, there = self.shop, {made.chunk.id for made in answered}
+        run, there = self.run, {result.chunk.id for result in answered}
         missing = [chunk.id for chunk in self.parts.chunks if chunk.id not in there]
         vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
         # What is kept has its run on record: where that cannot be written, nothing is kept.
-        await shop.ledger.note(detail(report))
+        await run.claims.note(detail(report))
         made_of = MadeOf(
-            messages=shop.record.messages,
+            messages=run.record.messages,
             input=self.parts.input,
-            tokens=sum(made.chunk.tokens for made in answered),
+            tokens=sum(result.chunk.tokens for result in answered),
             whole=not missing,
             degraded=summary.degraded,
         )
-        return vector, await keep(shop, vector, made_of)
+        return vector, await store_result(run, vector, made_of)
 
     # -- telling
 
-    def _billed(self, report: ExtractionReport) -> ExtractionReport:
+    def _with_costs(self, report: ExtractionReport) -> ExtractionReport:
         """Add what is known only at the end: what it cost, and what nobody knows."""
-        purse = self.shop.purse
+        purse = self.run.purse
         return replace(
             report,
-            unknown=self.shop.ledger.unknown,
+            unknown=self.run.claims.unknown,
             cost=purse.cost,
             retry_after=purse.retry_after,
         )
 
     def _report(self, outcome: Literal["ok", "partial", "error"]) -> ExtractionReport:
         return report_of(
-            self.shop,
+            self.run,
             self.parts,
             outcome,
-            made=self.made,
+            results=self.results,
             failures=self.failures,
             mapped=self.mapped,
             seconds=time.monotonic() - self.begun,
@@ -352,43 +360,39 @@ class _Extraction:
         After an error the calls in flight are waited for, because they may be paid for already; a
         cancellation cuts them off.
         """
-        shop = self.shop
+        run = self.run
         drain = _DRAIN if isinstance(error, Exception) else 0.0
-        shop.purse.close("error" if drain else "cancellation")
+        run.purse.close("error" if drain else "cancellation")
         begun, left = time.monotonic(), set(self.tasks)
         while left:
             if time.monotonic() - begun >= drain:
                 # Only what waits is cut off; a task with an answer in hand finishes in a moment.
-                for task in left & shop.waiting:
+                for task in left & run.waiting_tasks:
                     task.cancel()
             _, left = await asyncio.wait(left, timeout=_DRAIN_STEP)
         for task in self.tasks:
-            self._note(task)
+            self._record_result(task)
         self.tasks.clear()
         self.mapped = self.mapped or time.monotonic() - self.begun
         try:
-            await shop.ledger.release()
+            await run.claims.release()
         except StoreError as failure:
             # The leases will end by themselves; how the run ended is still recorded below.
-            _log.warning(
-                "run %s: claims were not released: %s", shop.run_id, type(failure).__name__
-            )
+            _log.warning("run %s: claims were not released: %s", run.run_id, type(failure).__name__)
         try:
-            report = self._billed(self._report("error"))
+            report = self._with_costs(self._report("error"))
             if self.summary is not None:
                 report = with_summary(report, self.summary, seconds=0.0)
-            await shop.ledger.break_off(error, detail(report))
+            await run.claims.break_off(error, detail(report))
         except StoreError as failure:
-            _log.warning(
-                "run %s: its end was not recorded: %s", shop.run_id, type(failure).__name__
-            )
+            _log.warning("run %s: its end was not recorded: %s", run.run_id, type(failure).__name__)
 
 
-def _graph(answered: Sequence[Made]) -> Graph:
+def _graph(answered: Sequence[ChunkResult]) -> Graph:
     """Ground the answers in their chunks and reduce them."""
     grounded: list[Graph] = []
-    for made in answered:
-        answer = made.kept.value() if made.kept else None
-        if made.kept is not None and answer is not None:
-            grounded.append(ground(answer, made.chunk, dropped=made.kept.dropped))
+    for result in answered:
+        answer = result.stored.value() if result.stored else None
+        if result.stored is not None and answer is not None:
+            grounded.append(ground(answer, result.chunk, dropped=result.stored.dropped))
     return reduce(grounded)

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hiermem.core.calls.request_limits import request_tokens
-from hiermem.core.extraction import chunks as parting
+from hiermem.core.extraction import chunks as chunking
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.chunks import Chunk, Measured, Piece
 from hiermem.core.text import hashes
-from hiermem.engine.extraction.chunk import PAGE, Shop, prompts_key
+from hiermem.engine.extraction.chunk import PAGE, ExtractionRun, prompts_key
 from hiermem.types import StoredMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SplitSession:
     """A session parted, and what one request takes beside its record.
 
     ``tokens`` are those of the whole record; ``overhead`` is what a request of this session takes
@@ -36,50 +36,52 @@ class Parts:
     input: str
 
 
-async def parted(shop: Shop) -> Parts:
+async def split(run: ExtractionRun) -> SplitSession:
     """Measure the session's messages and part them."""
-    slicing = shop.policy.oversized == "slice" and shop.room is not None
+    slicing = run.policy.oversized == "slice" and run.room is not None
     measured: list[Measured] = []
     large: dict[int, StoredMessage] = {}
 
     def weigh(page: Sequence[StoredMessage]) -> None:
         for stored in page:
-            found = parting.measure(stored, count=shop.counter.count)
+            found = chunking.measure(stored, count=run.counter.count)
             measured.append(found)
-            if slicing and found.tokens > (shop.room or 0):
+            if slicing and found.tokens > (run.room or 0):
                 large[stored.index] = stored
 
-    for start in range(0, shop.record.messages, PAGE):
-        page = await shop.messages(start, min(start + PAGE, shop.record.messages))
+    for start in range(0, run.record.messages, PAGE):
+        page = await run.messages(start, min(start + PAGE, run.record.messages))
         await asyncio.to_thread(weigh, page)
-    return await asyncio.to_thread(_part, shop, measured, large)
+    return await asyncio.to_thread(_split_messages, run, measured, large)
 
 
-def _part(shop: Shop, measured: Sequence[Measured], large: Mapping[int, StoredMessage]) -> Parts:
-    record, count, template = shop.record, shop.counter.count, shop.templates[prompts_key()]
+def _split_messages(
+    run: ExtractionRun, measured: Sequence[Measured], large: Mapping[int, StoredMessage]
+) -> SplitSession:
+    record, count, template = run.record, run.counter.count, run.templates[prompts_key()]
 
     def cut(index: int, room: int) -> Sequence[Piece]:
-        return parting.pieces(large[index], room, counter=shop.counter)
+        return chunking.pieces(large[index], room, counter=run.counter)
 
-    chunks = parting.plan(
+    chunks = chunking.plan(
         record.id,
-        parting.turns(measured),
-        limit=shop.room,
-        strategy=shop.strategy,
-        oversized=shop.policy.oversized,
+        chunking.turns(measured),
+        limit=run.room,
+        strategy=run.strategy,
+        oversized=run.policy.oversized,
         cut=cut,
     )
-    facts = shop.facts(
+    facts = run.facts(
         first_at=record.created_at, last_at=record.created_at, messages=record.messages
     )
     empty = extract_prompt.render(template, (), facts=facts)
     tokens = sum(each.tokens for each in measured)
-    return Parts(
+    return SplitSession(
         chunks=chunks,
         tokens=tokens,
         overhead=request_tokens(empty, count) + extract_prompt.schema_tokens(count),
-        estimate=extract_prompt.around(template, count=count) + tokens + shop.answer,
-        chunked=shop.room is not None and tokens > shop.room,
+        estimate=extract_prompt.around(template, count=count) + tokens + run.answer,
+        chunked=run.room is not None and tokens > run.room,
         input=hashes.input_hash(
             level=0,
             strategy="",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hiermem.core import arguments
-from hiermem.core.calls.run_report import RunReport, report, seen
+from hiermem.core.calls.run_report import RunReport, report, with_current_outcome
 from hiermem.core.text.policy import check_name
 from hiermem.engine.handle import Handle
 from hiermem.errors import NotFoundError
@@ -24,7 +24,7 @@ async def runs(handle: Handle, limit: Any, *, subject: str | None = None) -> lis
     most = min(arguments.whole(limit, "limit"), _MOST)
     found = await handle.store.runs(subject=subject, limit=most)
     now = handle.clock()
-    return [seen(run, now) for run in found]
+    return [with_current_outcome(run, now) for run in found]
 
 
 async def one(handle: Handle, run_id: str) -> RunReport:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hiermem.core.calls.run_report import seen
+from hiermem.core.calls.run_report import with_current_outcome
 from hiermem.core.search import summary_vectors
 from hiermem.core.search import vectors as packed
 from hiermem.core.search.embedding_state import EMBEDDER, EmbeddingReport, Identity
@@ -32,9 +32,9 @@ from hiermem.core.search.summary_index import Row
 from hiermem.core.search.summary_vectors import Told
 from hiermem.core.text.measure import body
 from hiermem.engine.calls.cut_off import note_cut_off
-from hiermem.engine.calls.embedder_client import Asker
+from hiermem.engine.calls.embedder_client import EmbedderClient
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE, Held
+from hiermem.engine.index import STRIDE, SessionIndex
 from hiermem.engine.search.fork_vectors import Source
 from hiermem.engine.search.summary_index import by_stretch, kept_beside, stocked
 from hiermem.engine.search.vectors import (
@@ -59,9 +59,9 @@ _log = logging.getLogger("hiermem.search")
 _TRIES: Final = 5
 
 
-def _asker(handle: Handle) -> Asker:
+def _asker(handle: Handle) -> EmbedderClient:
     """Give the way to this handle's embedder. Raises UsageError where it has none."""
-    asker = handle.asker
+    asker = handle.embedder_client
     if asker is None:
         raise UsageError("this memory has no embedder; open it with embedder=...")
     return asker
@@ -91,7 +91,7 @@ async def quietly(
 
     Says whether the session has all its vectors now.
     """
-    if handle.asker is None:
+    if handle.embedder_client is None:
         return False
     try:
         return (await embed(handle, session_id, stopped=stopped)).stopped is None
@@ -130,7 +130,7 @@ async def _busy(handle: Handle, session_id: str) -> bool:
     """Say whether a pass of another process is at it, and alive."""
     now = handle.clock()
     for run in await handle.store.runs(subject=session_id, limit=20):
-        if run.kind == "embedding" and seen(run, now).outcome == "running":
+        if run.kind == "embedding" and with_current_outcome(run, now).outcome == "running":
             return True
     return False
 
@@ -151,7 +151,7 @@ class _Pass:
     """One pass over a session."""
 
     def __init__(
-        self, handle: Handle, asker: Asker, session_id: str, stopped: Callable[[], object]
+        self, handle: Handle, asker: EmbedderClient, session_id: str, stopped: Callable[[], object]
     ) -> None:
         self._handle, self._asker, self._stopped = handle, asker, stopped
         self._begun = False
@@ -214,7 +214,7 @@ class _Pass:
         self._source = Source(self._handle, record, self._asker.identity)
         try:
             async with indexes.lock(record.id):
-                held = await indexes.of(record)
+                held = await indexes.get(record)
                 await stocked(self._handle, held, record)
                 index, shelf, seen = held.index, held.shelf, self._seen(held)
             for start in range(seen.messages // STRIDE * STRIDE, record.messages, STRIDE):
@@ -242,7 +242,7 @@ class _Pass:
             write = RecordWrite(EMBEDDER, record.id, REACHED, state)
             await store.put_records([write], epochs={record.id: record.epoch})
 
-    def _seen(self, held: Held) -> _Seen:
+    def _seen(self, held: SessionIndex) -> _Seen:
         """Give what is known of the vectors of a session from the passes before."""
         kind = self._asker.identity.kind
         if not isinstance(held.embedded, _Seen) or held.embedded.kind != kind:

@@ -37,7 +37,7 @@ class Source:
             try:
                 other = await self._handle.record(str(self._record.forked_from))
                 async with self._handle.indexes.lock(other.id):
-                    self._found = other, (await self._handle.indexes.of(other)).index
+                    self._found = other, (await self._handle.indexes.get(other)).index
             except HiermemError:
                 # Whatever is the matter with it, this session does without.
                 self._gone = True

@@ -15,11 +15,11 @@ from hiermem.core.search import labels
 from hiermem.core.search.summary_index import Row, Shelf
 from hiermem.core.summaries.inputs import Inputs, from_children, from_stretch
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import Held
+from hiermem.engine.index import SessionIndex
 from hiermem.types import SessionRecord, Summary
 
 
-async def labelled(handle: Handle, held: Held, record: SessionRecord) -> None:
+async def labelled(handle: Handle, held: SessionIndex, record: SessionRecord) -> None:
     """Give labels to the summaries on the shelf of ``held`` that lack them, lowest level first."""
     rows: dict[int, Row] = {}
     below: Mapping[str, Summary] = {}
@@ -33,7 +33,7 @@ async def labelled(handle: Handle, held: Held, record: SessionRecord) -> None:
 
 async def _labelled(
     handle: Handle,
-    held: Held,
+    held: SessionIndex,
     record: SessionRecord,
     summary: Summary,
     below: Mapping[str, Summary],

@@ -25,7 +25,7 @@ from hiermem.core.search.search import Asked
 from hiermem.core.search.summary_index import Shelf
 from hiermem.core.text.measure import body
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import KIND, Held
+from hiermem.engine.index import KIND, SessionIndex
 from hiermem.engine.search.labels import labelled
 from hiermem.engine.search.summary_index import kind_of, stocked
 from hiermem.errors import SessionChangedError, UsageError
@@ -167,7 +167,7 @@ async def rebuild(handle: Handle) -> IndexReport:
             await handle.store.drop_blocks(record.id, kind)
         async with handle.indexes.lock(record.id):
             try:
-                held = await handle.indexes.of(record)
+                held = await handle.indexes.get(record)
                 await stocked(handle, held, record)
             except SessionChangedError:
                 # Whoever changed it took from the index what it held; the next search sees to it.
@@ -192,7 +192,7 @@ async def _asked(
         record = await handle.record(question.session_id)
         async with indexes.lock(record.id):
             try:
-                held = await indexes.of(record)
+                held = await indexes.get(record)
                 await stocked(handle, held, record)
                 if question.filters.by_window:
                     await labelled(handle, held, record)
@@ -210,8 +210,8 @@ async def _asked(
     raise SessionChangedError(question.session_id)
 
 
-async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> Loaded | None:
-    if handle.asker is None:
+async def _vectors(handle: Handle, held: SessionIndex, record: SessionRecord) -> Loaded | None:
+    if handle.embedder_client is None:
         return None
     from hiermem.engine.search.vectors import loaded
 
@@ -220,7 +220,7 @@ async def _vectors(handle: Handle, held: Held, record: SessionRecord) -> Loaded 
 
 async def _near(handle: Handle, text: str) -> tuple[Array, float] | None:
     """Give the question's vector with the weight of its embedder; None where it has none."""
-    asker = handle.asker
+    asker = handle.embedder_client
     vector = await asker.question(text, handle.counter.count) if asker else None
     return None if asker is None or vector is None else (vector, asker.weight)
 

@@ -18,7 +18,7 @@ from hiermem.core.search.summary_index import Parts, pack, unpack
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle, state_from
-from hiermem.engine.index import KIND, STRIDE, Held
+from hiermem.engine.index import KIND, STRIDE, SessionIndex
 from hiermem.errors import StoreCorruptError, StoreError
 from hiermem.types import Node, SessionRecord, Summary
 from hiermem.types.transaction import Block, RunRecord
@@ -45,7 +45,7 @@ def _running(run: RunRecord) -> bool:
     return run.outcome == "running"
 
 
-async def stocked(handle: Handle, held: Held, record: SessionRecord) -> None:
+async def stocked(handle: Handle, held: SessionIndex, record: SessionRecord) -> None:
     """Bring the shelf of ``held`` up to date, where it may be out of date."""
     mark, running = await journal_mark(handle, record)
     began = time.monotonic()
@@ -81,7 +81,7 @@ async def _kept(handle: Handle, record: SessionRecord, levels: Iterable[int]) ->
     return found
 
 
-async def _keep(handle: Handle, held: Held, record: SessionRecord, kept: Parts) -> None:
+async def _keep(handle: Handle, held: SessionIndex, record: SessionRecord, kept: Parts) -> None:
     """Let the store keep what was read of texts, stretch by stretch where one is missing."""
     blocks: list[Block] = []
     for level, row in held.shelf.rows.items():
@@ -123,7 +123,7 @@ def by_stretch(summaries: Iterable[Summary]) -> list[tuple[int, list[Summary]]]:
 
 
 async def _told(
-    handle: Handle, held: Held, record: SessionRecord, nodes: Sequence[Node]
+    handle: Handle, held: SessionIndex, record: SessionRecord, nodes: Sequence[Node]
 ) -> list[Summary]:
     """Give the summaries of ``nodes`` with their texts; those on the shelf are not read again."""
     known = {

@@ -24,7 +24,7 @@ from hiermem.core.search.ranking import Dense
 from hiermem.core.search.summary_index import Row
 from hiermem.core.search.vectors import Vectors
 from hiermem.engine.handle import Handle
-from hiermem.engine.index import STRIDE, Held
+from hiermem.engine.index import STRIDE, SessionIndex
 from hiermem.engine.search.summary_index import by_stretch, journal_mark
 from hiermem.errors import EmbedderMismatchError, StoreCorruptError
 from hiermem.types import SessionRecord
@@ -86,7 +86,7 @@ async def lacks(handle: Handle, record: SessionRecord) -> bool:
     One that has another embedder's lacks none: those are dropped on request only. It costs two
     short reads.
     """
-    asker = handle.asker
+    asker = handle.embedder_client
     if asker is None or not record.messages or record.counter != handle.counter.name:
         return False
     found = await handle.store.records(EMBEDDER, scope=record.id)
@@ -110,12 +110,12 @@ def agree(session_id: str, kept: Identity | None, given: Identity) -> None:
 # Loading
 
 
-async def loaded(handle: Handle, held: Held, record: SessionRecord) -> Loaded | None:
+async def loaded(handle: Handle, held: SessionIndex, record: SessionRecord) -> Loaded | None:
     """Give the vectors of ``held``, read again where a pass may have made more since.
 
     Call it under the index's lock. Raises EmbedderMismatchError.
     """
-    asker = handle.asker
+    asker = handle.embedder_client
     if asker is None:
         return None
     mark = (held.messages, await journal_mark(handle, record), held.shelf)
@@ -132,7 +132,11 @@ async def loaded(handle: Handle, held: Held, record: SessionRecord) -> Loaded | 
 
 
 async def _load(
-    handle: Handle, held: Held, record: SessionRecord, identity: Identity, known: Loaded | None
+    handle: Handle,
+    held: SessionIndex,
+    record: SessionRecord,
+    identity: Identity,
+    known: Loaded | None,
 ) -> Loaded:
     """Read what ``known`` lacks, which lies over an index that this one has grown from."""
     index, dimension = held.index, identity.dimension

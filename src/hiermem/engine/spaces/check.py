@@ -10,11 +10,11 @@ import asyncio
 from typing import Final
 
 from hiermem.core.check import Finding
-from hiermem.core.spaces import record as kept
+from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.check import KINDS, faults
 from hiermem.core.spaces.record import subject_of
 from hiermem.engine.handle import Handle
-from hiermem.engine.spaces.records import SpaceBooks
+from hiermem.engine.spaces.records import SpaceRecords
 from hiermem.engine.spaces.space import spaces
 from hiermem.types.transaction import Record
 
@@ -29,9 +29,9 @@ async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[s
     skipped: list[str] = []
     for name in await spaces(handle):
         subjects.append(subject_of(name))
-        books = SpaceBooks(handle.store, name, sleep=asyncio.sleep)
-        header = await books.header()
-        found = await _settled(books)
+        records = SpaceRecords(handle.store, name, sleep=asyncio.sleep)
+        header = await records.header()
+        found = await _settled(records)
         if header is None:
             continue
         if found is None:
@@ -42,13 +42,13 @@ async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[s
     return subjects, findings, skipped
 
 
-async def _settled(books: SpaceBooks) -> dict[str, list[Record]] | None:
+async def _settled(records: SpaceRecords) -> dict[str, list[Record]] | None:
     """Read all records of a space in one state of its bank, None where it would not stand still."""
     for _ in range(_AGAIN):
-        before = await books.record(kept.META)
-        found = {kind: await books.records(kind) for kind in KINDS}
-        if found[kept.META] == ([before] if before else []) and before == await books.record(
-            kept.META
+        before = await records.one(bank_record.META)
+        found = {kind: await records.of_kind(kind) for kind in KINDS}
+        if found[bank_record.META] == ([before] if before else []) and before == await records.one(
+            bank_record.META
         ):
             return found
     return None

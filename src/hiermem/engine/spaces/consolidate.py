@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from hiermem.core.calls.failures import cause_of
 from hiermem.core.spaces import change, result
-from hiermem.core.spaces import record as kept
+from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.consolidation import (
     Batch,
     NoRoom,
@@ -46,11 +46,11 @@ from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.budget import Purse
 from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.calls.retry import ask, end_with
-from hiermem.engine.calls.run_context import ClaimLostError, Making
-from hiermem.engine.calls.store_retry import finished, steady
-from hiermem.engine.spaces.consolidation_run import Shop, opened
-from hiermem.engine.spaces.records import Lease, SpaceBooks
-from hiermem.engine.spaces.space import Desk
+from hiermem.engine.calls.run_context import CallState, ClaimLostError
+from hiermem.engine.calls.store_retry import retry_store, shielded
+from hiermem.engine.spaces.consolidation_run import ConsolidationRun, open_run
+from hiermem.engine.spaces.records import Lease, SpaceRecords
+from hiermem.engine.spaces.space import SpaceContext
 from hiermem.errors import (
     ModelError,
     ModelOverflowError,
@@ -72,7 +72,7 @@ _log = logging.getLogger("hiermem.types.bank")
 
 
 async def consolidate(
-    desk: Desk,
+    space: SpaceContext,
     *,
     llm: LLM,
     prompts: Mapping[str, PromptTemplate | str] | None = None,
@@ -93,36 +93,43 @@ async def consolidate(
     Raises NotFoundError and RulesConflictError for the space, ConfigError for a limit that is
     impossible, and what the store raises. What a model does wrong is told in the result.
     """
-    rules = await desk.rules()
-    book = allowances or Allowances(desk.handle.store, desk.handle.update_policy)
+    rules = await space.rules()
+    allowances = allowances or Allowances(space.handle.store, space.handle.update_policy)
     run_id = uuid.uuid4().hex
-    lease = None if dry_run else desk.lease(run_id)
+    lease = None if dry_run else space.lease(run_id)
     purse = Purse(
         max_calls=max_calls,
         max_tokens=max_tokens,
         deadline=None if deadline is None else time.monotonic() + deadline,
         clock=time.monotonic,
-        above=(book.of(subject_of(desk.name)),) if book.any else (),
+        above=(allowances.of(subject_of(space.name)),) if allowances.any else (),
     )
-    shop = opened(
-        desk, llm, run_id=run_id, purse=purse, book=book, lease=lease, prompts=prompts, sleep=sleep
+    run = open_run(
+        space,
+        llm,
+        run_id=run_id,
+        purse=purse,
+        allowances=allowances,
+        lease=lease,
+        prompts=prompts,
+        sleep=sleep,
     )
-    return await _Consolidation(shop, desk.books, rules, lease).run()
+    return await _Consolidation(run, space.records, rules, lease).execute()
 
 
 @dataclass(slots=True)
 class _Consolidation:
     """One run. ``lease`` is None for a dry one, which changes nothing."""
 
-    shop: Shop
-    books: SpaceBooks
+    run: ConsolidationRun
+    records: SpaceRecords
     rules: Rules
     lease: Lease | None
     begun: float = field(default_factory=time.monotonic)
     state: BankState = field(init=False)
     tally: Tally = field(init=False)
     record: RunRecord = field(init=False)
-    waiting: list[Note] = field(default_factory=list[Note])
+    live_notes: list[Note] = field(default_factory=list[Note])
 
     @property
     def dry(self) -> bool:
@@ -130,35 +137,35 @@ class _Consolidation:
         return self.lease is None
 
     def __post_init__(self) -> None:
-        shop = self.shop
-        self.record = RunRecord(shop.run_id, "consolidation", shop.session_id, shop.now())
+        run = self.run
+        self.record = RunRecord(run.run_id, "consolidation", run.session_id, run.now())
 
-    async def run(self) -> ConsolidationResult:
+    async def execute(self) -> ConsolidationResult:
         """Look whether there is anything to do and whether nobody else does it, then do it."""
-        told = await self._idle()
-        if told is not None or self.lease is None:
-            return self._told(told or await self._worked())
+        report = await self._nothing_to_do()
+        if report is not None or self.lease is None:
+            return self._logged(report or await self._work())
         if not await self.lease.take():
             # Erased since it was looked at, there is nothing to do rather than somebody at it.
-            told = None if await self.books.stands() else await self._idle()
-            remaining = len(self.waiting)
-            space = self.books.space
-            return self._told(told or result.busy(space, self.tally, remaining=remaining))
-        return self._told(await self._worked())
+            report = None if await self.records.still_exists() else await self._nothing_to_do()
+            remaining = len(self.live_notes)
+            space = self.records.space
+            return self._logged(report or result.busy(space, self.tally, remaining=remaining))
+        return self._logged(await self._work())
 
-    async def _worked(self) -> ConsolidationResult:
+    async def _work(self) -> ConsolidationResult:
         """Do the work and journal it, however it ends."""
         beat = asyncio.create_task(self._beat())
         try:
             # What was read before the lease was taken may have been consumed since.
-            told = await self._idle()
-            if told is None:
+            report = await self._nothing_to_do()
+            if report is None:
                 await self._begin()
-                await self._batches()
-                told = await self._result()
+                await self._consolidate_all()
+                report = await self._result()
                 # A beat that is late must not be what the record says last.
                 beat.cancel()
-                await self._end(told)
+                await self._end(report)
             await self._release()
         except BaseException as error:
             beat.cancel()
@@ -167,43 +174,44 @@ class _Consolidation:
             raise
         finally:
             beat.cancel()
-        return told
+        return report
 
-    async def _idle(self) -> ConsolidationResult | None:
+    async def _nothing_to_do(self) -> ConsolidationResult | None:
         """Look at what waits; where nothing does, say so."""
-        blocked = await self._look()
-        if self.waiting:
+        blocked = await self._read_notes()
+        if self.live_notes:
             return None
-        return result.idle(self.books.space, self.tally, blocked=blocked, dry_run=self.dry)
+        return result.idle(self.records.space, self.tally, blocked=blocked, dry_run=self.dry)
 
-    async def _look(self) -> int:
+    async def _read_notes(self) -> int:
         """Read the notes that wait and the bank as it is; give how many notes are set aside."""
-        live = kept.live_notes(
-            await self.books.records(kept.NOTE), await self.books.records(kept.BLOCKED)
+        live = bank_record.live_notes(
+            await self.records.of_kind(bank_record.NOTE),
+            await self.records.of_kind(bank_record.BLOCKED),
         )
-        self.waiting = [note for note in live if note.state == "live"]
-        self.state = await self.books.state(self.rules)
+        self.live_notes = [note for note in live if note.state == "live"]
+        self.state = await self.records.state(self.rules)
         texts = self.state.texts
         self.tally = Tally(
             texts, texts, self.state.synthesis.text, revision=self.state.meta.revision
         )
-        return len(live) - len(self.waiting)
+        return len(live) - len(self.live_notes)
 
     # -- batches
 
-    async def _batches(self) -> None:
+    async def _consolidate_all(self) -> None:
         """Have the notes taken in, oldest first, until all are or something is in the way."""
-        shop = self.shop
-        queue = self.waiting[: shop.policy.max_notes]
+        run = self.run
+        queue = self.live_notes[: run.policy.max_notes]
         while queue and not self.tally.stopped:
             batch = await asyncio.to_thread(
                 next_batch,
                 self.state,
                 queue,
-                template=shop.template,
-                counter=shop.counter,
-                limits=shop.limits,
-                temperature=shop.policy.temperature,
+                template=run.template,
+                counter=run.counter,
+                limits=run.limits,
+                temperature=run.policy.temperature,
             )
             if isinstance(batch, NoRoom):
                 self.tally.stopped = (
@@ -212,59 +220,59 @@ class _Consolidation:
                 )
             elif isinstance(batch, TooLarge):
                 note = batch.note
-                write = change.set_aside(self.books.space, note, note.failures, "too_large")
-                if await self._write(write):
+                write = change.set_aside(self.records.space, note, note.failures, "too_large")
+                if await self._commit(write):
                     self.tally.blocked.append(BlockedNote(note.key, note.agent, "too_large"))
                 queue = queue[1:]
             else:
-                limits = shop.limits
-                await self._consolidated(batch)
+                limits = run.limits
+                await self._consolidate_batch(batch)
                 # Where the model taught a smaller limit, its notes are asked about again.
-                if shop.limits is limits:
+                if run.limits is limits:
                     queue = queue[len(batch.notes) :]
 
-    async def _consolidated(self, batch: Batch) -> None:
+    async def _consolidate_batch(self, batch: Batch) -> None:
         """Have one batch taken in: ask, and commit what the answer comes to."""
-        shop, making = self.shop, Making(batch, batch.input_tokens)
+        run, state = self.run, CallState(batch, batch.input_tokens)
         try:
-            applied, model = await self._asked(making)
+            applied, model = await self._ask_model(state)
         finally:
-            self.tally.calls += making.calls
-            self.tally.tokens_in += making.tokens_in
-            self.tally.tokens_out += making.tokens_out
-        await shop.ledger.write(making.ended)
+            self.tally.calls += state.calls
+            self.tally.tokens_in += state.tokens_in
+            self.tally.tokens_out += state.tokens_out
+        await run.claims.write(state.ended)
         if applied is None:
             return
         if not applied.consumed:
             await self._failed(batch, "; ".join(applied.failed))
             return
-        took = change.Took(shop.run_id, model, making.calls, making.tokens_in, making.tokens_out)
-        made = change.commit(self.state, applied, took=took, now=shop.now())
+        took = change.Took(run.run_id, model, state.calls, state.tokens_in, state.tokens_out)
+        made = change.commit(self.state, applied, took=took, now=run.now())
         # Shielded: what is paid for is not lost to a cancellation.
-        if await finished(self._write(*made.writes)):
+        if await shielded(self._commit(*made.writes)):
             self.state = made.state
             self.tally.taken.append(applied)
             self.tally.after = made.state.texts
             self.tally.synthesis = made.state.synthesis.text
             self.tally.revision = made.state.meta.revision
 
-    async def _asked(self, making: Making[Batch]) -> tuple[Applied | None, str]:
+    async def _ask_model(self, state: CallState[Batch]) -> tuple[Applied | None, str]:
         """Ask, and again where the answer can be mended; None where nothing can be used of it."""
-        shop, batch = self.shop, making.node
-        request, policy = batch.request, shop.policy
+        run, batch = self.run, state.node
+        request, policy = batch.request, run.policy
         faults: tuple[Fault, ...] = ()
         while True:
             try:
-                response = await self._answer(making, request)
+                response = await self._call_model(state, request)
             except SpendLimitError:
-                self.tally.stopped = f"{shop.purse.stopped} was reached"
+                self.tally.stopped = f"{run.purse.stopped} was reached"
                 return None, ""
             except ClaimLostError:
-                self.tally.stopped = await self._lost()
+                self.tally.stopped = await self._lost_reason()
                 return None, ""
             except (ModelOverflowError, ModelRefusedError) as error:
                 # It is about what was sent, so that a smaller request may pass.
-                if not (isinstance(error, ModelOverflowError) and await self._learned(batch)):
+                if not (isinstance(error, ModelOverflowError) and await self._lower_limit(batch)):
                     await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
                 return None, ""
             except ModelError as error:
@@ -280,36 +288,36 @@ class _Consolidation:
                 loss_lines=policy.loss_lines,
             )
             if isinstance(verdict, Taken):
-                return verdict.applied, response.model or shop.llm.name
-            end_with(making, verdict.reason)
+                return verdict.applied, response.model or run.llm.name
+            end_with(state, verdict.reason)
             if isinstance(verdict, Refused):
                 await self._failed(batch, verdict.reason)
                 return None, ""
             request, faults = verdict.request, verdict.faults
 
-    async def _learned(self, batch: Batch) -> bool:
+    async def _lower_limit(self, batch: Batch) -> bool:
         """Lower the limit of this run's requests after an overflow; False where it cannot be."""
-        shop = self.shop
+        run = self.run
         limits = await asyncio.to_thread(
             learned,
             self.state,
             batch,
-            template=shop.template,
-            counter=shop.counter,
-            limits=shop.limits,
-            temperature=shop.policy.temperature,
+            template=run.template,
+            counter=run.counter,
+            limits=run.limits,
+            temperature=run.policy.temperature,
         )
         if limits is None:
             return False
-        shop.limits = limits
+        run.limits = limits
         return True
 
-    async def _answer(self, making: Making[Batch], request: LLMRequest) -> LLMResponse:
+    async def _call_model(self, state: CallState[Batch], request: LLMRequest) -> LLMResponse:
         """Call the model; all tries of one request together have the time of one call."""
-        whole = self.shop.policy.call_timeout
+        whole = self.run.policy.call_timeout
         try:
             async with asyncio.timeout(whole + _MARGIN):
-                return await ask(self.shop, making, request, within=whole)
+                return await ask(self.run, state, request, within=whole)
         except TimeoutError:
             raise ModelTimeoutError("the request took too long") from None
 
@@ -318,81 +326,81 @@ class _Consolidation:
 
         A run ends with it, unless it was about one note that is set aside for it.
         """
-        policy = self.shop.policy
+        policy = self.run.policy
         writes = change.failed(
             self.state, batch.notes, reason="failed", max_failures=policy.max_failures
         )
         note = batch.notes[0]
-        aside = len(batch.notes) == 1 and note.failures + 1 >= policy.max_failures
-        if await self._write(*writes):
-            self.state = self.state if self.dry else await self.books.state(self.rules)
-            if aside:
+        set_aside = len(batch.notes) == 1 and note.failures + 1 >= policy.max_failures
+        if await self._commit(*writes):
+            self.state = self.state if self.dry else await self.records.state(self.rules)
+            if set_aside:
                 self.tally.blocked.append(BlockedNote(note.key, note.agent, "failed"))
             else:
                 self.tally.stopped = f"no answer could be used: {reason}"
 
-    async def _write(self, *writes: Any) -> bool:
+    async def _commit(self, *writes: Any) -> bool:
         """Write while the lease is held; a dry run writes nothing and goes on as if it had."""
         if self.lease is None or await self.lease.commit(writes):
             return True
-        self.tally.stopped = await self._lost()
+        self.tally.stopped = await self._lost_reason()
         return False
 
-    async def _lost(self) -> str:
+    async def _lost_reason(self) -> str:
         """Say why nothing can be written any more."""
-        return _LOST if await self.books.stands() else ERASED
+        return _LOST if await self.records.still_exists() else ERASED
 
     # -- the run
 
     async def _begin(self) -> None:
         """Journal that the run began, and report what killed ones left."""
-        shop = self.shop
-        shop.ledger.unknown += await steady(
-            lambda: note_cut_off(shop.store, shop.session_id, kind="consolidation", now=shop.now()),
-            sleep=shop.sleep,
+        run = self.run
+        run.claims.unknown += await retry_store(
+            lambda: note_cut_off(run.store, run.session_id, kind="consolidation", now=run.now()),
+            sleep=run.sleep,
         )
-        await steady(lambda: shop.store.put_run(self._alive()), sleep=shop.sleep)
+        await retry_store(lambda: run.store.put_run(self._alive()), sleep=run.sleep)
 
     async def _result(self) -> ConsolidationResult:
         """Forget what is kept no longer, and tell what was done."""
-        if self.shop.policy.retention is not None and not self.dry:
-            await self._forget(self.shop.now() - self.shop.policy.retention)
-        remaining = len(self.waiting) - self.tally.processed - len(self.tally.blocked)
+        if self.run.policy.retention is not None and not self.dry:
+            await self._forget(self.run.now() - self.run.policy.retention)
+        remaining = len(self.live_notes) - self.tally.processed - len(self.tally.blocked)
         if not self.dry:
             # Others wrote notes meanwhile.
-            notes = await self.books.records(kept.NOTE)
-            blocked = await self.books.records(kept.BLOCKED)
-            remaining = sum(each.state == "live" for each in kept.live_notes(notes, blocked))
+            notes = await self.records.of_kind(bank_record.NOTE)
+            blocked = await self.records.of_kind(bank_record.BLOCKED)
+            remaining = sum(each.state == "live" for each in bank_record.live_notes(notes, blocked))
         return result.result_of(
-            self.books.space,
+            self.records.space,
             self.tally,
             remaining=remaining,
             seconds=time.monotonic() - self.begun,
             dry_run=self.dry,
-            run_id=self.shop.run_id,
+            run_id=self.run.run_id,
         )
 
     async def _forget(self, before: datetime) -> None:
         """Delete the notes that were consumed before that time."""
-        consumed = kept.consumed_notes(await self.books.records(kept.CONSUMED))
-        revisions = kept.read_revisions(await self.books.records(kept.REVISION))
+        consumed = bank_record.consumed_notes(await self.records.of_kind(bank_record.CONSUMED))
+        revisions = bank_record.read_revisions(await self.records.of_kind(bank_record.REVISION))
         at = {revision.number: revision.at for revision in revisions}
-        if writes := change.outlived(self.books.space, consumed, at=at, before=before):
-            await self._write(*writes)
+        if writes := change.outlived(self.records.space, consumed, at=at, before=before):
+            await self._commit(*writes)
 
-    async def _end(self, told: ConsolidationResult) -> None:
+    async def _end(self, report: ConsolidationResult) -> None:
         """Journal how the run ended."""
-        shop = self.shop
-        outcome: Any = told.status if told.status in ("ok", "partial") else "error"
-        await shop.ledger.close()
-        detail = result.detail(told, model=shop.llm.name, unknown=shop.ledger.unknown)
+        run = self.run
+        outcome: Any = report.status if report.status in ("ok", "partial") else "error"
+        await run.claims.close()
+        detail = result.detail(report, model=run.llm.name, unknown=run.claims.unknown)
         await self._put_end(outcome, detail)
 
     async def _put_end(self, outcome: Any, detail: Mapping[str, Any]) -> None:
-        run = replace(self.record, outcome=outcome, ended_at=self.shop.now(), detail=dict(detail))
-        header = self.books.standing
-        await steady(
-            lambda: self.shop.store.transact(lambda: ended(header, run)), sleep=self.shop.sleep
+        run = replace(self.record, outcome=outcome, ended_at=self.run.now(), detail=dict(detail))
+        header = self.records.opened_header
+        await retry_store(
+            lambda: self.run.store.transact(lambda: ended(header, run)), sleep=self.run.sleep
         )
 
     async def _release(self) -> None:
@@ -403,9 +411,9 @@ class _Consolidation:
         """End early: report the calls in flight as unknown, record the end, let go of the bank."""
         cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
         name = type(error).__name__
-        detail = {"model": self.shop.llm.name, "reason": name}
+        detail = {"model": self.run.llm.name, "reason": name}
         for step in (
-            self.shop.ledger.close,
+            self.run.claims.close,
             lambda: self._put_end("interrupted" if cancelled else "error", detail),
             self._release,
         ):
@@ -414,28 +422,28 @@ class _Consolidation:
             except StoreError as failure:
                 _log.warning(
                     "run %s: its end was not recorded: %s",
-                    self.shop.run_id,
+                    self.run.run_id,
                     type(failure).__name__,
                 )
 
     async def _beat(self) -> None:
         """Renew the lease and the run's own sign of life until cancelled."""
-        shop = self.shop
+        run = self.run
         while True:
-            await asyncio.sleep(shop.policy.lease / _BEATS)
+            await asyncio.sleep(run.policy.lease / _BEATS)
             with suppress(StoreError):
                 # Missing a beat is harmless; the next one, or the commit, will tell.
                 if self.lease is not None:
                     await self.lease.renew()
-                await shop.store.put_run(self._alive())
+                await run.store.put_run(self._alive())
 
     def _alive(self) -> RunRecord:
-        until = self.shop.now() + timedelta(seconds=self.shop.policy.lease)
+        until = self.run.now() + timedelta(seconds=self.run.policy.lease)
         return replace(
             self.record,
-            detail={"model": self.shop.llm.name, "alive_until": until.isoformat()},
+            detail={"model": self.run.llm.name, "alive_until": until.isoformat()},
         )
 
-    def _told(self, told: ConsolidationResult) -> ConsolidationResult:
-        _log.info("%s", result.log_line(told), extra=dict(told.metrics))
-        return told
+    def _logged(self, report: ConsolidationResult) -> ConsolidationResult:
+        _log.info("%s", result.log_line(report), extra=dict(report.metrics))
+        return report

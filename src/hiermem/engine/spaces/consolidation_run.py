@@ -20,11 +20,11 @@ from hiermem.core.spaces.record import subject_of
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.budget import Purse
-from hiermem.engine.calls.call_journal import CallBook
-from hiermem.engine.calls.rate_limit import Pace, lane_of
+from hiermem.engine.calls.call_journal import CallJournal
+from hiermem.engine.calls.rate_limit import RateLimiter, limiter_for
 from hiermem.engine.calls.slots import Slots
 from hiermem.engine.spaces.records import Lease
-from hiermem.engine.spaces.space import Desk
+from hiermem.engine.spaces.space import SpaceContext
 from hiermem.protocols import LLM, TenantStore, TokenCounter
 
 #: The prompt that a consolidation is asked with.
@@ -33,7 +33,7 @@ TEMPLATE: Final = "consolidate"
 _ANSWER: Final = 8_192
 
 
-class Ledger(CallBook):
+class LeasedCallJournal(CallJournal):
     """The calls of one consolidation, which need no claim but the lease of the bank."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Ledger(CallBook):
 
 
 @dataclass(slots=True)
-class Shop:
+class ConsolidationRun:
     """One run's tools; what ``engine.calls.retry`` needs of a run."""
 
     store: TenantStore
@@ -69,8 +69,8 @@ class Shop:
     template: PromptTemplate
     limits: Limits
     purse: Purse
-    pace: Pace
-    ledger: Ledger
+    rate_limiter: RateLimiter
+    claims: LeasedCallJournal
     run_id: str
     session_id: str
     now: Callable[[], datetime]
@@ -78,30 +78,30 @@ class Shop:
     slots: Slots = field(default_factory=lambda: Slots(1))
 
     @contextmanager
-    def idle(self) -> Iterator[None]:
+    def mark_waiting(self) -> Iterator[None]:
         """Mark the running task as one that only waits; nobody asks, since it is one task."""
         yield
 
 
-def opened(
-    desk: Desk,
+def open_run(
+    space: SpaceContext,
     llm: LLM,
     *,
     run_id: str,
     purse: Purse,
-    book: Allowances,
+    allowances: Allowances,
     lease: Lease | None,
     prompts: Mapping[str, PromptTemplate | str] | None,
     sleep: Callable[[float], Awaitable[None]],
-) -> Shop:
+) -> ConsolidationRun:
     """Gather the tools of one run; ``lease`` is None for a dry one.
 
     Raises ConfigError for a limit that is impossible.
     """
-    handle, policy, subject = desk.handle, desk.policy, subject_of(desk.name)
-    window, paces = llm.context_window, handle.update_policy
+    handle, policy, subject = space.handle, space.policy, subject_of(space.name)
+    window, update_policy = llm.context_window, handle.update_policy
     limit = request_limits.threshold(policy, window)
-    return Shop(
+    return ConsolidationRun(
         store=handle.store,
         policy=policy,
         llm=llm,
@@ -113,20 +113,22 @@ def opened(
             policy.max_notes,
         ),
         purse=purse,
-        pace=Pace(
+        rate_limiter=RateLimiter(
             size=1,
             delay=0.0,
             clock=time.monotonic,
             sleep=sleep,
-            lane=lane_of(llm) if llm.remote else None,
-            limits=sliding_window.Limits(paces.requests_per_minute, paces.tokens_per_minute),
+            lane=limiter_for(llm) if llm.remote else None,
+            limits=sliding_window.RateLimits(
+                update_policy.requests_per_minute, update_policy.tokens_per_minute
+            ),
         ),
-        ledger=Ledger(
+        claims=LeasedCallJournal(
             handle.store,
             subject,
             now=handle.clock,
             sleep=sleep,
-            allowances=book if book.any else None,
+            allowances=allowances if allowances.any else None,
             lease=lease,
         ),
         run_id=run_id,

@@ -18,40 +18,40 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Final
 
-from hiermem.core.spaces import folder as mirror
+from hiermem.core.spaces import folder as folder_plan
 from hiermem.core.spaces.clean import MAX_FILE
 from hiermem.core.spaces.folder import Copied, Exporting, Found, Loading, Manifest, Unfit
 from hiermem.core.text.policy import check
 from hiermem.errors import FolderError, InvalidTextError, UsageError
 
 #: The most bytes that a file of a folder may have.
-_MOST: Final = 4 * MAX_FILE
+_MAX_BYTES: Final = 4 * MAX_FILE
 #: Systems without these flags and without names relative to an open folder are served by whole
 #: paths and a look before each step.
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_BESIDE: Final = {os.open, os.stat, os.unlink, os.rename} <= os.supports_dir_fd
+_HAS_DIR_FD: Final = {os.open, os.stat, os.unlink, os.rename} <= os.supports_dir_fd
 _NEW_FILE: Final = 0o666
 
 
-def place_of(folder: Any) -> str:
+def folder_path(folder: Any) -> str:
     """Give a folder's path as text. Raises UsageError for what is none."""
     if not isinstance(folder, (str, PathLike)):
         raise UsageError(f"folder is {type(folder).__name__}; it must be a text or a path")
-    place = os.fspath(folder)
-    if not isinstance(place, str) or not place or "\0" in place:
+    path = os.fspath(folder)
+    if not isinstance(path, str) or not path or "\0" in path:
         raise UsageError("folder must be the path of a folder")
     # With a slash at its end a link to a folder would be followed.
-    return place.rstrip("/" if os.sep == "/" else "/\\") or os.sep
+    return path.rstrip("/" if os.sep == "/" else "/\\") or os.sep
 
 
-def whole_path(place: str) -> str:
+def absolute_path(path: str) -> str:
     """Give the path by which a folder is known from anywhere."""
-    return os.path.abspath(place)
+    return os.path.abspath(path)
 
 
 def export_to(
-    place: str,
+    path: str,
     names: Collection[str],
     bank: Mapping[str, Copied],
     *,
@@ -59,20 +59,20 @@ def export_to(
     revision: int,
     overwrite: bool,
 ) -> Exporting:
-    """Bring the folder at ``place`` up to the bank; make it where there is none.
+    """Bring the folder at ``path`` up to the bank; make it where there is none.
 
     ``names`` are all that a file of the bank may have or have had; none but those is removed.
 
     Raises FolderError where the folder cannot be read or written, UsageError where it holds another
     space's bank. Each file is whole whenever it ends.
     """
-    with _told(place):
-        os.makedirs(place, exist_ok=True)
-        with _opened(place) as folder:
+    with _folder_errors(path):
+        os.makedirs(path, exist_ok=True)
+        with _open_folder(path) as folder:
             manifest = folder.manifest(space, names)
             found = folder.read({*bank, *manifest.files})
-            plan = mirror.export(bank, found, manifest, overwrite=overwrite)
-            ours = {name: mirror.text_hash(bank[name].text) for name in bank}
+            plan = folder_plan.export(bank, found, manifest, overwrite=overwrite)
+            ours = {name: folder_plan.text_hash(bank[name].text) for name in bank}
             mine = {name: (ours[name],) for name in (*plan.write, *plan.unchanged)}
             # First what was and what will be: whatever is written below stays known as the bank's.
             under_way = {
@@ -86,15 +86,17 @@ def export_to(
             for name in plan.remove:
                 folder.remove(name)
             # What was changed there keeps its old hash: it may come to be the bank's again.
-            kept = {name: manifest.files[name] for name in plan.kept if name in manifest.files}
-            after = Manifest(space, revision, mine | kept)
+            unchanged_hashes = {
+                name: manifest.files[name] for name in plan.kept if name in manifest.files
+            }
+            after = Manifest(space, revision, mine | unchanged_hashes)
             if after != manifest:
                 folder.note(after)
             return plan
 
 
 def read_from(
-    place: str,
+    path: str,
     names: Collection[str],
     bank: Mapping[str, Copied],
     *,
@@ -106,11 +108,11 @@ def read_from(
     Nothing is written. Raises FolderError where the folder cannot be read, UsageError where it
     holds another space's bank or a file that is no text.
     """
-    with _told(place), _opened(place) as folder:
+    with _folder_errors(path), _open_folder(path) as folder:
         found = folder.read(names)
-        plan = mirror.load(bank, found, folder.manifest(space, names), overwrite=overwrite)
+        plan = folder_plan.load(bank, found, folder.manifest(space, names), overwrite=overwrite)
         taken = {
-            name: mirror.same_lines(text)
+            name: folder_plan.same_lines(text)
             for name in (*plan.created, *plan.updated)
             if isinstance(text := found[name], str)
         }
@@ -118,40 +120,40 @@ def read_from(
 
 
 @contextmanager
-def _told(place: str) -> Iterator[None]:
+def _folder_errors(path: str) -> Iterator[None]:
     """Say what the system refused as one of our errors."""
     try:
         yield
     except OSError as error:
-        raise FolderError(f"{place}: {error.strerror or type(error).__name__}") from None
+        raise FolderError(f"{path}: {error.strerror or type(error).__name__}") from None
 
 
 @contextmanager
-def _opened(place: str) -> Iterator[_Folder]:
+def _open_folder(path: str) -> Iterator[_Folder]:
     """Open the folder itself, not one that a link leads to."""
-    if not _BESIDE:
-        if not stat.S_ISDIR(os.lstat(place).st_mode):
-            raise FolderError(f"{place} is not a folder, or a link to one; give the folder itself")
-        yield _Folder(place, None)
+    if not _HAS_DIR_FD:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise FolderError(f"{path} is not a folder, or a link to one; give the folder itself")
+        yield _Folder(path, None)
         return
     try:
-        handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK)
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK)
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
             raise FolderError(
-                f"{place} is not a folder, or a link to one; give the folder itself"
+                f"{path} is not a folder, or a link to one; give the folder itself"
             ) from None
         raise
     try:
-        yield _Folder(place, handle)
+        yield _Folder(path, handle)
     finally:
         os.close(handle)
 
 
 def _text_of(name: str, data: bytes) -> str | Unfit:
     """Give what was read from a file as text, or what is wrong with it."""
-    if len(data) > _MOST:
-        return Unfit(f"{name} in the folder has more than {_MOST:,} bytes")
+    if len(data) > _MAX_BYTES:
+        return Unfit(f"{name} in the folder has more than {_MAX_BYTES:,} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -165,19 +167,19 @@ def _text_of(name: str, data: bytes) -> str | Unfit:
 class _Folder:
     """One folder that is open; its entries are named, never reached by a path with parts."""
 
-    def __init__(self, place: str, handle: int | None) -> None:
-        self._place, self._handle = place, handle
+    def __init__(self, path: str, handle: int | None) -> None:
+        self._path, self._handle = path, handle
 
     def manifest(self, space: str, known: Collection[str]) -> Manifest:
         """Read the folder's manifest; an empty one where there is none."""
-        text = self._text(mirror.MANIFEST)
+        text = self._text(folder_plan.MANIFEST)
         if text is None:
             return Manifest(space)
         if text is False:
-            raise FolderError(f"{mirror.MANIFEST} in {self._place} is no plain file; remove it")
+            raise FolderError(f"{folder_plan.MANIFEST} in {self._path} is no plain file; remove it")
         if isinstance(text, Unfit):
             text = ""  # As damaged as any other, so that it says nothing.
-        return mirror.read_manifest(text, space=space, known=known)
+        return folder_plan.read_manifest(text, space=space, known=known)
 
     def read(self, names: Collection[str]) -> dict[str, Found]:
         """Read the files of those names, as far as they are there."""
@@ -185,13 +187,13 @@ class _Folder:
 
     def note(self, manifest: Manifest) -> None:
         """Write the manifest."""
-        self.write(mirror.MANIFEST, mirror.write_manifest(manifest))
+        self.write(folder_plan.MANIFEST, folder_plan.write_manifest(manifest))
 
     def write(self, name: str, text: str) -> None:
         """Write a file beside its place and move it there; it keeps the rights it had."""
-        beside = f".hiermem-{uuid.uuid4().hex}.tmp"
+        temporary = f".hiermem-{uuid.uuid4().hex}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_BINARY", 0)
-        handle = self._open(beside, flags, _NEW_FILE)
+        handle = self._open(temporary, flags, _NEW_FILE)
         try:
             with open(handle, "wb") as file:
                 file.write(text.encode("utf-8"))
@@ -200,16 +202,16 @@ class _Folder:
                 if before is not None and stat.S_ISREG(before.st_mode) and hasattr(os, "fchmod"):
                     os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
                 os.fsync(file.fileno())
-            self._move(beside, name)
+            self._move(temporary, name)
         except BaseException:
             with contextlib.suppress(OSError):
-                self.remove(beside)
+                self.remove(temporary)
             raise
 
     def remove(self, name: str) -> None:
         """Remove an entry; a link itself, not what it leads to."""
         if self._handle is None:
-            os.unlink(os.path.join(self._place, name))
+            os.unlink(os.path.join(self._path, name))
         else:
             os.unlink(name, dir_fd=self._handle)
 
@@ -231,24 +233,24 @@ class _Folder:
             # Looked at again: between the two it may have become something else.
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return False
-            data = file.read(_MOST + 1)
+            data = file.read(_MAX_BYTES + 1)
         return _text_of(name, data)
 
     def _open(self, name: str, flags: int, mode: int = 0o777) -> int:
         if self._handle is None:
-            return os.open(os.path.join(self._place, name), flags, mode)
+            return os.open(os.path.join(self._path, name), flags, mode)
         return os.open(name, flags, mode, dir_fd=self._handle)
 
     def _stat(self, name: str) -> os.stat_result | None:
         with contextlib.suppress(FileNotFoundError):
             if self._handle is None:
-                return os.lstat(os.path.join(self._place, name))
+                return os.lstat(os.path.join(self._path, name))
             return os.stat(name, dir_fd=self._handle, follow_symlinks=False)
         return None
 
-    def _move(self, beside: str, name: str) -> None:
+    def _move(self, temporary: str, name: str) -> None:
         if self._handle is None:
-            os.replace(os.path.join(self._place, beside), os.path.join(self._place, name))
+            os.replace(os.path.join(self._path, temporary), os.path.join(self._path, name))
             return
-        os.replace(beside, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
+        os.replace(temporary, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
         os.fsync(self._handle)

@@ -15,12 +15,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from hiermem.core import arguments
-from hiermem.core.spaces import record as kept
-from hiermem.core.spaces import sources as traces
+from hiermem.core.spaces import record as bank_record
+from hiermem.core.spaces import sources as source_links
 from hiermem.core.spaces.sources import Trace
 from hiermem.core.text.policy import MAX_CONTENT, MAX_NAME, check, check_name
-from hiermem.engine.spaces.records import SpaceBooks
-from hiermem.engine.spaces.space import Desk
+from hiermem.engine.spaces.records import SpaceRecords
+from hiermem.engine.spaces.space import SpaceContext
 from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types.bank import Note, NoteState
 from hiermem.types.transaction import RecordWrite
@@ -37,7 +37,7 @@ _MARK_BYTES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class NoteInput:
     """A note as it was handed in, checked."""
 
     text: str
@@ -48,18 +48,18 @@ class Draft:
     sources: tuple[tuple[str, int], ...]
 
 
-def read_draft(
+def read_note_input(
     text: Any, *, agent: Any, category: Any, tags: Any, timestamp: Any, sources: Any
-) -> Draft:
+) -> NoteInput:
     """Check what a note is made of. Raises UsageError and InvalidTextError."""
-    said = check(text, what="the note", cap=MAX_CONTENT)
-    if not said.strip():
+    checked = check(text, what="the note", cap=MAX_CONTENT)
+    if not checked.strip():
         raise UsageError("the note is empty; it must say something")
     named = arguments.names(tags, "tags")
     if len(named) > _MOST_TAGS:
         raise UsageError(f"tags has {len(named)} names; at most {_MOST_TAGS} are allowed")
-    return Draft(
-        said,
+    return NoteInput(
+        checked,
         check(agent, what="agent", cap=MAX_NAME),
         check(category, what="category", cap=MAX_NAME),
         tuple(dict.fromkeys(named)),
@@ -84,64 +84,64 @@ def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-async def note(desk: Desk, draft: Draft) -> Note:
+async def note(space: SpaceContext, note_input: NoteInput) -> Note:
     """Put a note after all that are there. When it returns the note is durable.
 
     Raises NotFoundError for the space and for a source that does not exist, RulesConflictError.
     """
-    await desk.rules()
-    timestamp = draft.timestamp or desk.handle.clock()
+    await space.rules()
+    timestamp = note_input.timestamp or space.handle.clock()
     mark = secrets.token_hex(_MARK_BYTES)
-    async with desk.arrivals:
+    async with space.note_lock:
         for tried in range(_TRIES):
             if tried:
                 # It may have been erased: then the note is for the space that is there now.
-                await desk.rules(afresh=True)
-            books = desk.books
-            epochs = await _epochs(desk, draft.sources)
-            counter = await books.record(kept.SEQUENCE)
-            made, writes = kept.new_note(
-                desk.name,
-                draft.text,
+                await space.rules(reread=True)
+            records = space.records
+            epochs = await _epochs(space, note_input.sources)
+            counter = await records.one(bank_record.SEQUENCE)
+            new, writes = bank_record.new_note(
+                space.name,
+                note_input.text,
                 timestamp=timestamp,
                 counter=counter,
                 mark=mark,
-                agent=draft.agent,
-                category=draft.category,
-                tags=draft.tags,
-                sources=draft.sources,
+                agent=note_input.agent,
+                category=note_input.category,
+                tags=note_input.tags,
+                sources=note_input.sources,
             )
             writes += tuple(
-                traces.write_of(session_id, Trace(index, desk.name, made.key))
-                for session_id, index in draft.sources
+                source_links.write_of(session_id, Trace(index, space.name, new.key))
+                for session_id, index in note_input.sources
             )
-            if await books.put(writes, epochs=epochs, witness=_there(books, made)):
-                return made
+            if await records.put(writes, epochs=epochs, witness=_note_exists(records, new)):
+                return new
             if tried > _AT_ONCE:
                 await asyncio.sleep(_PAUSE * secrets.randbelow(min(tried, 50)))
-    raise StoreBusyError(f"space {desk.name!r}: other notes arrive all the time; call again")
+    raise StoreBusyError(f"space {space.name!r}: other notes arrive all the time; call again")
 
 
-def _there(books: SpaceBooks, made: Note) -> Callable[[], Awaitable[bool]]:
+def _note_exists(records: SpaceRecords, new: Note) -> Callable[[], Awaitable[bool]]:
     """Give the look by which a note of unknown outcome is found, whatever became of it since."""
 
-    async def look() -> bool:
-        for kind in (kept.NOTE, kept.CONSUMED):
-            if await books.record(kind, made.key) is not None:
+    async def exists() -> bool:
+        for kind in (bank_record.NOTE, bank_record.CONSUMED):
+            if await records.one(kind, new.key) is not None:
                 return True
         return False
 
-    return look
+    return exists
 
 
-async def _epochs(desk: Desk, sources: Sequence[tuple[str, int]]) -> dict[str, int] | None:
+async def _epochs(space: SpaceContext, sources: Sequence[tuple[str, int]]) -> dict[str, int] | None:
     """Give the epochs that the sources were seen in, so that none can be erased unseen.
 
     Raises NotFoundError.
     """
     epochs: dict[str, int] = {}
     for session_id, index in sources:
-        found = await desk.handle.store.session(session_id)
+        found = await space.handle.store.session(session_id)
         if found is None:
             raise NotFoundError(f"session {session_id!r}, a source of the note, does not exist")
         if index >= found.messages:
@@ -149,7 +149,7 @@ async def _epochs(desk: Desk, sources: Sequence[tuple[str, int]]) -> dict[str, i
                 f"session {session_id!r} has no message {index}, a source of the note; it has "
                 f"{found.messages}"
             )
-        (message,) = await desk.handle.messages(session_id, index, index + 1)
+        (message,) = await space.handle.messages(session_id, index, index + 1)
         if message.state == "erased":
             raise NotFoundError(
                 f"message {index} of session {session_id!r}, a source of the note, was erased"
@@ -158,20 +158,24 @@ async def _epochs(desk: Desk, sources: Sequence[tuple[str, int]]) -> dict[str, i
     return epochs or None
 
 
-async def notes(desk: Desk, state: NoteState) -> list[Note]:
+async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
     """List notes, oldest first; those that are set aside are live too."""
     arguments.one_of(state, "state", ("live", "consumed", "blocked"))
-    await desk.rules()
-    books = desk.books
+    await space.rules()
+    records = space.records
     if state == "consumed":
-        return kept.consumed_notes(await books.records(kept.CONSUMED))
-    found = kept.live_notes(await books.records(kept.NOTE), await books.records(kept.BLOCKED))
+        return bank_record.consumed_notes(await records.of_kind(bank_record.CONSUMED))
+    found = bank_record.live_notes(
+        await records.of_kind(bank_record.NOTE), await records.of_kind(bank_record.BLOCKED)
+    )
     return [each for each in found if state == "live" or each.state == "blocked"]
 
 
-async def unblock(desk: Desk) -> int:
+async def unblock(space: SpaceContext) -> int:
     """Let the notes that were set aside be tried again; say how many there were."""
-    blocked = await notes(desk, "blocked")
-    kind = kept.kind_of(kept.BLOCKED, desk.name)
-    await desk.books.put([RecordWrite(kind, kept.SHELF, each.key, None) for each in blocked])
+    blocked = await notes(space, "blocked")
+    kind = bank_record.kind_of(bank_record.BLOCKED, space.name)
+    await space.records.put(
+        [RecordWrite(kind, bank_record.SHELF, each.key, None) for each in blocked]
+    )
     return len(blocked)

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hiermem.core.calls.lease import Claim, read_claim, write_claim
-from hiermem.core.spaces import record as kept
+from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
-from hiermem.engine.calls.store_retry import steady
+from hiermem.engine.calls.store_retry import retry_store
 from hiermem.errors import StoreError
 from hiermem.protocols import TenantStore
 from hiermem.types.transaction import Record, RecordWrite
@@ -28,11 +28,11 @@ from hiermem.types.transaction import Record, RecordWrite
 _ALL: Final = 2**31 - 1
 
 
-class SpaceBooks:
+class SpaceRecords:
     """The records of one space.
 
-    ``standing`` is its header as it was found: once that is not there any more, because the space
-    was erased, nothing is written, also where a space of its name was made since.
+    ``opened_header`` is its header as it was found: once that is not there any more, because the
+    space was erased, nothing is written, also where a space of its name was made since.
     """
 
     def __init__(
@@ -41,32 +41,33 @@ class SpaceBooks:
         space: str,
         *,
         sleep: Callable[[float], Awaitable[None]],
-        standing: Record | None = None,
+        opened_header: Record | None = None,
     ) -> None:
-        self.space, self.standing = space, standing
+        self.space, self.opened_header = space, opened_header
         self._store, self._sleep = store, sleep
 
-    async def records(self, kind: str) -> list[Record]:
+    async def of_kind(self, kind: str) -> list[Record]:
         """Give the space's records of a kind, by key."""
-        stored = kept.kind_of(kind, self.space)
-        return await steady(
-            lambda: self._store.records(stored, scope=kept.SHELF, limit=_ALL), sleep=self._sleep
+        stored = bank_record.kind_of(kind, self.space)
+        return await retry_store(
+            lambda: self._store.records(stored, scope=bank_record.SHELF, limit=_ALL),
+            sleep=self._sleep,
         )
 
-    async def record(self, kind: str, key: str = "") -> Record | None:
+    async def one(self, kind: str, key: str = "") -> Record | None:
         """Give one record of the space, or None."""
-        return await self._one(kept.kind_of(kind, self.space), key)
+        return await self._one(bank_record.kind_of(kind, self.space), key)
 
     async def header(self) -> Record | None:
         """Give the record that says which rules the space has; None where there is no such."""
-        return await self._one(kept.SPACE, self.space)
+        return await self._one(bank_record.SPACE, self.space)
 
-    async def stands(self) -> bool:
+    async def still_exists(self) -> bool:
         """Say whether the space is still the one that was found, and was not erased since."""
-        return self.standing is None or await self.header() == self.standing
+        return self.opened_header is None or await self.header() == self.opened_header
 
-    async def _one(self, kind: str, key: str, scope: str = kept.SHELF) -> Record | None:
-        found = await steady(
+    async def _one(self, kind: str, key: str, scope: str = bank_record.SHELF) -> Record | None:
+        found = await retry_store(
             lambda: self._store.records(kind, scope=scope, key=key), sleep=self._sleep
         )
         return found[0] if found else None
@@ -78,12 +79,12 @@ class SpaceBooks:
         is read again.
         """
         while True:
-            before = await self.record(kept.META)
-            files = await self.records(kept.BANK)
-            synthesis = await self.record(kept.SYNTHESIS)
-            after = await self.record(kept.META)
+            before = await self.one(bank_record.META)
+            files = await self.of_kind(bank_record.BANK)
+            synthesis = await self.one(bank_record.SYNTHESIS)
+            after = await self.one(bank_record.META)
             if before == after:
-                return kept.read_state(
+                return bank_record.read_state(
                     self.space, rules, files=files, synthesis=synthesis, meta=after
                 )
 
@@ -99,31 +100,31 @@ class SpaceBooks:
         Of a try that the store reported as failed nobody knows whether it took effect. It did where
         ``witness`` says so, or, without one, each record stands as it would have been left.
         """
-        blind = False
-        standing = () if self.standing is None else (self.standing,)
+        uncertain = False
+        opened_header = () if self.opened_header is None else (self.opened_header,)
 
         async def attempt() -> bool:
-            nonlocal blind
+            nonlocal uncertain
             try:
-                return await self._store.put_records(writes, epochs=epochs, standing=standing)
+                return await self._store.put_records(writes, epochs=epochs, standing=opened_header)
             except StoreError:
-                blind = True
+                uncertain = True
                 raise
 
-        if await steady(attempt, sleep=self._sleep):
+        if await retry_store(attempt, sleep=self._sleep):
             return True
-        return blind and await (self._stands(writes) if witness is None else witness())
+        return uncertain and await (self._took_effect(writes) if witness is None else witness())
 
-    async def _stands(self, writes: Sequence[RecordWrite]) -> bool:
+    async def _took_effect(self, writes: Sequence[RecordWrite]) -> bool:
         """Say whether every write that names its version took effect."""
         for write in writes:
             if write.expected is None:
                 continue
-            left = await self._one(write.kind, write.key, write.scope)
+            found = await self._one(write.kind, write.key, write.scope)
             if write.body is None:
-                if left is not None:
+                if found is not None:
                     return False
-            elif left is None or (left.body, left.version) != (write.body, write.expected + 1):
+            elif found is None or (found.body, found.version) != (write.body, write.expected + 1):
                 return False
         return True
 
@@ -132,62 +133,62 @@ class Lease:
     """The right to change one space's bank, for as long as it is renewed."""
 
     def __init__(
-        self, books: SpaceBooks, run_id: str, *, length: float, now: Callable[[], datetime]
+        self, records: SpaceRecords, run_id: str, *, length: float, now: Callable[[], datetime]
     ) -> None:
-        self._books, self._run_id = books, run_id
+        self._records, self._run_id = records, run_id
         self._length, self._now = timedelta(seconds=length), now
-        self._held: Record | None = None
+        self._record: Record | None = None
         self._lock = asyncio.Lock()
 
     @property
     def held(self) -> bool:
         """Say whether it is held, as far as it is known."""
-        return self._held is not None
+        return self._record is not None
 
     async def take(self) -> bool:
         """Take it; say whether it was free."""
         async with self._lock:
-            before = await self._books.record(kept.LEASE)
-            claim = _claim(before)
+            before = await self._records.one(bank_record.LEASE)
+            claim = _read_lease(before)
             if claim is not None and claim.run_id != self._run_id and claim.until > self._now():
                 return False
             write = self._write(before.version if before else 0)
-            if await self._books.put([write]):
-                self._held = self._after(write)
-            return self._held is not None
+            if await self._records.put([write]):
+                self._record = self._after(write)
+            return self._record is not None
 
     async def renew(self) -> None:
         """Lengthen it; forget it where it was given away."""
         async with self._lock:
-            if self._held is None:
+            if self._record is None:
                 return
-            write = self._write(self._held.version)
-            self._held = self._after(write) if await self._books.put([write]) else None
+            write = self._write(self._record.version)
+            self._record = self._after(write) if await self._records.put([write]) else None
 
     async def commit(self, writes: Sequence[RecordWrite]) -> bool:
         """Write all of it while the lease is held, or nothing; say which."""
         async with self._lock:
-            if self._held is None:
+            if self._record is None:
                 return False
-            fence = self._write(self._held.version)
-            if not await self._books.put([*writes, fence]):
+            fence = self._write(self._record.version)
+            if not await self._records.put([*writes, fence]):
                 return False
-            self._held = self._after(fence)
+            self._record = self._after(fence)
             return True
 
     async def release(self) -> None:
         """Let go of it, so that nobody has to wait until it ends."""
         async with self._lock:
-            held, self._held = self._held, None
+            held, self._record = self._record, None
             if held is not None:
-                await self._books.put(
+                await self._records.put(
                     [RecordWrite(held.kind, held.scope, held.key, None, held.version)]
                 )
 
     def _write(self, version: int) -> RecordWrite:
         body = write_claim(Claim(self._run_id, self._now() + self._length))
-        kind = kept.kind_of(kept.LEASE, self._books.space)
-        return RecordWrite(kind, kept.SHELF, "", body, version)
+        kind = bank_record.kind_of(bank_record.LEASE, self._records.space)
+        return RecordWrite(kind, bank_record.SHELF, "", body, version)
 
     def _after(self, write: RecordWrite) -> Record:
         assert write.body is not None
@@ -195,7 +196,7 @@ class Lease:
         return Record(write.kind, write.scope, write.key, write.body, write.expected + 1)
 
 
-def _claim(record: Record | None) -> Claim | None:
+def _read_lease(record: Record | None) -> Claim | None:
     """Read a lease; one that is damaged is nobody's."""
     found = read_claim(record.body) if record else None
     return found if found is not None and found.until.tzinfo is not None else None

@@ -15,8 +15,8 @@ from typing import Any, Final
 from hiermem.config import BankPolicy
 from hiermem.core import arguments
 from hiermem.core.spaces import change
-from hiermem.core.spaces import folder as mirror
-from hiermem.core.spaces import record as kept
+from hiermem.core.spaces import folder as folder_plan
+from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.files import diff
 from hiermem.core.spaces.folder import Copied
 from hiermem.core.spaces.names import check_file_name
@@ -24,7 +24,7 @@ from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.rules import Rules
 from hiermem.engine.handle import Handle
 from hiermem.engine.spaces import folder_io
-from hiermem.engine.spaces.records import Lease, SpaceBooks
+from hiermem.engine.spaces.records import Lease, SpaceRecords
 from hiermem.errors import (
     HiermemError,
     NotFoundError,
@@ -43,8 +43,8 @@ _LOOKS: Final = 3
 
 
 @dataclass(slots=True)
-class Desk:
-    """One space as one call uses it; ``given`` are the rules that it was asked for with.
+class SpaceContext:
+    """One space as one call uses it; ``requested`` are the rules that it was asked for with.
 
     ``header`` is the space's own record as the call found it. All that the call writes is for that
     very space: once it is erased, nothing is written, though one of its name be made anew.
@@ -52,62 +52,66 @@ class Desk:
 
     handle: Handle
     name: str
-    given: Rules | None
+    requested: Rules | None
     policy: BankPolicy
-    arrivals: asyncio.Lock = field(default_factory=asyncio.Lock)
+    note_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     header: Record | None = None
 
     @property
-    def books(self) -> SpaceBooks:
+    def records(self) -> SpaceRecords:
         """Give the records of the space."""
-        return SpaceBooks(self.handle.store, self.name, sleep=asyncio.sleep, standing=self.header)
+        return SpaceRecords(
+            self.handle.store, self.name, sleep=asyncio.sleep, opened_header=self.header
+        )
 
     def lease(self, run_id: str) -> Lease:
         """Give the lease of its bank, not taken yet."""
-        return Lease(self.books, run_id, length=self.policy.lease, now=self.handle.clock)
+        return Lease(self.records, run_id, length=self.policy.lease, now=self.handle.clock)
 
-    async def rules(self, *, afresh: bool = False) -> Rules:
+    async def rules(self, *, reread: bool = False) -> Rules:
         """Give the rules of the space, which is made where rules were given and there is none.
 
-        They are read once a call; ``afresh`` looks again, and then means the space as it is now.
+        They are read once a call; ``reread`` looks again, and then means the space as it is now.
 
         Raises NotFoundError where there is no such space, RulesConflictError where it has others.
         """
-        if self.header is not None and not afresh:
-            return kept.read_space(self.header)[0]
+        if self.header is not None and not reread:
+            return bank_record.read_space(self.header)[0]
         self.header = None
         for _ in range(_LOOKS):
-            found = await self.books.header()
+            found = await self.records.header()
             if found is not None:
-                rules, _ = kept.read_space(found)
-                if self.given is not None and self.given.text != rules.text:
+                rules, _ = bank_record.read_space(found)
+                if self.requested is not None and self.requested.text != rules.text:
                     raise RulesConflictError(self.name)
                 self.header = found
                 return rules
-            if self.given is None:
+            if self.requested is None:
                 raise NotFoundError(
                     f"space {self.name!r} does not exist; open it with rules once, which makes it"
                 )
             mark = secrets.token_hex(_MARK_BYTES)
-            write = kept.new_space(self.name, self.given, now=self.handle.clock(), mark=mark)
+            write = bank_record.new_space(
+                self.name, self.requested, now=self.handle.clock(), mark=mark
+            )
             # Where it was made it is read like any other; it may be gone again.
-            await self.books.put([write])
+            await self.records.put([write])
         raise StoreBusyError(f"space {self.name!r} is being made and removed by others")
 
     async def refused(self) -> HiermemError:
         """Give the error for a write that did not count: the space is busy, or was erased."""
-        if await self.books.stands():
+        if await self.records.still_exists():
             return SpaceBusyError(self.name)
         return NotFoundError(f"space {self.name!r} was erased; nothing was written")
 
     async def state(self) -> BankState:
         """Read the bank as it is now."""
-        return await self.books.state(await self.rules())
+        return await self.records.state(await self.rules())
 
 
 async def spaces(handle: Handle) -> list[str]:
     """List the names of a tenant's spaces."""
-    found = await handle.store.records(kept.SPACE, scope=kept.SHELF, limit=_ALL)
+    found = await handle.store.records(bank_record.SPACE, scope=bank_record.SHELF, limit=_ALL)
     return [record.key for record in found]
 
 
@@ -115,92 +119,96 @@ async def spaces(handle: Handle) -> list[str]:
 # The bank
 
 
-async def read(desk: Desk, name: Any, revision: Any) -> str:
+async def read(space: SpaceContext, name: Any, revision: Any) -> str:
     """Give the text of a file, now or as a revision left it. Raises NotFoundError."""
     if (wrong := check_file_name(name)) is not None:
         raise UsageError(f"name is no name of a bank file: {wrong}")
     if revision is None:
-        await desk.rules()
-        found = await desk.books.record(kept.BANK, name)
+        await space.rules()
+        found = await space.records.one(bank_record.BANK, name)
         text = found.body if found else None
     else:
-        text = (await _texts(desk, revision))[0].get(name)
+        text = (await _texts(space, revision))[0].get(name)
     if text is None:
         when = "" if revision is None else f" in revision {revision}"
-        raise NotFoundError(f"space {desk.name!r} has no file {name!r}{when}")
+        raise NotFoundError(f"space {space.name!r} has no file {name!r}{when}")
     return text
 
 
-async def _texts(desk: Desk, revision: Any) -> tuple[dict[str, str], str]:
+async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], str]:
     """Give files and synthesis as a revision left them; 0 is the empty bank."""
     number = arguments.whole(revision, "the revision")
-    if number > await _newest(desk):
-        raise NotFoundError(f"the bank of space {desk.name!r} has no revision {number}")
-    return kept.texts_at(await desk.books.records(kept.REVISION), number)
+    if number > await _newest(space):
+        raise NotFoundError(f"the bank of space {space.name!r} has no revision {number}")
+    return bank_record.texts_at(await space.records.of_kind(bank_record.REVISION), number)
 
 
-async def history(desk: Desk, limit: Any) -> list[BankRevision]:
+async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
     """List the revisions of the bank, newest first."""
     most = arguments.whole(limit, "limit")
-    newest = await _newest(desk)
+    newest = await _newest(space)
     if most >= newest:
-        return kept.read_revisions(await desk.books.records(kept.REVISION))[::-1][:most]
+        return bank_record.read_revisions(await space.records.of_kind(bank_record.REVISION))[::-1][
+            :most
+        ]
     # Each holds the texts that changed in it; so those that are not asked for are not read.
     found = [
-        await desk.books.record(kept.REVISION, kept.number_key(number))
+        await space.records.one(bank_record.REVISION, bank_record.number_key(number))
         for number in range(newest, newest - most, -1)
     ]
-    return kept.read_revisions(record for record in found if record is not None)
+    return bank_record.read_revisions(record for record in found if record is not None)
 
 
-async def _newest(desk: Desk) -> int:
+async def _newest(space: SpaceContext) -> int:
     """Give the number of the newest revision, 0 for none."""
-    rules = await desk.rules()
-    figures = await desk.books.record(kept.META)
-    return kept.read_state(desk.name, rules, files=(), synthesis=None, meta=figures).meta.revision
+    rules = await space.rules()
+    figures = await space.records.one(bank_record.META)
+    return bank_record.read_state(
+        space.name, rules, files=(), synthesis=None, meta=figures
+    ).meta.revision
 
 
-async def diff_between(desk: Desk, since: Any, until: Any) -> str:
+async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
     """Give what changed between two revisions, as unified diffs of all files."""
     if until is None:
-        until = (await desk.state()).meta.revision
+        until = (await space.state()).meta.revision
     number = arguments.whole(until, "until")
     first = max(0, number - 1) if since is None else arguments.whole(since, "since")
-    before, after = (await _texts(desk, first))[0], (await _texts(desk, number))[0]
+    before, after = (await _texts(space, first))[0], (await _texts(space, number))[0]
     return "".join(
         diff(name, before.get(name, ""), after.get(name, "")) for name in sorted(before | after)
     )
 
 
-async def rollback(desk: Desk, to: Any) -> BankRevision:
+async def rollback(space: SpaceContext, to: Any) -> BankRevision:
     """Give the bank the texts that revision ``to`` left, as a new revision; give the newest one.
 
     Raises NotFoundError, and SpaceBusyError where the bank is being changed by others.
     """
     number = arguments.whole(to, "to")
-    files, synthesis = await _texts(desk, number)
-    lease = await _taken(desk)
+    files, synthesis = await _texts(space, number)
+    lease = await _take_lease(space)
     try:
-        state = await desk.state()
+        state = await space.state()
         texts = dict.fromkeys(state.files, None) | files
-        made = change.put(
-            state, texts, kind="rollback", now=desk.handle.clock(), synthesis=synthesis, to=number
+        planned = change.put(
+            state, texts, kind="rollback", now=space.handle.clock(), synthesis=synthesis, to=number
         )
-        if made is not None and not await lease.commit(made.writes):
-            raise await desk.refused()
+        if planned is not None and not await lease.commit(planned.writes):
+            raise await space.refused()
     finally:
         await lease.release()
-    newest = await history(desk, 1)
+    newest = await history(space, 1)
     if not newest:
-        raise NotFoundError(f"the bank of space {desk.name!r} has no revision to go back to")
+        raise NotFoundError(f"the bank of space {space.name!r} has no revision to go back to")
     return newest[0]
 
 
-async def _taken(desk: Desk) -> Lease:
+async def _take_lease(space: SpaceContext) -> Lease:
     """Take the lease of the bank. Raises SpaceBusyError, NotFoundError where it was erased."""
-    lease = desk.lease(uuid.uuid4().hex)
+    lease = space.lease(uuid.uuid4().hex)
     if not await lease.take():
-        raise await desk.refused()
+        raise await space.refused()
     return lease
 
 
@@ -213,83 +221,85 @@ def _names(rules: Rules, state: BankState) -> set[str]:
     return {*rules.names, *state.files}
 
 
-async def _loaded(desk: Desk) -> dict[str, str]:
-    return {record.key: record.body for record in await desk.books.records(kept.LOADED)}
+async def _loaded(space: SpaceContext) -> dict[str, str]:
+    return {record.key: record.body for record in await space.records.of_kind(bank_record.LOADED)}
 
 
 def _copies(state: BankState, loaded: dict[str, str]) -> dict[str, Copied]:
     return {name: Copied(text, loaded.get(name, "")) for name, text in state.texts.items()}
 
 
-async def export(desk: Desk, folder: Any, overwrite: Any) -> ExportReport:
+async def export(space: SpaceContext, folder: Any, overwrite: Any) -> ExportReport:
     """Bring a folder up to the bank. Raises FolderError and UsageError for the folder."""
-    place = folder_io.place_of(folder)
+    path = folder_io.folder_path(folder)
     arguments.switch(overwrite, "overwrite")
     # In this order: what a load brings in meanwhile must not look as if the bank had it before.
-    loaded = await _loaded(desk)
-    state = await desk.state()
+    loaded = await _loaded(space)
+    state = await space.state()
     # Where it goes is on record before anything is there, so that an erasure can name it.
-    kind = kept.kind_of(kept.EXPORT, desk.name)
-    where = folder_io.whole_path(place)
-    if not await desk.books.put([RecordWrite(kind, kept.SHELF, where, str(state.meta.revision))]):
-        raise await desk.refused()
+    kind = bank_record.kind_of(bank_record.EXPORT, space.name)
+    where = folder_io.absolute_path(path)
+    if not await space.records.put(
+        [RecordWrite(kind, bank_record.SHELF, where, str(state.meta.revision))]
+    ):
+        raise await space.refused()
     plan = await asyncio.to_thread(
         folder_io.export_to,
-        place,
-        _names(await desk.rules(), state),
+        path,
+        _names(await space.rules(), state),
         _copies(state, loaded),
-        space=desk.name,
+        space=space.name,
         revision=state.meta.revision,
         overwrite=overwrite,
     )
     return ExportReport(
-        place, state.meta.revision, plan.write, plan.unchanged, plan.remove, plan.kept
+        path, state.meta.revision, plan.write, plan.unchanged, plan.remove, plan.kept
     )
 
 
-async def load(desk: Desk, folder: Any, overwrite: Any) -> LoadReport:
+async def load(space: SpaceContext, folder: Any, overwrite: Any) -> LoadReport:
     """Take what changed in a folder into the bank, as one new revision.
 
     Raises FolderError and UsageError for the folder, SpaceBusyError.
     """
-    place = folder_io.place_of(folder)
+    path = folder_io.folder_path(folder)
     arguments.switch(overwrite, "overwrite")
-    rules = await desk.rules()
-    lease = await _taken(desk)
+    rules = await space.rules()
+    lease = await _take_lease(space)
     try:
-        state = await desk.books.state(rules)
+        state = await space.records.state(rules)
         plan, texts = await asyncio.to_thread(
             folder_io.read_from,
-            place,
+            path,
             _names(rules, state),
-            _copies(state, await _loaded(desk)),
-            space=desk.name,
+            _copies(state, await _loaded(space)),
+            space=space.name,
             overwrite=overwrite,
         )
-        made = change.put(state, texts, kind="load", now=desk.handle.clock())
-        if made is not None:
-            kind = kept.kind_of(kept.LOADED, desk.name)
+        planned = change.put(state, texts, kind="load", now=space.handle.clock())
+        if planned is not None:
+            kind = bank_record.kind_of(bank_record.LOADED, space.name)
             loaded = [
-                RecordWrite(kind, kept.SHELF, name, mirror.text_hash(text))
+                RecordWrite(kind, bank_record.SHELF, name, folder_plan.text_hash(text))
                 for name, text in texts.items()
             ]
-            if not await lease.commit([*made.writes, *loaded]):
-                raise await desk.refused()
+            if not await lease.commit([*planned.writes, *loaded]):
+                raise await space.refused()
     finally:
         await lease.release()
-    held = state.texts
+    before = state.texts
     return LoadReport(
-        place,
-        made.state.meta.revision if made else None,
+        path,
+        planned.state.meta.revision if planned else None,
         plan.created,
         plan.updated,
         plan.unchanged,
         plan.conflicts,
         plan.skipped,
-        "".join(diff(name, held.get(name, ""), text) for name, text in sorted(texts.items())),
+        "".join(diff(name, before.get(name, ""), text) for name, text in sorted(texts.items())),
     )
 
 
-async def meta(desk: Desk) -> SpaceMeta:
+async def meta(space: SpaceContext) -> SpaceMeta:
     """Give the figures of the space."""
-    return (await desk.state()).meta
+    return (await space.state()).meta

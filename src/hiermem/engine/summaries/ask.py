@@ -25,10 +25,10 @@ from hiermem.core.summaries.parts import key_of
 from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
 from hiermem.core.summaries.prompt import Length, render, stricter
 from hiermem.engine.calls.retry import ask, end_with
-from hiermem.engine.calls.run_context import Making
+from hiermem.engine.calls.run_context import CallState
 from hiermem.engine.calls.token_count import tokens_of
-from hiermem.engine.summaries.parts import keep_part, kept_part
-from hiermem.engine.summaries.run import Workshop, read_windows
+from hiermem.engine.summaries.parts import store_part, stored_part
+from hiermem.engine.summaries.run import UpdateRun, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.types import Node, Revision
@@ -52,14 +52,14 @@ class UnfitError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class NodeTask:
     """One node in hand: what it is made from and how.
 
     ``clean``: its text is made from that now. ``stale``: a child's text is flagged as out of date.
     """
 
-    shop: Workshop
-    making: Making
+    run: UpdateRun
+    state: CallState
     inputs: Inputs
     plan: LevelPlan
     length: Lengths
@@ -70,15 +70,15 @@ class Task:
     @property
     def node(self) -> Node:
         """Give the node as it is claimed, or as it was read."""
-        return self.making.node
+        return self.state.node
 
 
-async def compose(task: Task) -> Draft:
+async def compose(task: NodeTask) -> Draft:
     """Get a fit draft: from the inputs, and from the windows below where it lost too much.
 
     Raises UnfitError, SpendLimitError and ClaimLostError.
     """
-    draft = await _in_parts(task, task.inputs, task.length)
+    draft = await _draft_in_parts(task, task.inputs, task.length)
     if (
         task.node.level < plan.FROM_WINDOWS
         or draft.units
@@ -86,10 +86,10 @@ async def compose(task: Task) -> Draft:
     ):
         return draft
     try:
-        windows = await read_windows(task.shop, task.node)
+        windows = await read_windows(task.run, task.node)
         if windows is None:
             return draft
-        other = await _in_parts(task, windows, task.length)
+        other = await _draft_in_parts(task, windows, task.length)
     except (UnfitError, SpendLimitError, StoreError):
         # The draft is fit and paid for; a better one is not to be had now.
         return draft
@@ -101,19 +101,19 @@ async def compose(task: Task) -> Draft:
     return other if plan.better(first, second) else draft
 
 
-async def _in_parts(task: Task, inputs: Inputs, length: Lengths) -> Draft:
+async def _draft_in_parts(task: NodeTask, inputs: Inputs, length: Lengths) -> Draft:
     """Summarise inputs in one request, or in several where they are too large for one."""
-    shop, count = task.shop, task.shop.counter.count
+    run, count = task.run, task.run.counter.count
     summaries = 0 if task.node.level == 1 else len(inputs.sources)
     room = plan.room_for_inputs(
-        shop.llm.context_window,
+        run.llm.context_window,
         inputs=inputs.tokens,
         answer=length.limit,
-        prompt=prompt_tokens(task.plan, count=count) if shop.llm.context_window else 0,
-        margin=shop.margin,
+        prompt=prompt_tokens(task.plan, count=count) if run.llm.context_window else 0,
+        margin=run.margin,
     )
     parts = await asyncio.to_thread(
-        plan.in_parts, inputs, level=task.node.level, config=shop.config, room=room, count=count
+        plan.in_parts, inputs, level=task.node.level, config=run.config, room=room, count=count
     )
     if len(parts) == 1:
         return await _draft(task, inputs.sources, length, tokens=inputs.tokens, summaries=summaries)
@@ -122,10 +122,10 @@ async def _in_parts(task: Task, inputs: Inputs, length: Lengths) -> Draft:
     shares = plan.shares(length, sizes)
     keys = part_keys(task.node, inputs, parts, shares, strategy=task.plan.strategy)
     for key, part, size, share in zip(keys, parts, sizes, shares, strict=True):
-        draft = await kept_part(shop, task.node.id, key)
+        draft = await stored_part(run, task.node.id, key)
         if draft is None:
             draft = await _draft(task, part, share, tokens=size, summaries=summaries)
-            await keep_part(shop, task.node.id, key, draft)
+            await store_part(run, task.node.id, key, draft)
         drafts.append(draft)
     return join(drafts, count=count)
 
@@ -146,13 +146,15 @@ def part_keys(
 
 
 async def assess_answer(
-    task: Task, response: LLMResponse, request: LLMRequest, tokens: int
+    task: NodeTask, response: LLMResponse, request: LLMRequest, tokens: int
 ) -> Draft:
     """Weigh one answer, off the event loop: it reads all of the inputs."""
-    return await asyncio.to_thread(_weigh, task, response, request, tokens)
+    return await asyncio.to_thread(_assess_answer, task, response, request, tokens)
 
 
-def _weigh(task: Task, response: LLMResponse, request: LLMRequest, tokens: int) -> Draft:
+def _assess_answer(
+    task: NodeTask, response: LLMResponse, request: LLMRequest, tokens: int
+) -> Draft:
     """Weigh an answer as an extract where it is one, whatever it says that it is."""
     limit = plan.anchor_limit(request.target_tokens)
     if is_extract(response, request=request):
@@ -175,7 +177,7 @@ def _weigh(task: Task, response: LLMResponse, request: LLMRequest, tokens: int) 
 
 
 async def _draft(
-    task: Task,
+    task: NodeTask,
     sources: Sequence[SourceText],
     length: Lengths,
     *,
@@ -190,7 +192,7 @@ async def _draft(
     best: Draft | None = None
     for tried in range(1, plan.PROMPTS + 1):
         try:
-            response = await ask(task.shop, task.making, request)
+            response = await ask(task.run, task.state, request)
         except SpendLimitError:
             if best is None:
                 raise
@@ -202,10 +204,12 @@ async def _draft(
         draft = await assess_answer(task, response, request, tokens)
         if draft.fit and (best is None or plan.better(best.worth, draft.worth)):
             best = draft
-        steady = bool(draft.units) or task.shop.steady
-        step = plan.after_answer(tried=tried, problems=draft.problems, steady=steady)
+        is_deterministic = bool(draft.units) or task.run.is_deterministic
+        step = plan.after_answer(
+            tried=tried, problems=draft.problems, is_deterministic=is_deterministic
+        )
         if draft.problems and step != "accept":
-            end_with(task.making, ",".join(problem.kind for problem in draft.problems))
+            end_with(task.state, ",".join(problem.kind for problem in draft.problems))
         if step != "again" and best is None:
             raise UnfitError("rejected", ",".join(sorted({p.kind for p in draft.problems})))
         if best is not None and step != "again":
@@ -218,7 +222,7 @@ async def _draft(
 
 
 def request_for(
-    task: Task,
+    task: NodeTask,
     sources: Sequence[SourceText],
     length: Lengths,
     *,
@@ -226,14 +230,14 @@ def request_for(
     prompted: bool = True,
 ) -> LLMRequest:
     """Write the request for these sources."""
-    shop, node = task.shop, task.node
+    run, node = task.run, task.node
     messages = (
         render(
             task.plan.template,
             sources,
-            facts=shop.facts(node, summaries),
+            facts=run.facts(node, summaries),
             length=Length(
-                length.target, length.limit, task.plan.ratio, ratio_only=shop.config.ratio_only
+                length.target, length.limit, task.plan.ratio, ratio_only=run.config.ratio_only
             ),
             overlap=task.inputs.overlap,
         )
@@ -246,10 +250,10 @@ def request_for(
         inputs=tuple(sources),
         target_tokens=length.target,
         max_tokens=length.limit,
-        counter=shop.counter,
+        counter=run.counter,
         level=node.level,
         style=task.plan.style,
-        temperature=shop.config.temperature,
+        temperature=run.config.temperature,
     )
 
 

@@ -34,10 +34,11 @@ _PAUSE: Final = 0.05
 class Outcome:
     """What came of one node, not yet committed.
 
-    ``node`` is what the change starts from. ``made`` and ``reused`` have a good text, ``degraded``
-    the stand-in; a ``kept`` node goes on with the stand-in that it had, a ``clean`` one was dirty
-    for nothing; ``failed`` has nothing new. ``refused`` met a cap, ``leased`` is in another run's
-    hands, ``moved`` changed while it was read. ``soils``: what it says is new to its parent.
+    ``node`` is what the change starts from. ``made`` and ``reused`` have a good text,
+    ``degraded`` the stand-in; a ``kept`` node goes on with the stand-in that it had, a ``clean``
+    one was dirty for nothing; ``failed`` has nothing new. ``refused`` met a cap, ``leased`` is in
+    another run's hands, ``moved`` changed while it was read. ``changes_parent``: what it says is
+    new to its parent.
     """
 
     kind: OutcomeKind
@@ -46,22 +47,22 @@ class Outcome:
     revision: Revision | None = None
     inputs: tuple[tuple[str, int], ...] = ()
     attempts: tuple[Attempt, ...] = ()
-    soils: bool = False
+    changes_parent: bool = False
 
     @property
-    def relieves(self) -> bool:
+    def clears_parent(self) -> bool:
         """Say whether a flag goes off this node, and its parent's may have no reason any more."""
         after = self.after
         return (
             (self.node.dirty or self.node.stale)
-            and not self.soils
+            and not self.changes_parent
             and after is not None
             and after.status == "active"
             and not (after.dirty or after.stale)
         )
 
 
-class Ledger:
+class NodeCommits:
     """One run's writing hand in one session."""
 
     def __init__(
@@ -96,7 +97,7 @@ class Ledger:
         async with self._lock:
             now = self._now()
             unknown = await self._cut_off(node)
-            pending = status.open_again(node, now=now, owner=self._run_id)
+            pending = status.reset(node, now=now, owner=self._run_id)
             claimed = status.claim(pending, owner=self._run_id, until=now + self._lease)
             for _ in range(2):
                 write = status.write(node, claimed)
@@ -131,13 +132,15 @@ class Ledger:
     async def renew(self) -> None:
         """Lengthen the leases of all claimed nodes; forget those that were given away."""
         async with self._lock:
-            held = list(self._claims.values())
-            if not held:
+            claimed_nodes = list(self._claims.values())
+            if not claimed_nodes:
                 return
             until = self._now() + self._lease
-            writes = [status.write(node, replace(node, lease_until=until)) for node in held]
+            writes = [
+                status.write(node, replace(node, lease_until=until)) for node in claimed_nodes
+            ]
             applied = await self._store.write_nodes(self._session_id, writes)
-            for node, write, done in zip(held, writes, applied, strict=True):
+            for node, write, done in zip(claimed_nodes, writes, applied, strict=True):
                 if done:
                     self._claims[node.id] = write.node
                     continue
@@ -155,23 +158,23 @@ class Ledger:
             bases = [self._claims.get(each.node.id, each.node) for each in outcomes]
             afters = [each.after for each in outcomes]
             attempts = [attempt for each in outcomes for attempt in each.attempts]
-            holds = [each.after is None for each in outcomes]
-            waiting = [place for place, each in enumerate(outcomes) if each.after is not None]
-            soiled: dict[str, Node] = {}
+            committed = [each.after is None for each in outcomes]
+            pending = [index for index, each in enumerate(outcomes) if each.after is not None]
+            dirtied: dict[str, Node] = {}
             for _ in range(_TRIES):
-                parents = await self._soil(
-                    [bases[p] for p in waiting if outcomes[p].soils],
-                    [bases[p] for p in waiting if outcomes[p].relieves],
-                    known=soiled,
+                parents = await self._dirty_parents(
+                    [bases[index] for index in pending if outcomes[index].changes_parent],
+                    [bases[index] for index in pending if outcomes[index].clears_parent],
+                    known=dirtied,
                 )
                 writes = [
                     status.write(
-                        bases[place],
-                        afters[place] or bases[place],
-                        revision=outcomes[place].revision,
-                        inputs=outcomes[place].inputs,
+                        bases[index],
+                        afters[index] or bases[index],
+                        revision=outcomes[index].revision,
+                        inputs=outcomes[index].inputs,
                     )
-                    for place in waiting
+                    for index in pending
                 ]
                 if not writes and not attempts:
                     break
@@ -179,22 +182,22 @@ class Ledger:
                 applied = await self._write([*writes, *parents], attempts=attempts)
                 doubtful = self._failures > failures
                 attempts = []
-                for place, done in zip(waiting, applied, strict=False):
-                    holds[place] = done
+                for index, done in zip(pending, applied, strict=False):
+                    committed[index] = done
                 for write, done in zip(parents, applied[len(writes) :], strict=True):
                     if done:
-                        soiled[write.node.id] = write.node
-                lost = [place for place in waiting if not holds[place]]
+                        dirtied[write.node.id] = write.node
+                lost = [index for index in pending if not committed[index]]
                 if doubtful:
-                    await self._recognise(lost, outcomes, holds)
-                    lost = [place for place in lost if not holds[place]]
-                waiting = await self._carry_over(lost, bases=bases, afters=afters)
-                if not waiting:
+                    await self._recognise(lost, outcomes, committed)
+                    lost = [index for index in lost if not committed[index]]
+                pending = await self._carry_over(lost, bases=bases, afters=afters)
+                if not pending:
                     break
-            await self._soil_late(outcomes, holds, known=soiled)
+            await self._dirty_parents_late(outcomes, committed, known=dirtied)
             for each in outcomes:
                 self._claims.pop(each.node.id, None)
-            return holds, list(soiled.values())
+            return committed, list(dirtied.values())
 
     async def release(self) -> None:
         """Let go of every claim and report the calls that were cut off as ``unknown``."""
@@ -210,8 +213,8 @@ class Ledger:
     async def give_back(self, node_id: str, attempts: Sequence[Attempt]) -> None:
         """Release one claim that came to nothing, spending no attempt of its node."""
         async with self._lock:
-            held = self._claims.pop(node_id, None)
-            writes = [status.write(held, status.expire(held))] if held else []
+            claimed = self._claims.pop(node_id, None)
+            writes = [status.write(claimed, status.expire(claimed))] if claimed else []
             if writes or attempts:
                 await self._write(writes, attempts=attempts)
 
@@ -219,40 +222,39 @@ class Ledger:
         self, lost: Sequence[int], *, bases: list[Node], afters: list[Node | None]
     ) -> list[int]:
         """Look at writes that did not hold; give those that may be tried again, carried over."""
-        stored = {
-            node.id: node
-            for node in await self._store.nodes(self._session_id, [bases[p].id for p in lost])
-        } if lost else {}  # fmt: skip
-        again: list[int] = []
-        for place in lost:
-            base, after = bases[place], afters[place]
+        ids = [bases[index].id for index in lost]
+        read = await self._store.nodes(self._session_id, ids) if ids else []
+        stored = {node.id: node for node in read}
+        retry: list[int] = []
+        for index in lost:
+            base, after = bases[index], afters[index]
             current = stored.get(base.id)
             if current is None or after is None:
                 continue
             if current.version != base.version:
                 rebased = status.rebase(base, current, after)
                 if rebased is not None:
-                    bases[place], afters[place] = current, rebased
-                    again.append(place)
-        return again
+                    bases[index], afters[index] = current, rebased
+                    retry.append(index)
+        return retry
 
     async def _recognise(
-        self, lost: Sequence[int], outcomes: Sequence[Outcome], holds: list[bool]
+        self, lost: Sequence[int], outcomes: Sequence[Outcome], committed: list[bool]
     ) -> None:
         """Find the writes among ``lost`` that took effect although the store reported a failure."""
-        ids = [outcomes[place].node.id for place in lost]
+        ids = [outcomes[index].node.id for index in lost]
         stored = {node.id: node for node in await self._store.nodes(self._session_id, ids)}
-        for place in lost:
-            each = outcomes[place]
+        for index in lost:
+            each = outcomes[index]
             current = stored.get(each.node.id)
             if current is None or each.after is None or not status.is_written(current, each.after):
                 continue
             wanted = [(current.id, current.revision)] if each.revision else []
             found = await self._store.revisions(self._session_id, wanted)
-            holds[place] = found == ([each.revision] if each.revision else [])
+            committed[index] = found == ([each.revision] if each.revision else [])
 
-    async def _soil(
-        self, changed: Sequence[Node], relieved: Sequence[Node], *, known: dict[str, Node]
+    async def _dirty_parents(
+        self, changed: Sequence[Node], cleared: Sequence[Node], *, known: dict[str, Node]
     ) -> list[NodeWrite]:
         """Give the writes that make dirty the made parents of nodes with a new text.
 
@@ -261,28 +263,32 @@ class Ledger:
         transaction, and is found to be clean without a call. A run that is killed in between leaves
         it for the next one.
         """
-        anew = {child.parent for child in changed if child.parent} - known.keys()
-        looked_at = {child.parent for child in relieved if child.parent} - known.keys() - anew
-        if not anew and not looked_at:
+        changed_ids = {child.parent for child in changed if child.parent} - known.keys()
+        cleared_ids = (
+            {child.parent for child in cleared if child.parent} - known.keys() - changed_ids
+        )
+        if not changed_ids and not cleared_ids:
             return []
         return [
-            status.write(parent, status.soil(parent, now=self._now()))
-            for parent in await self._store.nodes(self._session_id, sorted(anew | looked_at))
-            if parent.revision and not parent.dirty and (parent.id in anew or parent.stale)
+            status.write(parent, status.mark_dirty(parent, now=self._now()))
+            for parent in await self._store.nodes(
+                self._session_id, sorted(changed_ids | cleared_ids)
+            )
+            if parent.revision and not parent.dirty and (parent.id in changed_ids or parent.stale)
         ]
 
-    async def _soil_late(
-        self, outcomes: Sequence[Outcome], holds: Sequence[bool], *, known: dict[str, Node]
+    async def _dirty_parents_late(
+        self, outcomes: Sequence[Outcome], committed: Sequence[bool], *, known: dict[str, Node]
     ) -> None:
         """Make dirty the parents whose own write was overtaken."""
-        held = [each for each, done in zip(outcomes, holds, strict=True) if done]
-        anew = [each.node.id for each in held if each.soils]
-        ids = [*anew, *(each.node.id for each in held if each.relieves)]
+        applied_outcomes = [each for each, done in zip(outcomes, committed, strict=True) if done]
+        changed_ids = [each.node.id for each in applied_outcomes if each.changes_parent]
+        ids = [*changed_ids, *(each.node.id for each in applied_outcomes if each.clears_parent)]
         for _ in range(_TRIES if ids else 0):
             children = await self._store.nodes(self._session_id, ids)
-            writes = await self._soil(
-                [child for child in children if child.id in anew],
-                [child for child in children if child.id not in anew],
+            writes = await self._dirty_parents(
+                [child for child in children if child.id in changed_ids],
+                [child for child in children if child.id not in changed_ids],
                 known=known,
             )
             if not writes:
@@ -296,19 +302,19 @@ class Ledger:
         """Find the unfinished attempts of the run whose lease on ``node`` has ended."""
         if node.status != "generating" or node.lease_owner in (None, self._run_id):
             return []
-        made = await self._store.attempts(run_id=node.lease_owner, limit=ALL_ATTEMPTS)
-        return cut_off((one for one in made if one.node_id == node.id), self._now())
+        journalled = await self._store.attempts(run_id=node.lease_owner, limit=ALL_ATTEMPTS)
+        return cut_off((one for one in journalled if one.node_id == node.id), self._now())
 
     async def _write(
         self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt]
     ) -> list[bool]:
         """Write, trying again while the store fails; what it raises last is raised."""
         if self._allowances is None or not attempts:
-            return await self._write_anyway(writes, attempts)
+            return await self._retry_write(writes, attempts)
         with self._allowances.journalling(attempts):
-            return await self._write_anyway(writes, attempts)
+            return await self._retry_write(writes, attempts)
 
-    async def _write_anyway(
+    async def _retry_write(
         self, writes: Sequence[NodeWrite], attempts: Sequence[Attempt]
     ) -> list[bool]:
         tried = 0

@@ -25,29 +25,29 @@ from hiermem.core.summaries.inputs import Inputs, Verbatim, rebase, word_for_wor
 from hiermem.core.summaries.plan import LevelPlan
 from hiermem.core.text import anchors, units
 from hiermem.core.text.hashes import VERBATIM, output_hash
-from hiermem.engine.calls.in_flight import Awaited
-from hiermem.engine.calls.run_context import ClaimLostError, Making
-from hiermem.engine.summaries.ask import Task, UnfitError, assess_answer, compose, request_for
+from hiermem.engine.calls.in_flight import PendingText
+from hiermem.engine.calls.run_context import CallState, ClaimLostError
+from hiermem.engine.summaries.ask import NodeTask, UnfitError, assess_answer, compose, request_for
 from hiermem.engine.summaries.commit import Outcome, OutcomeKind
-from hiermem.engine.summaries.run import Workshop, read_inputs, read_serving
+from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_serving
 from hiermem.errors import SpendLimitError
 from hiermem.types import Node, Revision
 
 
-async def make(shop: Workshop, node: Node) -> Outcome:
+async def make(run: UpdateRun, node: Node) -> Outcome:
     """Make the text of ``node``, or say why there is none. Commits nothing.
 
     Raises what the store raises.
     """
-    stand = status.standing(node, now=shop.now(), owner=shop.run_id)
-    if stand == "leased":
+    readiness = status.standing(node, now=run.now(), owner=run.run_id)
+    if readiness == "leased":
         return Outcome("leased", node)
-    inputs = await read_inputs(shop, node)
+    inputs = await read_inputs(run, node)
     if inputs is None:
         return Outcome("moved", node)
-    serving = await read_serving(shop, node)
-    clean = serving is not None and shop.is_clean(node, inputs, serving)
-    stale = node.stale and await _is_flagged_below(shop, node)
+    serving = await read_serving(run, node)
+    clean = serving is not None and run.is_clean(node, inputs, serving)
+    stale = node.stale and await _is_flagged_below(run, node)
     if node.dirty and node.status == "active" and clean and not node.forced:
         # A provisional node is only looked at as if dirty; nothing about it has to be written.
         after = status.clean(node, stale=stale) if node.sealed else None
@@ -55,95 +55,95 @@ async def make(shop: Workshop, node: Node) -> Outcome:
     length = plan.lengths(
         node,
         inputs.tokens,
-        hard_ratio=shop.policy.hard_ratio,
-        config=shop.config,
+        hard_ratio=run.policy.hard_ratio,
+        config=run.config,
     )
-    task = Task(
-        shop,
-        Making(node, inputs.tokens),
+    task = NodeTask(
+        run,
+        CallState(node, inputs.tokens),
         inputs,
-        shop.plan(node.level),
+        run.plan(node.level),
         length,
         serving,
         clean=clean,
         stale=stale,
     )
     if node.verbatim or not inputs.sources:
-        revision = verbatim_revision(node, inputs, shop.plan(node.level), count=shop.counter.count)
-        return _give(task, "made", replace(revision, created_at=shop.now()))
-    return await _once_for_all(task)
+        revision = verbatim_revision(node, inputs, run.plan(node.level), count=run.counter.count)
+        return _outcome(task, "made", replace(revision, created_at=run.now()))
+    return await _reuse_or_make(task)
 
 
-async def _is_flagged_below(shop: Workshop, node: Node) -> bool:
+async def _is_flagged_below(run: UpdateRun, node: Node) -> bool:
     """Say whether a child's text is of what is there no more, so that this one's is too."""
-    return any(child.stale for child in await shop.store.nodes(shop.session_id, node.children))
+    return any(child.stale for child in await run.store.nodes(run.session_id, node.children))
 
 
 def verbatim_revision(
     node: Node, inputs: Inputs, level_plan: LevelPlan, *, count: Callable[[str], int]
 ) -> Revision:
     """Make the revision of a node that keeps its inputs word for word, or has none to keep."""
-    kept = word_for_word(inputs, count=count) if inputs.sources else Verbatim("", 0, "")
-    found = anchors.find(kept.text, limit=MOST_ANCHORS)
-    borne = labels.of_inputs(inputs)
+    copied = word_for_word(inputs, count=count) if inputs.sources else Verbatim("", 0, "")
+    found = anchors.find(copied.text, limit=MOST_ANCHORS)
+    node_labels = labels.of_inputs(inputs)
     return Revision(
         node_id=node.id,
         number=node.revision + 1,
-        text=kept.text,
-        tokens=kept.tokens,
+        text=copied.text,
+        tokens=copied.tokens,
         input_hash=plan.made_hash(node.level, VERBATIM, inputs),
         output_hash=output_hash(
-            text=kept.text, anchors=found, tags=borne.tags, entities=borne.entities
+            text=copied.text, anchors=found, tags=node_labels.tags, entities=node_labels.entities
         ),
         strategy=VERBATIM,
         style=level_plan.style,
         model="verbatim",
         created_at=node.last_at,
-        provenance=kept.provenance,
+        provenance=copied.provenance,
         anchors=found,
-        tags=borne.tags,
-        entities=borne.entities,
+        tags=node_labels.tags,
+        entities=node_labels.entities,
         trust=inputs.trust,
         extras={"base": node.span.start},
     )
 
 
-async def _once_for_all(task: Task) -> Outcome:
+async def _reuse_or_make(task: NodeTask) -> Outcome:
     """Find the text that was made from the same inputs, or is being made; else make it.
 
     A node that a new text was asked for takes none that was made before.
     """
-    shop, wanted = task.shop, plan.node_hash(task.node, task.inputs, task.plan.strategy)
+    run, wanted = task.run, plan.node_hash(task.node, task.inputs, task.plan.strategy)
     if task.node.forced:
         return await _compose_or_stand_in(task, wanted)
-    unfit: Awaited | None = None
-    while (others := shop.shared.in_hand.get(wanted)) is not None and others is not unfit:
-        with shop.idle():
-            await asyncio.wait([others], timeout=shop.purse.time_left())
+    unfit: PendingText | None = None
+    while (others := run.shared.in_flight.get(wanted)) is not None and others is not unfit:
+        with run.mark_waiting():
+            await asyncio.wait([others], timeout=run.purse.time_left())
         found = others.result() if others.done() else None
         if found is not None and plan.may_reuse(found, task.length):
             return _reuse(task, found)
         unfit = others
     # Begun before the store is asked: else two that find nothing there would both ask the model.
-    mine = shop.begin_text(wanted)
-    made: Revision | None = None
-    in_hand = False
+    mine = run.begin_text(wanted)
+    result: Revision | None = None
+    uncommitted = False
     try:
-        before = await shop.store.reusable(wanted)
+        before = await run.store.reusable(wanted)
         if before is not None and plan.may_reuse(before, task.length):
-            made = before
+            result = before
             return _reuse(task, before)
         outcome = await _compose_or_stand_in(task, wanted)
         if outcome.kind == "made":
-            made, in_hand = outcome.revision, True
+            result, uncommitted = outcome.revision, True
         return outcome
     finally:
-        mine.set_result(made)
-        if not in_hand and shop.making.get(wanted) is mine:
-            shop.drop_text(wanted)
+        mine.set_result(result)
+        if not uncommitted and run.pending_texts.get(wanted) is mine:
+            run.drop_text(wanted)
 
 
-def _reuse(task: Task, found: Revision) -> Outcome:
+def _reuse(task: NodeTask, found: Revision) -> Outcome:
     """Serve a text that was made before, moved to this node's place in the conversation."""
     node = task.node
     base = found.extras.get("base")
@@ -159,7 +159,7 @@ def _reuse(task: Task, found: Revision) -> Outcome:
         strategy=found.strategy,
         style=found.style,
         model=found.model,
-        created_at=task.shop.now(),
+        created_at=task.run.now(),
         provenance=provenance,
         anchors=found.anchors,
         tags=found.tags,
@@ -170,41 +170,41 @@ def _reuse(task: Task, found: Revision) -> Outcome:
         reused=True,
         extras={**found.extras, "base": node.span.start},
     )
-    return _give(task, "reused", revision)
+    return _outcome(task, "reused", revision)
 
 
-async def _compose_or_stand_in(task: Task, wanted: str) -> Outcome:
+async def _compose_or_stand_in(task: NodeTask, wanted: str) -> Outcome:
     """Ask the model; where nothing fit comes of it, count the attempt or commit the stand-in."""
-    shop, making = task.shop, task.making
+    run, state = task.run, task.state
     try:
         draft = await compose(task)
     except SpendLimitError:
-        await shop.ledger.give_back(task.node.id, making.ended)
+        await run.claims.give_back(task.node.id, state.ended)
         return Outcome("refused", task.node)
     except ClaimLostError:
-        return Outcome("moved", task.node, attempts=tuple(making.ended))
+        return Outcome("moved", task.node, attempts=tuple(state.ended))
     except UnfitError as unfit:
         return await _after_failure(task, unfit)
     revision = await _revision(task, draft, wanted=wanted, level_plan=task.plan)
-    return _give(task, "made", revision)
+    return _outcome(task, "made", revision)
 
 
-async def _after_failure(task: Task, unfit: UnfitError) -> Outcome:
+async def _after_failure(task: NodeTask, unfit: UnfitError) -> Outcome:
     """Leave the node failed, keep the stand-in it has, or make the stand-in."""
-    node, shop = task.node, task.shop
-    working = _working(task)
-    spent, stand_in_due = plan.after_failure(node, unfit.kind, shop.policy)
+    node, run = task.node, task.run
+    working = _as_generating(task)
+    spent, stand_in_due = plan.after_failure(node, unfit.kind, run.policy)
     if node.degraded and node.revision and not node.dirty:
         after = status.keep(working, error=unfit.error)
-        return Outcome("kept", node, after, attempts=tuple(task.making.ended))
+        return Outcome("kept", node, after, attempts=tuple(task.state.ended))
     failed = status.fail(working, error=unfit.error, attempts=spent)
     if stand_in_due and task.clean and node.forced:
-        after = status.relent(working, error=unfit.error, stale=task.stale)
-        return Outcome("failed", node, after, attempts=tuple(task.making.ended))
+        after = status.keep_previous(working, error=unfit.error, stale=task.stale)
+        return Outcome("failed", node, after, attempts=tuple(task.state.ended))
     if stand_in_due:
-        draft = await _stand_in(task)
+        draft = await _make_stand_in(task)
         if draft is not None:
-            fallback = shop.plan(node.level, shop.fallback)
+            fallback = run.plan(node.level, run.fallback)
             revision = await _revision(
                 task,
                 draft,
@@ -212,59 +212,59 @@ async def _after_failure(task: Task, unfit: UnfitError) -> Outcome:
                 level_plan=fallback,
                 degraded=True,
             )
-            given = _give(task, "degraded", revision)
-            assert given.after is not None
-            return replace(given, after=replace(given.after, error=unfit.error, attempts=spent))
-    return Outcome("failed", node, failed, attempts=tuple(task.making.ended))
+            outcome = _outcome(task, "degraded", revision)
+            assert outcome.after is not None
+            return replace(outcome, after=replace(outcome.after, error=unfit.error, attempts=spent))
+    return Outcome("failed", node, failed, attempts=tuple(task.state.ended))
 
 
-def _working(task: Task) -> Node:
+def _as_generating(task: NodeTask) -> Node:
     """Give the node as being generated: as it was claimed, or as if it were."""
-    node, shop = task.node, task.shop
-    if shop.ledger.claimed(node.id):
+    node, run = task.node, task.run
+    if run.claims.claimed(node.id):
         return node
-    pending = status.open_again(node, now=shop.now(), owner=shop.run_id)
-    return status.claim(pending, owner=shop.run_id, until=None)
+    pending = status.reset(node, now=run.now(), owner=run.run_id)
+    return status.claim(pending, owner=run.run_id, until=None)
 
 
-def _give(task: Task, kind: OutcomeKind, revision: Revision) -> Outcome:
+def _outcome(task: NodeTask, kind: OutcomeKind, revision: Revision) -> Outcome:
     """Give the outcome that makes ``revision`` serve."""
     serving = task.serving
     revision = noted(
         revision,
         task.inputs,
-        size=task.shop.config.overlap,
+        size=task.run.config.overlap,
         verbatim=revision.strategy == VERBATIM,
         before=serving,
     )
     return Outcome(
         kind,
         task.node,
-        status.succeed(_working(task), revision, stale=task.stale),
+        status.succeed(_as_generating(task), revision, stale=task.stale),
         revision,
         inputs=task.inputs.serving,
-        attempts=tuple(task.making.ended),
-        soils=serving is not None and serving.output_hash != revision.output_hash,
+        attempts=tuple(task.state.ended),
+        changes_parent=serving is not None and serving.output_hash != revision.output_hash,
     )
 
 
-async def _stand_in(task: Task) -> Draft | None:
+async def _make_stand_in(task: NodeTask) -> Draft | None:
     """Extract a text from the same inputs; None where even that is not fit."""
     request = request_for(task, task.inputs.sources, task.length, summaries=0, prompted=False)
-    response = await task.shop.fallback.complete(request)
+    response = await task.run.fallback.complete(request)
     draft = await assess_answer(task, response, request, task.inputs.tokens)
     return draft if draft.fit else None
 
 
 async def _revision(
-    task: Task, draft: Draft, *, wanted: str, level_plan: LevelPlan, degraded: bool = False
+    task: NodeTask, draft: Draft, *, wanted: str, level_plan: LevelPlan, degraded: bool = False
 ) -> Revision:
     """Make the record of a draft that becomes memory."""
-    node, making, shop = task.node, task.making, task.shop
+    node, state, run = task.node, task.state, task.run
     found = draft.anchors
-    started = min((attempt.started_at for attempt in making.ended), default=shop.now())
-    borne = await asyncio.to_thread(labels.of_inputs, task.inputs)
-    now = shop.now()
+    started = min((attempt.started_at for attempt in state.ended), default=run.now())
+    node_labels = await asyncio.to_thread(labels.of_inputs, task.inputs)
+    now = run.now()
     return Revision(
         node_id=node.id,
         number=node.revision + 1,
@@ -272,23 +272,23 @@ async def _revision(
         tokens=draft.tokens,
         input_hash=wanted,
         output_hash=output_hash(
-            text=draft.text, anchors=found, tags=borne.tags, entities=borne.entities
+            text=draft.text, anchors=found, tags=node_labels.tags, entities=node_labels.entities
         ),
         strategy=level_plan.strategy,
         style=level_plan.style,
-        model=draft.model or (shop.fallback.name if degraded else shop.llm.name),
+        model=draft.model or (run.fallback.name if degraded else run.llm.name),
         created_at=now,
         provenance=units.pack(draft.units) if draft.units else "",
         anchors=found,
-        tags=borne.tags,
-        entities=borne.entities,
+        tags=node_labels.tags,
+        entities=node_labels.entities,
         fidelity=draft.fidelity,
         unsupported=draft.unsupported,
         trust=task.inputs.trust,
         degraded=degraded,
-        tokens_in=making.tokens_in,
-        tokens_out=making.tokens_out,
-        calls=making.calls,
+        tokens_in=state.tokens_in,
+        tokens_out=state.tokens_out,
+        calls=state.calls,
         duration_ms=max(0, math.ceil((now - started).total_seconds() * 1000)),
         extras={"base": node.span.start, "target": task.length.target},
     )

@@ -14,7 +14,7 @@ from typing import Final
 from hiermem.core.summaries import status
 from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
-from hiermem.engine.summaries.run import Workshop
+from hiermem.engine.summaries.run import UpdateRun
 from hiermem.types import Node, SessionRecord
 from hiermem.types.transaction import Batch, Changes, Deciding, NeedNodes, NeedSession
 
@@ -22,56 +22,56 @@ from hiermem.types.transaction import Batch, Changes, Deciding, NeedNodes, NeedS
 _VERSIONS: Final = 16
 
 
-async def grown(shop: Workshop, level: int | None) -> list[Node]:
+async def provisional_nodes(run: UpdateRun, level: int | None) -> list[Node]:
     """Give the provisional nodes as they would be now, without writing them; lowest level first."""
-    state = shop.building.state if shop.building else shop.record.state
-    if shop.config.open_groups != "grow" or not state:
+    state = run.building.state if run.building else run.record.state
+    if run.config.open_groups != "grow" or not state:
         return []
-    stored = {node.id: node for node in await shop.store.provisional(shop.session_id)}
-    wanted = fold.provisional(SessionState.from_json(state), shop.config)
+    stored = {node.id: node for node in await run.store.provisional(run.session_id)}
+    wanted = fold.provisional(SessionState.from_json(state), run.config)
     return _due(
-        _regrown(node, stored, shop.record)
+        _refreshed(node, stored, run.record)
         for node in wanted
         if level is None or node.level <= level
     )
 
 
-async def keep_growing(shop: Workshop, level: int | None) -> list[Node]:
+async def sync_provisional(run: UpdateRun, level: int | None) -> list[Node]:
     """Bring the stored provisional nodes in step; give those whose text has to be looked at.
 
     None are, where another tree serves, or is built, than the one that the run is about, or where
     the session goes on under another configuration by now.
     """
-    if shop.config.open_groups != "grow":
+    if run.config.open_groups != "grow":
         return []
-    known = [node.id for node in await shop.store.provisional(shop.session_id)]
-    nodes = await shop.store.transact(lambda: _kept(shop, known))
+    known = [node.id for node in await run.store.provisional(run.session_id)]
+    nodes = await run.store.transact(lambda: _sync(run, known))
     return _due(node for node in nodes if level is None or node.level <= level)
 
 
-def _kept(shop: Workshop, known: Sequence[str]) -> Deciding[tuple[Node, ...]]:
+def _sync(run: UpdateRun, known: Sequence[str]) -> Deciding[tuple[Node, ...]]:
     """Decide what stands for what is open; ``known`` names what stood for it a moment ago.
 
     What is stored is read inside the transaction: a text that was taken back since must not be
     named again.
     """
-    id_ = shop.session_id
+    id_ = run.session_id
     record: SessionRecord | None = yield id_, NeedSession()
-    build = shop.building
-    if record is None or record.tree != shop.record.tree:
+    build = run.building
+    if record is None or record.tree != run.record.tree:
         return Batch(())
-    if build is None and record.config != shop.record.config:
+    if build is None and record.config != run.record.config:
         return Batch(())
     if build is not None and record.build != build.to_json():
         return Batch(())
     tree = build.tree if build else record.tree
     state = SessionState.from_json(build.state if build else record.state)
-    wanted = fold.provisional(state, shop.config)
+    wanted = fold.provisional(state, run.config)
     stored: list[Node] = []
     if wanted:
         stored = yield id_, NeedNodes(tuple(node.id for node in wanted), tree)
     before = {node.id: node for node in stored}
-    nodes = tuple(_regrown(node, before, record) for node in wanted)
+    nodes = tuple(_refreshed(node, before, record) for node in wanted)
     written = tuple(node for node in nodes if node is not before.get(node.id))
     drop = tuple(sorted(set(known) - {node.id for node in nodes}))
     if not written and not drop:
@@ -86,7 +86,7 @@ def _kept(shop: Workshop, known: Sequence[str]) -> Deciding[tuple[Node, ...]]:
     return Batch(nodes, ((id_, changes),))
 
 
-def _regrown(node: Node, stored: dict[str, Node], record: SessionRecord) -> Node:
+def _refreshed(node: Node, stored: dict[str, Node], record: SessionRecord) -> Node:
     """Give a provisional node as it is now.
 
     One that is new begins with a version that none of its name had before: whoever still makes a
@@ -95,7 +95,7 @@ def _regrown(node: Node, stored: dict[str, Node], record: SessionRecord) -> Node
     before = stored.get(node.id)
     if before is None:
         return replace(node, version=record.version << _VERSIONS)
-    return status.regrow(before, node)
+    return status.resize(before, node)
 
 
 def _due(nodes: Iterable[Node]) -> list[Node]:

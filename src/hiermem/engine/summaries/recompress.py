@@ -10,7 +10,7 @@ import uuid
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.log import reconfigure as reconfiguring
-from hiermem.core.summaries import recompress as remake
+from hiermem.core.summaries import recompress as recompressing
 from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
 
@@ -33,7 +33,7 @@ async def recompress(
     await handle.record(session_id)
     now = handle.clock()
     return await handle.store.transact(
-        lambda: remake.recompress(session_id, level=level, span=span, now=now)
+        lambda: recompressing.recompress(session_id, level=level, span=span, now=now)
     )
 
 
@@ -51,5 +51,5 @@ async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) 
             session_id, config=text, build_id=uuid.uuid4().hex, now=now
         )
     )
-    handle.knows(session_id)
+    handle.silence_warning(session_id)
     return changed

@@ -8,7 +8,7 @@
 
 All that a re-pack has is in the store: killed anywhere, the next one under the same configuration
 goes on. The one rule: the tree that serves is not touched before the swap, which is one
-transaction. What each step does is decided in ``core.rebuild``.
+transaction. What each step does is decided in ``core.repack_steps``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from hiermem.core.log import repack as rebuild
+from hiermem.core.log import repack as repack_steps
 from hiermem.core.log.repack_state import Build
 from hiermem.core.log.size_changes import Scales
 from hiermem.core.summaries.agenda import PAGE
@@ -27,24 +27,24 @@ from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
-from hiermem.engine.summaries.dry_run import foresee
-from hiermem.engine.summaries.rounds import Progress, Work
-from hiermem.engine.summaries.run import Workshop
-from hiermem.engine.summaries.tree_view import foreseen, treed
+from hiermem.engine.summaries.dry_run import plan_update
+from hiermem.engine.summaries.rounds import Progress, UpdateRounds
+from hiermem.engine.summaries.run import UpdateRun
+from hiermem.engine.summaries.tree_view import planned_tree, tree_store
 from hiermem.errors import NotFoundError
 from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import LogEvent
 
 #: Opens a workshop over a store.
-Opening = Callable[[TenantStore], Workshop]
+OpenRun = Callable[[TenantStore], UpdateRun]
 
 
 async def repack(
     store: TenantStore,
     record: SessionRecord,
     config: str,
-    opening: Opening,
+    open_run: OpenRun,
     on_progress: Progress | None,
 ) -> UpdateReport:
     """Re-pack the session under ``config``, going on with what an earlier attempt left.
@@ -52,83 +52,85 @@ async def repack(
     Raises NotFoundError where the session is gone, and what the store raises.
     """
     build = await store.transact(
-        lambda: rebuild.begin(record.id, config=config, build_id=uuid.uuid4().hex)
+        lambda: repack_steps.begin(record.id, config=config, build_id=uuid.uuid4().hex)
     )
     if build is None:
         raise NotFoundError(f"session {record.id!r} does not exist")
-    return await _Repack(store, build, opening(treed(store, build.tree)), on_progress).run()
+    return await _Repack(store, build, open_run(tree_store(store, build.tree)), on_progress).run()
 
 
 class _Repack:
     """One run of a re-pack: rounds of catching up and making, and the swap."""
 
     def __init__(
-        self, store: TenantStore, build: Build, shop: Workshop, on_progress: Progress | None
+        self, store: TenantStore, build: Build, run: UpdateRun, on_progress: Progress | None
     ) -> None:
-        self._store, self._build, self._shop = store, build, shop
-        self._work = Work(shop, self._next, None, on_progress, repack=True)
-        self._work.growing = False
+        self._store, self._build, self._run = store, build, run
+        self._rounds = UpdateRounds(run, self._next, None, on_progress, repack=True)
+        self._rounds.with_provisional = False
         self._before: tuple[Build, int] | None = None
 
     async def run(self) -> UpdateReport:
         """Work until the new tree serves, or nothing more can be done now."""
-        return await self._work.run()
+        return await self._rounds.run()
 
     async def _next(self) -> Mapping[int, int] | None:
         """Give the next round: what is sealed by now; at last what is open; None after the swap.
 
         A round that left something unmade although nothing changed beside it is the last.
         """
-        work = self._work
-        if work.swapped:
+        rounds = self._rounds
+        if rounds.swapped:
             return None
-        await work.begin()
+        await rounds.begin()
         while (record := await self._catch_up()) is not None:
-            counts, now = _counts(self._build), (self._build, work.done)
+            counts, now = _counts(self._build), (self._build, rounds.done)
             if await self._unmade(counts):
-                if now == self._before or (self._before is not None and work.halted):
+                if now == self._before or (self._before is not None and rounds.halted):
                     return None
-                self._before, work.growing = now, False
+                self._before, rounds.with_provisional = now, False
                 return counts
-            if self._build != self._shop.building and not work.halted:
-                self._shop.building, work.growing = self._build, True
+            if self._build != self._run.building and not rounds.halted:
+                self._run.building, rounds.with_provisional = self._build, True
                 return {}
             if await self._swap(record):
-                work.swapped = True
+                rounds.swapped = True
                 return None
         return None
 
     async def _catch_up(self) -> SessionRecord | None:
         """Fold what the log has beyond the build; None where the build is gone, or time is up."""
-        shop, store, id_ = self._shop, self._store, self._shop.session_id
+        run, store, id_ = self._run, self._store, self._run.session_id
         events: list[LogEvent] = []
         known = 0
-        while shop.purse.is_over() is None:
+        while run.purse.is_over() is None:
             record = await store.session(id_)
             now = Build.from_json(record.build) if record else None
             if record is None or now is None or now.id != self._build.id:
                 return None
             self._build = now
-            if now.at >= known and not rebuild.due(now, events, now.at):
+            if now.at >= known and not repack_steps.due(now, events, now.at):
                 # Events that are not read yet come after all messages that were there before.
                 events, known = await store.events(id_), record.messages
-            stop = max(now.at, min(known, now.at + rebuild.PAGE))
-            due = rebuild.due(now, events, stop)
+            stop = max(now.at, min(known, now.at + repack_steps.PAGE))
+            due = repack_steps.due(now, events, stop)
             if stop == now.at and not due:
                 return record
             messages = await store.messages(id_, now.at, stop)
             page = await asyncio.to_thread(
-                rebuild.measured, messages, shop.config, Scales(shop.counter)
+                repack_steps.measured, messages, run.config, Scales(run.counter)
             )
-            await store.transact(partial(rebuild.advance, id_, now, page, due, epoch=record.epoch))
+            await store.transact(
+                partial(repack_steps.advance, id_, now, page, due, epoch=record.epoch)
+            )
         return None
 
     async def _unmade(self, counts: Mapping[int, int]) -> bool:
         """Say whether a node of the build still wants a text; a stand-in is one."""
-        shop = self._shop
+        run = self._run
         for level in counts:
             after = -1
-            while page := await shop.store.unfinished(shop.session_id, level, after, PAGE):
+            while page := await run.store.unfinished(run.session_id, level, after, PAGE):
                 if any(node.status != "active" or node.dirty for node in page):
                     return True
                 after = page[-1].ordinal
@@ -136,24 +138,24 @@ class _Repack:
 
     async def _swap(self, record: SessionRecord) -> bool:
         """Let the new tree serve, unless the log has gone on since ``record`` was read."""
-        shop, store, build = self._shop, self._store, self._build
+        run, store, build = self._run, self._store, self._build
         sizes: dict[int, int] = {}
         for start, stop in build.marks:
             for first in range(start, stop, PAGE):
                 page = await store.messages(record.id, first, min(stop, first + PAGE))
                 sizes |= await asyncio.to_thread(
-                    rebuild.sizes_of, page, shop.config, Scales(shop.counter)
+                    repack_steps.sizes_of, page, run.config, Scales(run.counter)
                 )
         return await store.transact(
-            lambda: rebuild.swap(record.id, build, sizes, epoch=record.epoch, when=shop.now())
+            lambda: repack_steps.swap(record.id, build, sizes, epoch=record.epoch, when=run.now())
         )
 
 
-async def foresee_repack(
+async def plan_repack(
     store: TenantStore,
     record: SessionRecord,
     config: str,
-    opening: Opening,
+    open_run: OpenRun,
     counter: TokenCounter,
 ) -> UpdatePlan:
     """Plan a re-pack under ``config``: fold the log to its end, and write nothing."""
@@ -162,20 +164,20 @@ async def foresee_repack(
         tree = 1 + max(record.tree, build.tree if build else 0)
         build = Build("", tree, config)
     settings = config_from(config)
-    refold = rebuild.Refold(settings, SessionState.from_json(build.state))
+    refold = repack_steps.Refold(settings, SessionState.from_json(build.state))
     events, at = await store.events(record.id), build.at
     while True:
         stop = min(record.messages, at + PAGE)
-        due = rebuild.due(build, events, stop)
+        due = repack_steps.due(build, events, stop)
         if stop == at and not due:
             break
         messages = await store.messages(record.id, at, stop)
-        page = await asyncio.to_thread(rebuild.measured, messages, settings, Scales(counter))
+        page = await asyncio.to_thread(repack_steps.measured, messages, settings, Scales(counter))
         refold.go_on(page.arrivals, due)
         build, at = replace(build, at=stop, events=build.events + len(due)), stop
     state = refold.state
     counts = _counts(replace(build, state=state.to_json()))
-    sketch = foreseen(
+    planned_store = planned_tree(
         store,
         build.tree,
         nodes=tuple(refold.nodes.values()),
@@ -183,7 +185,7 @@ async def foresee_repack(
         counts=counts,
     )
     loose = fold.provisional(state, settings)
-    return await foresee(opening(sketch), counts, loose, following=False)
+    return await plan_update(open_run(planned_store), counts, loose, follow_strategy=False)
 
 
 def _counts(build: Build) -> dict[int, int]:

@@ -17,21 +17,21 @@ from hiermem.core.summaries.status import standing
 from hiermem.engine.summaries.commit import Outcome
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.parts import drop_parts
-from hiermem.engine.summaries.provisional import grown, keep_growing
-from hiermem.engine.summaries.run import Workshop
-from hiermem.engine.summaries.run_journal import Run
+from hiermem.engine.summaries.provisional import provisional_nodes, sync_provisional
+from hiermem.engine.summaries.run import UpdateRun
+from hiermem.engine.summaries.run_journal import RunJournal
 from hiermem.errors import StoreError
 from hiermem.types import Node
 
 Progress = Callable[[UpdateProgress], object]
 #: Gives the number of sealed nodes by level that the next round works on; None ends the run.
-Rounds: TypeAlias = Callable[[], Awaitable[Mapping[int, int] | None]]
+NextRound: TypeAlias = Callable[[], Awaitable[Mapping[int, int] | None]]
 
 #: Extracts committed together, and the longest that one waits for others, in seconds.
 _GROUP: Final = 32
 _LINGER: Final = 0.05
 #: Seconds between two looks at a node that another run holds.
-_LOOK: Final = 0.25
+_LEASE_POLL: Final = 0.25
 #: How often one node is taken up again because it changed while it was made.
 _MOVES: Final = 5
 #: Seconds between two looks at tasks that are being drained.
@@ -40,28 +40,28 @@ _DRAIN_STEP: Final = 0.01
 _COUNTED: Final = 2048
 
 
-class Work:
+class UpdateRounds:
     """One run of an update: the nodes in hand, and what became of those that were.
 
-    It goes in ``rounds``, one for an ordinary update; each works off the nodes that exist then.
-    ``growing`` says whether what is open gets provisional texts, ``repack`` that the run is a full
-    one, for the journal.
+    It goes in ``next_round``, one for an ordinary update; each works off the nodes that exist then.
+    ``with_provisional`` says whether what is open gets provisional texts, ``repack`` that the run
+    is a full one, for the journal.
     """
 
     def __init__(
         self,
-        shop: Workshop,
-        rounds: Rounds,
+        run: UpdateRun,
+        next_round: NextRound,
         level: int | None,
         on_progress: Progress | None,
         *,
         repack: bool = False,
     ) -> None:
-        self.growing = True
+        self.with_provisional = True
         self.swapped = False
-        self._shop, self._level, self._on_progress = shop, level, on_progress
-        self._rounds = rounds
-        self._run = Run(shop, repack=repack)
+        self._run, self._level, self._on_progress = run, level, on_progress
+        self._next_round = next_round
+        self._journal = RunJournal(run, repack=repack)
         self._beat: asyncio.Task[None] | None = None
         self._tried: set[str] = set()
         self._agenda = Agenda({})
@@ -71,7 +71,7 @@ class Work:
         self._oldest = 0.0
         self._leased: dict[str, Node] = {}
         self._moves: dict[str, int] = {}
-        self._tally = dict.fromkeys(("made", "reused", "failed", "degraded"), 0)
+        self._counts_by_kind = dict.fromkeys(("made", "reused", "failed", "degraded"), 0)
         self._by_level: dict[int, int] = {}
         self._done: dict[int, int] = {}
         self._totals: dict[int, int] = {}
@@ -86,97 +86,97 @@ class Work:
     @property
     def halted(self) -> bool:
         """Say whether another round cannot finish what this one did not: a cap, or failures."""
-        return self._shop.purse.stopped is not None or self._tally["failed"] > 0
+        return self._run.purse.stopped is not None or self._counts_by_kind["failed"] > 0
 
     async def begin(self) -> None:
         """Journal that there is work, and keep the journal and the leases alive from now on."""
-        await self._run.begin()
+        await self._journal.begin()
         if self._beat is None:
-            self._beat = asyncio.create_task(self._run.beat())
+            self._beat = asyncio.create_task(self._journal.beat())
 
     async def run(self) -> UpdateReport:
         """Work until nothing is left that this run can make."""
-        run = self._run
-        await run.note_cut_off()
+        journal = self._journal
+        await journal.note_cut_off()
         try:
-            while (counts := await self._rounds()) is not None:
-                await self._work_off(counts)
+            while (counts := await self._next_round()) is not None:
+                await self._run_round(counts)
             report = self._report()
-            if self._waited or self._shop.ledger.unknown:
+            if self._waited or self._run.claims.unknown:
                 # Whoever held those leases may have died after the first look.
-                await run.note_cut_off()
-            await run.end(report)
+                await journal.note_cut_off()
+            await journal.end(report)
         except BaseException as error:
             # Shielded: a second cancellation must not keep the claims from being released.
-            await asyncio.shield(asyncio.ensure_future(self._abandon(run, error)))
+            await asyncio.shield(asyncio.ensure_future(self._abandon(journal, error)))
             raise
         finally:
             if self._beat is not None:
                 self._beat.cancel()
-            for wanted in list(self._shop.making):
-                self._shop.drop_text(wanted)
+            for wanted in list(self._run.pending_texts):
+                self._run.drop_text(wanted)
         return report
 
-    async def _work_off(self, counts: Mapping[int, int]) -> None:
+    async def _run_round(self, counts: Mapping[int, int]) -> None:
         """Do one round: the unfinished among the first ``counts`` nodes of each level."""
         self._counts, self._agenda = counts, Agenda(counts, self._tried)
-        self._loose_read = not self.growing
+        self._loose_read = not self.with_provisional
         if self._on_progress is not None:
             await self._count()
-            self._tell()
+            self._report_progress()
         while await self._fill():
             await self._wait()
 
     async def _fill(self) -> bool:
         """Put nodes to work while there are free hands; say whether any work is going on."""
-        shop = self._shop
-        while len(self._tasks) < shop.hands and shop.purse.stopped is None:
+        run = self._run
+        while len(self._tasks) < run.concurrent_nodes and run.purse.stopped is None:
             node = await self._next()
             if node is not None:
                 await self.begin()
-                self._tasks[asyncio.create_task(make(shop, node))] = node
+                self._tasks[asyncio.create_task(make(run, node))] = node
             elif self._finished:
                 # A parent may be waiting for what is finished: commit it now, in a smaller group.
                 await self._commit()
             else:
                 break
-        if shop.purse.stopped is not None:
+        if run.purse.stopped is not None:
             return bool(self._tasks or self._finished)
-        waits = self._leased and shop.shared.patient
+        waits = self._leased and run.shared.waits_for_leases
         return bool(self._tasks or self._finished or waits)
 
     async def _next(self) -> Node | None:
         """Take the next node, reading pages of nodes as they are needed."""
         while True:
             node = self._agenda.next()
-            if node is not None and self._shop.shared.rests_now(self._shop.session_id, node):
+            if node is not None and self._run.shared.is_backed_off(self._run.session_id, node):
                 # The text that it has, if it has one, goes on serving those above it.
                 (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
                 continue
             if node is not None:
-                if standing(node, now=self._shop.now(), owner=self._shop.run_id) != "leased":
+                if standing(node, now=self._run.now(), owner=self._run.run_id) != "leased":
                     return node
                 self._leased[node.id] = node
                 continue
             wanted = self._agenda.wants()
             if wanted is not None:
                 level, after = wanted
-                page = await self._shop.store.unfinished(self._shop.session_id, level, after, PAGE)
+                page = await self._run.store.unfinished(self._run.session_id, level, after, PAGE)
                 self._agenda.add(level, page)
             elif not self._loose_read and not self._agenda.open:
                 self._loose_read = True
-                self._agenda.add_loose(await keep_growing(self._shop, self._level))
+                self._agenda.add_loose(await sync_provisional(self._run, self._level))
             else:
                 return None
 
     async def _wait(self) -> None:
         """Wait for the next thing to happen, and commit what is finished when it is time."""
-        shop = self._shop
+        run = self._run
         if self._tasks:
-            rest = self._oldest + _LINGER - time.monotonic()
+            left_to_linger = self._oldest + _LINGER - time.monotonic()
             done, _ = await asyncio.wait(
                 self._tasks,
-                timeout=max(0.0, rest) if self._finished else None,
+                timeout=max(0.0, left_to_linger) if self._finished else None,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             self._collect(done)
@@ -185,12 +185,12 @@ class Work:
             return
         # Only the stand-in makes texts so fast that a commit for each would be most of the work.
         due = (
-            not shop.steady
+            not run.is_deterministic
             or len(self._finished) >= _GROUP
-            or any(shop.ledger.claimed(each.node.id) for each in self._finished)
+            or any(run.claims.claimed(each.node.id) for each in self._finished)
             or time.monotonic() >= self._oldest + _LINGER
             # With none in hand, the next turn either finds more to make or commits.
-            or (not self._tasks and shop.purse.stopped is not None)
+            or (not self._tasks and run.purse.stopped is not None)
         )
         if self._finished and due:
             await self._commit()
@@ -210,55 +210,55 @@ class Work:
         """Commit what is finished, and note for each node what that means for the others."""
         outcomes, self._finished = self._finished, []
         try:
-            holds, soiled = await self._shop.ledger.commit(outcomes)
+            committed, dirtied = await self._run.claims.commit(outcomes)
         except BaseException:
             self._finished = outcomes
             raise
-        for outcome, held in zip(outcomes, holds, strict=True):
+        for outcome, is_committed in zip(outcomes, committed, strict=True):
             if outcome.revision is not None:
-                self._shop.drop_text(outcome.revision.input_hash)
-                if held and outcome.kind in ("made", "reused"):
-                    await drop_parts(self._shop, outcome.node.id)
-            await self._note(outcome, held=held)
-        for node in soiled:
-            if self._agenda.soil(node) and node.level in self._totals:
+                self._run.drop_text(outcome.revision.input_hash)
+                if is_committed and outcome.kind in ("made", "reused"):
+                    await drop_parts(self._run, outcome.node.id)
+            await self._record_outcome(outcome, is_committed=is_committed)
+        for node in dirtied:
+            if self._agenda.mark_dirty(node) and node.level in self._totals:
                 self._totals[node.level] += 1
-        self._tell()
+        self._report_progress()
 
-    async def _note(self, outcome: Outcome, *, held: bool) -> None:
+    async def _record_outcome(self, outcome: Outcome, *, is_committed: bool) -> None:
         """Say to the agenda what became of one node, and count it."""
         node, kind = outcome.node, outcome.kind
-        if held and outcome.after is not None:
-            self._shop.shared.note(self._shop.session_id, outcome.after)
+        if is_committed and outcome.after is not None:
+            self._run.shared.record_outcome(self._run.session_id, outcome.after)
         if kind == "refused":
             self._agenda.fail(node.id)
         elif kind == "leased":
             self._leased[node.id] = node
-        elif kind == "moved" or not held:
-            await self._look_again(node)
+        elif kind == "moved" or not is_committed:
+            await self._reread(node)
         elif kind == "failed":
-            self._tally["failed"] += 1
+            self._counts_by_kind["failed"] += 1
             self._agenda.fail(node.id)
         else:
             if kind in ("made", "reused", "degraded"):
-                self._tally[kind] += 1
+                self._counts_by_kind[kind] += 1
                 self._by_level[node.level] = self._by_level.get(node.level, 0) + 1
             elif kind == "kept":
-                self._tally["degraded"] += 1
+                self._counts_by_kind["degraded"] += 1
             if kind in ("degraded", "kept"):
                 self._tried.add(node.id)
             self._settle(node)
 
-    async def _look_again(self, node: Node) -> None:
+    async def _reread(self, node: Node) -> None:
         """Read a node that changed under our hands, and decide about it afresh."""
-        stored = await self._shop.store.nodes(self._shop.session_id, [node.id])
+        stored = await self._run.store.nodes(self._run.session_id, [node.id])
         self._moves[node.id] = self._moves.get(node.id, 0) + 1
         if not stored:
             self._agenda.fail(node.id)
             return
-        stand = standing(stored[0], now=self._shop.now(), owner=self._shop.run_id)
-        elsewhere = stored[0].revision > node.revision and stored[0].status == "active"
-        if stand == "settled" or (elsewhere and not stored[0].dirty):
+        stand = standing(stored[0], now=self._run.now(), owner=self._run.run_id)
+        done_elsewhere = stored[0].revision > node.revision and stored[0].status == "active"
+        if stand == "settled" or (done_elsewhere and not stored[0].dirty):
             self._settle(stored[0])
         elif stand == "leased":
             self._leased[node.id] = stored[0]
@@ -269,15 +269,15 @@ class Work:
 
     async def _await_leases(self) -> None:
         """Wait for nodes that other runs hold, until they are made or their leases end."""
-        shop = self._shop
+        run = self._run
         self._waited = True
-        left = shop.purse.time_left()
+        left = run.purse.time_left()
         if left is not None and left <= 0:
-            shop.purse.stopped = shop.purse.stopped or "deadline"
+            run.purse.stopped = run.purse.stopped or "deadline"
             return
-        await shop.sleep(_LOOK if left is None else min(_LOOK, left))
-        for node in await shop.store.nodes(shop.session_id, list(self._leased)):
-            if standing(node, now=shop.now(), owner=shop.run_id) == "leased":
+        await run.sleep(_LEASE_POLL if left is None else min(_LEASE_POLL, left))
+        for node in await run.store.nodes(run.session_id, list(self._leased)):
+            if standing(node, now=run.now(), owner=run.run_id) == "leased":
                 continue
             del self._leased[node.id]
             if node.status == "active" and not node.dirty:
@@ -292,21 +292,21 @@ class Work:
 
     async def _count(self) -> None:
         """Count the unfinished nodes of each level, for the progress."""
-        shop = self._shop
+        run = self._run
         for level, stop in self._counts.items():
             after, total = -1, 0
             while True:
-                page = await shop.store.unfinished(shop.session_id, level, after, _COUNTED)
+                page = await run.store.unfinished(run.session_id, level, after, _COUNTED)
                 total += sum(node.ordinal < stop for node in page)
                 if len(page) < _COUNTED or page[-1].ordinal >= stop:
                     break
                 after = page[-1].ordinal
             if total:
                 self._totals[level] = self._done.get(level, 0) + total
-        for node in await grown(shop, self._level) if self.growing else ():
+        for node in await provisional_nodes(run, self._level) if self.with_provisional else ():
             self._totals[node.level] = self._totals.get(node.level, 0) + 1
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         """Report the progress."""
         if self._on_progress is None:
             return
@@ -323,34 +323,34 @@ class Work:
         )
 
     def _report(self) -> UpdateReport:
-        purse = self._shop.purse
+        purse = self._run.purse
         return UpdateReport(
-            run_id=self._shop.run_id,
+            run_id=self._run.run_id,
             by_level=dict(sorted(self._by_level.items())),
             calls=purse.calls,
             tokens_in=purse.tokens_in,
             tokens_out=purse.tokens_out,
-            unknown=self._shop.ledger.unknown,
+            unknown=self._run.claims.unknown,
             stopped=purse.stopped,
             swapped=self.swapped,
             cost=purse.cost,
             retry_after=purse.retry_after,
-            **self._tally,
+            **self._counts_by_kind,
         )
 
-    async def _abandon(self, run: Run, error: BaseException) -> None:
+    async def _abandon(self, journal: RunJournal, error: BaseException) -> None:
         """End early: commit what is finished and release the claims.
 
         After an error the calls in flight are waited for, because they may be paid for already; a
         cancellation cuts them off.
         """
-        shop, drain = self._shop, self._shop.policy.drain if isinstance(error, Exception) else 0.0
-        shop.purse.close("error" if drain else "cancellation")
+        run, drain = self._run, self._run.policy.drain if isinstance(error, Exception) else 0.0
+        run.purse.close("error" if drain else "cancellation")
         begun, left = time.monotonic(), set(self._tasks)
         while left:
             if time.monotonic() - begun >= drain:
                 # Only what waits is cut off; a task with an answer in hand finishes in a moment.
-                for task in left & shop.waiting:
+                for task in left & run.waiting_tasks:
                     task.cancel()
             _, left = await asyncio.wait(left, timeout=_DRAIN_STEP)
         for task in self._tasks:
@@ -359,12 +359,12 @@ class Work:
         self._tasks.clear()
         try:
             if self._finished:
-                holds, _ = await self._shop.ledger.commit(self._finished)
-                for outcome, held in zip(self._finished, holds, strict=True):
-                    if held and outcome.kind == "made":
-                        await drop_parts(self._shop, outcome.node.id)
-            await self._shop.ledger.release()
-            await run.break_off(self._report(), error)
+                committed, _ = await self._run.claims.commit(self._finished)
+                for outcome, is_committed in zip(self._finished, committed, strict=True):
+                    if is_committed and outcome.kind == "made":
+                        await drop_parts(self._run, outcome.node.id)
+            await self._run.claims.release()
+            await journal.break_off(self._report(), error)
         except StoreError:
             # The store is what failed: the leases will end by themselves.
             return

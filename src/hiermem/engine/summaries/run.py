@@ -27,10 +27,10 @@ from hiermem.core.summaries.plan import LevelPlan, is_clean, level_plan
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
 from hiermem.core.text.hashes import VERBATIM
 from hiermem.engine.calls.budget import Purse
-from hiermem.engine.calls.in_flight import Awaited
-from hiermem.engine.calls.rate_limit import Pace, gauge_of, pace_of
-from hiermem.engine.calls.slots import Seat
-from hiermem.engine.summaries.commit import Ledger
+from hiermem.engine.calls.in_flight import PendingText
+from hiermem.engine.calls.rate_limit import RateLimiter, calibration_for, rate_limiter
+from hiermem.engine.calls.slots import SessionSlots
+from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.engine.summaries.shared import Shared
 from hiermem.protocols import LLM, TenantStore, TokenCounter
 from hiermem.types import Node, Revision, SessionRecord
@@ -40,16 +40,16 @@ _READS: Final = 3
 
 
 @dataclass(slots=True)
-class Workshop:
+class UpdateRun:
     """One run's tools.
 
-    ``slots`` are the calls that may be in flight at once. ``making`` holds, by input hash, the
-    texts that this run makes right now, which others may wait for; ``waiting`` the tasks that only
-    wait (for an answer, their turn, the next try), which may be cut off without losing work.
-    ``parted`` are the nodes of which parts are kept for the next run, until they have a text.
-    ``building`` is the re-pack that the run is about, None where it is about the tree that serves.
-    ``margin`` is how many of the model's tokens one of ours may be, as known when the run began:
-    what it splits, it splits in one way from beginning to end.
+    ``slots`` are the calls that may be in flight at once. ``pending_texts`` holds, by input hash,
+    the texts that this run makes right now, which others may wait for; ``waiting_tasks`` the tasks
+    that only wait (for an answer, their turn, the next try), which may be cut off without losing
+    work. ``split_nodes`` are the nodes of which parts are kept for the next run, until they have a
+    text. ``building`` is the re-pack that the run is about, None where it is about the tree that
+    serves. ``margin`` is how many of the model's tokens one of ours may be, as known when the run
+    began: what it splits, it splits in one way from beginning to end.
     """
 
     store: TenantStore
@@ -64,15 +64,17 @@ class Workshop:
     sleep: Callable[[float], Awaitable[None]]
     run_id: str
     purse: Purse
-    pace: Pace = field(init=False)
-    ledger: Ledger = field(init=False)
+    rate_limiter: RateLimiter = field(init=False)
+    claims: NodeCommits = field(init=False)
     margin: float = field(init=False)
-    making: dict[str, Awaited] = field(default_factory=dict[str, "Awaited"])
-    parted: set[str] = field(default_factory=set[str])
-    slots: Seat = field(init=False)
+    pending_texts: dict[str, PendingText] = field(default_factory=dict[str, "PendingText"])
+    split_nodes: set[str] = field(default_factory=set[str])
+    slots: SessionSlots = field(init=False)
     shared: Shared = field(default_factory=Shared)
     building: Build | None = None
-    waiting: set[asyncio.Task[Any] | None] = field(default_factory=set["asyncio.Task[Any] | None"])
+    waiting_tasks: set[asyncio.Task[Any] | None] = field(
+        default_factory=set["asyncio.Task[Any] | None"]
+    )
     _plans: dict[tuple[int, str], LevelPlan] = field(
         default_factory=dict[tuple[int, str], LevelPlan]
     )
@@ -80,10 +82,12 @@ class Workshop:
     def __post_init__(self) -> None:
         policy = self.policy
         shared = self.shared
-        self.slots = shared.seat_for(self.record.id, policy.concurrency)
-        self.pace = shared.pace or pace_of(self.llm, policy, clock=shared.clock, sleep=self.sleep)
-        self.margin = gauge_of(self.llm, self.counter).margin
-        self.ledger = Ledger(
+        self.slots = shared.slots_for(self.record.id, policy.concurrency)
+        self.rate_limiter = shared.rate_limiter or rate_limiter(
+            self.llm, policy, clock=shared.clock, sleep=self.sleep
+        )
+        self.margin = calibration_for(self.llm, self.counter).margin
+        self.claims = NodeCommits(
             self.store,
             self.record.id,
             run_id=self.run_id,
@@ -99,42 +103,42 @@ class Workshop:
         return self.record.id
 
     @property
-    def steady(self) -> bool:
+    def is_deterministic(self) -> bool:
         """Say whether asking again is pointless, because the model is the stand-in itself."""
         return self.llm.name == self.fallback.name
 
     @property
-    def hands(self) -> int:
+    def concurrent_nodes(self) -> int:
         """Give how many nodes are in hand at once.
 
         As many as calls may be in flight, so that a kill loses no more answers than that. For a
         local model, whose answers cost only time, two more read and check meanwhile; the stand-in
         only computes, so a second hand is all that helps.
         """
-        if self.steady:
+        if self.is_deterministic:
             return min(self.policy.concurrency, 2)
         return self.policy.concurrency + (0 if self.llm.remote else 2)
 
     @contextmanager
-    def idle(self) -> Iterator[None]:
+    def mark_waiting(self) -> Iterator[None]:
         """Mark the running task as one that only waits."""
         task = asyncio.current_task()
-        self.waiting.add(task)
+        self.waiting_tasks.add(task)
         try:
             yield
         finally:
-            self.waiting.discard(task)
+            self.waiting_tasks.discard(task)
 
-    def begin_text(self, wanted: str) -> Awaited:
+    def begin_text(self, wanted: str) -> PendingText:
         """Note that this run makes the text of ``wanted``."""
-        mine = self.making[wanted] = self.shared.in_hand.begin(wanted)
+        mine = self.pending_texts[wanted] = self.shared.in_flight.begin(wanted)
         return mine
 
     def drop_text(self, wanted: str) -> None:
         """Note that the text of ``wanted`` is committed, or that nothing came of it."""
-        mine = self.making.pop(wanted, None)
+        mine = self.pending_texts.pop(wanted, None)
         if mine is not None:
-            self.shared.in_hand.drop(wanted, mine)
+            self.shared.in_flight.drop(wanted, mine)
 
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
         """Give how nodes of ``level`` are made, by the run's model or by ``model``."""
@@ -171,52 +175,52 @@ class Workshop:
         )
 
 
-async def read_inputs(shop: Workshop, node: Node) -> Inputs | None:
+async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:
     """Read what ``node`` is made from; None where a child has no text (any more)."""
     if not node.children:
-        return await _read_stretch(shop, node)
+        return await _read_messages(run, node)
     for _ in range(_READS):
-        children = await shop.store.nodes(shop.session_id, node.children)
+        children = await run.store.nodes(run.session_id, node.children)
         if len(children) < len(node.children) or not all(child.revision for child in children):
             return None
-        found = await shop.store.revisions(
-            shop.session_id, [(child.id, child.revision) for child in children]
+        found = await run.store.revisions(
+            run.session_id, [(child.id, child.revision) for child in children]
         )
         if len(found) == len(children):
             return from_children(list(zip(children, found, strict=True)), verbatim=node.verbatim)
     return None
 
 
-async def read_serving(shop: Workshop, node: Node) -> Revision | None:
+async def read_serving(run: UpdateRun, node: Node) -> Revision | None:
     """Read what ``node`` says now, or None."""
     if not node.revision:
         return None
-    found = await shop.store.revisions(shop.session_id, [(node.id, node.revision)])
+    found = await run.store.revisions(run.session_id, [(node.id, node.revision)])
     return found[0] if found else None
 
 
-async def read_windows(shop: Workshop, node: Node) -> Inputs | None:
+async def read_windows(run: UpdateRun, node: Node) -> Inputs | None:
     """Read the windows' summaries below ``node``, which lie deeper than its children."""
-    windows = await shop.store.level(shop.session_id, 1, *node.windows)
-    found = await shop.store.revisions(
-        shop.session_id, [(window.id, window.revision) for window in windows if window.revision]
+    windows = await run.store.level(run.session_id, 1, *node.windows)
+    found = await run.store.revisions(
+        run.session_id, [(window.id, window.revision) for window in windows if window.revision]
     )
     if not windows or len(found) < len(windows):
         return None
     return from_children(list(zip(windows, found, strict=True)))
 
 
-async def _read_stretch(shop: Workshop, node: Node) -> Inputs:
+async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
     """Read the messages of a window, and what precedes it where an overlap is asked for."""
     span, overlap, first = node.span, "", None
-    if shop.config.overlap:
-        before = await shop.store.messages(
-            shop.session_id,
+    if run.config.overlap:
+        before = await run.store.messages(
+            run.session_id,
             max(0, span.start - OVERLAP_REACH),
             span.start + 1,
             thread=node.thread,
         )
-        overlap, first = overlap_shown(node, before, shop.config.overlap)
-    messages = await shop.store.messages(shop.session_id, span.start, span.stop, thread=node.thread)
-    inputs = from_messages(node, messages, count=shop.counter.count, overlap=overlap)
+        overlap, first = overlap_shown(node, before, run.config.overlap)
+    messages = await run.store.messages(run.session_id, span.start, span.stop, thread=node.thread)
+    inputs = from_messages(node, messages, count=run.counter.count, overlap=overlap)
     return replace(inputs, overlap_from=first)

@@ -16,7 +16,7 @@ from hiermem.core.summaries.agenda import PAGE
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.handle import state_from
-from hiermem.engine.summaries.run import Workshop
+from hiermem.engine.summaries.run import UpdateRun
 from hiermem.errors import StoreError
 from hiermem.types.transaction import RunRecord
 
@@ -27,45 +27,45 @@ _BEATS: Final = 3
 _COUNTED: Final = 4 * PAGE
 
 
-class Run:
+class RunJournal:
     """The journal's record of one update; ``repack`` says that it is a full one."""
 
-    def __init__(self, shop: Workshop, *, repack: bool = False) -> None:
-        self._shop, self._repack = shop, repack
-        self._lease = timedelta(seconds=shop.policy.lease)
+    def __init__(self, run: UpdateRun, *, repack: bool = False) -> None:
+        self._run, self._repack = run, repack
+        self._lease = timedelta(seconds=run.policy.lease)
         self._record = RunRecord(
-            id=shop.run_id, kind="update", subject=shop.session_id, started_at=shop.now()
+            id=run.run_id, kind="update", subject=run.session_id, started_at=run.now()
         )
         self._begun = False
-        self._found: dict[str, Any] = {}
+        self._backlog: dict[str, Any] = {}
 
     async def note_cut_off(self) -> None:
         """Journal that runs of this session were cut off; their calls are reported as unknown."""
-        shop = self._shop
-        shop.ledger.unknown += await note_cut_off(
-            shop.store, shop.session_id, kind="update", now=shop.now()
+        run = self._run
+        run.claims.unknown += await note_cut_off(
+            run.store, run.session_id, kind="update", now=run.now()
         )
 
     async def begin(self) -> None:
         """Journal, once, that the run has work to do."""
         if not self._begun:
-            self._found = await self._look()
+            self._backlog = await self._measure_backlog()
             await self._put(self._record)
             self._begun = True
 
-    async def _look(self) -> dict[str, Any]:
+    async def _measure_backlog(self) -> dict[str, Any]:
         """Say how much waits to be made, and which share of the summaries is out of date.
 
         What waits is counted up to a bound, so that a run of a long session costs what it makes. A
         summary that is stale by choice does not wait.
         """
-        shop = self._shop
-        counts = state_from(shop.record.state).ordinals
+        run = self._run
+        counts = state_from(run.record.state).ordinals
         queue = dirty = 0
         for level in range(1, len(counts) + 1):
             after, counted = -1, 0
             while counted < _COUNTED:
-                due = await shop.store.unfinished(shop.session_id, level, after, PAGE)
+                due = await run.store.unfinished(run.session_id, level, after, PAGE)
                 counted += len(due)
                 dirty += sum(node.dirty for node in due)
                 if len(due) < PAGE:
@@ -79,17 +79,17 @@ class Run:
         while True:
             await asyncio.sleep(self._lease.total_seconds() / _BEATS)
             try:
-                await self._shop.ledger.renew()
+                await self._run.claims.renew()
                 await self._put(self._record)
             except StoreError as error:
                 # Missing a beat is harmless; the next one, or the commit, will tell.
                 what = type(error).__name__
-                _log.warning("run %s: a heartbeat failed: %s", self._shop.run_id, what)
+                _log.warning("run %s: a heartbeat failed: %s", self._run.run_id, what)
 
     async def end(self, report: UpdateReport) -> None:
         """Journal how the run ended; one that had nothing to do is written once."""
         whole = not report.failed and not report.degraded and report.stopped is None
-        await self._finish("ok" if whole else "partial", report)
+        await self._put_end("ok" if whole else "partial", report)
         _log.info(
             "run %s: made %d, reused %d, degraded %d, failed %d, calls %d, tokens %d",
             report.run_id, report.made, report.reused, report.degraded, report.failed,
@@ -101,18 +101,18 @@ class Run:
         if not self._begun:
             return
         cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
-        await self._finish(
+        await self._put_end(
             "interrupted" if cancelled else "error", report, reason=type(error).__name__
         )
 
-    async def _finish(self, outcome: Any, report: UpdateReport, **more: str) -> None:
+    async def _put_end(self, outcome: Any, report: UpdateReport, **more: str) -> None:
         self._record = replace(
             self._record,
             outcome=outcome,
-            ended_at=self._shop.now(),
+            ended_at=self._run.now(),
             detail={
-                "model": self._shop.llm.name,
-                **self._found,
+                "model": self._run.llm.name,
+                **self._backlog,
                 "made": report.made,
                 "reused": report.reused,
                 "failed": report.failed,
@@ -128,13 +128,13 @@ class Run:
                 **more,
             },
         )
-        await self._shop.store.put_run(self._record)
+        await self._run.store.put_run(self._record)
 
     async def _put(self, record: RunRecord) -> None:
-        alive = (self._shop.now() + self._lease).isoformat()
-        await self._shop.store.put_run(
+        alive = (self._run.now() + self._lease).isoformat()
+        await self._run.store.put_run(
             replace(
                 record,
-                detail={"model": self._shop.llm.name, **self._found, "alive_until": alive},
+                detail={"model": self._run.llm.name, **self._backlog, "alive_until": alive},
             )
         )

@@ -15,12 +15,12 @@ from hiermem.types import Node, Revision
 from hiermem.types.transaction import Attempt, NodeTally, NodeWrite
 
 
-def treed(store: TenantStore, tree: int) -> TenantStore:
+def tree_store(store: TenantStore, tree: int) -> TenantStore:
     """Give ``store`` with the number of the tree fixed."""
-    return cast("TenantStore", _Treed(store, tree))
+    return cast("TenantStore", _TreeStore(store, tree))
 
 
-def foreseen(
+def planned_tree(
     store: TenantStore,
     tree: int,
     *,
@@ -32,10 +32,10 @@ def foreseen(
 
     ``counts`` is the number of sealed nodes by level that the tree would then have.
     """
-    return cast("TenantStore", _Foreseen(store, tree, nodes, parents, counts))
+    return cast("TenantStore", _PlannedTree(store, tree, nodes, parents, counts))
 
 
-class _Treed:
+class _TreeStore:
     """The methods that take a tree, with that tree."""
 
     def __init__(self, store: TenantStore, tree: int) -> None:
@@ -76,7 +76,7 @@ class _Treed:
         return await self._store.write_nodes(session_id, writes, attempts=attempts, tree=self._tree)
 
 
-class _Foreseen(_Treed):
+class _PlannedTree(_TreeStore):
     """A tree with nodes in it that nobody wrote. They stand after those that are there."""
 
     def __init__(
@@ -104,13 +104,13 @@ class _Foreseen(_Treed):
 
     async def nodes(self, session_id: str, ids: Sequence[str]) -> list[Node]:
         stored = await super().nodes(session_id, [id_ for id_ in ids if id_ not in self._nodes])
-        found = {node.id: node for node in self._adopted(stored)} | self._nodes
+        found = {node.id: node for node in self._with_parents(stored)} | self._nodes
         return [found[id_] for id_ in ids if id_ in found]
 
     async def level(
         self, session_id: str, level: int, start: int, stop: int | None = None
     ) -> list[Node]:
-        stored = self._adopted(await super().level(session_id, level, start, stop))
+        stored = self._with_parents(await super().level(session_id, level, start, stop))
         return stored + [
             node
             for node in self._levels.get(level, ())
@@ -118,7 +118,7 @@ class _Foreseen(_Treed):
         ]
 
     async def unfinished(self, session_id: str, level: int, after: int, limit: int) -> list[Node]:
-        stored = self._adopted(await super().unfinished(session_id, level, after, limit))
+        stored = self._with_parents(await super().unfinished(session_id, level, after, limit))
         new = [node for node in self._levels.get(level, ()) if node.ordinal > after]
         return (stored + new)[:limit]
 
@@ -127,7 +127,7 @@ class _Foreseen(_Treed):
     ) -> list[bool]:
         raise AssertionError("a dry run does not write: write_nodes")
 
-    def _adopted(self, stored: Sequence[Node]) -> list[Node]:
+    def _with_parents(self, stored: Sequence[Node]) -> list[Node]:
         return [
             replace(node, parent=self._parents[node.id]) if node.id in self._parents else node
             for node in stored

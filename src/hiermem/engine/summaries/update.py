@@ -20,19 +20,19 @@ from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Purse
 from hiermem.engine.handle import state_from
-from hiermem.engine.summaries.dry_run import foresee
+from hiermem.engine.summaries.dry_run import plan_update
 from hiermem.engine.summaries.outdated import mark_outdated
-from hiermem.engine.summaries.provisional import grown
-from hiermem.engine.summaries.repack import foresee_repack, repack
-from hiermem.engine.summaries.rounds import Progress, Work
-from hiermem.engine.summaries.run import Workshop
-from hiermem.engine.summaries.shared import Shared, charged
-from hiermem.engine.summaries.tree_view import treed
+from hiermem.engine.summaries.provisional import provisional_nodes
+from hiermem.engine.summaries.repack import plan_repack, repack
+from hiermem.engine.summaries.rounds import Progress, UpdateRounds
+from hiermem.engine.summaries.run import UpdateRun
+from hiermem.engine.summaries.shared import Shared, with_caps
+from hiermem.engine.summaries.tree_view import tree_store
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM, TenantStore, TokenCounter
 
 #: What an update does: make what is missing or dirty, or re-pack everything.
-Strategy: TypeAlias = Literal["incremental", "full"]
+UpdateStrategy: TypeAlias = Literal["incremental", "full"]
 
 
 @overload
@@ -53,7 +53,7 @@ async def update(
     max_tokens: int | None = None,
     deadline: float | None = None,
     dry_run: Literal[False] = False,
-    strategy: Strategy = "incremental",
+    strategy: UpdateStrategy = "incremental",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     shared: Shared | None = None,
 ) -> UpdateReport: ...
@@ -75,7 +75,7 @@ async def update(
     max_tokens: int | None = None,
     deadline: float | None = None,
     dry_run: bool,
-    strategy: Strategy = "incremental",
+    strategy: UpdateStrategy = "incremental",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     shared: Shared | None = None,
 ) -> UpdateReport | UpdatePlan: ...
@@ -96,7 +96,7 @@ async def update(
     max_tokens: int | None = None,
     deadline: float | None = None,
     dry_run: bool = False,
-    strategy: Strategy = "incremental",
+    strategy: UpdateStrategy = "incremental",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     shared: Shared | None = None,
 ) -> UpdateReport | UpdatePlan:
@@ -120,10 +120,10 @@ async def update(
     record = await store.session(session_id)
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
-    shared = charged(shared or Shared(), store, session_id, policy)
+    shared = with_caps(shared or Shared(), store, session_id, policy)
     purse = _purse(shared, max_calls, max_tokens, deadline)
-    opening = partial(
-        Workshop,
+    open_run = partial(
+        UpdateRun,
         record=record,
         config=config,
         policy=policy,
@@ -139,10 +139,10 @@ async def update(
     )
     if strategy == "full":
         if dry_run:
-            return await foresee_repack(store, record, config.to_json(), opening, counter)
-        return await repack(store, record, config.to_json(), opening, on_progress)
-    shop = opening(treed(store, record.tree))
-    return await _incremental(shop, level, on_progress, dry_run=dry_run)
+            return await plan_repack(store, record, config.to_json(), open_run, counter)
+        return await repack(store, record, config.to_json(), open_run, on_progress)
+    run = open_run(tree_store(store, record.tree))
+    return await _incremental(run, level, on_progress, dry_run=dry_run)
 
 
 def _purse(
@@ -159,7 +159,7 @@ def _purse(
 
 
 async def _incremental(
-    shop: Workshop, level: int | None, on_progress: Progress | None, *, dry_run: bool
+    run: UpdateRun, level: int | None, on_progress: Progress | None, *, dry_run: bool
 ) -> UpdateReport | UpdatePlan:
     """Make what the tree that serves now lacks; what is sealed meanwhile is the next update's.
 
@@ -167,19 +167,19 @@ async def _incremental(
     """
     counts = {
         number: count
-        for number, count in enumerate(state_from(shop.record.state).ordinals, start=1)
+        for number, count in enumerate(state_from(run.record.state).ordinals, start=1)
         if level is None or number <= level
     }
     if dry_run:
-        return await foresee(shop, counts, await grown(shop, level))
+        return await plan_update(run, counts, await provisional_nodes(run, level))
     rounds: list[Mapping[int, int]] = [counts]
 
     async def once() -> Mapping[int, int] | None:
         if rounds:
-            await mark_outdated(shop, counts)
+            await mark_outdated(run, counts)
         return rounds.pop() if rounds else None
 
-    return await Work(shop, once, level, on_progress).run()
+    return await UpdateRounds(run, once, level, on_progress).run()
 
 
 def _check_strategy(strategy: str, level: int | None) -> None:

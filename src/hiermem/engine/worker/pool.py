@@ -14,17 +14,17 @@ from typing import Any
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.budget import Purse
-from hiermem.engine.calls.rate_limit import Pace, pace_of
-from hiermem.engine.calls.slots import Hands, Seat
+from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
+from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
-from hiermem.engine.summaries.shared import Rests, Shared
-from hiermem.engine.summaries.update import Strategy, update
+from hiermem.engine.summaries.shared import NodeBackoff, Shared
+from hiermem.engine.summaries.update import UpdateStrategy, update
 from hiermem.protocols import LLM
 from hiermem.types import SessionRecord
 
 
 @dataclass(slots=True, eq=False)
-class Stint:
+class SessionUpdate:
     """One session's update within a crew.
 
     ``record`` is what the session was when it began, ``embedded`` whether it has all its vectors
@@ -32,7 +32,7 @@ class Stint:
     """
 
     session_id: str
-    seat: Seat
+    slots: SessionSlots
     purse: Purse
     task: asyncio.Task[Any] | None = None
     record: SessionRecord | None = None
@@ -49,8 +49,9 @@ class Stint:
 class Crew:
     """What updates of several sessions have in common.
 
-    ``purse`` holds them all together to their caps. A ``patient`` crew waits for nodes that another
-    process holds. ``foreseen`` are the requests that its dry runs have counted, each of them once.
+    ``purse`` holds them all together to their caps. A ``waits_for_leases`` crew waits for nodes
+    that another process holds. ``planned`` are the requests that its dry runs have counted, each of
+    them once.
     """
 
     handle: Handle
@@ -61,16 +62,16 @@ class Crew:
     clock: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     allowances: Allowances | None = None
-    rests: Rests | None = None
-    patient: bool = True
-    hands: Hands = field(init=False)
-    pace: Pace = field(init=False)
-    foreseen: set[str] = field(default_factory=set[str])
+    node_backoff: NodeBackoff | None = None
+    waits_for_leases: bool = True
+    slots: SlotPool = field(init=False)
+    rate_limiter: RateLimiter = field(init=False)
+    planned: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
         policy = self.handle.update_policy
-        self.hands = Hands(policy.concurrency)
-        self.pace = pace_of(self.llm, policy, clock=self.clock, sleep=self.sleep)
+        self.slots = SlotPool(policy.concurrency)
+        self.rate_limiter = rate_limiter(self.llm, policy, clock=self.clock, sleep=self.sleep)
         if self.allowances is None:
             self.allowances = Allowances(self.handle.store, policy)
 
@@ -83,14 +84,19 @@ class Crew:
         """
         return self.handle.update_policy.concurrency + 2
 
-    def begin(self, session_id: str) -> Stint:
+    def begin(self, session_id: str) -> SessionUpdate:
         """Make ready for one session."""
         purse = Purse(
             max_calls=None, max_tokens=None, deadline=None, clock=self.clock, above=(self.purse,)
         )
-        return Stint(session_id, self.hands.seat(session_id), purse)
+        return SessionUpdate(session_id, self.slots.for_session(session_id), purse)
 
-    async def work(self, stint: Stint, strategy: Strategy = "incremental", **settings: Any) -> Any:
+    async def work(
+        self,
+        session_update: SessionUpdate,
+        strategy: UpdateStrategy = "incremental",
+        **settings: Any,
+    ) -> Any:
         """Update the session, or plan it; ``settings`` are those of ``summaries.update.update``.
 
         A full re-pack is made under this handle's configuration, all else under the session's own.
@@ -98,39 +104,39 @@ class Crew:
         """
         handle = self.handle
         try:
-            stint.record = await handle.record(stint.session_id)
+            session_update.record = await handle.record(session_update.session_id)
             done = await update(
                 handle.store,
-                stint.session_id,
+                session_update.session_id,
                 llm=self.llm,
                 fallback=self.fallback,
                 counter=handle.counter,
-                config=handle.config_for(stint.record, repack=strategy == "full"),
+                config=handle.config_for(session_update.record, repack=strategy == "full"),
                 strategy=strategy,
                 policy=handle.update_policy,
                 prompts=self.prompts,
                 now=handle.clock,
                 sleep=self.sleep,
                 shared=Shared(
-                    seat=stint.seat,
-                    pace=self.pace,
-                    above=(stint.purse,),
+                    slots=session_update.slots,
+                    rate_limiter=self.rate_limiter,
+                    above=(session_update.purse,),
                     allowances=self.allowances,
-                    rests=self.rests,
-                    patient=self.patient,
-                    in_hand=handle.in_hand,
-                    foreseen=self.foreseen,
+                    node_backoff=self.node_backoff,
+                    waits_for_leases=self.waits_for_leases,
+                    in_flight=handle.in_flight,
+                    planned=self.planned,
                     clock=self.clock,
                 ),
                 **settings,
             )
         finally:
-            self.hands.forget(stint.session_id)
+            self.slots.forget(session_update.session_id)
         if not settings.get("dry_run"):
-            await self.embed(stint)
+            await self.embed(session_update)
         return done
 
-    async def embed(self, stint: Stint) -> None:
+    async def embed(self, session_update: SessionUpdate) -> None:
         """Make the vectors that the session lacks, where there is an embedder.
 
         What fails is logged and noted in the stint.
@@ -140,7 +146,9 @@ class Crew:
         from hiermem.engine.search.embed import quietly
 
         try:
-            over = stint.purse.is_over
-            stint.embedded = await quietly(self.handle, stint.session_id, stopped=over)
+            over = session_update.purse.is_over
+            session_update.embedded = await quietly(
+                self.handle, session_update.session_id, stopped=over
+            )
         finally:
-            self.hands.forget(stint.session_id)
+            self.slots.forget(session_update.session_id)

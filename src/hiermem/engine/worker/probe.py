@@ -16,8 +16,8 @@ from hiermem.core.summaries.status import standing
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.outdated import outdated
-from hiermem.engine.summaries.run import Workshop
-from hiermem.engine.summaries.shared import Rests
+from hiermem.engine.summaries.run import UpdateRun
+from hiermem.engine.summaries.shared import NodeBackoff
 from hiermem.engine.worker.pool import Crew
 from hiermem.errors import HiermemError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore
@@ -28,7 +28,7 @@ _LISTED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeResult:
     """What a session has to be done: the lowest ``level`` with a node that is free, or None.
 
     ``leased`` says whether a node was passed over because another worker holds it.
@@ -54,7 +54,9 @@ async def backlog(store: TenantStore) -> AsyncIterator[str]:
         after = page[-1]
 
 
-async def probe(store: TenantStore, session_id: str, *, rests: Rests, now: datetime) -> Finding:
+async def probe(
+    store: TenantStore, session_id: str, *, node_backoff: NodeBackoff, now: datetime
+) -> ProbeResult:
     """Look for the lowest level at which something can be made."""
     leased = False
     for level in sorted(await store.levels(session_id)):
@@ -62,19 +64,19 @@ async def probe(store: TenantStore, session_id: str, *, rests: Rests, now: datet
         while True:
             page = await store.unfinished(session_id, level, after, PAGE)
             for node in page:
-                if rests.rests(session_id, node):
+                if node_backoff.is_backed_off(session_id, node):
                     continue
                 if standing(node, now=now) == "leased":
                     leased = True
-                elif await _stands(store, session_id, node):
-                    return Finding(level, leased)
+                elif await _inputs_ready(store, session_id, node):
+                    return ProbeResult(level, leased)
             if len(page) < PAGE:
                 break
             after = page[-1].ordinal
-    return Finding(None, leased)
+    return ProbeResult(None, leased)
 
 
-async def _stands(store: TenantStore, session_id: str, node: Node) -> bool:
+async def _inputs_ready(store: TenantStore, session_id: str, node: Node) -> bool:
     """Say whether all that ``node`` is made from has a text."""
     if not node.children:
         return True
@@ -82,7 +84,7 @@ async def _stands(store: TenantStore, session_id: str, node: Node) -> bool:
     return len(children) == len(node.children) and all(child.revision for child in children)
 
 
-def grows(record: SessionRecord) -> bool:
+def has_provisional(record: SessionRecord) -> bool:
     """Say whether a session keeps provisional texts of what is open, which no backlog shows."""
     try:
         config = config_from(record.config)
@@ -91,7 +93,7 @@ def grows(record: SessionRecord) -> bool:
     return config.enabled and config.open_groups == "grow" and bool(record.state)
 
 
-async def bare(handle: Handle, record: SessionRecord) -> bool:
+async def lacks_vectors(handle: Handle, record: SessionRecord) -> bool:
     """Say whether a session may lack vectors, where they are made at all."""
     if handle.embedder is None:
         return False
@@ -101,7 +103,7 @@ async def bare(handle: Handle, record: SessionRecord) -> bool:
     return await lacks(handle, record)
 
 
-async def follows(crew: Crew, record: SessionRecord) -> bool:
+async def has_outdated(crew: Crew, record: SessionRecord) -> bool:
     """Say whether texts of a session are to be made anew, to follow the present way of making.
 
     It may cost what the session holds.
@@ -110,7 +112,7 @@ async def follows(crew: Crew, record: SessionRecord) -> bool:
     if not handle.update_policy.follow_strategy or record.counter != handle.counter.name:
         return False
     try:
-        shop = Workshop(
+        run = UpdateRun(
             handle.store,
             record,
             handle.config_for(record),
@@ -125,7 +127,7 @@ async def follows(crew: Crew, record: SessionRecord) -> bool:
             purse=crew.purse,
         )
         for level, stop in (await handle.store.levels(record.id)).items():
-            async for page in outdated(shop, level, stop):
+            async for page in outdated(run, level, stop):
                 if page:
                     return True
     except HiermemError as error:

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Final
 
-from hiermem.core.calls.fairness import BACK_OFF, Parking, SessionQueue
+from hiermem.core.calls.fairness import BACK_OFF, Backoff, SessionQueue
 from hiermem.core.summaries.plan import UpdateReport
-from hiermem.engine.summaries.shared import Rests
-from hiermem.engine.worker.pool import Crew, Stint
-from hiermem.engine.worker.probe import backlog, bare, follows, grows, probe
+from hiermem.engine.summaries.shared import NodeBackoff
+from hiermem.engine.worker.pool import Crew, SessionUpdate
+from hiermem.engine.worker.probe import backlog, has_outdated, has_provisional, lacks_vectors, probe
 from hiermem.types import SessionRecord
 
 #: Seconds that something is left alone which only a raised cap or a repair will change.
-LONG_PARK: Final = 300.0
+LONG_BACKOFF: Final = 300.0
 #: Seconds that a session is left alone after an error, at first; doubled at each further one.
 TROUBLE: Final = 2.0
 #: Seconds between two looks for sessions in which something is to be made that no backlog shows,
@@ -51,22 +51,22 @@ class Lookout:
     def __init__(
         self,
         crew: Crew,
-        rests: Rests,
+        node_backoff: NodeBackoff,
         clock: Callable[[], float],
         *,
         name: str,
         taken: Container[str],
         on_found: Callable[[], None],
     ) -> None:
-        self._crew, self._rests, self._clock = crew, rests, clock
+        self._crew, self._node_backoff, self._clock = crew, node_backoff, clock
         self._handle, self._store = crew.handle, crew.handle.store
         self._taken, self._on_found = taken, on_found
         self.queue = SessionQueue(name)
-        self.parking = Parking()
+        self.backoff = Backoff()
         self.begun = self.finished = self.left = 0
         #: The sessions whose turn is for vectors alone, and those in which some could not be made.
         self._bare: set[str] = set()
-        self._embedded = Parking()
+        self._embedded = Backoff()
         self._grown: dict[str, int] = {}
         #: The (tree, configuration's hash) under which a session's texts were found to be made in
         #: the present way; what is made later under them is.
@@ -95,10 +95,10 @@ class Lookout:
             await self._sweep()
             now = self._clock()
             self._next_sweep = now + max(_SWEEP, (now - begun) / _SWEEPING)
-        for session_id in self.parking:
+        for session_id in self.backoff:
             if session_id not in seen:
-                self.parking.drop(session_id)
-                self._rests.forget(session_id)
+                self.backoff.drop(session_id)
+                self._node_backoff.forget(session_id)
         self.finished, self.left = number, len(seen)
 
     async def _sweep(self) -> None:
@@ -111,12 +111,12 @@ class Lookout:
         """
         for record in await self._store.sessions():
             known = record.id in self._taken or record.id in self.queue
-            if known or record.id in self.parking:
+            if known or record.id in self.backoff:
                 continue
-            if grows(record) and self._grown.get(record.id) != record.version:
+            if has_provisional(record) and self._grown.get(record.id) != record.version:
                 self.queue.put(record.id, _GROWTH)
             elif self._followed.get(record.id) != _shape(record):
-                if await follows(self._crew, record):
+                if await has_outdated(self._crew, record):
                     self.queue.put(record.id, _GROWTH)
                     self._on_found()
                     continue
@@ -125,36 +125,38 @@ class Lookout:
 
     async def _look_for_vectors(self, record: SessionRecord) -> None:
         """Queue a session that has nothing else to make and may lack vectors."""
-        parked = self._embedded.get(record.id)
-        if parked is not None and self._clock() < parked.until:
+        entry = self._embedded.get(record.id)
+        if entry is not None and self._clock() < entry.until:
             return
-        if record.id not in self.queue and await bare(self._handle, record):
+        if record.id not in self.queue and await lacks_vectors(self._handle, record):
             self._bare.add(record.id)
             self.queue.put(record.id, _VECTORS)
             self._on_found()
 
     async def _is_due(self, session_id: str) -> bool:
         """Say whether a session is to be looked at: not where it is parked, unless it changed."""
-        parked = self.parking.get(session_id)
-        if parked is None or self._clock() >= parked.until:
+        entry = self.backoff.get(session_id)
+        if entry is None or self._clock() >= entry.until:
             return True
-        if parked.version is None:
+        if entry.version is None:
             return False
         record = await self._store.session(session_id)
-        if record is not None and record.version == parked.version:
+        if record is not None and record.version == entry.version:
             return False
-        self.parking.drop(session_id)
+        self.backoff.drop(session_id)
         return True
 
     async def _consider(self, session_id: str) -> None:
         """Queue a session that has something to make; leave it alone for a while else."""
-        found = await probe(self._store, session_id, rests=self._rests, now=self._handle.clock())
+        found = await probe(
+            self._store, session_id, node_backoff=self._node_backoff, now=self._handle.clock()
+        )
         if found.level is not None:
             self.queue.put(session_id, found.level, contested=found.leased)
             return
         record = await self._store.session(session_id)
         version = record.version if record else None
-        self.parking.put(session_id, self._clock(), version=version, leased=found.leased)
+        self.backoff.put(session_id, self._clock(), version=version, leased=found.leased)
 
     # -- after a turn
 
@@ -164,48 +166,50 @@ class Lookout:
         self._bare.discard(session_id)
         return found
 
-    def settle(self, stint: Stint, report: UpdateReport) -> None:
+    def settle(self, session_update: SessionUpdate, report: UpdateReport) -> None:
         """Decide when a session has its next turn, by what came of this one."""
-        session_id, stopped = stint.session_id, report.stopped
-        if stint.record is not None:
-            self._grown[session_id] = stint.record.version
+        session_id, stopped = session_update.session_id, report.stopped
+        if session_update.record is not None:
+            self._grown[session_id] = session_update.record.version
             # An update marks what is to follow before it makes anything.
-            self._followed[session_id] = _shape(stint.record)
+            self._followed[session_id] = _shape(session_update.record)
         if stopped in _NOT_ITS_OWN:
             return
         if stopped == "turn":
-            self.queue.put(session_id, stint.seat.level)
+            self.queue.put(session_id, session_update.slots.level)
         elif stopped in ("session_calls", "session_tokens"):
-            self.parking.put(session_id, self._clock(), first=LONG_PARK, most=LONG_PARK)
+            self.backoff.put(session_id, self._clock(), first=LONG_BACKOFF, most=LONG_BACKOFF)
         elif report.by_level:
-            self.parking.drop(session_id)
+            self.backoff.drop(session_id)
         elif stopped is None:
             # Most likely another worker was faster; the next look will tell.
-            before = self.parking.get(session_id)
+            before = self.backoff.get(session_id)
             leased = before is None or before.times < _SURE
-            version = stint.record.version if stint.record else None
-            self.parking.put(session_id, self._clock(), version=version, leased=leased)
+            version = session_update.record.version if session_update.record else None
+            self.backoff.put(session_id, self._clock(), version=version, leased=leased)
 
-    def settle_vectors(self, stint: Stint) -> None:
+    def settle_vectors(self, session_update: SessionUpdate) -> None:
         """Leave a session be for a while that still lacks vectors, longer each time."""
-        if stint.embedded:
-            self._embedded.drop(stint.session_id)
-        elif stint.embedded is not None:
-            self._embedded.put(stint.session_id, self._clock(), first=_SWEEP, most=BACK_OFF)
+        if session_update.embedded:
+            self._embedded.drop(session_update.session_id)
+        elif session_update.embedded is not None:
+            self._embedded.put(
+                session_update.session_id, self._clock(), first=_SWEEP, most=BACK_OFF
+            )
 
     def trouble(self, session_id: str) -> None:
         """Leave a session alone whose turn ended in an error, longer each time."""
-        self.parking.put(session_id, self._clock(), first=TROUBLE, most=LONG_PARK)
+        self.backoff.put(session_id, self._clock(), first=TROUBLE, most=LONG_BACKOFF)
 
     def forget(self, session_id: str) -> None:
         """Drop all that is remembered of a session that is gone."""
         self.queue.drop(session_id)
-        self.parking.drop(session_id)
+        self.backoff.drop(session_id)
         self._embedded.drop(session_id)
         self._bare.discard(session_id)
         self._grown.pop(session_id, None)
         self._followed.pop(session_id, None)
-        self._rests.forget(session_id)
+        self._node_backoff.forget(session_id)
 
 
 def _shape(record: SessionRecord) -> tuple[int, int]:

@@ -31,9 +31,9 @@ from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.budget import Purse
 from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.handle import Handle
-from hiermem.engine.summaries.update import Strategy
+from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.pool import Crew
-from hiermem.engine.worker.probe import backlog, bare, grows
+from hiermem.engine.worker.probe import backlog, has_provisional, lacks_vectors
 from hiermem.errors import HiermemError, NotFoundError, StoreCorruptError, StoreError
 from hiermem.protocols import LLM
 from hiermem.types.transaction import RunRecord
@@ -56,7 +56,7 @@ async def update_all(
     fallback: LLM,
     prompts: Mapping[str, PromptTemplate | str] | None = None,
     allowances: Allowances | None = None,
-    strategy: Strategy = "incremental",
+    strategy: UpdateStrategy = "incremental",
     on_progress: BatchWatcher | None = None,
     max_calls: int | None = None,
     max_tokens: int | None = None,
@@ -91,7 +91,7 @@ async def update_all(
     )
     sessions = await _sessions(handle, strategy)
     if dry_run:
-        return await _foreseen(crew, sessions, strategy)
+        return await _plan(crew, sessions, strategy)
     purpose = _purpose(handle, llm, strategy)
     await note_cut_off(handle.store, BATCH_SUBJECT, kind="update", now=handle.clock())
     begin = 0
@@ -104,7 +104,7 @@ async def update_all(
     return await batch.run()
 
 
-async def _sessions(handle: Handle, strategy: Strategy) -> list[str]:
+async def _sessions(handle: Handle, strategy: UpdateStrategy) -> list[str]:
     """List the sessions to look at, in the order of their creation."""
     if strategy == "full" or handle.update_policy.follow_strategy:
         return [record.id for record in await handle.store.sessions()]
@@ -112,11 +112,11 @@ async def _sessions(handle: Handle, strategy: Strategy) -> list[str]:
     return [
         record.id
         for record in await handle.store.sessions()
-        if record.id in behind or grows(record) or await bare(handle, record)
+        if record.id in behind or has_provisional(record) or await lacks_vectors(handle, record)
     ]
 
 
-async def _foreseen(crew: Crew, sessions: Sequence[str], strategy: Strategy) -> UpdatePlan:
+async def _plan(crew: Crew, sessions: Sequence[str], strategy: UpdateStrategy) -> UpdatePlan:
     """Add up what the sessions' updates would do; a session that cannot be planned adds nothing."""
     total = UpdatePlan()
     for session_id in sessions:
@@ -132,10 +132,10 @@ async def _foreseen(crew: Crew, sessions: Sequence[str], strategy: Strategy) -> 
     return total
 
 
-def _purpose(handle: Handle, llm: LLM, strategy: Strategy) -> str:
+def _purpose(handle: Handle, llm: LLM, strategy: UpdateStrategy) -> str:
     """Name what a batch is for; another one of the same name goes on with it."""
-    told = f"{strategy}\0{llm.name}\0{handle.config.to_json()}"
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    key = f"{strategy}\0{llm.name}\0{handle.config.to_json()}"
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 class _Batch:
@@ -147,12 +147,12 @@ class _Batch:
         sessions: Sequence[str],
         *,
         begin: int,
-        strategy: Strategy,
+        strategy: UpdateStrategy,
         purpose: str,
         on_progress: BatchWatcher | None,
     ) -> None:
         self._crew, self._sessions, self._begin = crew, sessions, begin
-        self._strategy: Strategy = strategy
+        self._strategy: UpdateStrategy = strategy
         self._purpose, self._on_progress = purpose, on_progress
         self._next = begin
         self._through = begin
@@ -166,13 +166,13 @@ class _Batch:
         """Work through the sessions and journal how it went."""
         await self._put()
         beat = asyncio.create_task(self._beat())
-        hands = [asyncio.create_task(self._work()) for _ in range(self._crew.places)]
+        tasks = [asyncio.create_task(self._run_sessions()) for _ in range(self._crew.places)]
         try:
-            await asyncio.gather(*hands)
+            await asyncio.gather(*tasks)
         except BaseException as error:
-            for task in hands:
+            for task in tasks:
                 task.cancel()
-            await asyncio.shield(asyncio.ensure_future(self._abandon(hands, beat, error)))
+            await asyncio.shield(asyncio.ensure_future(self._abandon(tasks, beat, error)))
             raise
         finally:
             beat.cancel()
@@ -184,26 +184,26 @@ class _Batch:
         await self._end("ok" if clean else "partial", whole=whole)
         return self._total
 
-    async def _work(self) -> None:
+    async def _run_sessions(self) -> None:
         """Take one session after the other, until none is left or a cap is met."""
         while self._next < len(self._sessions) and self._crew.purse.is_over() is None:
             if self._stopped is not None:
                 return
-            place = self._next
+            index = self._next
             self._next += 1
-            if await self._update(self._sessions[place]):
-                self._done.add(place)
+            if await self._update(self._sessions[index]):
+                self._done.add(index)
                 while self._through in self._done:
                     self._through += 1
                 self._total = replace(self._total, updated=len(self._done))
-            self._tell(self._sessions[place], None)
+            self._report_progress(self._sessions[index], None)
         self._stopped = self._stopped or self._crew.purse.stopped
 
     async def _update(self, session_id: str) -> bool:
         """Update one session; say whether the batch is through with it."""
 
         def watch(nodes: UpdateProgress) -> None:
-            self._tell(session_id, nodes)
+            self._report_progress(session_id, nodes)
 
         watching = {} if self._on_progress is None else {"on_progress": watch}
         try:
@@ -233,7 +233,7 @@ class _Batch:
         _log.warning("the update of all: session %r ended in %s", session_id, why)
         return False
 
-    def _tell(self, session_id: str, nodes: UpdateProgress | None) -> None:
+    def _report_progress(self, session_id: str, nodes: UpdateProgress | None) -> None:
         if self._on_progress is not None:
             done = self._begin + len(self._done)
             self._on_progress(BatchProgress(done, len(self._sessions), session_id, nodes))
@@ -287,11 +287,11 @@ class _Batch:
         await self._crew.handle.store.put_run(record)
 
     async def _abandon(
-        self, hands: Sequence[asyncio.Task[None]], beat: asyncio.Task[None], error: BaseException
+        self, tasks: Sequence[asyncio.Task[None]], beat: asyncio.Task[None], error: BaseException
     ) -> None:
         """Let the sessions' updates end and journal that the batch was cut off."""
         beat.cancel()
-        await asyncio.wait(hands)
+        await asyncio.wait(tasks)
         cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
         try:
             await self._end("interrupted" if cancelled else "error", reason=type(error).__name__)

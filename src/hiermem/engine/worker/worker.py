@@ -28,9 +28,9 @@ from hiermem.core.summaries.reports import BatchReport, WorkerState, WorkerStatu
 from hiermem.engine.calls.allowance import Allowances
 from hiermem.engine.calls.budget import Purse
 from hiermem.engine.handle import Handle
-from hiermem.engine.summaries.shared import Rests
-from hiermem.engine.worker.pool import Crew, Stint
-from hiermem.engine.worker.session_queue import LONG_PARK, TROUBLE, Lookout
+from hiermem.engine.summaries.shared import NodeBackoff
+from hiermem.engine.worker.pool import Crew, SessionUpdate
+from hiermem.engine.worker.session_queue import LONG_BACKOFF, TROUBLE, Lookout
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM
 
@@ -72,7 +72,7 @@ class AsyncWorker:
         self._clock, self._poll, self._opened = clock, max(poll, _LOOK), opened
         self._limits = (max_calls, max_tokens, deadline)
         self._state: WorkerState = "new"
-        rests = Rests(clock)
+        node_backoff = NodeBackoff(clock)
         self._crew = Crew(
             handle,
             llm,
@@ -82,17 +82,17 @@ class AsyncWorker:
             clock,
             sleep=sleep,
             allowances=allowances,
-            rests=rests,
-            patient=False,
+            node_backoff=node_backoff,
+            waits_for_leases=False,
         )
         self._quantum = _QUANTUM[0 if llm.remote else 1]
-        self._stints: dict[str, Stint] = {}
+        self._updates: dict[str, SessionUpdate] = {}
         self._lookout = Lookout(
             self._crew,
-            rests,
+            node_backoff,
             clock,
             name=name or uuid.uuid4().hex,
-            taken=self._stints,
+            taken=self._updates,
             on_found=self._fill,
         )
         self._wake = asyncio.Event()
@@ -117,10 +117,10 @@ class AsyncWorker:
         total = self._total
         return WorkerStatus(
             state=self._state,
-            active=len(self._stints),
+            active=len(self._updates),
             waiting=len(self._lookout.queue),
-            resting=len(self._lookout.parking),
-            in_flight=self._crew.hands.in_use,
+            resting=len(self._lookout.backoff),
+            in_flight=self._crew.slots.in_use,
             turns=self._turns,
             made=total.made,
             reused=total.reused,
@@ -178,14 +178,14 @@ class AsyncWorker:
             if self._state != "running" or self._serving is None or self._serving.done():
                 return False
             waiting = len(self._lookout.queue)
-            idle = not self._stints and (not waiting or self._halted() is not None)
+            idle = not self._updates and (not waiting or self._halted() is not None)
             if idle and self._halted() is not None:
                 return False
             if idle and self._lookout.finished <= self._news:
                 # What the turns since the last look left undone, that look did not see.
                 if not self._failures:
                     self.wake()
-            elif idle and not self._lookout.parking.leased:
+            elif idle and not self._lookout.backoff.leased:
                 return not self._lookout.left
             await asyncio.sleep(_LOOK)
         return False
@@ -209,7 +209,11 @@ class AsyncWorker:
             async with asyncio.timeout(drain):
                 await self._end_all("stop")
         except TimeoutError:
-            tasks = [stint.task for stint in self._stints.values() if stint.task is not None]
+            tasks = [
+                session_update.task
+                for session_update in self._updates.values()
+                if session_update.task is not None
+            ]
             for task in tasks:
                 task.cancel()
             if tasks:
@@ -251,8 +255,8 @@ class AsyncWorker:
                     await self._look_or_wait()
                 self._fill()
             try:
-                rest = max(_LOOK, min(self._poll, self._next_look - self._clock()))
-                async with asyncio.timeout(rest):
+                pause = max(_LOOK, min(self._poll, self._next_look - self._clock()))
+                async with asyncio.timeout(pause):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -264,7 +268,7 @@ class AsyncWorker:
             await self._lookout.look()
         except Exception as error:  # noqa: BLE001 - a worker outlives what its store meets
             self._failures += 1
-            self._note_error(error)
+            self._record_error(error)
             self._next_look = self._clock() + back_off(
                 self._failures, first=self._poll, most=LONGEST
             )
@@ -277,64 +281,73 @@ class AsyncWorker:
         """Give the free places to those first in line, and ask for one where it is due."""
         if self._state != "running" or self._halted() is not None:
             return
-        while len(self._stints) < self._crew.places:
+        while len(self._updates) < self._crew.places:
             session_id = self._lookout.queue.take()
             if session_id is None:
                 return
-            stint = self._crew.begin(session_id)
-            stint.seat.on_level = self._fill
-            self._stints[session_id] = stint
-            stint.task = asyncio.get_running_loop().create_task(self._run(stint))
+            session_update = self._crew.begin(session_id)
+            session_update.slots.on_level = self._fill
+            self._updates[session_id] = session_update
+            session_update.task = asyncio.get_running_loop().create_task(self._run(session_update))
         queue = self._lookout.queue
         head = queue.head
-        staying = [stint for stint in self._stints.values() if not stint.ending]
-        if head is None or not staying or len(self._stints) - len(staying) >= len(queue):
+        staying = [
+            session_update for session_update in self._updates.values() if not session_update.ending
+        ]
+        if head is None or not staying or len(self._updates) - len(staying) >= len(queue):
             return
         level, contested = head
-        last = max(staying, key=lambda stint: (stint.seat.level, stint.seat.taken))
-        if (last.seat.level > level and not contested) or last.seat.taken >= self._quantum:
+        last = max(
+            staying,
+            key=lambda session_update: (session_update.slots.level, session_update.slots.acquired),
+        )
+        if (last.slots.level > level and not contested) or last.slots.acquired >= self._quantum:
             last.end("turn")
 
-    async def _run(self, stint: Stint) -> None:
+    async def _run(self, session_update: SessionUpdate) -> None:
         """Do one session's turn, and note what is to become of it."""
         try:
-            if self._lookout.is_bare(stint.session_id):
-                await self._crew.embed(stint)
+            if self._lookout.is_bare(session_update.session_id):
+                await self._crew.embed(session_update)
                 return
-            report: UpdateReport = await self._crew.work(stint)
+            report: UpdateReport = await self._crew.work(session_update)
         except NotFoundError:
-            self._lookout.forget(stint.session_id)
+            self._lookout.forget(session_update.session_id)
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
-            self._note_error(error)
-            self._lookout.trouble(stint.session_id)
+            self._record_error(error)
+            self._lookout.trouble(session_update.session_id)
         else:
-            self._note(report)
-            self._lookout.settle(stint, report)
+            self._record_report(report)
+            self._lookout.settle(session_update, report)
         finally:
-            self._lookout.settle_vectors(stint)
+            self._lookout.settle_vectors(session_update)
             self._turns += 1
             self._news = self._lookout.begun
-            self._stints.pop(stint.session_id, None)
+            self._updates.pop(session_update.session_id, None)
             self._wake.set()
 
-    def _note(self, report: UpdateReport) -> None:
+    def _record_report(self, report: UpdateReport) -> None:
         """Count what a turn did, and leave all sessions be where a cap of all of them ended it."""
         self._total, stopped = add_report(self._total, report), report.stopped
         if stopped in ("tenant_calls", "tenant_tokens"):
-            self._capped, self._capped_until = stopped, self._clock() + LONG_PARK
+            self._capped, self._capped_until = stopped, self._clock() + LONG_BACKOFF
         elif stopped == "circuit_open":
             pause = report.retry_after or TROUBLE
             self._capped, self._capped_until = stopped, self._clock() + pause
 
-    def _note_error(self, error: Exception) -> None:
+    def _record_error(self, error: Exception) -> None:
         """Remember and log an error by its name: its words may hold what nobody should read."""
         self._last_error = type(error).__name__
         _log.warning("a worker met %s; it goes on", self._last_error)
 
     async def _end_all(self, why: str) -> None:
         """Ask every session's turn to end, and wait until they have."""
-        for stint in self._stints.values():
-            stint.end(why)
-        tasks = [stint.task for stint in self._stints.values() if stint.task is not None]
+        for session_update in self._updates.values():
+            session_update.end(why)
+        tasks = [
+            session_update.task
+            for session_update in self._updates.values()
+            if session_update.task is not None
+        ]
         if tasks:
             await asyncio.wait(tasks)
