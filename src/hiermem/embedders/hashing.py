@@ -1,9 +1,8 @@
-"""Vectors without a model: words cut into letter groups, each hashed into a bucket.
+"""Vectors without a model: words are cut into letter groups, each hashed into a bucket.
 
-The one rule: the same text gives the same vector in every process; what changes that changes the
-embedder's name. Texts that share parts of words are near, so that it forgives typing
-errors, inflections and compounds in any language. It knows no meanings: "car" and "automobile" are
-strangers to it.
+The same text gives the same vector in every process; any change of the vectors changes the
+embedder's name. Texts that share parts of words are near, so typing errors, inflections and
+compounds match in any language. Meanings are not known: "car" and "automobile" are unrelated to it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HashingEmbedder"]
 
-#: Letters of the groups that a word is cut into; it begins and ends with a blank.
+#: The sizes of the letter groups; a blank is added before and after each word.
 _SIZES = (3, 4, 5)
 
 
@@ -31,8 +30,9 @@ class HashingEmbedder:
     """The zero-download embedder: signed feature hashing of letter 3- to 5-grams.
 
     (Weinberger et al. 2009.) A bucket holds the sum of its groups' signed counts, damped by the
-    logarithm; vectors have length 1. ``weight`` is what its cosines count for beside the words in
-    ranking: little, since ``benchmarks/recall.py`` finds hardly more with them than without.
+    logarithm; vectors have length 1. ``weight`` is what its cosines count for in a ranking,
+    relative to the words: little, since ``benchmarks/recall.py`` finds hardly more with them than
+    without.
     """
 
     def __init__(self, dimension: int = 512) -> None:
@@ -45,7 +45,7 @@ class HashingEmbedder:
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["query", "passage"] = "passage"
     ) -> npt.NDArray[np.float32]:
-        """Give one vector a text, as the rows of an array."""
+        """Return one vector a text, as the rows of an array."""
         import numpy as np
 
         rows = np.zeros((len(texts), self.dimension), dtype=np.float32)
@@ -58,7 +58,7 @@ class HashingEmbedder:
         return unit
 
     def _buckets(self, text: str) -> Counter[int]:
-        """Give the sum of signed counts in each bucket that is hit."""
+        """Return the sum of signed counts in each bucket that is hit."""
         found_words = words(text)
         found: Counter[int] = Counter()
         for word in [word for word in found_words if word not in STOP_WORDS] or found_words:

@@ -1,7 +1,7 @@
-"""Vectors from any server that speaks OpenAI's embeddings: OpenAI, Azure, Ollama, vLLM, gateways.
+"""Vectors from any server with OpenAI's embeddings API: OpenAI, Azure, Ollama, vLLM, gateways.
 
-The one rule: what comes back is put into the order of the texts and nothing else is done to it;
-whether it is fit to be kept is judged where it is used. Retrying is the engine's.
+The vectors are put into the order of the texts and not changed otherwise. The caller checks whether
+they are fit to be stored, and the engine retries.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenAIEmbedder"]
 
-#: How many numbers a vector of a known model has.
+#: The dimensions of the known models.
 _NATIVE: Final[Mapping[str, int]] = {
     "text-embedding-3-small": 1536,
     "text-embedding-3-large": 3072,
     "text-embedding-ada-002": 1536,
 }
-#: Bytes that an answer may have: ten thousand vectors of two thousand numbers, packed.
+#: The most bytes of an answer: ten thousand vectors of two thousand numbers, packed.
 _MOST_BYTES: Final = 128 * 1024 * 1024
 #: Longer answers than this are read on a thread.
 _LONG: Final = 100_000
@@ -51,10 +51,10 @@ class OpenAIEmbedder:
 
     ``base_url``, ``api_key`` and ``client`` are as for ``OpenAIChat``: with an address, only the
     key that is given is sent there. ``timeout`` is in seconds. ``weight`` is what cosines count for
-    beside the words in a ranking. ``extra`` are further fields of every request.
+    in a ranking, relative to the words. ``extra`` are further fields of every request.
 
     The ``name`` identifies the vectors. It is made of what changes them: model, dimension,
-    prefixes. Raises ConfigError for settings that cannot be, and where the extra is missing.
+    prefixes. Raises ConfigError for impossible settings, and where the extra is missing.
     """
 
     def __init__(
@@ -117,9 +117,9 @@ class OpenAIEmbedder:
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["query", "passage"]
     ) -> npt.NDArray[np.float32]:
-        """Give one vector a text, in their order, as the rows of an array.
+        """Return one vector a text, in their order, as the rows of an array.
 
-        Raises what ``core.calls.failures`` makes of what was raised.
+        Raises the error that ``core.calls.failures`` makes of the SDK's exception.
         """
         prefixed = [self._prefixes[kind] + each for each in texts]
         while True:
@@ -132,7 +132,7 @@ class OpenAIEmbedder:
                 return _rows(answer, len(texts))
             except ModelError:
                 raise
-            except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is told apart
+            except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is classified below
                 facts = read(error, key=self._connection.key)
                 raised = type(error).__name__
             if facts is None:
@@ -144,12 +144,13 @@ class OpenAIEmbedder:
     async def disconnect(self) -> None:
         """Close the connections that the running event loop has open; the next call opens new ones.
 
-        A memory does it for its embedder when it is closed. A client that was given is left alone.
+        A memory does this for its embedder when it is closed. A client that was passed in stays
+        open.
         """
         await self._connection.disconnect()
 
     async def _exchange(self, texts: list[str], *, packed: bool) -> dict[str, Any]:
-        """Send one request; as an extra body, fields pass that the SDK does not know."""
+        """Send one request; as an extra body, fields that the SDK does not know pass through."""
         asked: dict[str, Any] = {_PACKED: "base64" if packed else "float"}
         if self._shorten:
             asked["dimensions"] = self.dimension
@@ -197,7 +198,7 @@ def _rows(answer: Mapping[str, Any], many: int) -> npt.NDArray[np.float32]:
 
 
 def _vector(encoded: object) -> npt.NDArray[np.float32] | None:
-    """Read one vector, packed or as numbers; None for what is none."""
+    """Read one vector, packed or as numbers; None for anything else."""
     import numpy as np
 
     if isinstance(encoded, str):

@@ -1,8 +1,9 @@
-"""Vectors from a sentence-transformers model on one's own machine.
+"""Vectors from a sentence-transformers model on your own machine.
 
-The one rule: the event loop never waits for an answer: the model is run on threads, one call at a
-time, since neither its tokenizer nor its device likes two. It is loaded on one too where its
-dimension is given; else whoever asks for that first, such as a memory that is opened, waits.
+The event loop never waits for an answer: the model runs on threads, one call at a time, since
+neither its tokenizer nor its device supports two. Where the dimension is given, the model is also
+loaded on a thread. Otherwise the first caller that asks for the dimension waits for it, such as a
+memory that is being opened.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ __all__ = ["SentenceTransformerEmbedder"]
 
 
 class Encoder(Protocol):
-    """What a ``SentenceTransformer`` is to this adapter."""
+    """The part of ``SentenceTransformer`` that this adapter uses."""
 
     def encode(self, sentences: list[str], /, **settings: Any) -> Any:
-        """Give one vector a text."""
+        """Return one vector a text."""
         ...
 
 
 class SentenceTransformerEmbedder:
     """A model of sentence-transformers. Needs the extra ``sentence-transformers``.
 
-    ``model`` is a name or a folder, or a ``SentenceTransformer`` of one's own; one that is named is
-    loaded when it is first needed, on ``device`` where that is given. ``dimension`` may be given so
-    that it need not be loaded to say it. Without prefixes, a model's own prompts for questions and
-    passages are used, where it has any; ``query_prefix`` and ``passage_prefix`` take their place.
-    ``batch_size`` texts go through it at once. ``weight`` is what cosines count for beside the
-    words in a ranking.
+    ``model`` is a name, a folder, or a ``SentenceTransformer`` of your own. A named model is loaded
+    when it is first needed, on ``device`` where that is given; with ``dimension`` it is not loaded
+    just to find its dimension. Without prefixes, a model's own prompts for questions and passages
+    are used, where it has any; ``query_prefix`` and ``passage_prefix`` replace them. ``batch_size``
+    texts are encoded at once. ``weight`` is what cosines count for in a ranking, relative to the
+    words.
 
-    The ``name`` identifies the vectors; one must be given with a model object. Raises ConfigError
-    for settings that cannot be, and where the extra is missing.
+    The ``name`` identifies the vectors; a model object needs one. Raises ConfigError for impossible
+    settings, and where the extra is missing.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class SentenceTransformerEmbedder:
 
     @property
     def dimension(self) -> int:
-        """Give how many numbers a vector has; the model is loaded to say it, where nobody did."""
+        """How many numbers a vector has; loads the model where this was not given."""
         if self._dimension is None:
             with self._lock:
                 model = self._ready()
@@ -108,7 +109,7 @@ class SentenceTransformerEmbedder:
     async def embed(
         self, texts: Sequence[str], *, kind: Literal["query", "passage"]
     ) -> npt.NDArray[np.float32]:
-        """Give one vector a text, in their order, as the rows of an array.
+        """Return one vector a text, in their order, as the rows of an array.
 
         Raises ModelError where the model fails.
         """
@@ -125,7 +126,7 @@ class SentenceTransformerEmbedder:
         return self._model + (f"+{crc32(prefixes.encode()):08x}" if prefixes != "\0" else "")
 
     def _ready(self) -> Any:
-        """Give the model, loaded. The lock is held."""
+        """Return the model, loaded. The caller holds the lock."""
         if self._loaded is None:
             package = load("sentence_transformers")
             self._loaded = package.SentenceTransformer(self._model, device=self._device)

@@ -1,8 +1,7 @@
-"""Reads a tenant's part of a store from end to end and has every promise checked that it can show.
+"""Reads a tenant's part of a store from end to end and checks every promise that it can show.
 
-The one rule: it writes nothing, and a session that is written to meanwhile is not accused: what was
-found is looked for again, and only what is found twice is told. What a finding is, is decided in
-``core.check``.
+Nothing is written. A session that is written to meanwhile is not accused: each finding is looked
+for again, and reported only where it is found twice. ``core.check`` decides what a finding is.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ _MOST: Final = 1_000
 _TRIES: Final = 3
 #: The kinds of records whose scope is a session.
 _SCOPED: Final = ("chunk", "join", "part", "trivector", "entity", "feedback", "note-source")
-#: The erasures after which the journal may still speak of what went.
+#: The erasures after which the journal may still name what was erased.
 _WHOLE: Final = ("erase_session", "erase_space")
 _MANY: Final = 2**31 - 1
 
 
 async def check(handle: Handle) -> CheckReport:
-    """Check everything that is kept for the tenant. It reads all of it; nothing is written."""
+    """Check everything that is stored for the tenant. It reads all of it and writes nothing."""
     records = await handle.store.sessions()
     findings: list[Finding] = []
     skipped: list[str] = []
@@ -88,11 +87,11 @@ async def check(handle: Handle) -> CheckReport:
 
 @dataclass(slots=True)
 class _SessionFindings:
-    """What one reading of a session gave.
+    """The findings of one reading of a session.
 
-    ``whole`` are findings for which several reads had to belong together; they mean nothing where
-    the session ``moved`` meanwhile. The others can be told from one row, or from a row and what was
-    read of messages before it, which nothing takes back.
+    ``whole`` are findings for which several reads had to match; they mean nothing where the session
+    ``moved`` meanwhile. Each other finding depends on one row alone, or on a row and earlier
+    messages, which no write takes back.
     """
 
     findings: list[Finding] = field(default_factory=list[Finding])
@@ -104,7 +103,7 @@ class _SessionFindings:
 
 
 async def _check_settled(handle: Handle, session_id: str) -> _SessionFindings | None:
-    """Check a session; tell of it only what several readings agree on. None where it is gone."""
+    """Check a session; report what several readings agree on. None where it is gone."""
     attempts: list[_SessionFindings] = []
     while len(attempts) <= _TRIES:
         found = await _session(handle, session_id)
@@ -133,7 +132,7 @@ def _same(before: _SessionFindings, found: _SessionFindings) -> bool:
 
 
 def _agreed(lists: Sequence[Sequence[Finding]]) -> set[Finding]:
-    """Give what all of them hold."""
+    """Return the findings that all lists hold."""
     return set[Finding].intersection(*map(set, lists))
 
 
@@ -170,7 +169,7 @@ class _SessionCheck:
             )
 
     def add(self, faults: Told, *, whole: bool = False) -> None:
-        """Keep what a check said, up to a bound."""
+        """Add the faults of one check, up to a bound."""
         findings = self.found.whole if whole else self.found.findings
         name = self._record.id
         findings += (
@@ -201,7 +200,7 @@ class _SessionCheck:
 
     async def _messages(self) -> None:
         record = self._record
-        # One more than there are: a message behind the end is as wrong as one that is missing.
+        # One more than there should be: a message after the end is as wrong as a missing one.
         for start in range(0, record.messages + 1, _PAGE):
             stop = min(start + _PAGE, record.messages + 1)
             page = await self._store.messages(record.id, start, stop)
@@ -212,7 +211,7 @@ class _SessionCheck:
                 self.add(iter([("P1", where, what)]), whole=True)
             counted = await asyncio.to_thread(self._counted, page)
             for place, (stored, tokens) in enumerate(zip(page, counted, strict=True)):
-                # Where some are missing, the others are still checked, each for itself.
+                # Where some are missing, the others are still checked one by one.
                 index = start + place if len(page) == wanted else stored.index
                 self.add(checking.of_message(stored, index=index, tokens=tokens))
                 self._threads.setdefault(stored.thread, array("q")).append(stored.index)
@@ -230,7 +229,7 @@ class _SessionCheck:
         ]
 
     async def _keys(self, page: Sequence[StoredMessage]) -> None:
-        """Check the keys of a page, and the past of what has one."""
+        """Check the keys of a page, and the earlier versions of edited and erased messages."""
         keys = [stored.key for stored in page if stored.key is not None]
 
         def ask(snapshot: Snapshot) -> Changes[dict[str, KeyEntry]]:
@@ -273,7 +272,7 @@ class _SessionCheck:
             self.add(iter([("P12", "the session", what)]), whole=True)
 
     async def _is_behind(self) -> bool:
-        """Say whether the store lists the session among those with something to make."""
+        """Return whether the store lists the session among those with something to make."""
         after: str | None = None
         while page := await self._store.backlog(after=after, limit=_PAGE):
             if self._record.id in page:
@@ -282,13 +281,13 @@ class _SessionCheck:
         return False
 
     async def _log(self, state: SessionState) -> None:
-        """Compare the tree with the one that the log explains."""
+        """Compare the tree with the replay of the log."""
         if not self._counts:
             return
         try:
             replay = await replayed(self._handle, self._record.id)
         except (HiermemError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            # Whatever a damaged log makes the fold say: it explains no tree.
+            # A damaged log may raise any of these: it explains no tree.
             what = f"it cannot be replayed ({type(error).__name__})"
             self.add(iter([("P5", "the log", what)]), whole=True)
             return
@@ -298,7 +297,7 @@ class _SessionCheck:
     # -- texts
 
     async def _texts(self) -> None:
-        """Check what each node says and what that was made from, lowest level first."""
+        """Check each node's text and what it was made from, lowest level first."""
         said: dict[str, Revision] = {}
         count = self._handle.counter.count if self._counts else None
         nodes = iter(list(self._nodes.values()))
@@ -322,7 +321,7 @@ class _SessionCheck:
                         index in self._gone for index in range(node.span.start, node.span.stop)
                     )
                     self.add(checking.of_inputs(node, revision, inputs, taken=taken), whole=True)
-                # Above, only its hash and size are asked for, and whether it says anything.
+                # The levels above need only its hash and size, and whether it is empty.
                 said[node.id] = replace(
                     revision, text=revision.text[:1], provenance="", anchors=(), extras={}
                 )
@@ -330,7 +329,7 @@ class _SessionCheck:
     async def _inputs(
         self, node: Node, said: dict[str, Revision], overlap: int
     ) -> list[Inputs] | None:
-        """Read what a node is made from; ``overlap`` is how much it was shown of what precedes."""
+        """Read what a node is made from; ``overlap`` is how much preceding text it was shown."""
         if node.children:
             if not all(child in said and child in self._nodes for child in node.children):
                 return None
@@ -371,15 +370,15 @@ def _waits(node: Node) -> bool:
 
 
 def _edited(event: LogEvent) -> Iterator[int]:
-    """Give the messages that an event of the log edited."""
+    """Yield the indices of the messages that an event of the log edited."""
     if event.kind == "edit":
         yield from (shift.index for shift in ShiftsTold.from_json(event.detail).shifts)
 
 
 async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
-    """Find what is kept for sessions that there are not (any more); ``subjects`` are of spaces.
+    """Find what is stored for sessions that do not exist; ``subjects`` are those of spaces.
 
-    The journal may speak of one that was erased: a call that was in flight then was paid for all
+    The journal may name a session that was erased: a call that was in flight then was paid for all
     the same, and its record holds no content.
     """
     findings: list[Finding] = []
@@ -394,7 +393,7 @@ async def _orphans(handle: Handle, subjects: Sequence[str]) -> list[Finding]:
     for kind in _SCOPED:
         for record in await handle.store.records(kind, limit=_MANY):
             scopes.setdefault(record.scope, f"a record of kind {kind}")
-    # Read last: what was begun meanwhile has its session.
+    # Read last: what began meanwhile has its session.
     known = {record.id for record in await handle.store.sessions()} | set(subjects)
     for scope, what in scopes.items():
         if scope not in known:

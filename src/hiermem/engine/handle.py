@@ -1,7 +1,7 @@
 """What every engine call of one tenant shares: the store, the counter, the clock, the key.
 
-The one rule: a cache here only ever saves work; what it holds is checked against the store's record
-by value, so that another process may write the same session at any time.
+A cache here only saves work. Its content is compared with the store's record by value, so that
+another process may write the same session at any time.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _log = logging.getLogger("hiermem.sessions")
-#: Bits of the number that a session begins at: it is counted up from there, in 63.
+#: Bits of the number that a session begins at; it counts up from there, in 63 bits.
 _BITS: Final = 62
 
 
 def utc_now() -> datetime:
-    """Read the wall clock."""
+    """Return the current time."""
     return datetime.now(UTC)
 
 
 @dataclass(slots=True)
 class Handle:
-    """One tenant's view of a store with the parts that deciding needs."""
+    """One tenant's view of a store, with what decisions need."""
 
     store: TenantStore
     counter: TokenCounter
@@ -50,11 +50,11 @@ class Handle:
     update_policy: UpdatePolicy = field(default_factory=UpdatePolicy)
     context_policy: ContextPolicy = field(default_factory=ContextPolicy)
     clock: Callable[[], datetime] = utc_now
-    #: Whether ``config`` was asked for, or is only what a new session gets where none was.
+    #: Whether ``config`` was given, or is only the default for new sessions.
     configured: bool = True
     #: The texts that runs of this handle are making.
     in_flight: InFlight = field(default_factory=InFlight)
-    #: What makes vectors; without one, words alone are compared.
+    #: The embedder; without one, search compares words alone.
     embedder: Embedder | None = None
     search_policy: SearchPolicy = field(default_factory=SearchPolicy)
     _indexes: Indexes | None = None
@@ -63,16 +63,16 @@ class Handle:
     _warned: set[str] = field(default_factory=set)
 
     async def key(self) -> bytes:
-        """Give the key that signs this tenant's fences."""
+        """Return the key that signs this tenant's fences."""
         if self._key is None:
             self._key = tenant_key(await self.store.secret(), self.store.tenant)
         return self._key
 
     @property
     def indexes(self) -> Indexes:
-        """Give the indexes of this tenant's sessions."""
+        """The indexes of this tenant's sessions."""
         if self._indexes is None:
-            # What it stands on takes a tenth of a second to load, and not everyone searches.
+            # Its dependencies take a tenth of a second to load, and not every application searches.
             from hiermem.engine.index import Indexes
 
             size = self.search_policy.cache_bytes
@@ -81,7 +81,7 @@ class Handle:
 
     @property
     def embedder_client(self) -> EmbedderClient | None:
-        """Give the way to the embedder; None where there is none."""
+        """The client of the embedder; None without an embedder."""
         if self._embedder_client is None and self.embedder is not None:
             from hiermem.engine.calls.embedder_client import EmbedderClient
 
@@ -89,15 +89,15 @@ class Handle:
         return self._embedder_client
 
     def forget(self, session_id: str | None = None) -> None:
-        """Let go of what is kept in memory of a session, or of all, that was erased."""
+        """Drop what is cached of one erased session, or of all."""
         if self._indexes is not None:
             self._indexes.forget(session_id)
 
     async def record(self, session_id: str) -> SessionRecord:
-        """Give the session's record.
+        """Return the session's record.
 
-        Raises NotFoundError where it has none yet, CounterMismatchError where it was counted by
-        another counter than this handle's.
+        Raises NotFoundError where it has none yet, CounterMismatchError where its tokens were
+        counted by another counter than this handle's.
         """
         found = await self.store.session(session_id)
         if found is None:
@@ -108,9 +108,9 @@ class Handle:
         return found
 
     def check(self, record: SessionRecord) -> None:
-        """Refuse to mix counts; say once that a session keeps the configuration it has.
+        """Refuse to mix counters; warn once where a session keeps another configuration.
 
-        Whoever asked for none is not told that another one is in force.
+        A handle without a configuration of its own does not warn.
         """
         if record.counter != self.counter.name:
             raise CounterMismatchError(
@@ -128,14 +128,14 @@ class Handle:
             )
 
     def silence_warning(self, session_id: str) -> None:
-        """Note that whoever uses this handle chose the session's configuration: no warning."""
+        """Note that the user of this handle chose the session's configuration: do not warn."""
         self._warned.add(session_id)
 
     def config_for(self, record: SessionRecord, *, repack: bool = False) -> HierarchyConfig:
-        """Give the configuration that a session is updated, or re-packed, under.
+        """Return the configuration under which a session is updated or re-packed.
 
-        Nobody's session is re-packed under a default: where this handle was given no configuration
-        of its own, the session's stays.
+        No session is re-packed under a default: a handle without a configuration of its own keeps
+        the session's.
         """
         return self.config if repack and self.configured else config_from(record.config)
 
@@ -151,9 +151,9 @@ class Handle:
             reply = await self._supply(session_id, need)
 
     async def messages(self, session_id: str, start: int, stop: int) -> list[StoredMessage]:
-        """Give the messages of a range that the log is known to have.
+        """Return the messages of a range that the log is known to have.
 
-        Raises StoreCorruptError where one of them is gone: nothing is ever left out in silence.
+        Raises StoreCorruptError where one of them is missing: nothing is ever left out silently.
         """
         found = await self.store.messages(session_id, start, stop)
         if len(found) != stop - start:
@@ -176,10 +176,11 @@ class Handle:
 
 
 def beginning() -> int:
-    """Draw the number that a new session's epochs and trees begin at.
+    """Return a random number at which a new session's epochs and trees begin.
 
-    One of the same name may have been erased a moment ago, and whoever still works on what it held
-    must find neither again. The clock will not do: it may stand still, or be set back.
+    A session of the same name may have been erased a moment ago, and a process that still works on
+    the old one must find neither number again. The clock will not do: it may stand still, or be set
+    back.
     """
     return secrets.randbits(_BITS)
 

@@ -1,14 +1,14 @@
-"""Keeps the indexes of sessions: built when they are first asked, extended, and let go.
+"""Keeps the indexes of sessions: built at the first search, then extended, then evicted.
 
 ::
 
     blocks in the store ──▶ missing or damaged? made from messages, put back ─┐
     messages after the last full stride ───────────────────────────────────────┴─▶ index in memory
 
-The one rule: an index is derived. It is checked against the session's record each time, so that any
-process may write; whatever of it is lost, damaged or out of date is made again from the messages,
-and a store that cannot keep a block costs time and nothing else. What it answers is decided in
-``core.ranking``.
+An index is derived data. It is compared with the session's record each time, so that any process
+may write. A part that is lost, damaged or out of date is made again from the messages. A store that
+cannot keep a block costs time and nothing else. ``core.search.ranking`` decides what a search
+returns.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from hiermem.types.transaction import Block
 _log = logging.getLogger("hiermem.search")
 #: The kind of the blocks that hold terms.
 KIND: Final = "terms"
-#: Messages in a block. What does not fill one yet is kept in memory only.
+#: Messages in a block. Messages that do not fill one yet are indexed in memory only.
 STRIDE: Final = 256
 #: Strides that are read, and blocks that are written, at a time.
 _AT_ONCE: Final = 32
-#: Fewer messages, or units, than this are worked on at once; more on a thread.
+#: Fewer messages, or units, than this are processed in place; more on a thread.
 _FEW_MESSAGES: Final = 32
 _FEW_UNITS: Final = 4_096
-#: How often a session is read again that was changed meanwhile.
+#: How often a session is read again where it was changed meanwhile.
 _TRIES: Final = 5
 
 Read: TypeAlias = Callable[[str, int, int], Awaitable[list[StoredMessage]]]
@@ -49,13 +49,13 @@ Read: TypeAlias = Callable[[str, int, int], Awaitable[list[StoredMessage]]]
 
 @dataclass(slots=True, eq=False)
 class SessionIndex:
-    """The index of one session as far as ``messages``, in one of its epochs.
+    """The index of one session up to ``messages``, in one of its epochs.
 
     ``tail`` are the postings after the last full stride. ``shelf`` are its summaries, as they were
-    when the journal bore ``mark``; ``vectors`` belong to the engine's ``vectored`` and lie over
-    this index, or one that it has grown from; ``embedded`` is what its ``embedding`` need not look
-    for again, ``unlabelled`` are summaries, by node and revision, that have nothing to be labelled
-    with.
+    when the journal had ``shelf_mark``. ``vectors`` belong to ``engine.search.vectors``; they cover
+    this index, or one that it has grown from. ``embedded`` is what ``engine.search.embed`` need not
+    look for again. ``unlabelled`` are summaries, by node and revision, for which there are no
+    labels.
     """
 
     record: SessionRecord
@@ -71,7 +71,7 @@ class SessionIndex:
     unlabelled: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def serves(self, record: SessionRecord) -> bool:
-        """Say whether it was read from the session as ``record`` shows it, or from less of it."""
+        """Return whether it was read from this or an earlier version of ``record``'s session."""
         known = self.record
         return (
             (known.created_at, known.epoch) == (record.created_at, record.epoch)
@@ -81,13 +81,13 @@ class SessionIndex:
 
     @property
     def nbytes(self) -> int:
-        """Give about how many bytes it takes."""
+        """About how many bytes it takes."""
         vectors = getattr(self.vectors, "nbytes", 0)
         return self.index.nbytes + sum(t.nbytes for t in self.tail) + self.shelf.nbytes + vectors
 
 
 class Indexes:
-    """The indexes of one tenant's sessions, as many as fit ``max_bytes``; the newest used stay."""
+    """The indexes of one tenant's sessions, at most ``max_bytes``; the last used ones stay."""
 
     def __init__(
         self, store: TenantStore, counter: TokenCounter, read: Read, *, max_bytes: int
@@ -98,20 +98,21 @@ class Indexes:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def lock(self, session_id: str) -> asyncio.Lock:
-        """Give the lock under which a session's index is looked at and changed."""
+        """Return the lock under which a session's index is read and changed."""
         return self._locks.setdefault(session_id, asyncio.Lock())
 
     def forget(self, session_id: str | None = None) -> None:
-        """Let go of one session's index, or of all."""
+        """Drop one session's index, or all."""
         if session_id is None:
             self._indexes.clear()
         else:
             self._indexes.pop(session_id, None)
 
     async def get(self, record: SessionRecord) -> SessionIndex:
-        """Give the index of a session as its record shows it; call it under its lock.
+        """Return the index of a session as its record shows it; call it under its lock.
 
-        Raises SessionChangedError where it was changed meanwhile: read the record, and try again.
+        Raises SessionChangedError where the session was changed meanwhile: read the record, and try
+        again.
         """
         known = self._indexes.get(record.id)
         if known is None or not known.serves(record):
@@ -143,7 +144,7 @@ class Indexes:
         return SessionIndex(record, record.messages, index, tail)
 
     async def _strides(self, record: SessionRecord, first: int, stop: int) -> list[Postings]:
-        """Give the postings of strides by number; what the store lacks is made and put there."""
+        """Return the postings of strides by number; missing blocks are made and stored."""
         found: dict[int, Postings] = {}
         for block in await self._blocks(record.id, first * STRIDE, stop * STRIDE):
             part = _read_block(block)
@@ -160,7 +161,7 @@ class Indexes:
         try:
             return await self._store.blocks(session_id, KIND, start, stop)
         except StoreCorruptError:
-            # Whatever stands there, it is made again.
+            # Damaged blocks are made again.
             return []
 
     async def _extend(self, known: SessionIndex, record: SessionRecord) -> None:
@@ -189,7 +190,7 @@ class Indexes:
         known.tail = [postings.join(tail)]
 
     async def _collect(self, session_id: str, start: int, stop: int) -> Postings:
-        """Read messages into postings; what was taken out of use gives none."""
+        """Read messages into postings; withdrawn messages yield none."""
         if start >= stop:
             return postings.join([])
         read = await self._read(session_id, start, stop)
@@ -209,14 +210,14 @@ class Indexes:
             _log.info("an index was not kept: %s", type(error).__name__)
 
     async def _check(self, record: SessionRecord) -> None:
-        """Make sure that what was read belongs to the record's epoch. Raises."""
+        """Check that what was read belongs to the record's epoch. Raises SessionChangedError."""
         now = await self._store.session(record.id)
         if now is None or (now.created_at, now.epoch) != (record.created_at, record.epoch):
             raise SessionChangedError(record.id)
 
 
 def _read_block(block: Block) -> Postings | None:
-    """Read a block; None where it is damaged, or of other messages than its place says."""
+    """Read a block; None where it is damaged, or holds other messages than its range says."""
     if block.start % STRIDE or block.stop != block.start + STRIDE:
         return None
     part = postings.unpack(block.data)

@@ -1,7 +1,6 @@
-"""Reads what a session's metrics are worked out of. What they mean is said in ``core.metrics``.
+"""Reads what a session's metrics are computed from. ``core.metrics`` defines what they mean.
 
-The one rule: the store adds up; what is read here is the roots and, below them, only what is not
-made yet.
+The store adds up. Only the roots are read here and, below them, only what is not made yet.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Met
 
 
 async def _cover_tokens(handle: Handle, session_id: str, state: SessionState) -> int:
-    """Add up the highest texts that are made, and the windows under which none is."""
+    """Add up the highest existing texts, and the input of windows that no text covers."""
     found = 0
     wanted = [root.id for root in state.roots()]
     while wanted:

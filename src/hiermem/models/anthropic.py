@@ -1,7 +1,7 @@
 """Claude, and any server that speaks the Messages protocol.
 
-The one rule: the SDK carries the request and nothing more. Its retries are off, since the engine
-retries, waits and keeps the books; what its errors mean is decided elsewhere.
+The SDK only carries the request. Its retries are off, because the engine retries, waits and keeps
+the journal. ``remote.errors`` reads its errors.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _FINISH: Final[Mapping[str, Finish]] = {
 class AnthropicChat(RemoteChat):
     """A model behind Anthropic's Messages API. Needs the extra ``anthropic``.
 
-    Without ``base_url`` the SDK's own environment variables say where the server is, and the key.
-    With one, only ``api_key`` is ever sent there. ``client`` may be an ``AsyncAnthropic`` of one's
-    own (Bedrock's and Vertex's too), or a function that makes one: it is called once for each event
-    loop, and what it made is closed with the memory.
+    Without ``base_url`` the SDK's own environment variables give the address and the key. With one,
+    only ``api_key`` is ever sent there. ``client`` may be an ``AsyncAnthropic`` of your own
+    (Bedrock's and Vertex's too), or a function that makes one: it is called once for each event
+    loop, and the client it returns is closed with the memory.
 
     ``context_window`` is the model's in tokens; requests that do not fit are not sent.
-    ``max_output_tokens`` is the most that the model can write; ``reasoning_tokens`` is added to
-    every limit of an answer where ``extra`` has the model think, and set aside with each call.
-    ``timeout`` is in seconds, for the whole of a call where nothing comes and between two pieces of
-    what comes. ``temperature`` is the session's ("auto"), one for all requests, or None for none.
-    ``structured`` says whether answers are held to a JSON schema by the server: where it refuses
-    that, "auto" asks in words from then on. ``cache`` marks the constant part of each prompt to be
-    kept by the provider. ``stream`` has the answer sent in pieces, for long ones. ``extra`` are
-    further fields of every request, such as ``{"thinking": {...}}``.
+    ``max_output_tokens`` is the most that the model can write. ``reasoning_tokens`` is added to
+    every limit of an answer, where ``extra`` makes the model reason, and is reserved with each
+    call. ``timeout`` is in seconds: for the whole call where nothing arrives, and between two
+    pieces of the answer. ``temperature`` is the session's ("auto"), one number for all requests, or
+    None to send none. ``structured`` tells whether the server holds answers to a JSON schema: where
+    it refuses that, "auto" asks for the schema in words from then on. ``cache`` marks the constant
+    part of each prompt for the provider's cache. ``stream`` requests the answer in pieces, for long
+    ones. ``extra`` are further fields of every request, such as ``{"thinking": {...}}``.
 
     Change the ``name`` where ``extra`` changes what the model writes: it identifies its summaries.
-    Raises ConfigError for settings that cannot be, and where the extra is missing.
+    Raises ConfigError for impossible settings, and where the extra is missing.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class AnthropicChat(RemoteChat):
     async def disconnect(self) -> None:
         """Close the connections that the running event loop has open; the next call opens new ones.
 
-        A memory does it for its model when it is closed. A client that was given is left alone.
+        A memory does this for its model when it is closed. A client that was passed in stays open.
         """
         await self._connection.disconnect()
 
@@ -126,7 +126,8 @@ class AnthropicChat(RemoteChat):
         schema = self._schema(request, capabilities)
         fields |= self._extra
         if schema is not None:
-            # What else is configured of the output, such as its effort, stands beside the schema.
+            # Other settings of the output, such as its effort, stand in the same field as the
+            # schema.
             configured = _mapping(fields.get("output_config"))
             shape = {"type": "json_schema", "schema": schema}
             fields["output_config"] = {"format": shape, **configured}
@@ -136,7 +137,7 @@ class AnthropicChat(RemoteChat):
             "messages": messages_of([each for each in reported if each.role != "system"]),
         }
         async with self._connection.client() as client:
-            # As an extra body, fields pass that this version of the SDK does not know.
+            # As an extra body, fields that this version of the SDK does not know pass through.
             if self._stream:
                 stream = await client.messages.create(**asked, stream=True, extra_body=fields)
                 answer = await _gathered(stream)
@@ -150,7 +151,7 @@ class AnthropicChat(RemoteChat):
 
 
 def _system(messages: Sequence[ChatMessage], *, cached: bool) -> list[dict[str, Any]]:
-    """Write the system messages as the blocks that this protocol has for them, the last marked."""
+    """Return the system messages as the protocol's blocks, the last one marked for the cache."""
     blocks: list[dict[str, Any]] = [
         {"type": "text", "text": each.content} for each in messages if each.role == "system"
     ]
@@ -181,7 +182,7 @@ def _read(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
 
 
 def _usage(reported: object) -> Usage:
-    """Read the counts; what was cached is counted beside the input here, and is a part of ours."""
+    """Read the counts. Cached input is a separate count here, and part of the input in ours."""
     if not isinstance(reported, Mapping):
         return Usage()
     fresh = count_of(reported.get("input_tokens"))
@@ -199,7 +200,7 @@ def _usage(reported: object) -> Usage:
 
 
 async def _gathered(stream: Any) -> dict[str, Any]:
-    """Put together what comes piece by piece; take it whole from a server that cannot stream."""
+    """Join the pieces of a stream; read the answer whole from a server that cannot stream."""
     async with stream:
         kind = stream.response.headers.get("content-type", "")
         if "event-stream" not in kind:
@@ -208,7 +209,7 @@ async def _gathered(stream: Any) -> dict[str, Any]:
 
 
 def _joined_events(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Put a message's events together into the message that would have come whole.
+    """Join a message's events into the message that would have come whole.
 
     Raises MiscastError where the stream broke off before it said why it ended.
     """

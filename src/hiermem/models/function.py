@@ -1,7 +1,7 @@
 """A plain function as a language model.
 
-The one rule: it adds nothing to what the function answers. A function that only returns text needs
-to know nothing of this library.
+Nothing is added to what the function answers. A function that only returns text needs to know
+nothing of this library.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FunctionAnswer: TypeAlias = str | LLMResponse
 
 
 class FunctionLLM:
-    """A model made of ``function``, which takes a request and gives text or an LLMResponse.
+    """A model made of ``function``, which takes a request and returns text or an LLMResponse.
 
     It may be a coroutine function; an ordinary one runs on a thread. ``name`` is part of every
-    summary's strategy: change it when the function changes. ``remote`` is the safe choice and the
-    default: calls are leased, journalled beforehand and paced; a function that costs nothing and
-    calls nobody is faster with False. The function should raise TransientModelError where the same
-    call may succeed later and PermanentModelError where it will not.
-    With ``prices``, calls are journalled with what they cost.
+    summary's strategy: change it when the function changes. With ``remote``, the safe default,
+    calls are leased, journalled beforehand and rate limited; a function that costs nothing and
+    calls nobody is faster without. The function should raise TransientModelError where the same
+    call may succeed later, and PermanentModelError where it will not. With ``prices``, calls are
+    journalled with what they cost.
     """
 
     def __init__(
@@ -55,22 +55,22 @@ class FunctionLLM:
 
     @property
     def name(self) -> str:
-        """Give the name that it was made with."""
+        """The name that it was made with."""
         return self._name
 
     @property
     def context_window(self) -> int | None:
-        """Give the window that it was made with."""
+        """The window that it was made with."""
         return self._window
 
     @property
     def remote(self) -> bool:
-        """Say whether a call may cost money or time elsewhere."""
+        """Whether a call may cost money or time elsewhere."""
         return self._remote
 
     @property
     def prices(self) -> Prices | None:
-        """Give the prices that it was made with."""
+        """The prices that it was made with."""
         return self._prices
 
     async def complete(self, request: LLMRequest) -> LLMResponse:

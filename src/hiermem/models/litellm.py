@@ -1,8 +1,8 @@
 """Many more providers, through LiteLLM: a thin layer over its one function.
 
-The one rule: it adds nothing of its own to LiteLLM but the errors and counts that the engine needs.
-LiteLLM brings some sixty packages and needs an older openai SDK; where a server speaks OpenAI's or
-Anthropic's protocol, the adapters for those are lighter.
+It adds only the errors and counts that the engine needs. LiteLLM brings some sixty packages and
+needs an older openai SDK; where a server speaks OpenAI's or Anthropic's protocol, the adapters for
+those are lighter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LiteLLMChat(RemoteChat):
     for ``OpenAIChat``, and so are the sizes, ``timeout``, ``temperature`` and ``stream``. ``extra``
     are further arguments of ``litellm.acompletion``.
 
-    Raises ConfigError for settings that cannot be, and where the extra is missing.
+    Raises ConfigError for impossible settings, and where the extra is missing.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class LiteLLMChat(RemoteChat):
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """Give what LiteLLM answers as plain values. Raises MiscastError where it is no object."""
+    """Return LiteLLM's answer as plain values. Raises MiscastError where it is not an object."""
     dumped = value.model_dump(warnings=False) if hasattr(value, "model_dump") else value
     if not isinstance(dumped, dict):
         raise MiscastError("LiteLLM answered something that is no completion")

@@ -1,7 +1,7 @@
 """Any server that speaks OpenAI's chat completions: OpenAI, Azure, Ollama, vLLM, gateways.
 
-The one rule: the SDK carries the request and nothing more. Its retries are off, since the engine
-retries, waits and keeps the books; what its answers and errors mean is decided elsewhere.
+The SDK only carries the request. Its retries are off, because the engine retries, waits and keeps
+the journal. ``remote`` reads answers and errors.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ _LIMITS: Final = ("auto", "max_tokens", "max_completion_tokens")
 class OpenAIChat(RemoteChat):
     """A model behind any OpenAI-compatible server. Needs the extra ``openai``.
 
-    ``base_url`` is the server's address, such as ``http://127.0.0.1:11434/v1``; without one the
-    SDK's own environment variables say it, and the key. With one, only ``api_key`` is ever sent
-    there, for a key in the environment is another server's. ``client`` may be an ``AsyncOpenAI`` of
-    one's own (Azure's too), or a function that makes one: it is called once for each event loop,
-    and what it made is closed with the memory.
+    ``base_url`` is the server's address, such as ``http://127.0.0.1:11434/v1``. Without one, the
+    SDK's own environment variables give the address and the key. With one, only ``api_key`` is ever
+    sent there, because a key in the environment is for another server. ``client`` may be an
+    ``AsyncOpenAI`` of your own (Azure's too), or a function that makes one: it is called once for
+    each event loop, and the client it returns is closed with the memory.
 
     ``context_window`` is the model's in tokens; requests that do not fit are not sent.
-    ``max_output_tokens`` is the most that the model can write; ``reasoning_tokens`` is added to
-    every limit of an answer for a model that thinks before it writes, and set aside with each
-    call. ``timeout`` is in seconds, for the whole of a call where nothing comes and between two
-    pieces of what comes. ``temperature`` is the session's ("auto"), one for all requests, or None
-    for none. ``structured`` says whether answers are held to a JSON schema by the server: where it
-    refuses that, "auto" asks in words from then on. ``limit_field`` is the server's name for the
-    most tokens of an answer. ``stream`` has the answer sent in pieces, for servers that need it.
-    ``extra`` are further fields of every request, such as ``{"reasoning_effort": "low"}``.
+    ``max_output_tokens`` is the most that the model can write. ``reasoning_tokens`` is added to
+    every limit of an answer, for a model that reasons before it writes, and is reserved with each
+    call. ``timeout`` is in seconds: for the whole call where nothing arrives, and between two
+    pieces of the answer. ``temperature`` is the session's ("auto"), one number for all requests, or
+    None to send none. ``structured`` tells whether the server holds answers to a JSON schema: where
+    it refuses that, "auto" asks for the schema in words from then on. ``limit_field`` is the
+    server's name for the most tokens of an answer. ``stream`` requests the answer in pieces, for
+    servers that need it. ``extra`` are further fields of every request, such as
+    ``{"reasoning_effort": "low"}``.
 
     Change the ``name`` where ``extra`` changes what the model writes: it identifies its summaries.
-    Raises ConfigError for settings that cannot be, and where the extra is missing.
+    Raises ConfigError for impossible settings, and where the extra is missing.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class OpenAIChat(RemoteChat):
     ) -> None:
         arguments.one_of(limit_field, "limit_field", _LIMITS)
         settled = limit_field != "auto"
-        # OpenAI's newer models take only the newer name; other servers know the older one best.
+        # OpenAI's newer models accept only the newer name; most other servers know the older one.
         usual = "max_tokens" if base_url is not None else "max_completion_tokens"
         super().__init__(
             model,
@@ -105,7 +106,7 @@ class OpenAIChat(RemoteChat):
     async def disconnect(self) -> None:
         """Close the connections that the running event loop has open; the next call opens new ones.
 
-        A memory does it for its model when it is closed. A client that was given is left alone.
+        A memory does this for its model when it is closed. A client that was passed in stays open.
         """
         await self._connection.disconnect()
 
@@ -121,7 +122,7 @@ class OpenAIChat(RemoteChat):
         if self._stream and capabilities.stream_options:
             fields = {"stream_options": {"include_usage": True}, **fields}
         async with self._connection.client() as client:
-            # As an extra body, fields pass that this version of the SDK does not know.
+            # As an extra body, fields that this version of the SDK does not know pass through.
             chats = client.chat.completions
             if self._stream:
                 stream = await chats.create(
@@ -140,7 +141,7 @@ class OpenAIChat(RemoteChat):
 
 
 async def _gathered(stream: Any) -> dict[str, Any]:
-    """Put together what comes piece by piece; take it whole from a server that cannot stream."""
+    """Join the pieces of a stream; read the answer whole from a server that cannot stream."""
     async with stream:
         kind = stream.response.headers.get("content-type", "")
         if "event-stream" not in kind:

@@ -1,1 +1,1 @@
-"""What the adapters of remote services share. None of them is imported here."""
+"""Code that the adapters of remote services share. No service's package is imported here."""

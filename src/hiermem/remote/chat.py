@@ -1,8 +1,8 @@
-"""What every chat model behind an SDK has in common: settings, sizes, what its server takes.
+"""The common base of chat models behind an SDK: settings, sizes, and what the server supports.
 
-The one rule: a request that cannot fit is never sent, and one that a server refuses because of a
-field is sent once more without that field, and never with it again. How a request and an answer
-look on the wire is the subclass's; what a failure means is ``core.calls.failures``'.
+A request that cannot fit is never sent. A request that a server refuses because of a field is sent
+once more without that field, and the field is not sent again. The subclass writes requests and
+reads answers; ``core.calls.failures`` decides what a failure means.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from hiermem.types.prices import Prices
 
 Structured: TypeAlias = Literal["auto", "on", "off"]
 
-#: What a provider adds to each message of a request.
+#: Tokens that a provider adds to each message of a request.
 _PER_MESSAGE: Final = 4
-#: Longer prompts than this many characters are counted on a thread.
+#: Prompts of more characters than this are counted on a thread.
 _LONG: Final = 20_000
-#: What a server may call the field that holds an answer to a schema.
+#: Names that servers use for the field with the schema of the answer.
 _SCHEMA_FIELDS: Final = (
     "response_format",
     "json_schema",
@@ -41,9 +41,9 @@ _SCHEMA_FIELDS: Final = (
     "grammar",
 )
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
-#: Fields that are left out where a server does not take them.
+#: Fields that are left out where a server does not accept them.
 _OPTIONAL_FIELDS: Final = ("temperature", "stream_options", "cache_control")
-#: What a schema may hold that all providers take; bounds are checked when the answer is read.
+#: The keywords of a schema that all providers accept; bounds are checked when the answer is read.
 _SCHEMA_WORDS: Final = frozenset(
     {
         "$defs",
@@ -63,9 +63,10 @@ _SCHEMA_WORDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ServerCapabilities:
-    """The form in which a server takes requests, as far as is known.
+    """The fields that a server accepts, as far as is known.
 
-    ``limit`` is its name for the most tokens of an answer, ``fixed`` whether that was settled.
+    ``limit`` is its name for the most tokens of an answer; ``fixed`` means that the name is
+    settled.
     """
 
     schema: bool = True
@@ -76,11 +77,12 @@ class ServerCapabilities:
     fixed: bool = False
 
     def after(self, facts: ErrorFacts, *, structured: Structured) -> ServerCapabilities | None:
-        """Give the form to try after a refusal; None where it was not about a field of the form."""
+        """Return the capabilities to try after a refusal; None where it was not about a field."""
         refused = failures.refused_field
         status, param, message = facts.failure.status, facts.param, facts.message
         if self.schema and structured == "auto":
-            # Whatever is wrong with it: the answer is read and checked without it just as well.
+            # Whatever is wrong with the schema field: the answer is checked without it just as
+            # well.
             about = refused(status, _SCHEMA_FIELDS, param=param, message=message, at_all=False)
             if about is not None:
                 return replace(self, schema=False)
@@ -149,7 +151,7 @@ class RemoteChat(ABC):
             capabilities, schema=structured != "off", temperature=self._temperature is not None
         )
         self._where = where
-        #: What must never be repeated, where the adapter was given it.
+        #: The key, which must never be repeated, where the adapter was given one.
         self._key = ""
 
     def __repr__(self) -> str:
@@ -158,29 +160,29 @@ class RemoteChat(ABC):
 
     @property
     def name(self) -> str:
-        """Give the name that it was made with, or the model's."""
+        """The name that it was made with, or the model's."""
         return self._name
 
     @property
     def context_window(self) -> int | None:
-        """Give the window that it was made with, less what is kept for reasoning."""
+        """The window that it was made with, less the tokens reserved for reasoning."""
         return None if self._window is None else self._window - self._reasoning
 
     @property
     def overhead_tokens(self) -> int:
-        """Give the tokens that a call may take besides prompt and answer: those for reasoning."""
+        """The tokens that a call may take besides prompt and answer: those for reasoning."""
         return self._reasoning
 
     @property
     def remote(self) -> bool:
-        """Say whether a call may cost money or time elsewhere."""
+        """Whether a call may cost money or time elsewhere."""
         return self._remote
 
     async def complete(self, request: LLMRequest) -> LLMResponse:
         """Ask the model.
 
         Raises ModelOverflowError, before anything is sent, where prompt and answer do not fit the
-        window, and else what ``core.calls.failures`` makes of what was raised.
+        window; otherwise the error that ``core.calls.failures`` makes of the SDK's exception.
         """
         await self._check_size(request)
         while True:
@@ -189,7 +191,7 @@ class RemoteChat(ABC):
                 return await self._exchange(request, capabilities)
             except ModelError:
                 raise
-            except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is told apart
+            except Exception as error:  # noqa: BLE001 - an SDK may raise anything; it is classified below
                 facts = read(error, key=self._key)
                 kind = type(error).__name__
             next_capabilities = None
@@ -199,7 +201,7 @@ class RemoteChat(ABC):
                 raise self._error(facts, kind)
             if self._capabilities == capabilities:
                 self._capabilities = next_capabilities
-            # Else another call has learnt something meanwhile; that is tried first.
+            # Otherwise another call has changed the capabilities meanwhile; those are tried first.
 
     @abstractmethod
     async def _exchange(self, request: LLMRequest, capabilities: ServerCapabilities) -> LLMResponse:
@@ -209,7 +211,7 @@ class RemoteChat(ABC):
     async def disconnect(self) -> None:
         """Close the connections that the running event loop has open; the next call opens new ones.
 
-        A memory does it for its model when it is closed.
+        A memory does this for its model when it is closed.
         """
 
     def _error(self, facts: ErrorFacts | None, kind: str) -> ModelError:
@@ -227,14 +229,14 @@ class RemoteChat(ABC):
     # -- what subclasses build requests from
 
     def _limit(self, request: LLMRequest) -> int:
-        """Give the most tokens that an answer may take, reasoning included, as providers count."""
+        """Return the most tokens of an answer, reasoning included, in the provider's tokens."""
         wanted = math.ceil(request.max_tokens * request.margin) + self._reasoning
         return wanted if self._most is None else min(wanted, self._most)
 
     def _temperature_of(
         self, request: LLMRequest, capabilities: ServerCapabilities
     ) -> float | None:
-        """Give the temperature to ask for; None leaves it to the server."""
+        """Return the temperature to ask for; None leaves it to the server."""
         if not capabilities.temperature or self._temperature is None:
             return None
         return self._temperature if isinstance(self._temperature, float) else request.temperature
@@ -242,20 +244,20 @@ class RemoteChat(ABC):
     def _messages(
         self, request: LLMRequest, capabilities: ServerCapabilities
     ) -> tuple[ChatMessage, ...]:
-        """Give the messages, with the schema in words where the server is not sent it as such."""
+        """Return the messages, with the schema in words where it is not sent as a field."""
         if request.schema is None or capabilities.schema:
             return request.messages
         words = _schema_prompt(request.schema)
         first, *others = request.messages
         if first.role == "system":
-            # It is constant, so it stands in the part that a provider's cache keeps.
+            # The schema is constant, so it stands in the part that a provider's cache keeps.
             return (ChatMessage("system", f"{first.content}\n\n{words}"), *others)
         return (ChatMessage("system", words), *request.messages)
 
     def _schema(
         self, request: LLMRequest, capabilities: ServerCapabilities
     ) -> dict[str, Any] | None:
-        """Give the schema to send, in what all providers take; None where none is sent."""
+        """Return the schema to send, in keywords that all providers accept; None for none."""
         if request.schema is None or not capabilities.schema:
             return None
         taken: dict[str, Any] = _common_schema(request.schema)
@@ -291,7 +293,7 @@ def _schema_prompt(schema: Mapping[str, Any]) -> str:
 
 
 def _common_schema(value: Any, *, names: bool = False) -> Any:
-    """Leave out what some provider refuses; ``names`` says that the keys are names, not words."""
+    """Leave out what some provider refuses; ``names``: the keys are names, not keywords."""
     if isinstance(value, Mapping):
         return {
             key: _common_schema(inner, names=key in ("properties", "$defs") and not names)

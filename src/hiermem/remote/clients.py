@@ -1,8 +1,8 @@
 """Keeps one client of an SDK for each event loop that uses an adapter.
 
-The one rule: a client's connections belong to the loop that opened them. A model object may serve
-several memories, each blocking one with a loop of its own, so none is ever used from another loop;
-and ``disconnect`` never cuts off a call that is under way.
+A client's connections belong to the loop that opened them. A model object may serve several
+memories, each blocking one with a loop of its own, so a client is never used from another loop.
+``disconnect`` never cuts off a call that is under way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _LoopClient(Generic[C]):
 
 
 class Clients(Generic[C]):
-    """The clients that ``make`` gives, one a loop; ``close`` lets go of one.
+    """The clients that ``make`` returns, one for each loop; ``close`` closes one.
 
     ``make`` runs on a thread: importing an SDK and reading certificates takes a second.
     """
@@ -44,7 +44,7 @@ class Clients(Generic[C]):
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[C]:
-        """Give the running loop's client for the time of one call."""
+        """Yield the running loop's client for the duration of one call."""
         loop = asyncio.get_running_loop()
         with self._guard:
             entry = self._entries.get(loop)

@@ -1,7 +1,7 @@
-"""The chat completion, as OpenAI and all who speak its protocol write it: requests and answers.
+"""The chat completion of OpenAI's protocol: writes requests and reads answers.
 
-The one rule: an answer is read with suspicion. Servers leave fields out, put lists where texts are
-due and count in their own way; what cannot be used is left out, and an answer without any is none.
+Answers are read defensively. Servers leave fields out, put lists where texts are due and count in
+their own ways. What cannot be used is left out; an answer without a message is refused.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _FINISH: Final[Mapping[str, Finish]] = {
     "refusal": "refusal",
     "safety": "refusal",
 }
-#: Thoughts that a server without a parser for them leaves before the answer: between the two marks,
-#: or, where its template wrote the first one, up to the second on a line of its own.
+#: Reasoning that a server without a parser for it leaves before the answer: between the two tags
+#: or, where its template wrote the first tag, up to the second on a line of its own.
 _THOUGHTS: Final = re.compile(r"\s*<think>.*?(?:</think>|\Z)|.*?\n</think>[ \t]*\n", re.DOTALL)
 
 
 def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
-    """Write the messages of a request."""
+    """Return the messages of a request in the protocol's form."""
     return [{"role": each.role, "content": each.content} for each in messages]
 
 
@@ -44,10 +44,10 @@ def fields_of(
     schema: Mapping[str, Any] | None,
     extra: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write the fields of a request beside its model and messages.
+    """Return the fields of a request, without its model and messages.
 
-    ``limit`` is the field for the most tokens of the answer, and its value. ``extra`` goes before
-    all the others.
+    ``limit`` is the field for the most tokens of the answer, and its value. ``extra`` overrides all
+    others.
     """
     fields: dict[str, Any] = {limit[0]: limit[1]}
     if temperature is not None:
@@ -80,7 +80,7 @@ def read_answer(answer: Mapping[str, Any], *, asked: str) -> LLMResponse:
 
 
 def joined_events(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Put the events of a stream together into the answer that would have come whole.
+    """Join the events of a stream into the answer that would have come whole.
 
     Raises MiscastError where the stream broke off before it said why it ended.
     """
@@ -104,7 +104,7 @@ def joined_events(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def without_thoughts(text: str) -> str:
-    r"""Leave out a reasoning model's thoughts that stand before its answer.
+    r"""Return a text without the reasoning before the answer.
 
     >>> without_thoughts("<think>\nHm.\n</think>\nForty-two.")
     'Forty-two.'
@@ -114,7 +114,7 @@ def without_thoughts(text: str) -> str:
 
 
 def _text(content: object) -> str:
-    """Give the text of a content, which some servers write as a list of parts."""
+    """Return the text of a content, which some servers write as a list of parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -145,7 +145,7 @@ def _usage(reported: object) -> Usage:
     )
     whole = count_of(reported.get("total_tokens"))
     if whole is not None and sent is not None and written is not None:
-        # Some count reasoning in the total alone; it is paid for as output.
+        # Some servers count reasoning only in the total; it is charged as output.
         written = max(written, whole - sent)
     cached = _detail(reported, "prompt_tokens_details", "cached_tokens")
     return Usage(

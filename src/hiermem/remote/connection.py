@@ -1,8 +1,8 @@
-"""The way to one server through an SDK: its clients, one a loop, told everything that matters.
+"""Connects to one server through an SDK: its clients, one for each event loop, and their settings.
 
-The one rule: an SDK retries nothing here, and a key that the environment holds goes only where the
-SDK's own settings send it: whoever names an address names the key for it. The SDKs of OpenAI and
-Anthropic are made by one generator, so one class serves both.
+The SDK's own retries are off. A key from the environment goes only where the SDK's own settings
+send it: a caller who gives an address also gives the key for it. The SDKs of OpenAI and Anthropic
+come from one generator, so one class serves both.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from hiermem.remote.optional import load, require
 from hiermem.remote.responses import IDENTITY, limited
 from hiermem.remote.settings import is_sendable, key_of
 
-#: What is sent where a server wants no key; the SDKs insist on one.
+#: The key that is sent where a server needs none; the SDKs insist on one.
 _NO_KEY = "none"
 
 
 class Connection:
-    """The way to one server, by the package ``sdk`` and its asynchronous client ``kind``.
+    """The connection to one server, by the package ``sdk`` and its async client ``kind``.
 
-    ``client`` is one that was given, or what makes one, or None. ``what`` names the adapter.
-    ``key`` is what must never be repeated, "" where it was not given. Raises ConfigError.
+    ``client`` is a client, a function that makes one, or None. ``what`` names the adapter. ``key``
+    must never be repeated; it is "" where none was given. Raises ConfigError.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Connection:
         self.key = key_of(api_key)
         self._sdk, self._kind = sdk, kind
         self._base_url, self._timeout, self._most = base_url, timeout, most_bytes
-        #: A client that was given is its owner's to close; one that is made is ours.
+        #: A client that was passed in is its owner's to close; one that is made here is ours.
         self._is_borrowed = hasattr(client, "with_options")
         if client is None:
             make: Callable[[], Any] = self._new
@@ -67,7 +67,7 @@ class Connection:
         return f"Connection({self._sdk!r})"
 
     def client(self) -> AbstractAsyncContextManager[Any]:
-        """Give the running loop's client for one call."""
+        """Return the running loop's client for one call."""
         return self._clients.client()
 
     async def disconnect(self) -> None:
@@ -75,7 +75,7 @@ class Connection:
         await self._clients.disconnect()
 
     def _new(self) -> Any:
-        """Make a client of our own. Raises PermanentModelError where no key is to be found."""
+        """Make a client of our own. Raises PermanentModelError where no key can be found."""
         sdk = load(self._sdk)
         client, kind = None, ""
         try:
@@ -105,9 +105,9 @@ class Connection:
         return client
 
     def _configured(self, client: Any) -> Any:
-        """Turn the SDK's own retries off: the engine's are journalled and paid for.
+        """Turn the SDK's own retries off: the engine's retries are journalled and charged.
 
-        A client of ours for a named address sends none of the environment's headers there.
+        A client of ours for a given address does not send the environment's headers there.
         """
         if not inspect.iscoroutinefunction(getattr(client, "close", None)):
             raise ConfigError(
@@ -115,8 +115,8 @@ class Connection:
             )
         configured = client.with_options(max_retries=0, timeout=self._timeout)
         if self._base_url is not None:
-            # OPENAI_ORG_ID, OPENAI_PROJECT_ID and *_CUSTOM_HEADERS, which often hold a gateway's
-            # key, are read by the SDKs whatever the address; no argument of theirs says not to.
+            # The SDKs read OPENAI_ORG_ID, OPENAI_PROJECT_ID and *_CUSTOM_HEADERS, which often hold
+            # a gateway's key, whatever the address; no argument of theirs turns this off.
             configured._custom_headers = dict(IDENTITY)  # noqa: SLF001
             configured.organization = configured.project = None
         return configured

@@ -1,8 +1,8 @@
-"""Reads the bare facts out of what an SDK raises, for ``core.calls.failures`` to judge.
+"""Reads the facts out of an SDK's exception, for ``core.calls.failures`` to judge.
 
-The one rule: an SDK's error never travels on. It holds the request with its headers, and often the
-prompt; so it is read where it is caught, and what is raised instead is raised outside of that place
-and has neither cause nor context.
+An SDK's exception is never passed on. It holds the request with its headers, and often the prompt.
+So it is read where it is caught, and the new error is raised outside of the handler, with neither
+cause nor context.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, Final
 from hiermem.core.calls import failures
 from hiermem.core.calls.failures import CallFailure
 
-#: Links of a chain of causes that are followed, and characters of a message that are looked at.
+#: The most links of a chain of causes that are followed, and characters of a message that are read.
 _MOST_LINKS: Final = 8
 _MOST_MESSAGE: Final = 4_000
 
 
 class TooLargeError(Exception):
-    """An answer is larger than anything that was asked for; it was not read to its end."""
+    """An answer is larger than any possible one; it was not read to its end."""
 
 
 class MiscastError(Exception):
-    """A body is not the JSON object that was asked for; its words say what it is."""
+    """A body is not the expected JSON object; the text says what it is."""
 
 
 class AnsweredError(Exception):
-    """An error that came in place of an answer; ``body`` is read as that of any other is."""
+    """An error body in place of an answer; ``body`` is read like that of any other error."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class AnsweredError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ErrorFacts:
-    """What was raised, read: what it means, and what is needed to learn from it.
+    """What an exception means, and what is needed to learn from it.
 
     ``message`` and ``param`` are the provider's words and stay inside the adapter.
     """
@@ -49,9 +49,9 @@ class ErrorFacts:
 
 
 def read(error: BaseException, *, key: str = "") -> ErrorFacts | None:
-    """Read whatever a call raised; None where it tells of neither an answer nor a connection.
+    """Read any exception of a call; None where it is about neither an answer nor a connection.
 
-    A request number that repeats ``key`` is left out.
+    A request id that contains ``key`` is left out.
     """
     links = list(_chain(error))
     for link in links:
@@ -93,7 +93,7 @@ def _of_answer(
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what led to it."""
+    """Yield an exception and what led to it."""
     for _ in range(_MOST_LINKS):
         if error is None:
             return
@@ -102,13 +102,13 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _status_of(error: BaseException) -> int | None:
-    """Give the status that tells of a failure; an error inside a good answer has none."""
+    """Return the status of a failure; an error inside a good answer has none."""
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) and status >= 400 else None
 
 
 def _error_of(body: object) -> Mapping[str, Any]:
-    """Give the part of an error's body that describes it, wherever a server puts it."""
+    """Return the part of an error's body that describes it, wherever a server puts it."""
     if not isinstance(body, Mapping):
         return {}
     inner = body.get("error", body)
@@ -118,9 +118,9 @@ def _error_of(body: object) -> Mapping[str, Any]:
 
 
 def _headers(error: BaseException) -> dict[str, str]:
-    """Give the headers of the answer that an error is about, with names in small letters."""
+    """Return the headers of the answer that an error is about, with names in lower case."""
     headers = getattr(getattr(error, "response", None), "headers", None)
-    # LiteLLM keeps those of the real answer beside one that it made up.
+    # LiteLLM keeps the headers of the real answer in an attribute, next to a made-up response.
     headers = getattr(error, "litellm_response_headers", None) or headers
     if headers is None:
         return {}

@@ -1,7 +1,7 @@
-"""Loads the optional packages that adapters stand on.
+"""Loads the optional packages that adapters need.
 
-The one rule: nothing is loaded before it is used, and where a package is missing, the adapter says
-so when it is made, with the command that installs it.
+No package is loaded before it is used. Where one is missing, the adapter says so when it is made,
+with the command that installs it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hiermem.errors import ConfigError
 
 
 def require(package: str, *, extra: str, what: str) -> None:
-    """Refuse to go on where ``package`` is not installed, without loading it.
+    """Check that ``package`` is installed, without loading it.
 
     Raises ConfigError that names the ``extra`` to install for ``what``.
     """
@@ -30,5 +30,5 @@ def require(package: str, *, extra: str, what: str) -> None:
 
 
 def load(package: str) -> Any:
-    """Import ``package``, which ``require`` has found. Its types are its own, so it is Any."""
+    """Import ``package``, which ``require`` has found. It has types of its own, so this is Any."""
     return import_module(package)

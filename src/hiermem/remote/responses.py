@@ -1,7 +1,7 @@
-"""Reads the bodies of answers within bounds: never more of them than any answer can be.
+"""Reads the bodies of answers within bounds.
 
-The one rule: a body is held to its bound while it arrives, not once it is there. What is in it is
-for the adapter that asked.
+A body is held to its bound while it arrives, not once it is complete. The adapter that asked reads
+its content.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Final
 
 from hiermem.remote.errors import MiscastError, TooLargeError
 
-#: Asked of servers, so that what arrives is as large as it looks.
+#: Asks servers for uncompressed bodies, so that what arrives is as large as it looks.
 IDENTITY: Final = {"Accept-Encoding": "identity"}
 
 
-#: Bytes from which on a body is read on a thread.
+#: A body of more bytes than this is parsed on a thread.
 _LONG: Final = 256 * 1024
-#: Bytes that a chat's answer may have: far more than the longest text and its frame.
+#: The most bytes of a chat's answer: far more than the longest text and its frame.
 MOST_BYTES: Final = 8 * 1024 * 1024
 
 
 async def read_object(data: bytes, content_type: str) -> dict[str, Any]:
-    """Read a body as ``json_object`` does; a long one on a thread, where it holds nobody up."""
+    """Read a body as ``json_object`` does; a long one on a thread, to not block the event loop."""
     if len(data) > _LONG:
         return await asyncio.to_thread(json_object, data, content_type)
     return json_object(data, content_type)
@@ -35,7 +35,7 @@ async def read_object(data: bytes, content_type: str) -> dict[str, Any]:
 def json_object(data: bytes, content_type: str) -> dict[str, Any]:
     """Read a body as one JSON object.
 
-    Raises MiscastError, whose words hold nothing of the body.
+    Raises MiscastError; its text holds nothing of the body.
     """
     kind = content_type.partition(";")[0].strip().lower()
     wrong = "the answer is not JSON"
@@ -47,7 +47,8 @@ def json_object(data: bytes, content_type: str) -> dict[str, Any]:
         value = None
     else:
         wrong = "the answer is JSON, but not an object"
-    # Raised out here, so that the decoder's error, which carries the body, is no context of it.
+    # Raised outside of the handler, so that the decoder's error, which carries the body, is not its
+    # context.
     if not isinstance(value, dict):
         raise MiscastError(wrong)
     return value
@@ -59,19 +60,19 @@ def _plain(kind: str) -> str:
 
 
 def limited(most: int) -> Callable[[Any], Awaitable[None]]:
-    """Give the hook that ends an answer of more than ``most`` bytes while it arrives.
+    """Return the hook that ends an answer of more than ``most`` bytes while it arrives.
 
-    It is an httpx response hook; httpx and httpx2 call it alike. What a server has packed although
-    it was asked not to is unpacked here, within the same bound: a packed answer may be a thousand
-    times as large as it looks. What it raises is TooLargeError, and MiscastError for what is packed
-    in a way that cannot be bounded.
+    It is an httpx response hook; httpx and httpx2 call it alike. A body that a server compressed
+    although it was asked not to is decompressed here, within the same bound: a compressed body may
+    be a thousand times as large as it looks. The hook raises TooLargeError, and MiscastError for a
+    compression that cannot be bounded.
     """
 
     async def bound_response(response: Any) -> None:
         length = response.headers.get("content-length", "")
         if length.isdecimal() and int(length) > most:
             raise TooLargeError
-        # Taken away, so that the client does not unpack it again.
+        # Removed, so that the client does not decompress the body again.
         unpack = _unpacking(response.headers.pop("content-encoding", ""))
         response.stream = _bounded_stream(response.stream, most, unpack)
 
@@ -79,23 +80,23 @@ def limited(most: int) -> Callable[[Any], Awaitable[None]]:
 
 
 def _unpacking(coding: str) -> Callable[[bytes, int], bytes] | None:
-    """Give what unpacks a chunk into at most so many bytes; None where nothing is packed."""
+    """Return the function that decompresses a chunk into at most so many bytes, or None."""
     named = coding.strip().lower()
     if named in ("", "identity"):
         return None
     if named not in ("gzip", "x-gzip", "deflate"):
         raise MiscastError("the answer is compressed in a way that was not asked for")
-    # 32 beside the window's size has zlib tell its two headers apart.
+    # Adding 32 to the window size makes zlib detect which of its two headers is used.
     return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress
 
 
 def _bounded_stream(stream: Any, most: int, unpack: Callable[[bytes, int], bytes] | None) -> Any:
-    """Wrap a byte stream so that it ends after ``most`` bytes, in the class that its own wants."""
+    """Wrap a byte stream so that it ends after ``most`` bytes, in its client's own class."""
     base = next(kind for kind in type(stream).__mro__ if kind.__name__ == "AsyncByteStream")
     public: Any = getattr(import_module(base.__module__.partition(".")[0]), "AsyncByteStream", base)
 
     class BoundedStream(public):  # type: ignore[misc]
-        """The stream, counted as it comes and as it is unpacked."""
+        """The stream, counted as it arrives and as it is decompressed."""
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             arriving = left = most
@@ -118,5 +119,5 @@ def _unpacked(unpack: Callable[[bytes, int], bytes], chunk: bytes, most: int) ->
         return unpack(chunk, most)
     except zlib.error:
         pass
-    # Raised out here, so that the decoder's error is no context of it.
+    # Raised outside of the handler, so that the decoder's error is not its context.
     raise MiscastError("the answer is compressed, and cannot be unpacked")

@@ -1,7 +1,7 @@
 """Checks the settings that adapters of remote services have in common.
 
-The one rule: what cannot be is refused where the adapter is made, with what would be right; and
-what a setting may hide (a password in an address) is in nothing that is ever shown.
+An impossible value is refused where the adapter is made, with what would be right. What a setting
+may hide, such as a password in an address, never appears in a repr, an error or a log.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from hiermem.errors import ConfigError
 
 
 def text(value: Any, what: str) -> str:
-    """Give a text that names something. Raises ConfigError."""
+    """Return a text that names something. Raises ConfigError."""
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ConfigError(f"{what} must be a text that is not empty")
     return value
 
 
 def key_of(value: Any) -> str:
-    """Give a key, "" for None. Raises ConfigError for one that cannot be sent.
+    """Return a key, "" for None. Raises ConfigError for one that cannot be sent.
 
     The HTTP libraries would refuse it too, but they quote it in their errors and logs.
     """
@@ -39,14 +39,14 @@ def key_of(value: Any) -> str:
 
 
 def is_sendable(key: str) -> bool:
-    """Say whether a key can stand in a header."""
+    """Return whether a key can stand in a header."""
     return key.isascii() and key.isprintable() and " " not in key
 
 
 def server_of(base_url: str | None) -> str:
-    """Give which server is meant, without what its URL may hide: a password, a path, a query.
+    """Return the server of a URL, without what else the URL may hold: a password, a path, a query.
 
-    Raises ConfigError for what is no address.
+    Raises ConfigError for anything that is not an address.
     """
     if base_url is None:
         return ""
@@ -66,7 +66,7 @@ def server_of(base_url: str | None) -> str:
 
 
 def temperature_of(value: Any) -> float | Literal["auto"] | None:
-    """Give a temperature, "auto" or None. Raises ConfigError."""
+    """Return a temperature, "auto" or None. Raises ConfigError."""
     if value is None or value == "auto":
         return value  # type: ignore[no-any-return]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 2:
@@ -75,7 +75,7 @@ def temperature_of(value: Any) -> float | Literal["auto"] | None:
 
 
 def fields(value: Any) -> dict[str, Any]:
-    """Give a copy of further fields of a request. Raises ConfigError for what is not JSON."""
+    """Return a copy of further fields of a request. Raises ConfigError for what is not JSON."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):

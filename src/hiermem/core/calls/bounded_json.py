@@ -1,11 +1,10 @@
-"""Decides whether a model's text is the JSON that was asked for, and reads it within bounds.
+"""Reads the JSON object in a model's text within bounds of size, depth and number of values.
 
-The one rule: nothing is built that was not found small enough first. A look over the text, in one
-pass and without memory of its own, knows its size, its depth and how many values it holds before
-any of them is made; so a text costs at most a few times its own length, whatever it is. What
-comes out is a value of the schema or an ``InvalidAnswerError``, which never holds a word of the
-text. Which departures from a schema are let pass is decided with the schema, for ``Answer`` in
-``lenient``; retrying is the engine's.
+Nothing is built before it is known to be small enough. A scan of the text, in one pass and without
+memory of its own, finds its size, depth and number of values first; so reading costs at most a few
+times the length of the text. The result is a value of the schema or an ``InvalidAnswerError``,
+which never holds a word of the text. ``core.calls.lenient`` decides which departures of an
+``Answer`` from its schema are mended. The engine decides about retries.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ from hiermem.types.trivector import Answer
 
 M = TypeVar("M", bound=BaseModel)
 
-#: The longest answer that is looked at, in code points: four times what the schema's usual fill is.
+#: The longest answer that is read, in code points: four times a usual, full answer.
 MAX_ANSWER: Final = 1_048_576
 #: The deepest nesting; the schema itself has four levels.
 MAX_DEPTH: Final = 64
-#: A value (an object, a list, a member, an item) takes some 64 bytes once it is made, a number in a
-#: row of them some 36. With at most one value for every eight characters, or one number for every
-#: five, beside a small stock, the values of a text take about eight times its memory. Names of
-#: fields alone make real answers much sparser.
+#: A value (an object, a list, a member, an item) takes about 64 bytes in memory, a number in a list
+#: about 36. With at most one value for every eight characters, or one number for every five, plus a
+#: small free allowance, the values of a text take about eight times its memory. The field names
+#: alone make real answers much sparser.
 _PER_VALUE: Final = 8
 _PER_NUMBER: Final = 5
 _FREE: Final = 512 * _PER_VALUE
-#: More digits than a finite, exact figure of any use has.
+#: More digits than any useful, exact number has.
 _DIGITS: Final = 40
 
-#: A whole string (an unclosed one reaches to the end), or one mark of structure; a comma before a
-#: number is told from others. Possessive, so that no start is tried twice.
+#: A whole string (an unclosed one reaches to the end), or one structural character; a comma before
+#: a number is distinguished. The quantifiers are possessive, so no start is tried twice.
 _MARK: Final = re.compile(
     r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?P<number>,(?=\s*+[-0-9]))|[\[\]{},]', re.DOTALL
 )
 
 
 class ParsedAnswer(NamedTuple):
-    """What was read: the answer, and how many of its items could not be used."""
+    """The answer that was read, and how many of its items could not be used."""
 
     answer: Answer
     dropped: int
@@ -64,8 +63,8 @@ def parse(text: str) -> ParsedAnswer:
 def read_object(text: str) -> dict[str, Any]:
     """Read the one JSON object in a model's text.
 
-    What stands before and after it (a fence, a mark of the encoding, a sentence) is passed over;
-    a second object is not, for nobody can say which is meant. Raises InvalidAnswerError with what
+    Text before and after the object (a fence, a byte order mark, a sentence) is skipped. A second
+    object is refused, because it is not clear which is meant. Raises InvalidAnswerError with what
     is wrong and where.
     """
     if len(text) > MAX_ANSWER:
@@ -97,10 +96,9 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def _scan(text: str, start: int) -> int:
-    """Find the end of the object at ``start``.
+    """Find the end of the object at ``start``, without building anything.
 
-    Refuses one that nests too deep or holds too many values, before anything is made of it, and
-    one that never ends.
+    Refuses an object that nests too deep, holds too many values, or never ends.
     """
     left = _FREE + len(text) - start
     depth = 0
@@ -127,7 +125,7 @@ def _scan(text: str, start: int) -> int:
 
 
 def _values(text: str) -> Any:
-    """Make the values of a text that was looked over."""
+    """Build the values of a scanned text."""
     try:
         return json.loads(
             text,
@@ -144,7 +142,8 @@ def _values(text: str) -> Any:
         )
     except RecursionError:
         wrong = InvalidAnswerError("the answer nests too deep", problem="too_deep")
-    # Raised out here, so that the decoder's error, which carries the text, is no context of it.
+    # Raised outside of the handler, so that the decoder's error, which carries the text, is not its
+    # context.
     raise wrong
 
 
@@ -183,7 +182,7 @@ def _constant(_name: str) -> Any:
 
 
 def validated(value: dict[str, Any], model: type[M]) -> M:
-    """Hold an object that was read to its schema. Raises InvalidAnswerError."""
+    """Validate an object against its schema. Raises InvalidAnswerError."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -1,15 +1,15 @@
-"""Decides whether a provider that keeps failing is left alone, and when it is asked again.
+"""Decides when a provider that keeps failing is not asked, and when it is asked again.
 
 ::
 
-    closed -> open      failures in a row, of more than one thing
+    closed -> open      failures in a row, of more than one subject
     open -> probing     after a pause
     probing -> closed   at the first answer
-    probing -> open     two things were asked for and both failed; the pause is doubled
+    probing -> open     probes for two subjects failed; the pause is doubled
 
-The one rule: one thing that always fails says nothing about the provider. So a row of failures
-counts only where it is of at least two things, and a probe that fails is followed by one for
-another thing before the provider is given up again. It does not wait and reads no clock.
+One subject that always fails says nothing about the provider. So a row of failures counts only
+where it involves at least two subjects, and a failed probe is followed by one for another subject
+before the circuit opens again. The code does not wait and reads no clock.
 """
 
 from __future__ import annotations
@@ -20,29 +20,26 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.core.calls.fairness import back_off
 
-#: A provider that asks for a longer pause than this, in seconds, is taken at its word, as far as it
-#: is believed: no request is made until then. A shorter one is waited out.
+#: Where a provider asks for a longer pause than this, in seconds, the circuit opens for that time,
+#: as far as the pause is believed. A shorter pause is waited out.
 LONGEST_HOLD: Final = 120.0
 #: The longest pause, in seconds, that a provider is believed to ask for. A date far off or a wrong
-#: number would else leave it alone until the process ends; whatever was meant, asking it once an
-#: hour harms nobody.
+#: number would otherwise stop all requests until the process ends. Asking once an hour harms
+#: nobody.
 _LONGEST_BELIEVED: Final = 3_600.0
 #: The longest pause between two probes, in seconds.
 _LONGEST_PAUSE: Final = 600.0
-#: So many different things have to fail before it is the provider that fails.
+#: This many different subjects have to fail before the provider counts as failing.
 _SUBJECTS: Final = 2
 
 State: TypeAlias = Literal["closed", "open", "probing"]
-#: What a request meets: it may go; it waits a moment; it was just tried in vain; nothing goes.
+#: The request may go; it has to wait a moment; its subject failed a moment ago; no request may go.
 DecisionKind: TypeAlias = Literal["go", "wait", "tried", "open"]
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
-    """When a circuit opens, after ``failures`` in a row (None never), and for how long at first.
-
-    ``pause`` is in seconds.
-    """
+    """A circuit opens after ``failures`` in a row (None never), at first for ``pause`` seconds."""
 
     failures: int | None = 8
     pause: float = 15.0
@@ -50,7 +47,7 @@ class BreakerPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a circuit says to a request, and for how many seconds that will hold."""
+    """What the circuit breaker says to a request, and for how many seconds that holds."""
 
     kind: DecisionKind
     seconds: float = 0.0
@@ -58,7 +55,11 @@ class Decision:
 
 @dataclass(slots=True, eq=False)
 class AdmittedRequest:
-    """One request that was let go. ``subject`` is what it is for."""
+    """One request that was admitted. ``subject`` is what it is for.
+
+    ``generation`` counts the state changes of the circuit; a result of an earlier generation is
+    stale.
+    """
 
     subject: Hashable
     generation: int
@@ -70,7 +71,7 @@ class CircuitBreaker:
     """What is known of one provider's health.
 
     A failure is one that may pass: a timeout, a dropped connection, a 429 or 5xx. Any answer, fit
-    or not, shows that somebody is there.
+    or not, shows that the provider is available.
     """
 
     state: State = "closed"
@@ -84,9 +85,9 @@ class CircuitBreaker:
     _failed_probes: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
 
     def decide(self, subject: Hashable, now: float) -> Decision:
-        """Say whether a request for ``subject`` may go now.
+        """Return whether a request for ``subject`` may go now.
 
-        "wait": ask again, at the latest in so many seconds. "tried": this thing failed a moment
+        "wait": ask again, at the latest in so many seconds. "tried": this subject failed a moment
         ago, another may go. "open": nothing may go for so many seconds.
         """
         if self.state == "open" and now < self._open_until:
@@ -103,7 +104,7 @@ class CircuitBreaker:
         return Decision("go")
 
     def admit(self, subject: Hashable) -> AdmittedRequest:
-        """Let a request go, to which ``decide`` said "go"."""
+        """Admit a request for which ``decide`` said "go"."""
         if self.state == "open":
             self.state = "probing"
         request = AdmittedRequest(subject, self._generation, probe=self.state == "probing")
@@ -112,12 +113,12 @@ class CircuitBreaker:
         return request
 
     def drop(self, request: AdmittedRequest) -> None:
-        """Note that nothing was learnt from a request: it was not sent, or was given up."""
+        """Note that a request taught nothing: it was not sent, or was given up."""
         if self._probe is request:
             self._probe = None
 
     def succeed(self, request: AdmittedRequest) -> None:
-        """Note that the provider answered, whichever request it was: it is there."""
+        """Note that the provider answered any request: it is available."""
         self.drop(request)
         self.state = "closed"
         self._generation += 1
@@ -135,15 +136,15 @@ class CircuitBreaker:
     ) -> None:
         """Note a failure that may pass.
 
-        ``asked`` is the pause that the provider asked for, in seconds; of a longer one than an
-        hour, an hour is kept.
+        ``asked`` is the pause that the provider asked for, in seconds. At most one hour of it
+        counts.
         """
         self.drop(request)
         if asked is not None:
             asked = min(asked, _LONGEST_BELIEVED)
             self._paused_until = max(self._paused_until, now + min(asked, LONGEST_HOLD))
         if request.generation != self._generation:
-            # It was sent before the last change; what it says is known already.
+            # The request was sent before the last state change; its result adds nothing.
             return
         if asked is not None and asked > LONGEST_HOLD and breaker.failures is not None:
             self._open(now, breaker, least=asked)

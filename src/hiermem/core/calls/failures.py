@@ -1,12 +1,12 @@
-"""Decides what a failed call means, at any provider: may it be repeated, and is it paid for.
+"""Decides what a failed call means, at any provider: may it be retried, and is it charged.
 
-The one rule: what a provider says is looked at and never repeated. Its words may quote the prompt
-or the key, so an error of ours holds the status, a known word, the provider's own number of the
-request, and what would be right; nothing else. No SDK is known here: an adapter gives the bare
-facts (status, words, headers, the names of what was raised), and how long to wait is the engine's.
+The provider's text is examined and never repeated, because it may quote the prompt or the key. Our
+errors hold the status, a known word, the provider's request id, and what would be right; nothing
+else. No SDK is known here: an adapter passes the bare facts (status, words, headers, the names of
+the exceptions). How long to wait is the engine's decision.
 
 ``charged`` is False only where nothing can have been generated: the provider refused the request
-before it began, or never had it. Everything else that did not come with an answer is unknown.
+before it began, or never received it. For every other failure it is unknown.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ CallFailureKind: TypeAlias = Literal["transient", "timeout", "permanent", "overf
 
 #: Statuses after which the same call may succeed.
 _RETRYABLE: Final = frozenset({408, 409, 424, 425, 429, 499})
-#: Of those, and of the 5xx ones, the ones that say that nothing was begun.
+#: The statuses, of those and of the 5xx ones, which mean that generation did not begin.
 _NOT_BEGUN: Final = frozenset({409, 425, 429, 529})
-#: 5xx that say that the server cannot, not that it could not this time.
+#: The 5xx statuses that mean the server never can, rather than not this time.
 _NEVER: Final = frozenset({501, 505})
-#: Where a provider says that a request is too large, beside 413.
+#: The statuses with which providers say that a request is too large.
 _TOO_LARGE_AT: Final = frozenset({400, 413, 422, 500})
 _REFUSED_AT: Final = frozenset({400, 403, 422, 451})
 _FIELD_AT: Final = frozenset({400, 422})
 
-#: What the words of an error in an answer with no status of its own stand for.
+#: The status that an error's word stands for, where the answer has no status of its own.
 _STATUS_OF: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -91,7 +91,7 @@ _REFUSED: Final = re.compile(
     r"|violat\w+ (?:our|the) (?:usage )?polic",
     re.IGNORECASE,
 )
-#: A field that a server will not take at all, told from one whose value is wrong.
+#: A field that a server does not accept at all, as opposed to one with a wrong value.
 _NOT_TAKEN: Final = re.compile(
     r"unsupported|not (?:be )?(?:support|permitt|allow|recogni|implement)\w*"
     r"|does(?:n'?t| not) support|not available|deprecated|unknown|unrecogni[sz]ed|unexpected"
@@ -99,7 +99,8 @@ _NOT_TAKEN: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: What was raised on the way, by the names of its classes, and what it means. The first that fits.
+#: Exceptions of the transport, by the names of their classes, and what they mean. The first match
+#: counts.
 _TRANSPORT: Final[tuple[tuple[frozenset[str], CallFailureKind, bool | None, str], ...]] = (
     (
         frozenset({"SSLCertVerificationError", "CertificateError"}),
@@ -148,10 +149,10 @@ _TRANSPORT: Final[tuple[tuple[frozenset[str], CallFailureKind, bool | None, str]
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """What a failed call means. ``what`` says it in words of ours, with what would be right.
+    """What a failed call means. ``what`` says it in our own words, with what would be right.
 
-    ``retry_after`` is in seconds. ``status``, ``code`` and ``request_id`` are for whoever looks it
-    up at the provider's.
+    ``retry_after`` is in seconds. ``status``, ``code`` and ``request_id`` help to look the call up
+    at the provider.
     """
 
     kind: CallFailureKind
@@ -172,13 +173,13 @@ def of_answer(
     headers: Mapping[str, str] | None = None,
     now: datetime | None = None,
 ) -> CallFailure:
-    """Say what a provider's error means.
+    """Return what a provider's error means.
 
-    ``words`` are its code and type, ``raised`` is the class that an SDK made of it, ``message`` its
-    message; ``headers`` have names in small letters. ``now`` is what a Retry-After that names a
-    time is counted from where the answer bears no date. ``status`` is None where an error came
-    inside an answer that had begun well: then its words stand for one, and what was begun may have
-    been charged.
+    ``words`` are its code and type, ``raised`` is the exception class that an SDK made of it,
+    ``message`` its text; the names in ``headers`` are lower case. ``now`` is the start for a
+    Retry-After that names a time, where the answer has no date. ``status`` is None where an error
+    came inside an answer that had begun well: then its words stand for a status, and what was
+    generated may have been charged.
     """
     lowered = headers or {}
     known = [word.lower() for word in words if isinstance(word, str)]
@@ -198,7 +199,7 @@ def of_answer(
 
 
 def _judge(status: int, words: frozenset[str], message: str, *, waits: bool) -> CallFailure:
-    """Tell the kinds apart, from the clearest sign to the status alone."""
+    """Distinguish the kinds of failure, from the clearest sign to the status alone."""
     plain = _from_words(status, words, message)
     if plain is not None:
         return plain
@@ -218,7 +219,7 @@ def _judge(status: int, words: frozenset[str], message: str, *, waits: bool) -> 
 
 
 def _from_words(status: int, words: frozenset[str], message: str) -> CallFailure | None:
-    """Say what the provider's words alone make plain: too large, declined, no credit."""
+    """Return what the provider's words alone make clear: too large, declined, no credit."""
     what = None
     kind: CallFailureKind = "overflow"
     if status == 413 or (
@@ -226,7 +227,7 @@ def _from_words(status: int, words: frozenset[str], message: str) -> CallFailure
     ):
         what = "the request does not fit the model; give its context_window"
     elif status == 429 and "request too large" in message.lower():
-        # No wait makes a request fit that is over a whole minute's tokens.
+        # No wait makes a request fit that exceeds the tokens of a whole minute.
         what = (
             "one request is over the account's tokens a minute; make windows smaller, or give a "
             "smaller context_window"
@@ -241,9 +242,9 @@ def _from_words(status: int, words: frozenset[str], message: str) -> CallFailure
 
 
 def of_transport(names: Iterable[str]) -> CallFailure | None:
-    """Say what it means that a call was cut off, by the names of the classes of what was raised.
+    """Return what it means that a call was cut off, by the class names of the exceptions.
 
-    Give the names along the whole chain of causes. None where they say nothing of a connection.
+    Pass the names along the whole chain of causes. None where they say nothing of a connection.
     """
     raised = frozenset(names)
     for signs, kind, charged, what in _TRANSPORT:
@@ -255,7 +256,7 @@ def of_transport(names: Iterable[str]) -> CallFailure | None:
 def unreadable(
     what: str, *, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> CallFailure:
-    """Say that an answer came which is none: the call may be paid for, and may do better again."""
+    """Return the failure for an unreadable answer: it may be charged, and a retry may help."""
     lowered = headers or {}
     named = _safe_id(lowered.get("x-request-id") or lowered.get("request-id") or "")
     return CallFailure("transient", what, None, status=status, request_id=named)
@@ -269,11 +270,11 @@ def refused_field(
     message: str = "",
     at_all: bool = True,
 ) -> str | None:
-    """Name the one of ``fields`` because of which a request was refused; None where it is none.
+    """Return the one of ``fields`` because of which a request was refused, or None.
 
-    ``param`` is the field that the error names beside its message, where it does. With ``at_all``
-    only a field that the server does not take is meant, not one whose value is wrong (too large,
-    say): leaving it out would hide the mistake.
+    ``param`` is the field that the error names in addition to its message. With ``at_all`` only a
+    field that the server does not accept is meant, not one with a wrong value (too large, say):
+    leaving that out would hide the mistake.
     """
     if status not in _FIELD_AT or (at_all and not _NOT_TAKEN.search(message)):
         return None
@@ -285,9 +286,9 @@ def refused_field(
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Give the seconds that ``retry-after-ms`` or ``Retry-After`` asks to wait, or None.
+    """Return the seconds that ``retry-after-ms`` or ``Retry-After`` asks to wait, or None.
 
-    A time is counted from the answer's own ``Date``, so that a clock that is off does not matter.
+    A time is counted from the answer's own ``Date``, so that a wrong clock does not matter.
 
     >>> retry_after({"retry-after": "1.5"})
     1.5
@@ -306,7 +307,7 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def to_error(failure: CallFailure, *, model: str) -> ModelError:
-    """Give the error that says it. ``model`` names the model or embedder."""
+    """Return the error for a failure. ``model`` names the model or embedder."""
     details = ", ".join(
         part
         for part in (
@@ -330,7 +331,7 @@ def to_error(failure: CallFailure, *, model: str) -> ModelError:
 
 
 def _number(header: str | None) -> float | None:
-    """Read a count that is 0 or more."""
+    """Read a number that is 0 or more."""
     try:
         value = float(header) if header else math.nan
     except ValueError:
@@ -352,12 +353,12 @@ def _moment(header: str | None) -> datetime | None:
 
 
 def _safe_word(word: str) -> str:
-    """Give a provider's word where it can be nothing but one; keys have figures."""
+    """Return a provider's word where it cannot be a secret; keys have digits."""
     return word if re.fullmatch(r"[a-z][a-z_]{2,39}", word) else ""
 
 
 def _safe_id(value: str) -> str:
-    """Give a request's number where it looks like one."""
+    """Return a request id where it looks like one."""
     return value if re.fullmatch(r"(?!sk-)[A-Za-z0-9][A-Za-z0-9_:.-]{3,79}", value) else ""
 
 
@@ -365,9 +366,9 @@ Cause: TypeAlias = Literal["overflow", "truncated", "schema", "timeout", "provid
 
 
 def finish_cause(response: LLMResponse) -> tuple[Cause, str] | None:
-    """Say what the way an answer ended means; None where it ended by itself.
+    """Return what the way an answer ended means; None where it ended by itself.
 
-    One that hit its length limit is never repaired: what is missing was not written.
+    An answer that hit its length limit is never repaired: the missing part was not written.
     """
     reason = response.finish_reason
     if reason == "stop":
@@ -376,7 +377,7 @@ def finish_cause(response: LLMResponse) -> tuple[Cause, str] | None:
 
 
 def cause_of(error: ModelError) -> tuple[Cause, str]:
-    """Say what a model's error means. Its words stay out: they may hold the prompt, or a key."""
+    """Return what a model's error means. Its text stays out: it may hold the prompt, or a key."""
     if isinstance(error, InvalidAnswerError):
         return "schema", f"{error.problem} {error.where}".strip()
     name = type(error).__name__

@@ -1,8 +1,8 @@
-"""Decides whose turn it is: lowest level first, then the session served longest ago, then in order.
+"""Decides who gets the next slot: lowest level, then the least recently served session, then order.
 
-The one rule: the order within a session never depends on the others. Level 1 goes first because
-everything above stands on it; between sessions of one level they take turns, so that a long one
-keeps nobody waiting; within one, first in is first out. It starts nothing and reads nothing.
+The order within a session never depends on the others. Level 1 goes first because everything above
+is built on it. Between sessions of one level they alternate, so that a long one keeps nobody
+waiting. Within a session, first in is first out. This module starts nothing and reads nothing.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-#: The longest that something which failed again and again is left alone, in seconds.
+#: The longest back-off after repeated failures, in seconds.
 BACK_OFF: Final = 3600.0
-#: Seconds that a session is left alone for which nothing could be done: at first, and at most.
+#: The first and the longest back-off of a session for which nothing could be done, in seconds.
 _FIRST: Final = 1.0
 LONGEST: Final = 30.0
-#: The most where another worker is at it, who may be done with the node at any moment.
+#: The longest back-off, in seconds, where another worker holds the node and may finish any moment.
 LEASED: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Somebody's place in the line: a node of ``level`` of ``session``, at ``ordinal`` in it."""
+    """A place in the queue: a node of ``level`` of ``session``, at ``ordinal`` in that level."""
 
     session: str
     level: int
@@ -33,7 +33,7 @@ class Waiter:
 
 
 class FairQueue:
-    """The line for a free hand, across sessions."""
+    """The queue for a free slot, across sessions."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, Waiter] = {}
@@ -52,7 +52,7 @@ class FairQueue:
         return waiter
 
     def next(self) -> Waiter | None:
-        """Take out whoever is next; None where nobody waits."""
+        """Take out the next in line; None where nobody waits."""
         if not self._waiting:
             return None
         first = min(self._waiting.values(), key=self._rank)
@@ -61,16 +61,16 @@ class FairQueue:
         return first
 
     def serve(self, session: str) -> None:
-        """Note that ``session`` has had a turn."""
+        """Note that ``session`` was served."""
         self._served_count += 1
         self._served[session] = self._served_count
 
     def leave(self, waiter: Waiter) -> None:
-        """Give up a place in the line."""
+        """Leave the queue."""
         self._waiting.pop(waiter.number, None)
 
     def forget(self, session: str) -> None:
-        """Drop what is remembered of a session that has no work any more."""
+        """Drop what is remembered of a session that has no more work."""
         if not any(waiter.session == session for waiter in self._waiting.values()):
             self._served.pop(session, None)
 
@@ -81,11 +81,11 @@ class FairQueue:
 
 @dataclass(slots=True)
 class SessionQueue:
-    """The sessions that wait for a place among those being worked on.
+    """The sessions that wait to be worked on.
 
-    A session stands in it once. ``contested`` ones, whose first nodes another worker holds, come
-    after the others of their level: two workers share best where they do not meet. ``worker`` only
-    serves to let different workers begin at different sessions.
+    A session stands in the queue once. ``contested`` sessions, whose first nodes another worker
+    holds, come after the others of their level: two workers share best where they do not meet.
+    ``worker`` only makes different workers begin at different sessions.
     """
 
     worker: str
@@ -109,19 +109,19 @@ class SessionQueue:
 
     @property
     def head(self) -> tuple[int, bool] | None:
-        """Give level and contestedness of the first in line, or None where nobody is."""
+        """The level and contestedness of the first in line, or None."""
         self._tidy()
         return self._heap[0][0][:2] if self._heap else None
 
     def put(self, session: str, level: int, *, contested: bool = False) -> None:
-        """Let a session wait, or change what it waits for."""
+        """Queue a session, or change what it waits for."""
         served = self._served.get(session, 0)
         rank = (level, contested, served, shard_order(self.worker, session))
         self._ranks[session] = rank
         heapq.heappush(self._heap, (rank, session))
 
     def take(self) -> str | None:
-        """Take the first in line out; None where nobody is."""
+        """Take out the first in line; None where the queue is empty."""
         self._tidy()
         if not self._heap:
             return None
@@ -132,22 +132,22 @@ class SessionQueue:
         return session
 
     def drop(self, session: str) -> None:
-        """Take a session out that has nothing to wait for any more, and forget it."""
+        """Remove a session that has nothing to wait for any more, and forget it."""
         self._ranks.pop(session, None)
         self._served.pop(session, None)
 
     def _tidy(self) -> None:
-        """Pass over places that were given up or changed."""
+        """Skip heap entries that were dropped or changed."""
         while self._heap and self._ranks.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
 
 
 @dataclass(frozen=True, slots=True)
 class BackoffEntry:
-    """A session that is left alone ``until`` then, for the ``times``-th time in a row.
+    """A session that is not looked at before ``until``, for the ``times``-th time in a row.
 
-    It is looked at before where its record has another ``version``; None where that is no reason.
-    ``leased`` ones have nodes in another worker's hands.
+    It is looked at earlier where its record has another ``version``; None where a new version is no
+    reason. A ``leased`` entry has nodes that another worker holds.
     """
 
     until: float
@@ -157,7 +157,7 @@ class BackoffEntry:
 
 
 class Backoff:
-    """The sessions that have unfinished nodes, and nothing to be done about them for a while."""
+    """The sessions with unfinished nodes for which nothing can be done for a while."""
 
     def __init__(self) -> None:
         self._entries: dict[str, BackoffEntry] = {}
@@ -173,11 +173,11 @@ class Backoff:
 
     @property
     def leased(self) -> bool:
-        """Say whether any of them waits for another worker."""
+        """Whether any of them waits for another worker."""
         return any(entry.leased for entry in self._entries.values())
 
     def get(self, session: str) -> BackoffEntry | None:
-        """Give how a session is parked, or None."""
+        """Return a session's entry, or None."""
         return self._entries.get(session)
 
     def put(
@@ -190,23 +190,23 @@ class Backoff:
         first: float = _FIRST,
         most: float = LONGEST,
     ) -> None:
-        """Leave a session alone for a while, longer each time; times are in seconds."""
+        """Back off from a session, longer each time; times are in seconds."""
         before = self._entries.get(session)
         times = before.times + 1 if before else 1
         pause = back_off(times, first=first, most=min(most, LEASED) if leased else most)
         self._entries[session] = BackoffEntry(now + pause, times, version, leased)
 
     def drop(self, session: str) -> None:
-        """Let a session go; the next time it is parked counts as the first."""
+        """Remove a session; its next back-off counts as the first."""
         self._entries.pop(session, None)
 
 
 def shard_order(worker: str, session: str) -> int:
-    """Give a number that orders sessions differently for each worker, the same in any process."""
+    """Return a number that orders sessions differently for each worker, the same in any process."""
     digest = hashlib.blake2b(f"{worker}\0{session}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
 
 def back_off(failures: int, *, first: float, most: float = BACK_OFF) -> float:
-    """Give how long something that failed ``failures`` times in a row is left alone, in seconds."""
+    """Return the back-off after ``failures`` failures in a row, in seconds."""
     return min(most, first * 2.0 ** min(max(0, failures - 1), 30))

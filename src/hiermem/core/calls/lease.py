@@ -9,9 +9,9 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a run is asking for; nobody else does before ``until``.
+    """A run's lease on one item of work; no other run asks for it before ``until``.
 
-    ``item`` is the id of the chunk, or of the step of the reduction, in that run.
+    ``item`` is the id, in that run, of the chunk or of the step of the reduction.
     """
 
     run_id: str
@@ -20,7 +20,7 @@ class Claim:
 
 
 def write_claim(claim: Claim) -> str:
-    """Write a claim as a record's body."""
+    """Return a claim as a record's body."""
     value = {"run": claim.run_id, "until": claim.until.isoformat(), "piece": claim.item}
     return json.dumps(value)
 

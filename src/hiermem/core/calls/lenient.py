@@ -1,14 +1,14 @@
-"""Decides which departures of an answer from its schema can mean one thing only, and mends them.
+"""Mends the departures of an answer from its schema that can mean one thing only.
 
-Models write ``null`` for what is not there, "Person" for "person", one alias where a list is due,
+Models write ``null`` for a missing value, "Person" for "person", one alias where a list is due,
 thirty message numbers where sixteen are allowed, "library" for "technology". Asking again for such
-an answer costs as much as the answer did, and a second one may be worse. So lists are cut to their
-bound, prose at a word, an item that names nothing is dropped and counted, and a type that the
-schema does not have is "concept", the widest one, unless most of an answer's types are such.
+an answer costs as much as the answer did, and the second answer may be worse. So lists are cut to
+their limit, prose is cut at a word, an item that names nothing is dropped and counted, and an
+unknown type becomes "concept", the widest one, unless most types of the answer are unknown.
 
-The one rule: nothing is guessed. What could mean two things is left as it is, for the schema to
-refuse; so is a list of which more than half could not be used. Only what is there is changed, in
-place, so it costs no memory to speak of.
+Nothing is guessed. What could mean two things stays as it is, for the schema to refuse; so does a
+list of which more than half could not be used. The answer is changed in place, so this takes no
+memory to speak of.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STRATEGIES: Final = {name: name for name in get_args(StrategyKind)}
 
 
 def blank(text: str) -> bool:
-    r"""Say whether a text shows nothing.
+    r"""Return whether a text shows nothing.
 
     >>> blank(" \u200b")
     True
@@ -54,7 +54,7 @@ def blank(text: str) -> bool:
 
 
 def mend(answer: dict[str, Any]) -> int:
-    """Mend what can mean one thing only, in place; give how many items had to be dropped."""
+    """Mend what can mean one thing only, in place; return the number of dropped items."""
     if answer.get("summary", "") is None:
         answer["summary"] = ""
     _prose(answer, "summary", MOST_IN_SUMMARY)
@@ -72,10 +72,11 @@ def mend(answer: dict[str, Any]) -> int:
 
 
 def _types(answer: dict[str, Any]) -> None:
-    """Read types in any case; take one that the schema does not have for the widest one.
+    """Read types in any case; replace a type that the schema does not have by the widest one.
 
-    Where more than half of the entities have no known type, it is hardly an answer: they stay.
-    Relations follow, so that an entity and what points at it are still of one type.
+    Where more than half of the entities have an unknown type, all stay as they are, and the schema
+    refuses the answer. Relations get the same replacement, so that an entity and the relations that
+    refer to it still agree.
     """
     items = answer.get("entities")
     entities = [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
@@ -98,7 +99,7 @@ def _types(answer: dict[str, Any]) -> None:
 
 
 def _has_unknown_type(item: dict[str, Any]) -> bool:
-    """Say whether an item's type is a word that the schema does not have."""
+    """Return whether an item's type is a word that the schema does not have."""
     value = item.get("type")
     return isinstance(value, str) and value not in ENTITY_TYPES and not _useless(value, MOST_IN_TAG)
 
@@ -106,13 +107,13 @@ def _has_unknown_type(item: dict[str, Any]) -> bool:
 def _items(
     answer: dict[str, Any], name: str, most: int, *, usable: Callable[[dict[str, Any]], bool]
 ) -> int:
-    """Keep the first ``most`` items of a list that can be used; give how many were not kept."""
+    """Keep the first ``most`` usable items of a list; return how many were dropped."""
     items = _optional_field(answer, name)
     if not isinstance(items, list):
         return 0
     usable_items = [each for each in items if not isinstance(each, dict) or usable(each)]
     if 2 * len(usable_items) < len(items):
-        # Hardly an answer: the schema says what is wrong with it, and it is asked for again.
+        # Too little is usable: the schema refuses the list, and the answer is asked for again.
         return 0
     answer[name] = usable_items[:most]
     return len(items) - len(answer[name])
@@ -155,7 +156,7 @@ def _statement(item: dict[str, Any], kinds: Mapping[str, str]) -> bool:
 
 
 def _names(item: dict[str, Any], field: str, longest: int) -> bool:
-    """Say whether a field that is there names anything; one that is missing is the schema's."""
+    """Return whether a field names anything; a missing field is left to the schema."""
     value = item.get(field, "x")
     return not (value is None or (isinstance(value, str) and _useless(value, longest)))
 
@@ -165,7 +166,7 @@ def _useless(text: str, longest: int) -> bool:
 
 
 def _optional_field(item: dict[str, Any], field: str) -> Any:
-    """Give a field that may be left out; ``null`` is the same as leaving it out."""
+    """Return an optional field; ``null`` is the same as leaving it out."""
     if item.get(field, ...) is None:
         del item[field]
     return item.get(field)

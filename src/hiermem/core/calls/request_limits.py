@@ -14,7 +14,7 @@ from hiermem.protocols import ChatMessage
 
 #: The share of a model's stated window that one request may take.
 SAFE_SHARE: Final = 0.75
-#: Tokens kept for an answer: what providers allow without asking, and what costs nothing locally.
+#: Tokens reserved for an answer: what providers allow by default, and what costs nothing locally.
 REMOTE_ANSWER: Final = 4096
 LOCAL_ANSWER: Final = 16_384
 #: Tokens that a provider adds to each message of a request.
@@ -23,14 +23,14 @@ FRAME: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The most tokens that one request may take; None where nobody says."""
+    """The most tokens that one request may take; None where neither options nor model say."""
 
     tokens: int | None
     source: Literal["options", "window", "unknown"]
 
 
 class Bounds(Protocol):
-    """What a caller's options say of one request: its tokens in all, and those for its answer."""
+    """The bounds that options set for one request: its tokens in all, and for its answer."""
 
     @property
     def safe_processing_tokens(self) -> int | None: ...  # noqa: D102 - described above
@@ -39,7 +39,7 @@ class Bounds(Protocol):
 
 
 def threshold(options: Bounds, window: object) -> Threshold:
-    """Give the limit of one request: what the options say, or a share of the model's window.
+    """Return the limit of one request: from the options, or a share of the model's window.
 
     Raises ConfigError where the window is not a whole number above 0, or the options ask for more
     than the model can take.
@@ -64,11 +64,12 @@ def threshold(options: Bounds, window: object) -> Threshold:
 def answer_tokens(
     options: Bounds, *, window: int | None, live: bool, remote: int = REMOTE_ANSWER
 ) -> int:
-    """Give the tokens kept for one answer: what the options say, or what suits the model.
+    """Return the tokens reserved for one answer: from the options, or by the model.
 
-    A ``live`` model gets ``remote`` tokens where nothing else is said.
+    A ``live`` model gets ``remote`` tokens by default.
 
-    It depends on the model alone, never on the limit: a request is the same with and without one.
+    The number depends on the model alone, never on the limit: a request is the same with and
+    without one.
     """
     if options.output_tokens is not None:
         return options.output_tokens
@@ -77,5 +78,5 @@ def answer_tokens(
 
 
 def request_tokens(messages: Sequence[ChatMessage], count: Callable[[str], int]) -> int:
-    """Count a rendered request."""
+    """Return the tokens of a rendered request."""
     return sum(count(message.content) + FRAME for message in messages)

@@ -1,7 +1,7 @@
-"""What the journal says of one run: what it worked on, how often it tried, and how that ended.
+"""What the journal says of one run: its items, the tries for each, and how they ended.
 
-The one rule: a run that stopped giving signs of life without an end was cut off; it is said so
-whoever looks, and what it had not finished is unknown, not failed.
+A run whose heartbeat stopped without an end was interrupted. Every reader sees it so, and its
+unfinished calls are unknown, not failed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Literal
 from hiermem.types.prices import add_costs
 from hiermem.types.transaction import Attempt, RunRecord
 
-#: What became of one item: made, in the making, not made, or nobody knows.
+#: The state of one item: made, being made, failed, or unknown.
 ItemState = Literal["ok", "running", "failed", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class RunItem:
-    """One summary, chunk or other thing that a run called a model for.
+    """One summary, chunk or batch that a run called a model for.
 
-    ``attempts`` counts the calls, ``reasons`` says for each that came to nothing why, in order.
+    ``attempts`` counts the calls; ``reasons`` says, in order, why each unsuccessful one failed.
     ``seconds`` is what they took together, ``cost`` what they cost, None without prices.
     """
 
@@ -40,9 +40,9 @@ class RunItem:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A journalled run with what it called a model for; ``record`` holds the run as a whole.
+    """A journalled run with the items it called a model for; ``record`` holds the run as a whole.
 
-    What was made without a call (kept word for word, reused) is counted in ``record.detail`` alone.
+    What was made without a call (copied verbatim, reused) is counted in ``record.detail`` only.
     """
 
     record: RunRecord
@@ -50,65 +50,65 @@ class RunReport:
 
     @property
     def id(self) -> str:
-        """Give the run's id."""
+        """The run's id."""
         return self.record.id
 
     @property
     def kind(self) -> str:
-        """Give what was done: update, extraction, erasure, …."""
+        """The kind of run: update, extraction, erasure, …."""
         return self.record.kind
 
     @property
     def outcome(self) -> str:
-        """Give how it ended; "running" while it lasts, "interrupted" where it was cut off."""
+        """How it ended; "running" while it lasts, "interrupted" where it was cut off."""
         return self.record.outcome
 
     @property
     def seconds(self) -> float | None:
-        """Give how long it took, or None while it lasts or where its end is not known."""
+        """How long it took; None while it lasts, and where its end is not known."""
         if self.record.ended_at is None:
             return None
         return (self.record.ended_at - self.record.started_at).total_seconds()
 
     @property
     def calls(self) -> int:
-        """Give the number of journalled calls."""
+        """The number of journalled calls."""
         return sum(item.attempts for item in self.items)
 
     @property
     def tokens_in(self) -> int:
-        """Give the tokens that the calls took."""
+        """The input tokens of all calls."""
         return sum(item.tokens_in for item in self.items)
 
     @property
     def tokens_out(self) -> int:
-        """Give the tokens that the calls gave."""
+        """The output tokens of all calls."""
         return sum(item.tokens_out for item in self.items)
 
     @property
     def cost(self) -> float | None:
-        """Give what the calls cost, or None where none of them had a price."""
+        """What the calls cost, or None where none of them had a price."""
         return add_costs(*(item.cost for item in self.items))
 
     @property
     def latency(self) -> float | None:
-        """Give the mean time of a call in seconds, or None where there was none."""
+        """The mean time of a call in seconds, or None without calls."""
         return sum(item.seconds for item in self.items) / self.calls if self.calls else None
 
     @property
     def queue(self) -> int | None:
-        """Give how many summaries waited to be made when it began, or None where not noted."""
+        """How many summaries waited to be made when the run began, or None where not noted."""
         return _whole(self.record.detail.get("queue"))
 
     @property
     def dirty_share(self) -> float | None:
-        """Give the share of the summaries that were due to be made anew then, or None."""
+        """The share of the summaries that were dirty when the run began, or None."""
         value = self.record.detail.get("dirty_share")
         return float(value) if isinstance(value, (int, float)) else None
 
 
 def with_current_outcome(run: RunRecord, now: datetime) -> RunRecord:
-    """Give the run as it has to be understood: one that ceased to beat was interrupted."""
+    """Return the run as it reads now: without a heartbeat, a running one was interrupted."""
     if run.outcome != "running":
         return run
     until = run.detail.get("alive_until")
@@ -120,9 +120,9 @@ def with_current_outcome(run: RunRecord, now: datetime) -> RunRecord:
 
 
 def cut_off(attempts: Iterable[Attempt], now: datetime) -> list[Attempt]:
-    """Give those that were started and not ended, as what is to be journalled of them now.
+    """Return the attempts that started and did not end, with the outcome to journal for them now.
 
-    Whether the call was answered, and charged, nobody knows; what was set aside for it stays spent.
+    Whether such a call was answered, and charged, is unknown; its reservation stays spent.
     """
     return [
         replace(attempt, outcome="unknown", reason="cut_off", ended_at=now)
@@ -132,7 +132,7 @@ def cut_off(attempts: Iterable[Attempt], now: datetime) -> list[Attempt]:
 
 
 def items(attempts: Iterable[Attempt], *, alive: bool) -> tuple[RunItem, ...]:
-    """Bring the calls of a run together by what they were made for, in the order they began."""
+    """Group the calls of a run by what they were made for, in the order they began."""
     grouped: dict[tuple[str, str], list[Attempt]] = {}
     for attempt in attempts:
         grouped.setdefault((attempt.session_id, attempt.node_id), []).append(attempt)
@@ -140,7 +140,7 @@ def items(attempts: Iterable[Attempt], *, alive: bool) -> tuple[RunItem, ...]:
 
 
 def report(run: RunRecord, attempts: Sequence[Attempt], now: datetime) -> RunReport:
-    """Give the run with its items."""
+    """Return the run with its items."""
     record = with_current_outcome(run, now)
     return RunReport(record, items(attempts, alive=record.outcome == "running"))
 

@@ -1,10 +1,10 @@
 """Decides when the next request may go to a model, so that no minute holds more than is allowed.
 
-The one rule: it holds for every window of a minute, not for calendar minutes, and on the server's
-clock. When a request reached the server is known only once it is answered: it was not after that.
-So until then it counts as if it came now, and from then on as if it came with its answer; neither a
-slow start nor a slow line can slide one request too many into a window. It does not wait and reads
-no clock.
+The limit holds for every window of a minute, not for calendar minutes, and on the server's clock.
+When a request reached the server is known only once it is answered: not after the answer. So until
+then it counts as if it arrived now, and from then on as if it arrived with its answer. Neither a
+slow start nor a slow connection can push one request too many into a window. The code does not wait
+and reads no clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-#: The length of the window that limits speak of, in seconds.
+#: The length of the window that the limits refer to, in seconds.
 MINUTE: Final = 60.0
 
 
@@ -23,8 +23,8 @@ MINUTE: Final = 60.0
 class RateLimits:
     """The most requests and tokens (in and out together) in any minute; None is no limit.
 
-    ``in_flight`` is how many requests may be unanswered at once. ``window`` is the length of a
-    minute, in seconds.
+    ``in_flight`` is the number of requests that may be unanswered at once. ``window`` is the length
+    of a minute, in seconds.
     """
 
     requests: int | None = None
@@ -34,13 +34,13 @@ class RateLimits:
 
     @property
     def by_time(self) -> bool:
-        """Say whether it matters when requests went before."""
+        """Whether the times of earlier requests matter."""
         return self.requests is not None or self.tokens is not None
 
 
 @dataclass(slots=True, eq=False)
 class WindowRequest:
-    """One request: what it may take, and when it ended; None until it does."""
+    """One request: the tokens it may take, and when it ended; None until it does."""
 
     tokens: int
     limits: RateLimits
@@ -49,15 +49,15 @@ class WindowRequest:
 
 
 class SlidingWindow:
-    """What went to one model within the last minute, and who waits to be next.
+    """The requests to one model within the last minute, and those that wait to be next.
 
     ::
 
         join() -> wait() until it says 0 -> admit() -> begin() -> end()
                                          leave(), from anywhere before begin()
 
-    Whoever joined first is let go first, even where a later, smaller request would fit: otherwise a
-    large one might wait for ever. Each is held to limits of its own; the traffic is everybody's.
+    The first to join is the first to go, even where a later, smaller request would fit: otherwise a
+    large one might wait for ever. Each request is held to its own limits; the window is shared.
     """
 
     def __init__(self) -> None:
@@ -72,9 +72,10 @@ class SlidingWindow:
         return request
 
     def wait(self, request: WindowRequest, now: float) -> float:
-        """Give the seconds until ``request`` may go: 0 now, infinity never.
+        """Return the seconds until ``request`` may go: 0 now, infinity never.
 
-        Those ahead of it are taken to go as soon as they may; where they do not, ask again later.
+        The requests ahead of it are assumed to go as soon as they may; where they do not, ask again
+        later.
         """
         self._forget(now)
         sent: list[tuple[float, int]] = []
@@ -88,10 +89,10 @@ class SlidingWindow:
         for each in self._queue:
             found = _earliest(sent, each, at)
             if each.limits.in_flight is not None and in_flight >= each.limits.in_flight:
-                # Which answer comes next, and when, nobody knows.
+                # Which answer comes next, and when, is unknown.
                 found = math.inf
             if each is request:
-                # Somebody ahead may be let go this instant; it has to be so before this one is.
+                # A request ahead may go this instant, and has to go before this one.
                 return max(found - now, 1e-3 if ahead else 0.0)
             if not math.isinf(found):
                 at, ahead, in_flight = found, True, in_flight + 1
@@ -104,7 +105,7 @@ class SlidingWindow:
         self._sent.append(request)
 
     def begin(self, request: WindowRequest) -> None:
-        """Note that a request which was let go is being sent."""
+        """Note that an admitted request is being sent."""
         request.begun = True
 
     def end(self, request: WindowRequest, now: float, *, tokens: int | None = None) -> None:
@@ -121,7 +122,7 @@ class SlidingWindow:
             self._sent.remove(request)
 
     def _forget(self, now: float) -> None:
-        """Drop what lies more than the longest window back that anybody keeps to."""
+        """Drop the requests that lie before the longest window in use."""
         self._window = max([self._window, *(each.limits.window for each in self._queue)])
         since = now - self._window
         if any(each.ended is not None and each.ended <= since for each in self._sent):
@@ -131,7 +132,7 @@ class SlidingWindow:
 
 
 def _earliest(sent: Iterable[tuple[float, int]], request: WindowRequest, now: float) -> float:
-    """Give the earliest time at which the minute behind it has room; ``sent`` is by time."""
+    """Return the earliest time at which the minute before it has room; ``sent`` is by time."""
     limits = request.limits
     times = list(sent)
     at = now
@@ -150,7 +151,7 @@ def _earliest(sent: Iterable[tuple[float, int]], request: WindowRequest, now: fl
 
 
 def least_seconds(calls: int, tokens: int, limits: RateLimits) -> float:
-    """Give the least time that so many calls of so many tokens take; the first minute's are free.
+    """Return the least time that so many calls and tokens take; those of the first minute are free.
 
     What fits into one minute goes at once; everything after it waits for whole windows.
     """

@@ -1,8 +1,9 @@
-"""Decides what is believed of what a provider or an adapter reports beside its answer.
+"""Decides which of the figures that a provider or an adapter reports can be believed.
 
-The one rule: a count that cannot be is none. It would stand in every journal and against every cap:
-one below zero gives back what was spent, one of another type makes the store's row unreadable, one
-beyond its numbers ends the run that paid for it. What is not believed is counted instead.
+An impossible count is treated as no count. It would otherwise stand in every journal and count
+against every cap: a negative count gives back what was spent, one of another type makes the store's
+row unreadable, one that is too large for the store ends the run that paid for it. A count that is
+not believed is replaced by our own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MOST_TOKENS: Final = 1_000_000_000
 
 
 def count_of(value: object) -> int | None:
-    """Give a count of tokens; None for what is none.
+    """Return a plausible count of tokens, or None.
 
     >>> count_of(12), count_of(-1), count_of(1.5), count_of(10**30)
     (12, None, None, None)
@@ -27,7 +28,7 @@ def count_of(value: object) -> int | None:
 
 
 def plausible_usage(usage: object) -> Usage:
-    """Give what may be believed of a usage; nothing where it is none at all."""
+    """Return the plausible figures of a usage; none where it is not a Usage."""
     if not isinstance(usage, Usage):
         return Usage()
     return Usage(
@@ -39,6 +40,6 @@ def plausible_usage(usage: object) -> Usage:
 
 
 def reported_model(value: object, *, asked: str) -> str:
-    """Give the model that an answer names, where it names one fit to be kept; else ``asked``."""
+    """Return the model that an answer names, where the name can be stored; otherwise ``asked``."""
     fit = isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
     return str(value) if fit else asked

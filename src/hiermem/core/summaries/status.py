@@ -1,13 +1,29 @@
 """Decides which status a node's generation may take next, and what else changes with it.
 
-::
+The life cycle of a node:
 
-    pending -> generating -> active | failed      failed -> pending     (tried again)
-    generating -> pending  (the lease ended)      active -> pending     (made anew)
+    from        to          by              when
+    ----------  ----------  --------------  --------------------------------------------------
+    pending     generating  claim           a run starts on it, a remote one under a lease
+    generating  active      succeed         a fit text, or the stand-in, is committed
+    generating  active      keep            no new text; the node keeps the one it has
+    generating  failed      fail            no fit text
+    generating  pending     expire, reset   the run released it, or its lease has ended
+    failed      pending     reset           the next try
+    active      pending     reset           a dirty, degraded or forced node gets a new text
 
-The one rule: every change of a status goes through here, and one that the table does not have is
-an IllegalTransitionError. A serving revision is never taken away by a change of status. Versions
-are no business of this module: ``write`` sets them, once for each stored change.
+Flags of an active node, which change no status:
+
+    dirty     an input changed, or a new text was requested (mark_dirty, force); ends with a new
+              text, or with clean where the inputs turn out to be unchanged
+    stale     its text, or a child's, describes what an edit has changed; cleared with a new text
+              once no child is stale
+    degraded  the text is the stand-in; the node is tried again
+    forced    a new text was requested whatever the inputs are
+
+Every change of a status is made here; one that is not in the table is an IllegalTransitionError. A
+change of status never removes the serving revision. ``write`` sets the version, once for each
+stored change.
 """
 
 from __future__ import annotations

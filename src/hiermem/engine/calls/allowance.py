@@ -1,10 +1,10 @@
-"""Holds all runs of a tenant to what a session, and the tenant, may spend in all.
+"""Holds all runs of a tenant to the caps of a session and of the tenant.
 
-The one rule: the journal is the account. What it does not show yet is kept here: calls that are
-about to be journalled, and how much less (or more) than was set aside a call really took. Within a
-process no cap is passed; another process's calls are seen as soon as it has journalled them, which
-for a remote model is before they are made, so that the caps can be passed by the calls that two
-processes begin in the same instant, and by no more.
+The journal is the account. This module adds what the journal does not show yet: calls that are
+about to be journalled, and the difference between what was reserved for a call and what it really
+took. Within one process no cap is exceeded. The calls of another process count as soon as they are
+journalled, which for a remote model happens before the call. So the caps can be exceeded only by
+calls that two processes begin at the same instant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hiermem.types.transaction import Attempt
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One call: what was set aside, what the journal says, what it took."""
+    """One call: the tokens reserved for it, its journal entry, and what it really took."""
 
     session_id: str
     reserved: int
@@ -33,13 +33,13 @@ class _Call:
 
     @property
     def missing(self) -> tuple[int, int]:
-        """Give the calls and tokens that the journal does not show yet."""
+        """Return the calls and tokens that the journal does not show yet."""
         spent = self.reserved if self.took is None else self.took
         return (0, spent - self.reserved) if self.entered else (1, spent)
 
 
 class Allowances:
-    """What a tenant's sessions may spend, and what they have set aside."""
+    """What the sessions of a tenant may spend, and what they have reserved."""
 
     def __init__(self, store: TenantStore, policy: UpdatePolicy) -> None:
         self._store, self._policy = store, policy
@@ -50,7 +50,7 @@ class Allowances:
 
     @property
     def any(self) -> bool:
-        """Say whether anything is capped."""
+        """Whether anything is capped."""
         policy = self._policy
         caps = (
             policy.session_calls, policy.session_tokens, policy.tenant_calls, policy.tenant_tokens,
@@ -59,18 +59,18 @@ class Allowances:
 
     @property
     def counts_tokens(self) -> bool:
-        """Say whether requests must be counted exactly before they are sent."""
+        """Whether requests must be counted exactly before they are sent."""
         policy = self._policy
         return policy.session_tokens is not None or policy.tenant_tokens is not None
 
     def of(self, session_id: str) -> Allowance:
-        """Give what one run in a session is charged to."""
+        """Return the account that one run in a session is charged to."""
         return Allowance(self, session_id)
 
     async def reserve(self, session_id: str, tokens: int) -> _Call:
-        """Set one call aside, waiting where calls in flight may take less than was set aside.
+        """Reserve one call; wait where calls in flight may take less than they reserved.
 
-        Raises SpendLimitError naming the cap.
+        Raises SpendLimitError that names the cap.
         """
         call = _Call(session_id, tokens)
         async with self._lock:
@@ -86,12 +86,12 @@ class Allowances:
         return call
 
     def announce(self, call: _Call, attempt_id: str) -> None:
-        """Say under which id a call is journalled."""
+        """Note the id under which a call is journalled."""
         call.attempt_id = attempt_id
         self._by_attempt[attempt_id] = call
 
     def give_back(self, call: _Call) -> None:
-        """Forget a call that was not made."""
+        """Cancel the reservation of a call that was not made."""
         self._forget(call)
 
     def settle(self, call: _Call, tokens: int) -> None:
@@ -101,7 +101,7 @@ class Allowances:
 
     @contextmanager
     def journalling(self, attempts: Sequence[Attempt]) -> Iterator[None]:
-        """Keep account while these attempts are written to the journal."""
+        """Keep the account right while these attempts are written to the journal."""
         self._writing(attempts)
         done = False
         try:
@@ -134,7 +134,7 @@ class Allowances:
         self._changed.set()
 
     async def _refusal(self, call: _Call) -> tuple[str | None, bool]:
-        """Give the cap that stands in the way of ``call``, and whether waiting is in vain."""
+        """Return the cap that forbids ``call``, and whether waiting cannot change that."""
         policy = self._policy
         for scope, session_id, calls, tokens in (
             ("session", call.session_id, policy.session_calls, policy.session_tokens),
@@ -144,7 +144,7 @@ class Allowances:
                 continue
             spent = await self._store.spent(session_id)
             open_ = [each for each in self._calls.values() if session_id in (None, each.session_id)]
-            # While the journal is being written, what was just read may count a call twice.
+            # While the journal is being written, the figures just read may count a call twice.
             final = not any(each.writing for each in open_)
             missing = [each.missing for each in open_]
             made = spent.calls + sum(count for count, _ in missing)
@@ -158,7 +158,10 @@ class Allowances:
 
 
 class Allowance:
-    """What one run in a session is charged to. ``stopped`` names the cap that refused a call."""
+    """The account that one run in a session is charged to.
+
+    ``stopped`` names the cap that refused a call.
+    """
 
     def __init__(self, book: Allowances, session_id: str) -> None:
         self._book, self._session_id = book, session_id
@@ -166,15 +169,15 @@ class Allowance:
 
     @property
     def counts_tokens(self) -> bool:
-        """Say whether requests must be counted exactly before they are sent."""
+        """Whether requests must be counted exactly before they are sent."""
         return self._book.counts_tokens
 
     def time_left(self) -> float | None:
-        """Give None: there is no deadline."""
+        """Return None: there is no deadline."""
         return None
 
     async def reserve(self, tokens: int) -> AllowanceHold:
-        """Set one call of at most ``tokens`` tokens aside. Raises SpendLimitError."""
+        """Reserve one call of at most ``tokens`` tokens. Raises SpendLimitError."""
         try:
             return AllowanceHold(self._book, await self._book.reserve(self._session_id, tokens))
         except SpendLimitError as error:
@@ -185,7 +188,7 @@ class Allowance:
 
 
 class AllowanceHold:
-    """What was set aside for one call."""
+    """The reservation of one call."""
 
     __slots__ = ("_book", "_call")
 
@@ -193,13 +196,13 @@ class AllowanceHold:
         self._book, self._call = book, call
 
     def announce(self, attempt_id: str) -> None:
-        """Say under which id the call is journalled."""
+        """Note the id under which the call is journalled."""
         self._book.announce(self._call, attempt_id)
 
     def give_back(self) -> None:
-        """Forget the call, which was not made."""
+        """Cancel the reservation; the call was not made."""
         self._book.give_back(self._call)
 
     def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
-        """Note what the call really took; money has no cap here."""
+        """Note what the call really took. Money has no cap here."""
         self._book.settle(self._call, tokens_in + tokens_out)

@@ -1,8 +1,8 @@
-"""Holds a run to its caps and its pace: calls, tokens, time, and pauses between batches.
+"""Holds a run to its caps on calls, tokens and time.
 
-The one rule: a cap is looked at before the call, against what is spent and what calls in flight may
-still spend; so no cap is ever passed, not even by concurrent calls. A purse may lie inside others,
-such as that of the worker whose turn this is; a call has to fit all of them.
+A cap is checked before each call, against what is spent plus what the calls in flight may still
+spend. So no cap is exceeded, not even by concurrent calls. A purse may lie inside others, such as
+the purse of the worker that runs it; a call has to fit into all of them.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from hiermem.types.prices import add_costs
 
 
 class Hold(Protocol):
-    """What was set aside for one call."""
+    """The reservation of one call."""
 
     def announce(self, attempt_id: str) -> None:
-        """Say under which id the call is journalled."""
+        """Note the id under which the call is journalled."""
         ...
 
     def give_back(self) -> None:
-        """Take it back, where the call was not made after all."""
+        """Cancel the reservation; the call was not made."""
         ...
 
     def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
-        """Replace it by what the call really took, and cost where that is known."""
+        """Replace the reservation by what the call took, and its cost where known."""
         ...
 
 
 class Keeper(Protocol):
-    """Something that calls are charged to. A Purse is one."""
+    """An account that calls are charged to. A Purse is one."""
 
     @property
     def stopped(self) -> str | None:
-        """Name the cap that refused a call, or None."""
+        """The name of the cap that refused a call, or None."""
         ...
 
     @property
     def counts_tokens(self) -> bool:
-        """Say whether requests must be counted exactly before they are sent."""
+        """Whether requests must be counted exactly before they are sent."""
         ...
 
     def time_left(self) -> float | None:
-        """Give the seconds until the deadline, or None where there is none."""
+        """Return the seconds until the deadline, or None without one."""
         ...
 
     async def reserve(self, tokens: int) -> Hold:
-        """Set one call of at most ``tokens`` tokens aside. Raises SpendLimitError."""
+        """Reserve one call of at most ``tokens`` tokens. Raises SpendLimitError."""
         ...
 
 
 class Purse:
     """What one run may spend, and has spent.
 
-    ``max_calls`` and ``max_tokens`` (in and out together) bound the run, ``deadline`` is a reading
-    of ``clock``; None is no cap. ``above`` are the purses around this one. ``stopped`` names the
-    first cap that refused a call, here or above, and ``retry_after`` in how many seconds the
-    provider may be asked again, where that is what ended the run. ``cost`` is what the calls cost,
-    None where none had a price.
+    ``max_calls`` and ``max_tokens`` (in and out together) limit the run; ``deadline`` is a reading
+    of ``clock``; None means no cap. ``above`` are the purses around this one. ``stopped`` names the
+    first cap that refused a call, here or above. ``retry_after`` is set where an unavailable
+    provider ended the run: the seconds until it may be asked again. ``cost`` is what the calls
+    cost, None where no call had a price.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Purse:
 
     @property
     def stopped(self) -> str | None:
-        """Name the first cap that refused a call, or None."""
+        """The name of the first cap that refused a call, or None."""
         if self._stopped is None:
             for each in self._above:
                 if each.stopped is not None:
@@ -99,7 +99,7 @@ class Purse:
 
     @property
     def counts_tokens(self) -> bool:
-        """Say whether requests must be counted exactly before they are sent."""
+        """Whether requests must be counted exactly before they are sent."""
         return self._max_tokens is not None or any(each.counts_tokens for each in self._above)
 
     def close(self, why: str) -> None:
@@ -109,23 +109,23 @@ class Purse:
         self._freed.set()
 
     def time_left(self) -> float | None:
-        """Give the seconds until the nearest deadline, or None where there is none."""
+        """Return the seconds until the nearest deadline, or None without one."""
         left = [each.time_left() for each in self._above]
         if self._deadline is not None:
             left.append(self._deadline - self._clock())
         return min((each for each in left if each is not None), default=None)
 
     def is_over(self) -> str | None:
-        """Name what ends the run now, None where it goes on; a deadline that has passed ends it."""
+        """Return the name of what ends the run now, or None. A deadline that has passed ends it."""
         left = self.time_left()
         if self.stopped is None and left is not None and left <= 0:
             self._stopped = "deadline"
         return self.stopped
 
     async def reserve(self, tokens: int) -> PurseHold:
-        """Take one call of at most ``tokens`` tokens, waiting where calls in flight may free some.
+        """Reserve one call of at most ``tokens`` tokens; wait where calls in flight may free some.
 
-        Raises SpendLimitError where a cap would be passed; nothing is spent then.
+        Raises SpendLimitError where a cap would be exceeded; then nothing is spent.
         """
         while True:
             if self._closed:
@@ -168,7 +168,7 @@ class Purse:
         self._freed.set()
 
     def leave_alone(self, error: CircuitOpenError) -> None:
-        """Note that the run ends because its model's provider is left alone."""
+        """Note that the run ends because the circuit breaker of its model is open."""
         self._stopped = self.stopped or "circuit_open"
         self.retry_after = error.retry_after
 
@@ -182,7 +182,7 @@ class Purse:
 
 
 class PurseHold:
-    """What a purse, and those around it, set aside for one call."""
+    """The reservation of one call in a purse and in those around it."""
 
     __slots__ = ("_purse", "_tokens", "above")
 
@@ -191,19 +191,19 @@ class PurseHold:
         self.above: list[Hold] = []
 
     def announce(self, attempt_id: str) -> None:
-        """Say under which id the call is journalled."""
+        """Note the id under which the call is journalled."""
         for each in self.above:
             each.announce(attempt_id)
 
     def give_back(self) -> None:
-        """Take it back, where the call was not made after all."""
+        """Cancel the reservation; the call was not made."""
         self._purse.calls -= 1
         self._purse.settle(self._tokens, tokens_in=0, tokens_out=0)
         for each in self.above:
             each.give_back()
 
     def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
-        """Replace it by what the call really took."""
+        """Replace the reservation by what the call really took."""
         self._purse.settle(self._tokens, tokens_in=tokens_in, tokens_out=tokens_out, cost=cost)
         for each in self.above:
             each.settle(tokens_in=tokens_in, tokens_out=tokens_out, cost=cost)

@@ -1,8 +1,8 @@
-"""Makes one model call: within the caps, in its turn, timed, priced and journalled.
+"""Makes one model call: within the caps and rate limits, with a timeout, priced and journalled.
 
-The one rule: a call is journalled before it is made where it may cost money, and never made where a
-cap would be passed. What is set aside for it is the most that it may take; what it took is what the
-provider says, or what we count where it says nothing.
+A call that may cost money is journalled before it is made, and no call is made that would exceed a
+cap. The worst-case cost is reserved before the call. It is settled with the usage that the provider
+reports, or with our own count where it reports none.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from hiermem.types import Unit
 from hiermem.types.prices import Prices, add_costs
 from hiermem.types.transaction import Attempt
 
-#: What a provider adds around each chat message.
+#: Tokens that a provider adds around each chat message.
 _PER_MESSAGE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _CostBound:
-    """What one call may take at most, as its provider counts, and at which prices.
+    """The most that one call may take, in the provider's tokens, and its prices.
 
-    ``counted`` are the tokens of the prompt as we count them, None where nobody counted.
+    ``counted`` are the tokens of the prompt by our own counter, None where nothing was counted.
     """
 
     tokens_in: int
@@ -55,21 +55,21 @@ class _CostBound:
 
     @property
     def tokens(self) -> int:
-        """Give the tokens in and out together."""
+        """The tokens in and out together."""
         return self.tokens_in + self.tokens_out
 
     def cost(self, tokens_in: int, tokens_out: int, *, cached: int = 0) -> float | None:
-        """Give what so many tokens cost, None where the model has no prices."""
+        """Return what so many tokens cost, None where the model has no prices."""
         if self.prices is None:
             return None
         return self.prices.cost(tokens_in, tokens_out, cached=cached)
 
 
 async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> LLMResponse:
-    """Make one call: set its price aside, take the turn, claim, journal, call, settle.
+    """Make one call: reserve, wait for the rate limit, claim, journal, call, settle.
 
-    Raises SpendLimitError where a cap would be passed, the deadline cuts the call off or the
-    provider is left alone, ClaimLostError, and the ModelError that the call ended in.
+    Raises SpendLimitError where a cap would be exceeded, where the deadline cuts the call off, and
+    where the circuit breaker is open; ClaimLostError; and the ModelError that the call ended in.
     """
     purse, remote = run.purse, run.llm.remote
     margin = calibration_for(run.llm, request.counter).margin
@@ -90,7 +90,7 @@ async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> 
         hold.give_back()
         raise
     sent = _SentCall(run, state, bound, attempt, hold, turn)
-    # From here on what was set aside counts as spent, until it is known what the call really took.
+    # From here on the reservation counts as spent, until it is known what the call really took.
     if turn is not None:
         turn.begin()
     timeout, by_deadline = _call_timeout(run)
@@ -99,7 +99,7 @@ async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> 
         with run.mark_waiting():
             async with limit:
                 response = _checked(await run.llm.complete(request), asked=run.llm.name)
-    except Exception as error:  # noqa: BLE001  # a model may raise anything; it is told apart
+    except Exception as error:  # noqa: BLE001  # a model may raise anything; it is classified below
         failed = error
     except BaseException:
         sent.give_up()
@@ -107,7 +107,7 @@ async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> 
     else:
         await sent.succeed(request, response)
         return response
-    # Outside of the handler, so that what is raised does not carry the model's own error along.
+    # Outside of the handler, so that the new error does not carry the model's own error as context.
     if by_deadline and limit.expired():
         sent.cut_off()
     raise sent.failure(failed)
@@ -116,7 +116,7 @@ async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> 
 async def _cost_bound(
     run: RunContext[N], state: CallState[N], request: LLMRequest, *, margin: float
 ) -> _CostBound:
-    """Work out the most that a call may take. What is long is counted off the event loop."""
+    """Work out the most that a call may take. Long prompts are counted off the event loop."""
     counted: int | None = None
     tokens_in = state.input_tokens
     if run.llm.remote or run.purse.counts_tokens:
@@ -133,14 +133,14 @@ async def _cost_bound(
 
 
 def _call_timeout(run: RunContext[N]) -> tuple[float, bool]:
-    """Give the seconds that a call may take, and whether it is the run's end that bounds them."""
+    """Return the timeout of a call in seconds, and whether the run's deadline sets it."""
     own, left = run.policy.call_timeout, run.purse.time_left()
     return (own, False) if left is None or own <= left else (max(0.0, left), True)
 
 
 @dataclass(slots=True)
 class _SentCall(Generic[N]):
-    """A call that was sent, until what became of it is noted everywhere."""
+    """A call that was sent, until its outcome is noted everywhere."""
 
     run: RunContext[N]
     state: CallState[N]
@@ -152,7 +152,8 @@ class _SentCall(Generic[N]):
     async def succeed(self, request: LLMRequest, response: LLMResponse) -> None:
         """Note an answer, and learn from it how the provider counts.
 
-        Where nobody says what it took and the count is cut off, it took the most that it may.
+        Where the provider reports no usage and our own count is interrupted, the call is settled at
+        its upper bound.
         """
         usage, bound = response.usage, self.bound
         used_in = bound.tokens_in if usage.input_tokens is None else usage.input_tokens
@@ -182,12 +183,12 @@ class _SentCall(Generic[N]):
                 calibration.record_usage(counted=bound.counted, reported=usage.input_tokens)
 
     def failure(self, error: Exception) -> ModelError:
-        """Note a call that raised, and give what it means as one of our errors.
+        """Note a call that raised, and return the error as one of our own types.
 
-        Where it may be charged for, the answer too may have been written to its end before the
-        call went wrong: the most that it may take counts as spent, or a cap could be passed. A
-        remote call that was not answered in time is unknown, whoever's patience ended. The error's
-        own words are left out: they may hold the prompt, or a key.
+        Where the call may be charged for, the whole answer may have been written before it failed;
+        so its upper bound counts as spent, or a cap could be exceeded. A remote call that was not
+        answered in time has an unknown outcome, whether the provider's timeout ended it or ours.
+        The text of the original error is left out: it may hold the prompt, or a key.
         """
         name, bound = type(error).__name__, self.bound
         if isinstance(error, ModelError):
@@ -218,7 +219,7 @@ class _SentCall(Generic[N]):
             if isinstance(model_error, TransientModelError):
                 self.turn.fail(model_error.retry_after)
             self.turn.end()
-        # What it came from may hold the prompt, or a key.
+        # The original error may hold the prompt, or a key.
         model_error.__cause__ = model_error.__context__ = None
         return model_error
 
@@ -243,7 +244,7 @@ class _SentCall(Generic[N]):
         self.run.purse.refuse(self.run.purse.stopped or "deadline")
 
     def give_up(self) -> None:
-        """Note that the run was cut off in the call; the journal goes on saying that it began."""
+        """Note that the run was cancelled in the call; the journal keeps it as started."""
         bound = self.bound
         self.hold.settle(
             tokens_in=bound.tokens_in,
@@ -254,7 +255,7 @@ class _SentCall(Generic[N]):
             self.turn.end()
 
     def _end(self, attempt: Attempt) -> None:
-        """Journal how the call ended, and what it took."""
+        """Journal how the call ended and what it took."""
         state, ended = self.state, replace(attempt, ended_at=self.run.now())
         state.tokens_in += ended.tokens_in
         state.tokens_out += ended.tokens_out
@@ -265,10 +266,10 @@ class _SentCall(Generic[N]):
 
 
 def _checked(response: object, *, asked: str) -> LLMResponse:
-    """Give the answer itself; refuse what is none, or holds what no store and no prompt can.
+    """Return the answer with the usage and model that can be believed.
 
-    Of what it says beside its text, what may be believed is left. Raises UnexpectedModelError, so
-    that a faulty adapter costs an attempt and not the run.
+    Raises UnexpectedModelError for an answer of another type, and for one with a text or units that
+    cannot be stored. So a faulty adapter costs one attempt and not the run.
     """
     if not isinstance(response, LLMResponse):
         raise UnexpectedModelError(f"the model answered {type(response).__name__}")
@@ -288,8 +289,8 @@ async def _claim_and_journal(
 ) -> Attempt:
     """Take the node's lease and journal the call, where the model is remote.
 
-    The journal says the most that it may take until it is known what it took; so what a run that
-    is killed has begun counts as spent. Raises ClaimLostError.
+    Until the call is settled the journal shows its upper bound; so the calls of a run that is
+    killed count as spent. Raises ClaimLostError.
     """
     node, claims = state.node, run.claims
     if run.llm.remote and not claims.claimed(node.id):

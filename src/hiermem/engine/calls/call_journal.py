@@ -1,7 +1,7 @@
-"""Journals the calls of one run that is not an update: what was begun, how it ended.
+"""Journals the calls of one run that is not an update: when each began and how it ended.
 
-The one rule: a call of a remote model is on record before it is made, and none stays as begun; one
-whose end nobody saw is told as ``unknown``, because it may have been charged for.
+A call of a remote model is journalled before it is made, and none stays as started. A call whose
+end was not seen is recorded as ``unknown``, because it may have been charged for.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from hiermem.types.transaction import Attempt
 
 
 class CallJournal:
-    """The journal of one run's calls; ``subject`` is what they are charged to.
+    """The journal of one run's calls. ``subject`` is what they are charged to.
 
-    ``unknown`` counts those of which nobody knows how they ended.
+    ``unknown`` counts the calls with an unknown outcome.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class CallJournal:
         self._begun: dict[str, Attempt] = {}
 
     async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
-        """Journal, before the call, that it is made, and how the ones before it ended."""
+        """Journal, before the call, that it is made, and how the calls before it ended."""
         self._begun[attempt.id] = attempt
         await self.write([*ended, attempt])
 
@@ -63,7 +63,7 @@ class CallJournal:
                 self._begun.pop(attempt.id, None)
 
     async def close(self) -> None:
-        """Write what is not written yet, the calls that were cut off as ``unknown``."""
+        """Write what is not written yet; calls that were cut off become ``unknown``."""
         unknown = cut_off(self._begun.values(), self._now())
         ended = [one for one in self._begun.values() if one.outcome != "started"]
         self.unknown += len(unknown)

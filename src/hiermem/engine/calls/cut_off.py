@@ -1,4 +1,4 @@
-"""Journals that a run was cut off, when its heartbeat says so."""
+"""Journals runs that were cut off, as shown by their last heartbeat."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hiermem.core.calls import run_report
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.protocols import TenantStore
 
-#: How many of the newest runs are looked at for one that was cut off.
+#: How many of the newest runs are searched for interrupted ones.
 _NEWEST_RUNS: Final = 20
 
 
 async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: datetime) -> int:
-    """Journal that runs of that kind and subject were cut off, where they ceased to beat.
+    """Journal that runs of this kind and subject were cut off, where their heartbeat has stopped.
 
-    Gives the number of their calls that are unknown by it. Those of a model that takes no leases,
-    and of an answer that was kept before its end was journalled, are noted nowhere else. When such
-    a run ended is not known.
+    Returns the number of their calls whose outcome is unknown. For a model that takes no leases,
+    and for an answer that was stored before the end of its call was journalled, this is the only
+    place that records it. The time at which such a run ended is not known.
     """
     unknown = 0
     for run in await store.runs(subject=subject, limit=_NEWEST_RUNS):
@@ -26,7 +26,8 @@ async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: date
         if run.kind != kind or current == run:
             continue
         calls = run_report.cut_off(await store.attempts(run_id=run.id, limit=ALL_ATTEMPTS), now)
-        # The run last: whoever is cut off between the two leaves it to the next.
+        # The run is written last: a process killed between the two writes leaves the rest to the
+        # next.
         if calls:
             await store.write_nodes(subject, [], attempts=calls)
         await store.put_run(current)

@@ -1,7 +1,7 @@
-"""Asks an embedder: in batches, within its limits a minute, again where that may help.
+"""Calls an embedder: in batches, within its rate limits, with retries.
 
-The one rule: no answer is used that was not checked, and what an embedder is sent is text that any
-of them can take. What the vectors are for is not known here.
+Every answer is checked before it is used, and every text that is sent is valid Unicode without NUL.
+What the vectors are for is not known here.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from hiermem.errors import (
 from hiermem.protocols import Embedder
 
 _log = logging.getLogger("hiermem.search")
-#: How often a request is sent again that failed for the moment, and the first wait in seconds.
+#: How often a request is retried after a transient failure, and the first wait in seconds.
 _RETRIES: Final = 4
 _FIRST_WAIT: Final = 0.5
-#: When an embedder that keeps failing is left alone.
+#: When the circuit of an embedder that keeps failing opens.
 _BREAKER: Final = BreakerPolicy()
-#: So many seconds a question waits for its turn; somebody waits for its hits.
+#: The most seconds that a question waits for the rate limit; a caller waits for its hits.
 _QUESTION_WAIT: Final = 1.0
-#: Questions whose vectors are remembered.
+#: How many questions' vectors are cached.
 _CACHED_QUESTIONS: Final = 256
-#: Of a question an embedder is sent the beginning.
+#: The most characters of a question that are sent to an embedder.
 _MAX_QUESTION: Final = 8_000
 
 
 class EmbedderClient:
-    """The way to one embedder. ``requests`` counts what was sent."""
+    """Calls one embedder. ``requests`` counts what was sent."""
 
     def __init__(
         self,
@@ -65,11 +65,12 @@ class EmbedderClient:
         self.requests = 0
 
     async def question(self, text: str, count: Callable[[str], int]) -> Array | None:
-        """Give a question's vector; None where the embedder cannot be asked now, or has no text.
+        """Return a question's vector; None where the embedder is unavailable or the text is blank.
 
-        A search without vectors is better than none, or than one that waits: a question keeps to
-        the limits a minute as passages do, and gives up where they leave no room in a moment.
-        Raises InvalidVectorError, and what the embedder raises for good.
+        A search without vectors is better than none, and better than a search that waits. So a
+        question keeps to the rate limits as passages do, and gives up where they leave no room
+        within a moment. Raises InvalidVectorError, and every error of the embedder that is not
+        transient.
         """
         clean = _clean(text[:_MAX_QUESTION])
         if not clean.strip():
@@ -93,7 +94,7 @@ class EmbedderClient:
         return known
 
     async def _answer_soon(self, text: str, tokens: int) -> Array | None:
-        """Send one question; None where its turn does not come in a moment."""
+        """Send one question; None where the rate limits leave no room within a moment."""
         until = self._clock() + _QUESTION_WAIT
         permit = await self._permit([text], tokens, lambda: self._clock() > until)
         if permit is None:
@@ -107,10 +108,10 @@ class EmbedderClient:
         count: Callable[[str], int],
         stopped: Callable[[], object],
     ) -> Array | None:
-        """Give the vectors of texts, one a row; None where ``stopped`` before all were made.
+        """Return the vectors of texts, one a row; None where ``stopped`` before all were made.
 
-        Raises what the embedder raises in the end, InvalidVectorError, and CircuitOpenError where
-        the embedder kept failing and is left alone.
+        Raises the embedder's last error, InvalidVectorError, and CircuitOpenError where the
+        embedder kept failing and its circuit is open.
         """
         import numpy as np
 
@@ -125,7 +126,7 @@ class EmbedderClient:
         return np.concatenate(found) if found else np.empty((0, dimension), dtype=np.float32)
 
     def _batches(self, texts: Sequence[str], sizes: Sequence[int]) -> list[tuple[list[str], int]]:
-        """Part texts of so many tokens into requests that are within the limits each by itself."""
+        """Split texts of these sizes into requests that each fit the limits."""
         most = self._limits.tokens
         found: list[tuple[list[str], int]] = []
         for text, tokens in zip(texts, sizes, strict=True):
@@ -152,8 +153,8 @@ class EmbedderClient:
             except TransientModelError:
                 if attempt == _RETRIES:
                     raise
-            # What the server asked for beyond that is kept to by the lane, which sees ``stopped``
-            # meanwhile, and leaves alone for the time a server that asked for very long.
+            # A longer pause that the server asked for is kept by the lane, which checks ``stopped``
+            # meanwhile. After a very long one its circuit stays open for that time.
             await self._sleep(wait)
             wait *= 2
         raise AssertionError("the last turn raises")
@@ -161,7 +162,7 @@ class EmbedderClient:
     async def _permit(
         self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
     ) -> Pass | None:
-        """Wait until the lane lets a request go; None where ``stopped`` first."""
+        """Wait until the rate limits let a request go; None where ``stopped`` first."""
         permit = await limiter_for(self._embedder).enter(
             tokens,
             self._limits,
@@ -178,7 +179,7 @@ class EmbedderClient:
     async def _send_with(
         self, permit: Pass, texts: Sequence[str], tokens: int, kind: Literal["query", "passage"]
     ) -> Array:
-        """Send a request that was let go, and tell the lane how it ended."""
+        """Send an admitted request and report to the rate limits how it ended."""
         permit.begin()
         answered = False
         try:
@@ -212,8 +213,9 @@ class EmbedderClient:
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything
             raised = type(error).__name__
         if raised:
-            # Whatever its client raises for a dropped connection, a later call may succeed. Raised
-            # out here: what was raised may hold the texts, or a key, so it is no context of this.
+            # Whatever the embedder's client raises for a dropped connection, a later call may
+            # succeed. This is raised outside of the handler: the original error may hold the texts,
+            # or a key, and must not become its context.
             raise TransientModelError(f"embedder {self.identity.name!r} ended in {raised}")
         try:
             return vectors.check(answer, many=len(texts), dimension=self.identity.dimension)
@@ -222,7 +224,7 @@ class EmbedderClient:
 
 
 def _clean(text: str) -> str:
-    """Put U+FFFD for what cannot be sent anywhere: a NUL, half a character."""
+    """Replace what cannot be sent anywhere by U+FFFD: NUL and lone surrogates."""
     if "\0" in text:
         text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     if text.isascii():

@@ -1,8 +1,8 @@
 """Holds the texts that are being made right now, so that an equal request waits for the answer.
 
-The one rule: an entry lives until its text is committed, or its run has ended; whoever comes later
-finds the text in the store. It never keeps anybody from asking: where nothing came of a request,
-the next one asks for itself.
+An entry lives until its text is committed or its run has ended; a later request finds the text in
+the store. An entry never stops anybody from asking: where a request failed, the next one asks for
+itself.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 from hiermem.types import Revision
 
-#: What a request comes to: a text that may be taken, or None.
+#: The result of a request: a text that may be reused, or None.
 PendingText: TypeAlias = "asyncio.Future[Revision | None]"
 
 
 class InFlight:
-    """The texts in the making, by input hash; shared by all runs of one memory."""
+    """The texts that are being made, by input hash; shared by all runs of one memory."""
 
     def __init__(self) -> None:
         self._pending: dict[str, PendingText] = {}
@@ -26,19 +26,19 @@ class InFlight:
         return len(self._pending)
 
     def get(self, input_hash: str) -> PendingText | None:
-        """Give what is awaited for ``input_hash``; only what this event loop can wait for."""
+        """Return the pending text for ``input_hash``, where this event loop can await it."""
         found = self._pending.get(input_hash)
         if found is None or found.get_loop() is not asyncio.get_running_loop():
             return None
         return found
 
     def begin(self, input_hash: str) -> PendingText:
-        """Note that the caller makes the text of ``input_hash`` from now on."""
+        """Note that the caller makes the text for ``input_hash`` from now on."""
         mine: PendingText = asyncio.get_running_loop().create_future()
         self._pending[input_hash] = mine
         return mine
 
     def drop(self, input_hash: str, mine: PendingText) -> None:
-        """Forget ``mine``: it is committed, or nothing came of it."""
+        """Remove ``mine``: it is committed, or it failed."""
         if self._pending.get(input_hash) is mine:
             del self._pending[input_hash]

@@ -1,9 +1,9 @@
-"""Waits until a model may be sent the next request, whoever sent the ones before.
+"""Waits until a model may be sent the next request.
 
-The one rule: the traffic belongs to the model object, so every run, session and tenant of this
-process that uses it is counted together, and all of them leave a provider alone that is down. When
-a request may go is decided in ``core.pacing`` and ``core.circuit``. Another process, or another
-object for the same server, is not seen.
+The limits belong to the model object. All runs, sessions and tenants of this process that use it
+are counted together, and its circuit breaker stops all of them. When a request may go is decided in
+``core.calls.sliding_window`` and ``core.calls.circuit_breaker``. Requests of another process, or of
+another object for the same server, are not seen.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from hiermem.errors import CircuitOpenError, ModelOverflowError, TransientModelE
 from hiermem.protocols import LLM, TokenCounter
 from hiermem.tokens import CalibratedCounter
 
-#: The longest sleep between two looks at the line, in seconds: what stops a run is seen by then.
+#: The longest sleep between two checks of the queue, in seconds; a stopped run is noticed by then.
 _LOOK: Final = 0.25
 
 
 class Pass:
-    """Leave to send one request. It ends by ``end`` or ``give_back``, once."""
+    """Permission to send one request. It ends once, by ``end`` or ``give_back``."""
 
     def __init__(self, lane: Lane, request: WindowRequest, admitted: AdmittedRequest) -> None:
         self._lane, self._request, self._admitted = lane, request, admitted
@@ -40,9 +40,9 @@ class Pass:
             self._lane.window.begin(self._request)
 
     def end(self, now: float, *, tokens: int | None = None, answered: bool = False) -> None:
-        """Note that the request is over, and what it took, if known.
+        """Note that the request is over, and the tokens it took, if known.
 
-        ``answered`` says that the provider answered, whatever that was worth.
+        ``answered`` means that the provider answered, whatever the answer was worth.
         """
         with self._lane.lock:
             self._lane.window.end(self._request, now, tokens=tokens)
@@ -53,12 +53,12 @@ class Pass:
         self._lane.tell()
 
     def fail(self, now: float, *, breaker: BreakerPolicy, asked: float | None = None) -> None:
-        """Note that the request failed in a way that may pass; ``end`` is called beside it."""
+        """Note that the request failed in a way that may pass; ``end`` is called as well."""
         with self._lane.lock:
             self._lane.circuit.fail(self._admitted, now, breaker=breaker, asked=asked)
 
     def give_back(self) -> None:
-        """Take it back, where the request was not sent after all."""
+        """Take the request back; it was not sent."""
         with self._lane.lock:
             self._lane.window.leave(self._request)
             self._lane.circuit.drop(self._admitted)
@@ -66,9 +66,10 @@ class Pass:
 
 
 class Lane:
-    """The way to one model. Usable from several threads, since each memory has its own.
+    """The shared limits of one model object, for all threads that use it.
 
-    ``calibrations`` hold, by the name of a counter, how far the model counts otherwise.
+    ``calibrations`` hold, by the name of a counter, how far the model's token counts differ from
+    it.
     """
 
     def __init__(self) -> None:
@@ -90,9 +91,10 @@ class Lane:
     ) -> Pass | None:
         """Wait until a request of at most ``tokens`` tokens may go; None where ``stopped`` first.
 
-        ``subject`` is what it is for. Raises ModelOverflowError where it is larger than a whole
-        minute's tokens: no wait helps; CircuitOpenError where the provider is left alone, and
-        TransientModelError where it is to be asked for something else first.
+        ``subject`` is what the request is for. Raises ModelOverflowError where the request is
+        larger than the tokens of a whole minute, since no wait helps; CircuitOpenError where the
+        circuit is open; and TransientModelError where the provider has to be probed with another
+        subject first.
         """
         if limits.tokens is not None and tokens > limits.tokens:
             raise ModelOverflowError(
@@ -125,7 +127,7 @@ class Lane:
     def _look(
         self, request: WindowRequest, subject: Hashable, now: float
     ) -> tuple[float, Pass | None]:
-        """Let the request go if it may; else give the seconds until it is worth another look."""
+        """Admit the request if it may go; otherwise return the seconds until the next check."""
         decision = self.circuit.decide(subject, now)
         if decision.kind == "open":
             raise CircuitOpenError(decision.seconds)
@@ -143,12 +145,12 @@ class Lane:
         return 0.0, Pass(self, request, self.circuit.admit(subject))
 
     def is_left_alone(self, now: float) -> bool:
-        """Say whether the provider kept failing and is not asked now."""
+        """Return whether the provider kept failing and is not asked now."""
         with self.lock:
             return self.circuit.decide(None, now).kind == "open"
 
     def tell(self) -> None:
-        """Have all that wait look again: something is over."""
+        """Wake all that wait: a request has ended."""
         with self.lock:
             waiting = list(self._waiting)
         for loop, event in waiting:
@@ -161,7 +163,7 @@ async def _nap(
 ) -> None:
     """Sleep, but not for long, and not beyond ``event``.
 
-    What has no time, such as another request's answer, is waited for on the real clock.
+    A wait without a known end, such as for another request's answer, uses the real clock.
     """
     waits: set[asyncio.Future[Any]] = {asyncio.ensure_future(event.wait())}
     endless = math.isinf(seconds)
@@ -176,7 +178,7 @@ async def _nap(
     finally:
         for each in waits:
             each.cancel()
-        # Both are let end here, for what is left half-way outlives its loop.
+        # Both futures end here; a pending one would outlive its event loop.
         await asyncio.wait(waits)
 
 
@@ -185,7 +187,7 @@ _guard = threading.Lock()
 
 
 def limiter_for(model: object) -> Lane:
-    """Give the lane of a model object, the same for all that use it, for as long as it lives."""
+    """Return the lane of a model object: one for all its users, while the object lives."""
     with _guard:
         known = _lanes.get(id(model))
         if known is not None:
@@ -194,16 +196,17 @@ def limiter_for(model: object) -> Lane:
         try:
             reference: Any = weakref.ref(model, _forgetting(id(model)))
         except TypeError:
-            # It cannot be watched; kept alive, its number is never another's.
+            # The object has no weak references. Kept alive, its id is never another object's.
             reference = model
         _lanes[id(model)] = (reference, lane)
         return lane
 
 
 def calibration_for(model: object, counter: TokenCounter) -> CalibratedCounter:
-    """Give what is known of how ``model`` counts beside ``counter``.
+    """Return how the token counts of ``model`` relate to those of ``counter``.
 
-    That is the counter itself where it learns, else one that is kept with the model's lane.
+    This is the counter itself where it is calibrated; otherwise one that is kept with the model's
+    lane.
     """
     if isinstance(counter, CalibratedCounter):
         return counter
@@ -214,17 +217,18 @@ def calibration_for(model: object, counter: TokenCounter) -> CalibratedCounter:
 
 def _forgetting(key: int) -> Callable[[object], None]:
     def forget(_: object) -> None:
-        # No lock: it may run inside any other call here, in the same thread.
+        # No lock: the garbage collector may run this inside any other call here, in the same
+        # thread.
         _lanes.pop(key, None)
 
     return forget
 
 
 class RateLimiter:
-    """Lets ``size`` calls begin, then makes the next wait until ``delay`` seconds have passed.
+    """Lets ``size`` calls begin, then makes the next one wait for ``delay`` seconds.
 
-    Where a ``lane`` is given, calls also keep to its ``limits``, and leave the model's provider
-    alone where ``breaker`` says that it is down.
+    Where a ``lane`` is given, calls also keep to its ``limits``, and its circuit opens as the
+    ``breaker`` policy says.
     """
 
     def __init__(
@@ -247,11 +251,10 @@ class RateLimiter:
         self._turn = asyncio.Lock()
 
     async def turn(self, tokens: int, purse: Purse, *, subject: Hashable = None) -> Turn:
-        """Wait for the turn of a call of at most ``tokens`` tokens; ``subject`` is what it is for.
+        """Wait until a call of at most ``tokens`` tokens, made for ``subject``, may go.
 
-        Raises SpendLimitError where what ends the run comes first, CircuitOpenError where the
-        provider is left alone, and ModelOverflowError for a call that is over a minute's tokens
-        alone.
+        Raises SpendLimitError where the run ends first, CircuitOpenError where the circuit is open,
+        and ModelOverflowError for a call that alone exceeds the tokens of a minute.
         """
         if self._delay:
             await self._batch(purse)
@@ -288,7 +291,7 @@ class RateLimiter:
 
 
 class Turn:
-    """One call's turn. Once it is begun it ends, by ``end``; ``fail`` may come before that."""
+    """The permission for one call. Once begun it ends by ``end``; ``fail`` may come before that."""
 
     __slots__ = ("_breaker", "_clock", "_pass")
 
@@ -303,23 +306,23 @@ class Turn:
             self._pass.begin()
 
     def fail(self, asked: float | None) -> None:
-        """Note that the provider failed, and for how long it asked to be left alone."""
+        """Note that the provider failed, and the pause that it asked for."""
         if self._pass is not None:
             self._pass.fail(self._clock(), breaker=self._breaker, asked=asked)
 
     def end(self, *, tokens: int | None = None, answered: bool = False) -> None:
-        """Note that the call is over, what it took if known, and whether it was answered."""
+        """Note that the call is over, the tokens it took if known, and whether it was answered."""
         if self._pass is not None:
             self._pass.end(self._clock(), tokens=tokens, answered=answered)
 
     def give_back(self) -> None:
-        """Take it back, where the call was not made."""
+        """Take the permission back; the call was not made."""
         if self._pass is not None:
             self._pass.give_back()
 
 
 class BatchSettings(Protocol):
-    """How many calls are in flight at once, and the pause in seconds after so many."""
+    """The number of concurrent calls, and the pause in seconds after so many calls."""
 
     @property
     def concurrency(self) -> int: ...  # noqa: D102 - described above
@@ -335,9 +338,9 @@ def rate_limiter(
     sleep: Callable[[float], Awaitable[None]],
     batches: BatchSettings | None = None,
 ) -> RateLimiter:
-    """Give the pace at which ``policy`` lets ``llm`` be called; a local model takes its own.
+    """Return the rate limiter of ``llm`` under ``policy``. A local model has no limits.
 
-    ``batches`` are those of ``policy`` where no others are given.
+    ``batches`` replace the concurrency and the pauses of ``policy``.
     """
     batches = batches or policy
     return RateLimiter(

@@ -1,8 +1,8 @@
-"""Asks a model, again where that may help.
+"""Calls a model, with retries where they may help.
 
 Only transient failures are retried, after an exponential pause with jitter or the pause that the
 provider asked for, and never beyond the run's end. ``engine.calls.call`` makes a single call. What
-an answer is worth is not asked here.
+an answer is worth is not judged here.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 _FIRST_WAIT: Final = 0.5
 _MOST_BACKOFF: Final = 30.0
-#: The longest sleep between two looks at whether the run is over, in seconds.
+#: The longest sleep between two checks whether the run is over, in seconds.
 _LOOK: Final = 0.25
 
 
 async def ask(
     run: RunContext[N], state: CallState[N], request: LLMRequest, *, within: float | None = None
 ) -> LLMResponse:
-    """Call the model, trying again where that may help and may begin ``within`` seconds from now.
+    """Call the model; retry where that may help and may begin ``within`` seconds from now.
 
-    Raises SpendLimitError before a call that would pass a cap, ClaimLostError where another run
+    Raises SpendLimitError before a call that would exceed a cap, ClaimLostError where another run
     has the node, and the last ModelError.
     """
     async for attempt in _retrying(run, within):
@@ -45,17 +45,17 @@ async def ask(
 
 
 def end_with(state: CallState[N], attempt_reason: str) -> None:
-    """Record why the last answer was not taken as it was."""
+    """Record why the last answer was not accepted."""
     state.ended[-1] = replace(state.ended[-1], outcome="rejected", reason=attempt_reason)
 
 
 def _until(retry_state: RetryCallState) -> float:
-    """Give the seconds from the first try to the next one."""
+    """Return the seconds from the first try to the next one."""
     return (retry_state.seconds_since_start or 0.0) + retry_state.upcoming_sleep
 
 
 def _retrying(run: RunContext[N], within: float | None) -> AsyncRetrying:
-    """Make the retry policy: transient errors only, exponential with jitter, or as asked for."""
+    """Return the retry policy: transient errors, exponential or as the provider asks."""
     from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
     backoff = wait_random_exponential(multiplier=_FIRST_WAIT, max=_MOST_BACKOFF)

@@ -1,6 +1,6 @@
-"""Says what a model call needs of its run, and what is known of a call while it lasts.
+"""Defines what a model call needs of its run, and the state of a call while it lasts.
 
-The one rule: these are contracts. Updates and extractions fulfil them; ``engine.calls.retry`` and
+These are contracts. Updates, extractions and consolidations fulfil them; ``engine.calls.retry`` and
 ``engine.calls.call`` know no more of a run than this.
 """
 
@@ -23,11 +23,11 @@ from hiermem.types.transaction import Attempt
 
 
 class CallSubject(Protocol):
-    """What calls are made for: a node, a chunk."""
+    """What calls are made for: a node, a chunk, a batch of notes."""
 
     @property
     def id(self) -> str:
-        """Give the id under which the calls are journalled."""
+        """The id under which the calls are journalled."""
         ...
 
 
@@ -36,7 +36,7 @@ N_contra = TypeVar("N_contra", bound=CallSubject, default=Node, contravariant=Tr
 
 
 class RetryPolicy(Protocol):
-    """How long a call may take, in seconds, and how often it is tried again."""
+    """How long a call may take, in seconds, and how often it is retried."""
 
     @property
     def call_timeout(self) -> float: ...  # noqa: D102 - described above
@@ -45,10 +45,10 @@ class RetryPolicy(Protocol):
 
 
 class Claims(Protocol[N]):
-    """Takes claims and journals calls. ``engine.summaries.commit.Ledger`` is one."""
+    """Takes leases and journals calls. ``engine.summaries.commit.NodeCommits`` is one."""
 
     def claimed(self, node_id: str, /) -> bool:
-        """Say whether this run holds the lease."""
+        """Return whether this run holds the lease."""
         ...
 
     async def claim(self, node: N, /) -> N | None:
@@ -56,11 +56,11 @@ class Claims(Protocol[N]):
         ...
 
     async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
-        """Journal, before the call, that it is made, and how the ones before it ended."""
+        """Journal, before the call, that it is made, and how the calls before it ended."""
         ...
 
     def end(self, attempt: Attempt, /) -> None:
-        """Note how a journalled call ended; one of which nobody knows is counted."""
+        """Note how a journalled call ended; an unknown outcome is counted."""
         ...
 
 
@@ -68,11 +68,11 @@ class CallSlots(Protocol[N_contra]):
     """The calls that may be in flight at once."""
 
     async def acquire(self, node: N_contra, /) -> object:
-        """Wait until one more may be, for ``node``."""
+        """Wait for a slot for ``node``."""
         ...
 
     def release(self) -> None:
-        """Let another one be."""
+        """Return a slot."""
         ...
 
 
@@ -101,7 +101,7 @@ class RunContext(Protocol[N]):
     def slots(self) -> CallSlots[N]: ...  # noqa: D102 - described above
 
     def mark_waiting(self) -> AbstractContextManager[None]:
-        """Mark the running task as one that only waits."""
+        """Mark the running task as waiting: cancelling it now loses no work."""
         ...
 
 
@@ -110,12 +110,15 @@ class ClaimLostError(Exception):
 
 
 class UnexpectedModelError(ModelError):
-    """A model raised no ModelError, or answered no answer; one attempt is spent on it."""
+    """The model raised something other than a ModelError, or returned no valid answer.
+
+    It costs one attempt.
+    """
 
 
 @dataclass(slots=True)
 class CallState(Generic[N]):
-    """The making of one node: what it is claimed as, and the calls it took."""
+    """The calls for one node: the node as claimed, and what the calls took so far."""
 
     node: N
     input_tokens: int

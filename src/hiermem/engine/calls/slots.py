@@ -1,7 +1,7 @@
-"""Hands out the calls that may be in flight, to one session or to many that take turns.
+"""Limits the calls in flight, for one session or for many that share the slots fairly.
 
-The one rule: there are never more than ``size`` in use, and who is next is decided in
-``core.schedule``, level by level and session by session.
+Never more than ``size`` slots are in use. ``core.calls.fairness`` decides who is next, level by
+level and session by session.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from hiermem.core.calls.fairness import FairQueue, Waiter
 
 
 class Slots:
-    """``size`` hands for calls that know no order but that in which they come."""
+    """``size`` slots for calls, given out in the order in which they are asked for."""
 
     def __init__(self, size: int) -> None:
         self._free = asyncio.Semaphore(size)
 
     async def acquire(self, node: object) -> bool:
-        """Wait for a free hand; ``node`` is what for."""
+        """Wait for a free slot; ``node`` is what it is for."""
         return await self._free.acquire()
 
     def release(self) -> None:
-        """Give a hand back."""
+        """Return a slot."""
         self._free.release()
 
 
@@ -36,7 +36,7 @@ class _Placed(Protocol):
 
 
 class SlotPool:
-    """``size`` hands that sessions share."""
+    """``size`` slots that sessions share."""
 
     def __init__(self, size: int) -> None:
         self._free = size
@@ -46,15 +46,15 @@ class SlotPool:
 
     @property
     def in_use(self) -> int:
-        """Give the number of hands in use."""
+        """The number of slots in use."""
         return self._size - self._free
 
     def for_session(self, session_id: str) -> SessionSlots:
-        """Give one session's access to them."""
+        """Return one session's access to the pool."""
         return SessionSlots(self, session_id)
 
     async def acquire(self, session_id: str, level: int, ordinal: int) -> None:
-        """Wait for a hand, in line."""
+        """Wait for a slot, in line."""
         if self._free and not len(self._queue):
             self._free -= 1
             self._queue.serve(session_id)
@@ -68,12 +68,12 @@ class SlotPool:
             if self._futures.pop(waiter.number, None) is not None:
                 self._queue.leave(waiter)
             elif not future.cancelled():
-                # It was given a hand in the very moment that it gave up.
+                # It was given a slot at the very moment it was cancelled.
                 self.release()
             raise
 
     def release(self) -> None:
-        """Give a hand back, to whoever is next."""
+        """Return a slot, to the next in line."""
         self._free += 1
         while self._free:
             waiter: Waiter | None = self._queue.next()
@@ -86,15 +86,15 @@ class SlotPool:
             future.set_result(None)
 
     def forget(self, session_id: str) -> None:
-        """Drop what is remembered of a session that has no work any more."""
+        """Drop what is remembered of a session that has no more work."""
         self._queue.forget(session_id)
 
 
 class SessionSlots:
-    """One session's access to the hands.
+    """One session's access to a slot pool.
 
-    ``acquired`` counts how often it got one; ``level`` is the level of the newest that it asked
-    for. ``on_level`` is called when that changes, before it gets in line.
+    ``acquired`` counts the slots it got; ``level`` is the level of the newest request. ``on_level``
+    is called when that changes, before the session gets in line.
     """
 
     def __init__(self, pool: SlotPool, session_id: str) -> None:
@@ -104,7 +104,7 @@ class SessionSlots:
         self.on_level: Callable[[], object] = bool
 
     async def acquire(self, node: _Placed) -> bool:
-        """Wait for a hand for ``node``."""
+        """Wait for a slot for ``node``."""
         if self.level != node.level:
             self.level = node.level
             self.on_level()
@@ -113,5 +113,5 @@ class SessionSlots:
         return True
 
     def release(self) -> None:
-        """Give a hand back."""
+        """Return a slot."""
         self._pool.release()

@@ -1,7 +1,7 @@
-"""Tries an operation of the store again while the store fails, and ends one that was begun.
+"""Retries a store operation while the store fails, and finishes an operation despite cancellation.
 
-The one rule: only what may be done twice is handed in here, a read or a write that is recognised
-where it took effect all the same; what the last try raises is raised.
+Only operations that may run twice belong here: reads, and writes that are recognised where they
+took effect although the store reported a failure. The error of the last try is raised.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
 
 T = TypeVar("T")
 
-#: How often an operation is tried, and the first pause in seconds, doubled each time.
+#: How often an operation is tried, and the first pause in seconds, which doubles each time.
 TRIES: Final = 5
 _PAUSE: Final = 0.05
 
@@ -22,10 +22,10 @@ _PAUSE: Final = 0.05
 async def retry_store(
     call: Callable[[], Awaitable[T]], *, sleep: Callable[[float], Awaitable[None]]
 ) -> T:
-    """Do it, trying again while the store fails.
+    """Run ``call``, and retry it while the store fails.
 
-    A store that is damaged, or newer than the library, is not better a moment later: those errors
-    are raised at once.
+    A damaged store, or one newer than the library, does not get better: these errors are raised at
+    once.
     """
     for tried in range(1, TRIES + 1):
         try:
@@ -40,7 +40,7 @@ async def retry_store(
 
 
 async def shielded(work: Awaitable[T]) -> T:
-    """Wait for ``work`` to its end even where the waiting is cancelled, then be cancelled."""
+    """Await ``work`` to its end even where the caller is cancelled; then raise the cancellation."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

@@ -1,7 +1,7 @@
-"""Extracts one chunk: reads it, asks, has an unreadable answer repaired, commits what is fit.
+"""Extracts one chunk: reads it, asks a model, repairs an unreadable answer, commits a fit one.
 
-The one rule: what comes out is an answer that is already on record, or a failure with its reason.
-What a chunk is, what a request says and what an error means is decided in ``core``.
+The result is an answer that is already on record, or a failure with its reason. ``core.extraction``
+decides what a chunk is and what a request says; ``core.calls.failures`` what an error means.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from hiermem.types.trivector import Answer
 
 #: Messages read at once.
 PAGE: Final = 1000
-#: Seconds between two looks at a chunk that another run is asking for.
+#: Seconds between two checks of a chunk that another run is asking for.
 _LEASE_POLL: Final = 0.25
 _log = logging.getLogger("hiermem.extract")
 
 
 @dataclass(slots=True)
 class ExtractionRun:
-    """One extraction's tools; what ``engine.calls.retry`` needs of a run.
+    """The dependencies and the state of one extraction; a run context for ``engine.calls.retry``.
 
-    ``room`` is the tokens that one record may have, None where nothing limits it; ``answer`` those
-    kept for one answer; ``slots`` are the calls that may be in flight. ``leased_elsewhere`` are the
-    ids of what other runs are asking for, which ``report_progress`` tells; ``halted``: nothing is
-    begun any more.
+    ``room`` is the tokens that one record may have, None where nothing limits it; ``answer`` are
+    those reserved for one answer. ``slots`` are the calls that may be in flight.
+    ``leased_elsewhere`` are the ids that other runs are asking for; ``report_progress`` reports
+    them. Once ``halted``, nothing new begins.
     """
 
     store: TenantStore
@@ -83,22 +83,22 @@ class ExtractionRun:
         self._introduction = extract_prompt.introduced(
             self.record.title, self.record.participants, count=self.counter.count
         )
-        # One call at a time of a local model, which only computes.
+        # One call at a time for a local model, which only computes.
         self.slots = Slots(self.policy.concurrency if self.llm.remote else 1)
 
     @property
     def session_id(self) -> str:
-        """Give the session's id."""
+        """The session's id."""
         return self.record.id
 
     @property
     def way(self) -> str:
-        """Name the way in which this run parts the session."""
+        """The way in which this run splits the session."""
         return way_of(self.room, oversized=self.policy.oversized)
 
     @contextmanager
     def mark_waiting(self) -> Iterator[None]:
-        """Mark the running task as one that only waits."""
+        """Mark the running task as waiting: cancelling it now loses no work."""
         task = asyncio.current_task()
         self.waiting_tasks.add(task)
         try:
@@ -107,7 +107,7 @@ class ExtractionRun:
             self.waiting_tasks.discard(task)
 
     def facts(self, *, first_at: datetime, last_at: datetime, messages: int, of: int = 0) -> Facts:
-        """Give what a prompt tells about a stretch, or about the summaries ``of`` it."""
+        """Return the facts that a prompt states about messages, or the summaries ``of`` them."""
         return Facts(
             title=self._introduction[0],
             participants=self._introduction[1],
@@ -118,7 +118,7 @@ class ExtractionRun:
         )
 
     async def messages(self, start: int, stop: int) -> list[StoredMessage]:
-        """Read messages of the session. Raises StoreCorruptError where one of them is gone."""
+        """Read messages of the session. Raises StoreCorruptError where one is missing."""
         found = await retry_store(
             lambda: self.store.messages(self.session_id, start, stop), sleep=self.sleep
         )
@@ -132,7 +132,7 @@ class ExtractionRun:
 
 @dataclass(frozen=True, slots=True)
 class ChunkResult:
-    """What came of one chunk: an answer on record, or a failure; with what it took."""
+    """The result of one chunk: a stored answer or a failure, with what it took."""
 
     chunk: Chunk
     stored: Kept | None = None
@@ -145,12 +145,12 @@ class ChunkResult:
 
 
 def prompts_key(*, join: bool = False) -> str:
-    """Name the template of a chunk's request, or of the summaries' reduction."""
+    """Return the name of the template for a chunk, or for the reduction of summaries."""
     return "extract.reduce" if join else "extract.map"
 
 
 def limit_without_answer(run: ExtractionRun) -> int | None:
-    """Give the most tokens that a rendered request may have beside its schema and its answer."""
+    """Return the most tokens of a rendered request, without its schema and its answer."""
     if run.limit.tokens is None:
         return None
     schema = extract_prompt.schema_tokens(run.counter.count)
@@ -158,7 +158,7 @@ def limit_without_answer(run: ExtractionRun) -> int | None:
 
 
 async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
-    """Get the answer to one chunk, asking for it or waiting for who already does.
+    """Get the answer to one chunk: ask for it, or wait for the run that already does.
 
     Raises SpendLimitError where a cap forbids the call or ends the waiting, ClaimLostError where
     the run was halted meanwhile, and what the store raises.
@@ -176,9 +176,9 @@ async def extract_chunk(run: ExtractionRun, chunk: Chunk) -> ChunkResult:
 
 
 async def await_other_run(run: ExtractionRun, item: WorkItem) -> Kept | None:
-    """Wait while another run is asking for it; give the answer, None where it is free again.
+    """Wait while another run is asking; return its answer, None where the item is free again.
 
-    Raises SpendLimitError where the run is over before, ClaimLostError where it was halted.
+    Raises SpendLimitError where this run ends first, ClaimLostError where it was halted.
     """
     found = await run.claims.current(item)
     if isinstance(found, Claim) and found.run_id != run.run_id:
@@ -263,7 +263,7 @@ def _stored_answer(
 
 
 async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
-    """Make the request for a chunk; None where there is nothing in it to read."""
+    """Return the request for a chunk; None where it holds nothing to read."""
     messages = [stored async for stored in _messages_of(run, chunk)]
 
     def build() -> LLMRequest | None:
@@ -287,7 +287,7 @@ async def _request(run: ExtractionRun, chunk: Chunk) -> LLMRequest | None:
 
 
 async def _messages_of(run: ExtractionRun, chunk: Chunk) -> AsyncIterator[StoredMessage]:
-    """Read the messages of a chunk, in pages; those of other threads in between are passed over."""
+    """Read the messages of a chunk, in pages; those of other threads in between are skipped."""
     within = [(span.start, span.stop) for span in chunk.spans]
     place = 0
     for start in range(chunk.span.start, chunk.span.stop, PAGE):
@@ -302,7 +302,7 @@ async def _messages_of(run: ExtractionRun, chunk: Chunk) -> AsyncIterator[Stored
 async def _commit(
     run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem], stored: Kept
 ) -> ChunkResult:
-    """Put the answer on record. Shielded: what is paid for is not lost to a cancellation."""
+    """Store the answer. Shielded: what is paid for is not lost to a cancellation."""
     current = await shielded(run.claims.commit(chunk, stored, tuple(state.ended)))
     return ChunkResult(
         chunk,
@@ -316,7 +316,7 @@ async def _commit(
 async def _failed(
     run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem], cause: tuple[Any, str]
 ) -> ChunkResult:
-    """Record the failure in the run, then let go of the claim."""
+    """Record the failure in the run, then release the claim."""
     failure = Failure(chunk.id, "map", cause[0], state.calls, cause[1])
     await run.claims.fail(failure)
     await run.claims.give_up(chunk, tuple(state.ended))

@@ -1,7 +1,7 @@
 """Answers questions about the graph of all sessions of a tenant, by name.
 
-The one rule: it reads the documents of the names asked for and no others, so a question costs what
-the sessions say about that name, not what the tenant holds. Joining is ``core.graph``'s.
+Only the records of the names asked for are read. So a question costs what the sessions say about
+that name, not what the tenant holds. ``core.extraction.graph`` joins them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hiermem.engine.handle import Handle
 from hiermem.errors import UsageError
 from hiermem.types.trivector import ENTITY_TYPES, EntityType, TriVector
 
-#: The most sessions that one question about a name looks at, and other names that it follows.
+#: The most sessions that one question reads, and the most aliases that it follows.
 _SESSIONS: Final = 100_000
 _FOLLOWED: Final = 64
 
@@ -30,10 +30,10 @@ class AsyncGraph:
         self._handle = handle
 
     async def entity(self, name: str, *, type: EntityType | None = None) -> GraphEntity | None:  # noqa: A002
-        """Give the entity of that name or alias, in any spelling; None where there is none.
+        """Return the entity of that name or alias, in any spelling; None where there is none.
 
-        Where things of several types share the name, the one mentioned most; ``type`` asks for one,
-        ``entities`` for all of them.
+        Where entities of several types share the name, it is the one mentioned most; ``type`` asks
+        for one type, ``entities`` for all of them.
         """
         found = await self.entities(name, type=type)
         return found[0] if found else None
@@ -44,7 +44,7 @@ class AsyncGraph:
         *,
         type: EntityType | None = None,  # noqa: A002
     ) -> tuple[GraphEntity, ...]:
-        """Give all entities of that name or alias, one a type and name, most mentioned first."""
+        """Return all entities of that name or alias, one per type, most mentioned first."""
         return graph.entities_named(await self._named(name, type), type)
 
     async def neighbours(
@@ -53,7 +53,7 @@ class AsyncGraph:
         *,
         type: EntityType | None = None,  # noqa: A002
     ) -> tuple[Neighbour, ...]:
-        """Give what the entity of that name is related to, in both directions, heaviest first."""
+        """Return what the entity of that name is related to, in both directions, heaviest first."""
         return graph.neighbours_of(await self._named(name, type), type)
 
     async def mentions(
@@ -62,7 +62,7 @@ class AsyncGraph:
         *,
         type: EntityType | None = None,  # noqa: A002
     ) -> tuple[Mention, ...]:
-        """Give the places where the entity was mentioned: session, chunk and messages."""
+        """Return the places where the entity was mentioned: session, chunk and messages."""
         return graph.mentions_of(await self._named(name, type), type)
 
     async def _named(self, name: str, type_: EntityType | None) -> Sequence[Named]:
@@ -72,7 +72,7 @@ class AsyncGraph:
         found = await self._documents(wanted)
         also = dict.fromkeys(other for each in found for other in each.see if other != wanted)
         for other in list(also)[:_FOLLOWED]:
-            # An alias holds in the sessions that gave it; elsewhere it may mean something else.
+            # An alias holds in the sessions that use it; elsewhere it may mean something else.
             given = {each.session_id for each in found if other in each.see}
             found += [each for each in await self._documents(other) if each.session_id in given]
         return found
@@ -83,7 +83,7 @@ class AsyncGraph:
 
 
 async def tri_vector(handle: Handle, session_id: str) -> TriVector | None:
-    """Give the session's newest kept result, or None where it was never extracted."""
+    """Return the session's newest stored result, or None where it was never extracted."""
     await handle.record(session_id)
     for record in await handle.store.records(TRIVECTOR, scope=session_id):
         return graph.read_kept_vector(record.body)

@@ -1,9 +1,9 @@
 """Writes what becomes of chunks: claims under a lease, answers, the journal of calls and the run.
 
-The one rule: what is paid for is not lost, and what is not recorded did not happen. An answer is
-written as soon as it is there; a write is tried again while the store fails and recognised where it
-took effect all the same; a failure to record the run is raised and ends the extraction, and so is a
-change of the session meanwhile, of which nothing may be kept.
+What is paid for is not lost, and what is not recorded did not happen. An answer is written as soon
+as it arrives. A write is retried while the store fails, and recognised where it took effect
+although the store reported a failure. Two errors end the extraction: a run that cannot be recorded,
+and a session that was changed meanwhile, because nothing made from the old one may be kept.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from hiermem.types.transaction import Attempt, Record, RecordWrite, RunRecord
 
 T = TypeVar("T")
 
-#: The kinds of record that hold the answer to a chunk, and one summary made of several.
+#: The kinds of record that hold the answer to a chunk, and a summary of several summaries.
 CHUNK: Final = "chunk"
 JOIN: Final = "join"
-#: Beats within one lease, so that two may fail before it ends.
+#: Heartbeats within one lease, so that two may fail before it ends.
 _BEATS: Final = 3
 #: The most chunks of one session that are looked up at once.
 _ALL: Final = 1_000_000
@@ -45,7 +45,7 @@ _log = logging.getLogger("hiermem.extract")
 
 @dataclass(frozen=True, slots=True)
 class ReduceStep:
-    """One step of the summaries' reduction; ``key`` names what goes into it."""
+    """One step of the reduction of summaries; ``key`` names its inputs."""
 
     id: str
     key: str
@@ -55,7 +55,7 @@ WorkItem: TypeAlias = Chunk | ReduceStep
 
 
 class ExtractionRecords:
-    """One run's writing hand in one session."""
+    """The claims, answers and journal of one run in one session."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ExtractionRecords:
     # -- chunks
 
     async def stored(self) -> dict[str, Kept]:
-        """Give the answers on record for this session, by the chunks' input hashes."""
+        """Return the stored answers of this session, by the chunks' input hashes."""
         found: dict[str, Kept] = {}
         for record in await self._all(CHUNK):
             body = read_kept(record.body)
@@ -95,18 +95,19 @@ class ExtractionRecords:
         return found
 
     def claimed(self, id_: str) -> bool:
-        """Say whether this run holds the lease, as far as it knows."""
+        """Return whether this run holds the lease, as far as it knows."""
         return id_ in self._claims
 
     async def claim(self, item: WorkItem) -> WorkItem | None:
-        """Take the lease of a chunk or step, durably; None where it is made, or being made.
+        """Take the lease of a chunk or step, durably; None where it is made or being made.
 
-        Where the lease of a cut-off run had ended, its unfinished attempts become ``unknown``.
+        Where the lease of an interrupted run had expired, its unfinished attempts become
+        ``unknown``.
         """
         async with self._lock:
             record_key = _record_key(item)
             if any((claimed.kind, claimed.key) == record_key for claimed in self._claims.values()):
-                # Two steps of the same texts: one of them waits for the other.
+                # Two steps have the same texts: one of them waits for the other.
                 return None
             before, found = await self._look(item)
             now = self._now()
@@ -124,12 +125,12 @@ class ExtractionRecords:
             return item
 
     async def current(self, item: WorkItem) -> Kept | Claim | None:
-        """Give the answer to a chunk or step, or who is asking for it; None where it is free."""
+        """Return the answer to a chunk or step, or the claim on it; None where it is free."""
         _, found = await self._look(item)
         return None if isinstance(found, Claim) and found.until <= self._now() else found
 
     async def commit(self, item: WorkItem, stored: Kept, attempts: Sequence[Attempt]) -> Kept:
-        """Write an answer; give the one that stands, which another run may have written first."""
+        """Write an answer; return the one on record, which another run may have written first."""
         async with self._lock:
             claim = self._claims.pop(item.id, None)
             version = claim.version if claim else 0
@@ -140,13 +141,13 @@ class ExtractionRecords:
                 if isinstance(found, Kept):
                     stored = found
                     break
-                # Our lease ran out and was given away, but the answer is here and paid for.
+                # Our lease expired and another run took it, but this answer is here and paid for.
                 version = record.version if record else 0
         await self._journal(attempts)
         return stored
 
     async def give_up(self, item: WorkItem, attempts: Sequence[Attempt]) -> None:
-        """Release one claim that came to nothing, and journal its calls."""
+        """Release one claim that led to nothing, and journal its calls."""
         async with self._lock:
             claimed = self._claims.pop(item.id, None)
             if claimed is not None:
@@ -154,7 +155,7 @@ class ExtractionRecords:
         await self._journal(attempts)
 
     async def renew(self) -> None:
-        """Lengthen the leases of all that is claimed; forget those that were given away."""
+        """Extend the leases of all that is claimed; drop those that another run took."""
         async with self._lock:
             for id_, claimed in list(self._claims.items()):
                 body = write_claim(Claim(self._run_id, self._now() + self._lease, id_))
@@ -165,37 +166,37 @@ class ExtractionRecords:
                     self._claims[id_] = record
 
     async def adopt(self, hashes: Collection[str], way: str) -> None:
-        """Note that those answers serve this ``way`` of parting too, so no other deletes them."""
+        """Note that those answers serve this ``way`` too, so that no other run deletes them."""
         await self._settle(
             CHUNK,
             lambda key, stored: settled(stored, way=way, used=True) if key in hashes else stored,
         )
 
     async def prune(self, hashes: Collection[str], *, way: str, strategy: str) -> None:
-        """Delete answers made in the same way for stretches that are no longer chunks.
+        """Delete answers, made in the same way, to chunks that no longer exist.
 
-        ``hashes`` are those of the chunks there are.
+        ``hashes`` are those of the present chunks.
         """
         await self._settle(CHUNK, _for_use(hashes, way=way, strategy=strategy))
 
     # -- summaries
 
     async def prune_joined(self, keys: Collection[str], *, way: str, strategy: str) -> None:
-        """Delete summaries made in the same way that this run had no use for."""
+        """Delete summaries, made in the same way, that this run did not use."""
         await self._settle(JOIN, _for_use(keys, way=way, strategy=strategy))
 
     async def results(self, kind: str) -> list[Record]:
-        """Give the records of a ``kind`` that the session's earlier result left."""
+        """Return the records of a ``kind`` that the session's earlier result left."""
         return await self._all(kind)
 
     async def write(self, writes: Sequence[RecordWrite]) -> bool:
-        """Write records, all or none; say which."""
+        """Write all records or none; return whether they were written."""
         return await self._guarded(writes)
 
     # -- calls
 
     async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
-        """Journal, before the call, that it is made, and how the ones before it ended."""
+        """Journal, before the call, that it is made, and how the calls before it ended."""
         self._begun[attempt.id] = attempt
         await self._journal([*ended, attempt])
 
@@ -206,7 +207,7 @@ class ExtractionRecords:
             self.unknown += attempt.outcome == "unknown"
 
     async def release(self) -> None:
-        """Let go of every claim and report the calls that were cut off as ``unknown``."""
+        """Release every claim and report the calls that were cut off as ``unknown``."""
         async with self._lock:
             unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
             ended = [unknown.get(one.id, one) for one in self._begun.values()]
@@ -216,7 +217,7 @@ class ExtractionRecords:
             await self._drop(claimed_records)
         await self._journal(ended)
         if self._took_over:
-            # Whoever held those leases may have died after the first look.
+            # The runs that held those leases may have died after the first check.
             await self._note_cut_off()
 
     # -- the run
@@ -232,12 +233,12 @@ class ExtractionRecords:
         )
 
     async def fail(self, *failures: Failure) -> None:
-        """Record failures in the run, at once: whatever else fails, these are known."""
+        """Record failures in the run at once, so that they are known whatever else fails."""
         self._failures += failures
         await self._put_run(self._alive())
 
     async def note(self, detail: Mapping[str, Any]) -> None:
-        """Record how far the run is, before what it made is kept."""
+        """Record how far the run is, before its result is stored."""
         alive = self._alive()
         await self._put_run(replace(alive, detail={**detail, **alive.detail}))
 
@@ -247,7 +248,7 @@ class ExtractionRecords:
         await self._put_run(ended)
 
     async def break_off(self, error: BaseException, detail: Mapping[str, Any]) -> None:
-        """Record that the run was cancelled or met an error, with the failures until then."""
+        """Record that the run was cancelled or met an error, with the failures so far."""
         cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
         known = {"failures": [failure_detail(each) for each in self._failures]}
         await self.end_run(
@@ -256,14 +257,15 @@ class ExtractionRecords:
         )
 
     async def beat(self) -> None:
-        """Renew the leases and the run's own sign of life until cancelled."""
+        """Renew the leases and the run's heartbeat until cancelled."""
         while True:
             await asyncio.sleep(self._lease.total_seconds() / _BEATS)
             try:
                 await self.renew()
                 await self._store.put_run(self._alive())
             except StoreError as error:
-                # Missing a beat is harmless; the next one, or the commit, will tell.
+                # Missing a heartbeat is harmless; the next one, or the commit, meets the error
+                # again.
                 what = type(error).__name__
                 _log.warning("run %s: a heartbeat failed: %s", self._run_id, what)
 
@@ -283,7 +285,7 @@ class ExtractionRecords:
     async def _settle(self, kind: str, change: Callable[[str, Kept], Kept | None]) -> None:
         """Rewrite the answers of a kind as ``change`` says; None deletes one.
 
-        Where other runs write the same ones again and again it is left to a later run.
+        Where other runs keep writing the same ones, this is left to a later run.
         """
         for _ in range(TRIES):
             writes: list[RecordWrite] = []
@@ -309,7 +311,7 @@ class ExtractionRecords:
         if not found:
             return None, None
         body = read_kept(found[0].body)
-        # An answer whose record was damaged is none: it is asked for again and written over.
+        # A damaged answer counts as none: it is asked for again and overwritten.
         damaged = isinstance(body, Kept) and not (
             body.value() if kind == CHUNK else body.answer.strip()
         )
@@ -329,10 +331,10 @@ class ExtractionRecords:
         return mine if found == [mine] else None
 
     async def _guarded(self, writes: Sequence[RecordWrite]) -> bool:
-        """Write what was worked out from the session, all or none; say which.
+        """Write all records made from the session, or none; return whether they were written.
 
-        Raises SessionChangedError where the session was changed since it was read: what was made
-        of it may say what was taken back.
+        Raises SessionChangedError where the session was changed since it was read: the records may
+        contain what was withdrawn.
         """
         epochs = {self._session_id: self._epoch}
         if await self._retry(lambda: self._store.put_records(writes, epochs=epochs)):
@@ -344,7 +346,7 @@ class ExtractionRecords:
 
     async def _drop(self, claimed_records: Sequence[Record]) -> None:
         for record in claimed_records:
-            # One by one: a lease that was given away must not keep the others from being released.
+            # One by one: a lease that another run took must not prevent the release of the others.
             writes = [RecordWrite(record.kind, record.scope, record.key, None, record.version)]
             await self._retry(partial(self._store.put_records, writes))
 
@@ -360,9 +362,9 @@ class ExtractionRecords:
                 self._begun.pop(attempt.id, None)
 
     async def _cut_off(self, run_id: str, ids: Collection[str]) -> None:
-        """Report the unfinished calls of a cut-off run for this piece as ``unknown``.
+        """Report the unfinished calls of an interrupted run for this item as ``unknown``.
 
-        Its id may be another one than it had in that run, which may have parted otherwise.
+        The item may have had another id in that run, which may have split the session differently.
         """
         if run_id == self._run_id:
             return
@@ -379,14 +381,14 @@ class ExtractionRecords:
 
 
 def _record_key(item: WorkItem) -> tuple[str, str]:
-    """Give kind and key of the record where the answer to a chunk or step stands."""
+    """Return kind and key of the record that holds the answer to a chunk or step."""
     return (CHUNK, item.input_hash) if isinstance(item, Chunk) else (JOIN, item.key)
 
 
 def _for_use(
     used: Collection[str], *, way: str, strategy: str
 ) -> Callable[[str, Kept], Kept | None]:
-    """Say what becomes of answers of which this ``way`` of parting uses the ``used`` ones."""
+    """Return the change of answers where this ``way`` of splitting uses the ``used`` ones."""
 
     def change(key: str, stored: Kept) -> Kept | None:
         return stored if stored.strategy != strategy else settled(stored, way=way, used=key in used)

@@ -1,8 +1,8 @@
-"""Makes one result of the chunks' answers: the graph, the summary in rounds, the kept records.
+"""Makes one result of the chunks' answers: the graph, the summary in rounds, the stored records.
 
-The one rule: the graph is the core's and needs no model; only the summary asks one, and each step
-of it is leased, asked for and kept as a chunk is, so that no second run pays for it again. What the
-chunks cost is not lost to a summary that cannot be had: one is put together without a model.
+The graph needs no model. Only the summary asks one, and each of its steps is leased, asked for and
+stored as a chunk is, so that no second run pays for it again. Where the model gives no summary, one
+is put together without it, so that the chunks' answers are not lost.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types.transaction import RecordWrite
 from hiermem.types.trivector import TriVector
 
-#: The kinds of record that hold a session's result, and what it says under each name.
+#: The kinds of record that hold a session's result, and what it says about each name.
 TRIVECTOR: Final = "trivector"
 ENTITY: Final = "entity"
-#: The most that a summary may be longer than was asked for.
+#: The most that a summary may be longer than asked for, as a factor.
 _HARD_RATIO: Final = 1.5
-#: Tokens around each summary in a request for one of several.
+#: Tokens around each summary in a request to join several.
 _FRAME: Final = 8
-#: How often the result is put beside what another run wrote at the same time.
+#: How often storing the result is tried where other runs write at the same time.
 _TRIES: Final = 5
 
 
 @dataclass(slots=True)
 class SummaryReduction:
-    """The session's summary in the making, and what it took.
+    """The session's summary in progress, and what it took.
 
-    ``asked`` are the tokens of all its requests, those that were answered before included.
-    ``unfit``: the model answered, but with nothing that may be kept; ``capped``: a cap came first.
+    ``asked`` are the tokens of all its requests, including those answered before. ``unfit``: the
+    model answered, but nothing fit; ``capped``: a cap came first.
     """
 
     text: str = ""
@@ -63,18 +63,19 @@ class SummaryReduction:
 
     @property
     def broken(self) -> bool:
-        """Say whether the model makes no more of it."""
+        """Whether the model is not asked any more."""
         return self.capped or self.failure is not None
 
 
 async def summarise(
     run: ExtractionRun, summary: SummaryReduction, texts: Sequence[str], *, whole: bool
 ) -> None:
-    """Make one summary of the chunks', in rounds of neighbours; ``whole``: no chunk is missing.
+    """Make one summary of the chunks' summaries, in rounds of neighbours.
 
-    Where a step fails, the failure is recorded, and the rest is put together without the model:
-    ``degraded``; so it is where a cap forbids a step and a partial result is wanted. Raises
-    SpendLimitError where none is, and what the store raises.
+    With ``whole`` no chunk is missing. Where a step fails, the failure is recorded, and the rest is
+    put together without the model: ``degraded``. The same happens where a cap forbids a step and a
+    partial result is wanted. Raises SpendLimitError where none is wanted, and what the store
+    raises.
     """
     count = run.counter.count
     target = run.policy.summary_tokens
@@ -83,7 +84,7 @@ async def summarise(
     while len(left) > 1:
         tokens = [await asyncio.to_thread(count, text) for text in left]
         if sum(tokens) + len(left) <= target:
-            # They fit as they are: nothing is gained by having them said again.
+            # They fit as they are: rewriting them gains nothing.
             left = ["\n".join(left)]
             break
         groups = join_groups([each + _FRAME for each in tokens], _room(run))
@@ -98,7 +99,7 @@ async def summarise(
             summary.degraded = True
             left = [await asyncio.to_thread(_selected, run, left)]
     if whole and not summary.broken:
-        # Without it steps were not reached that are paid for and wanted again; they stay.
+        # An incomplete run did not reach steps that are paid for and wanted again; they stay.
         await run.claims.prune_joined(keys, way=_split_key(run), strategy=run.strategy)
     summary.text = left[0] if left else ""
 
@@ -131,7 +132,7 @@ async def _round(
             try:
                 return await _join(run, summary, step, group)
             except ClaimLostError:
-                # Halted by another step's failure while a third run was asking for this one.
+                # Another step's failure halted this run while a third run was asking for this step.
                 if summary.failure is None:
                     raise
                 return summary.failure
@@ -140,8 +141,8 @@ async def _round(
         *(one(index, texts[start:stop]) for index, (start, stop) in enumerate(groups)),
         return_exceptions=True,
     )
-    # All of them first: what one step got is on record before another one's error is told; and a
-    # cap, which may be no error, is told last.
+    # All steps finish first: the result of one is on record before another one's error is raised. A
+    # cap, which may be no error, is raised last.
     errors = [each for each in results if isinstance(each, BaseException)]
     for error in sorted(errors, key=lambda each: isinstance(each, SpendLimitError)):
         raise error
@@ -152,7 +153,7 @@ async def _round(
 async def _join(
     run: ExtractionRun, summary: SummaryReduction, step: ReduceStep, texts: Sequence[str]
 ) -> str | Failure:
-    """Get one summary in place of several: made before, being made by another run, or asked for."""
+    """Get one summary in place of several: made before, made by another run, or asked for."""
     request = await asyncio.to_thread(_request, run, texts)
     prompt = request_tokens(request.messages, run.counter.count)
     summary.asked += prompt
@@ -216,7 +217,7 @@ async def _failed(
     state: CallState[WorkItem],
     cause: tuple[Cause, str],
 ) -> Failure:
-    """Record the failure in the run, then let go of the claim; no other step is begun."""
+    """Record the failure in the run, then release the claim; no other step begins."""
     failure = Failure(state.node.id, "reduce", cause[0], state.calls, cause[1])
     summary.failure, run.halted = failure, True
     await run.claims.fail(failure)
@@ -247,13 +248,13 @@ def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
 
 
 def _problems_of(response: LLMResponse, request: LLMRequest, tokens: int) -> tuple[Problem, ...]:
-    """Give what is hard wrong with a summary of summaries; () where it is fit."""
+    """Return the hard problems of a summary of summaries; () where it is fit."""
     problems = validate.check(response, request=request, input_tokens=tokens)
     return tuple(problem for problem in problems if problem.hard)
 
 
 def _room(run: ExtractionRun) -> int:
-    """Give the tokens of summaries that one step may take; without a limit, all of them."""
+    """Return the tokens of summaries that one step may take; without a limit, all of them."""
     if run.limit.tokens is None:
         return 1 << 40
     return extract_prompt.join_room(
@@ -276,9 +277,9 @@ def _selected(run: ExtractionRun, texts: Sequence[str]) -> str:
 
 
 async def store_result(run: ExtractionRun, vector: TriVector, made_of: MadeOf) -> bool:
-    """Put the result on record, with what it says under each name, all at once; say whether.
+    """Store the result and its entries for each name, all at once; return whether it was stored.
 
-    Where a result of more messages stands, or a better one of the same, that one stays.
+    A stored result of more messages, or a better one of the same messages, stays.
     """
     fresh = graph_records(vector)
     for _ in range(_TRIES):

@@ -1,7 +1,7 @@
-"""Tells what an extraction did: the report, of what became of its chunks and of its summary.
+"""Reports what an extraction did: what became of its chunks and of its summary.
 
-The one rule: it reads what the run noted and adds nothing; what the words of a report mean is
-written in ``core.extract_plan``.
+The report repeats what the run noted. The terms of a report are defined in
+``core.extraction.plan``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def report_of(
     mapped: float,
     seconds: float,
 ) -> ExtractionReport:
-    """Report the chunks; ``mapped`` and ``seconds`` are what the map and all of it took so far."""
+    """Report the chunks; ``mapped`` and ``seconds`` are the times of the map and of all so far."""
     chunks = tuple(_chunk(each, results.get(each.id), parts.overhead) for each in parts.chunks)
     state: PhaseState = "failed" if outcome == "error" else outcome
     chunking: Literal["under_threshold", "over_threshold", "unknown_window"] = (
@@ -97,7 +97,7 @@ def _chunk(chunk: Chunk, result: ChunkResult | None, overhead: int) -> ChunkRepo
 def with_summary(
     report: ExtractionReport, summary: SummaryReduction, *, seconds: float
 ) -> ExtractionReport:
-    """Add what the summary's reduction took until now, and its failure."""
+    """Add what the reduction of the summary took so far, and its failure."""
     failed = summary.failure is not None
     return replace(
         report,

@@ -1,12 +1,12 @@
-"""Extracts a session: parts it, has each chunk answered, reduces the answers, keeps the result.
+"""Extracts a session: splits it, has each chunk answered, reduces the answers, stores the result.
 
 ::
 
     messages -> turns -> chunks -> answers (each on record at once) -> graph -> summary -> result
 
-The one rule: a run that ends early, by a failure, a cap, a cancellation or a kill, leaves the
-answers it got on record, and the next one asks only for what is missing. Which chunks there are,
-what to ask for and what a failure means is decided in ``core``.
+A run that ends early, by a failure, a cap, a cancellation or a kill, leaves its answers on record,
+and the next one asks only for what is missing. ``core.extraction`` decides which chunks there are,
+what to ask for and what a failure means.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ from hiermem.types.trivector import TriVector
 
 Progress: TypeAlias = Callable[[ExtractionProgress], object]
 _log = logging.getLogger("hiermem.extract")
-#: Seconds between two looks at tasks that are being drained, and how long answers are waited for.
+#: Seconds between two checks of the tasks that are being drained.
 _DRAIN_STEP: Final = 0.01
-#: Seconds after which it is looked whether a chunk has come to wait for another run.
-_LOOK: Final = 0.1
+#: The most seconds that calls in flight are awaited after an error.
 _DRAIN: Final = 30.0
+#: Seconds between two checks whether a chunk has come to wait for another run.
+_LOOK: Final = 0.1
 
 
 async def extract(
@@ -68,11 +69,11 @@ async def extract(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     allowances: Allowances | None = None,
 ) -> ExtractionReport:
-    """Extract the session as it is now and keep the result; give what was done.
+    """Extract the session as it is now and store the result; return what was done.
 
     ``max_calls``, ``max_tokens`` and ``deadline`` (seconds from now) end the run before they are
-    passed; what was answered until then is kept. ``on_progress`` is called as chunks are done. The
-    update policy's limits a minute, and its caps of session and tenant, hold here too.
+    exceeded; what was answered until then stays. ``on_progress`` is called as chunks are done. The
+    update policy's rate limits, and its caps of session and tenant, apply here too.
 
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for a limit that is
     impossible, and what the store raises: an extraction whose record cannot be written fails.
@@ -103,7 +104,7 @@ async def _open_run(
     prompts: Mapping[str, PromptTemplate | str] | None,
     sleep: Callable[[float], Awaitable[None]],
 ) -> ExtractionRun:
-    """Gather the tools of one run, which is not begun yet; nothing is written.
+    """Prepare one run, which is not begun yet; nothing is written.
 
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for the limit.
     """
@@ -154,7 +155,7 @@ async def _open_run(
 
 @dataclass(slots=True)
 class _Extraction:
-    """One run: the chunks in hand, and what became of those that were."""
+    """One run: the chunks in progress, and the results so far."""
 
     run: ExtractionRun
     parts: SplitSession
@@ -167,7 +168,7 @@ class _Extraction:
     summary: SummaryReduction | None = None
 
     async def execute(self) -> ExtractionReport:
-        """Map, reduce, keep and record."""
+        """Map, reduce, store and record."""
         claims = self.run.claims
         self.run.report_progress = self._report_progress
         await claims.begin_run()
@@ -181,16 +182,16 @@ class _Extraction:
                 failures=self.failures,
                 options=self.run.policy,
             )))  # fmt: skip
-            # A beat that is late must not be what the record says last.
+            # A late heartbeat must not be the last write of the record.
             beat.cancel()
             await claims.release()
             report = self._with_costs(report)
-            # Recorded before it is told: an extraction that is not on record did not succeed.
+            # Recorded before it is returned: an extraction that is not on record did not succeed.
             await claims.end_run(report.outcome, detail(report))
             report = replace(report, seconds=time.monotonic() - self.begun)
         except BaseException as error:
             beat.cancel()
-            # Shielded: a second cancellation must not keep the claims from being released.
+            # Shielded: a second cancellation must not prevent the release of the claims.
             await asyncio.shield(asyncio.ensure_future(self._abandon(error)))
             raise
         finally:
@@ -227,13 +228,13 @@ class _Extraction:
     async def _map(self, agenda: Agenda) -> None:
         """Have the chunks answered, ``concurrency`` at a time."""
         run, pending = self.run, list(reversed(agenda.make))
-        # A local model only computes, so a second hand is there to read and write meanwhile.
+        # A local model only computes, so a second task is enough to read and write meanwhile.
         concurrent = run.policy.concurrency if run.llm.remote else min(2, run.policy.concurrency)
         self._report_progress()
         while pending or self.tasks:
             run.halted = bool(self.failures) and run.policy.on_chunk_failure == "abort"
             stop = run.halted or run.purse.stopped is not None
-            # A chunk that another run is asking for takes no hand while it is waited for.
+            # A chunk that waits for another run takes no place.
             while pending and len(self.tasks) - len(run.leased_elsewhere) < concurrent and not stop:
                 self.tasks.add(asyncio.create_task(extract_chunk(run, pending.pop())))
             if not self.tasks:
@@ -242,7 +243,7 @@ class _Extraction:
                 self.tasks, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED
             )
             self.tasks -= done
-            # What is finished is noted before the error of another task ends the run.
+            # The finished results are noted before the error of another task ends the run.
             for error in [
                 error for task in done if (error := self._record_result(task)) is not None
             ]:
@@ -252,7 +253,7 @@ class _Extraction:
         self.mapped = time.monotonic() - self.begun
 
     def _record_result(self, task: asyncio.Task[ChunkResult]) -> BaseException | None:
-        """Note what came of a chunk; give the error that must end the run."""
+        """Note the result of a chunk; return the error that must end the run."""
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
             result = task.result()
@@ -262,7 +263,7 @@ class _Extraction:
         return None if isinstance(error, (SpendLimitError, ClaimLostError)) else error
 
     def _report_progress(self, *, done: bool = False) -> None:
-        """Tell how far the run is; ``done``: all of it is."""
+        """Report the progress; ``done``: all of it is done."""
         if self.on_progress is None:
             return
         waiting = len(self.run.leased_elsewhere)
@@ -275,7 +276,7 @@ class _Extraction:
     # -- reduce
 
     async def _reduce(self, report: ExtractionReport) -> ExtractionReport:
-        """Reduce what was answered, unless the run is not to have a result."""
+        """Reduce what was answered, unless the run is to have no result."""
         run, begun = self.run, time.monotonic()
         if report.outcome == "error":
             return report
@@ -292,7 +293,8 @@ class _Extraction:
             return replace(report, outcome="error", stopped=run.purse.stopped, reduce=state)
         report = with_summary(report, summary, seconds=time.monotonic() - begun)
         report = replace(report, stopped=run.purse.stopped)
-        # A summary that no model makes fit would else cost the result in every run again.
+        # An unfit summary does not abort: one that the model never gets right would cost every run
+        # its result.
         lost = summary.failure is not None and not summary.unfit
         if lost and run.policy.on_chunk_failure == "abort":
             return replace(report, outcome="error")
@@ -316,11 +318,12 @@ class _Extraction:
         summary: SummaryReduction,
         answered: Sequence[ChunkResult],
     ) -> tuple[TriVector, bool]:
-        """Make the result and put it on record; say whether it became the session's own."""
+        """Make the result and store it; return whether it became the session's own."""
         run, there = self.run, {result.chunk.id for result in answered}
         missing = [chunk.id for chunk in self.parts.chunks if chunk.id not in there]
         vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
-        # What is kept has its run on record: where that cannot be written, nothing is kept.
+        # The run is on record before the result is stored: where that cannot be written, nothing
+        # is.
         await run.claims.note(detail(report))
         made_of = MadeOf(
             messages=run.record.messages,
@@ -334,7 +337,7 @@ class _Extraction:
     # -- telling
 
     def _with_costs(self, report: ExtractionReport) -> ExtractionReport:
-        """Add what is known only at the end: what it cost, and what nobody knows."""
+        """Add what is known only at the end: the cost, and the unknown calls."""
         purse = self.run.purse
         return replace(
             report,
@@ -355,9 +358,9 @@ class _Extraction:
         )
 
     async def _abandon(self, error: BaseException) -> None:
-        """End early: keep what comes in, release the claims, record how it ended.
+        """End early: store what comes in, release the claims, record how it ended.
 
-        After an error the calls in flight are waited for, because they may be paid for already; a
+        After an error the calls in flight are awaited, because they may be paid for already. A
         cancellation cuts them off.
         """
         run = self.run
@@ -366,7 +369,7 @@ class _Extraction:
         begun, left = time.monotonic(), set(self.tasks)
         while left:
             if time.monotonic() - begun >= drain:
-                # Only what waits is cut off; a task with an answer in hand finishes in a moment.
+                # Only waiting tasks are cancelled; a task that has its answer finishes in a moment.
                 for task in left & run.waiting_tasks:
                     task.cancel()
             _, left = await asyncio.wait(left, timeout=_DRAIN_STEP)
@@ -377,7 +380,7 @@ class _Extraction:
         try:
             await run.claims.release()
         except StoreError as failure:
-            # The leases will end by themselves; how the run ended is still recorded below.
+            # The leases will expire; how the run ended is still recorded below.
             _log.warning("run %s: claims were not released: %s", run.run_id, type(failure).__name__)
         try:
             report = self._with_costs(self._report("error"))

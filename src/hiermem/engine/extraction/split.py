@@ -1,7 +1,7 @@
-"""Parts a session for an extraction: measures its messages and puts them into chunks.
+"""Splits a session for an extraction: measures its messages and groups them into chunks.
 
-The one rule: it only reads. Where the boundaries are is decided in ``core.chunks``, from the
-messages, the options and the model alone.
+Nothing is written. ``core.extraction.chunks`` decides the boundaries, from the messages, the
+options and the model alone.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hiermem.types import StoredMessage
 
 @dataclass(frozen=True, slots=True)
 class SplitSession:
-    """A session parted, and what one request takes beside its record.
+    """A session in chunks, and what its requests take in addition to the record.
 
-    ``tokens`` are those of the whole record; ``overhead`` is what a request of this session takes
-    beside it, ``estimate`` the most that a single one might take, answer included. ``input``
-    names all that is read.
+    ``tokens`` are those of the whole record. ``overhead`` is what a request takes besides the
+    record, ``estimate`` the most that a single request for all might take, answer included.
+    ``input`` identifies all that is read.
     """
 
     chunks: tuple[Chunk, ...]
@@ -37,7 +37,7 @@ class SplitSession:
 
 
 async def split(run: ExtractionRun) -> SplitSession:
-    """Measure the session's messages and part them."""
+    """Measure the session's messages and group them into chunks."""
     slicing = run.policy.oversized == "slice" and run.room is not None
     measured: list[Measured] = []
     large: dict[int, StoredMessage] = {}

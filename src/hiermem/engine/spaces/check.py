@@ -1,7 +1,7 @@
-"""Reads everything that is kept of a tenant's spaces and has it checked.
+"""Reads everything that is stored of a tenant's spaces and checks it.
 
-The one rule: it only reads. What is wrong is decided in ``core.spaces.check``; of a space that is
-being written, only what was read in one state of it is told.
+Nothing is written. ``core.spaces.check`` decides what is wrong. Of a space that is being written,
+only what was read in one state of it is reported.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from hiermem.engine.spaces.records import SpaceRecords
 from hiermem.engine.spaces.space import spaces
 from hiermem.types.transaction import Record
 
-#: How often a space is read again that was written to meanwhile.
+#: How often a space is read again where it was written to meanwhile.
 _AGAIN: Final = 4
 
 
 async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[str]]:
-    """Check each space; give their subjects, what is wrong, and what could not be compared."""
+    """Check each space; return their subjects, the findings, and what could not be compared."""
     subjects: list[str] = []
     findings: list[Finding] = []
     skipped: list[str] = []
@@ -43,7 +43,7 @@ async def check_spaces(handle: Handle) -> tuple[list[str], list[Finding], list[s
 
 
 async def _settled(records: SpaceRecords) -> dict[str, list[Record]] | None:
-    """Read all records of a space in one state of its bank, None where it would not stand still."""
+    """Read all records of a space in one state of its bank; None where it kept changing."""
     for _ in range(_AGAIN):
         before = await records.one(bank_record.META)
         found = {kind: await records.of_kind(kind) for kind in KINDS}

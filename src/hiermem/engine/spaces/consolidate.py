@@ -1,14 +1,13 @@
-"""Consolidates a space: takes its notes, asks a model what becomes of the bank, commits the answer.
+"""Consolidates a space: takes its notes, asks a model how the bank changes, commits the answer.
 
 ::
 
     notes -> batch -> answer -> judged -> committed: texts, notes, revision, journal, figures
       ^________________________________________|            all at once, under the lease
 
-The one rule: a note leaves the live list in the very write that brings what was made of it.
-Whatever ends a run earlier, a failure, a cap, a cancellation or a kill, leaves its notes live and
-the bank as it was. What goes into a request and what an answer is worth is decided in
-``core.spaces``.
+A note leaves the live list in the same write that stores what was made of it. Whatever ends a run
+before that, a failure, a cap, a cancellation or a kill, leaves its notes live and the bank as it
+was. ``core.spaces`` decides what goes into a request and what an answer is worth.
 """
 
 from __future__ import annotations
@@ -63,9 +62,9 @@ from hiermem.protocols import LLM, LLMRequest, LLMResponse
 from hiermem.types.bank import BlockedNote, ConsolidationResult, Note
 from hiermem.types.transaction import RunRecord
 
-#: Beats within one lease, so that two may fail before it ends.
+#: Heartbeats within one lease, so that two may fail before it ends.
 _BEATS: Final = 3
-#: Seconds by which a call's own limit comes before that of all its tries.
+#: Seconds between the timeout of a call and the timeout of all its tries.
 _MARGIN: Final = 0.05
 _LOST: Final = "its lease ran out and another run took over; what was not committed is not kept"
 _log = logging.getLogger("hiermem.types.bank")
@@ -83,15 +82,15 @@ async def consolidate(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     allowances: Allowances | None = None,
 ) -> ConsolidationResult:
-    """Consolidate the oldest notes of a space; give what was done.
+    """Consolidate the oldest notes of a space; return what was done.
 
-    A dry run asks the model all the same, for there is no other way to know the difference, and
+    A dry run asks the model all the same, since there is no other way to know the difference, and
     journals the calls; it writes nothing else. The caps (``deadline`` in seconds from now) end the
-    run before they are passed; what was committed until then is kept. Where no note waits nothing
+    run before they are exceeded; what was committed until then stays. Where no note waits, nothing
     is asked and nothing is written.
 
     Raises NotFoundError and RulesConflictError for the space, ConfigError for a limit that is
-    impossible, and what the store raises. What a model does wrong is told in the result.
+    impossible, and what the store raises. A model's failure is in the result.
     """
     rules = await space.rules()
     allowances = allowances or Allowances(space.handle.store, space.handle.update_policy)
@@ -119,7 +118,7 @@ async def consolidate(
 
 @dataclass(slots=True)
 class _Consolidation:
-    """One run. ``lease`` is None for a dry one, which changes nothing."""
+    """One run. ``lease`` is None for a dry run, which changes nothing."""
 
     run: ConsolidationRun
     records: SpaceRecords
@@ -133,7 +132,7 @@ class _Consolidation:
 
     @property
     def dry(self) -> bool:
-        """Say whether nothing is to be written."""
+        """Whether nothing is to be written."""
         return self.lease is None
 
     def __post_init__(self) -> None:
@@ -141,12 +140,13 @@ class _Consolidation:
         self.record = RunRecord(run.run_id, "consolidation", run.session_id, run.now())
 
     async def execute(self) -> ConsolidationResult:
-        """Look whether there is anything to do and whether nobody else does it, then do it."""
+        """Check that there is work and that no other run does it, then do it."""
         report = await self._nothing_to_do()
         if report is not None or self.lease is None:
             return self._logged(report or await self._work())
         if not await self.lease.take():
-            # Erased since it was looked at, there is nothing to do rather than somebody at it.
+            # Where the space was erased since the check, there is nothing to do rather than another
+            # run.
             report = None if await self.records.still_exists() else await self._nothing_to_do()
             remaining = len(self.live_notes)
             space = self.records.space
@@ -163,13 +163,13 @@ class _Consolidation:
                 await self._begin()
                 await self._consolidate_all()
                 report = await self._result()
-                # A beat that is late must not be what the record says last.
+                # A late heartbeat must not be the last write of the record.
                 beat.cancel()
                 await self._end(report)
             await self._release()
         except BaseException as error:
             beat.cancel()
-            # Shielded: a second cancellation must not keep the lease from being released.
+            # Shielded: a second cancellation must not prevent the release of the lease.
             await asyncio.shield(asyncio.ensure_future(self._abandon(error)))
             raise
         finally:
@@ -177,14 +177,14 @@ class _Consolidation:
         return report
 
     async def _nothing_to_do(self) -> ConsolidationResult | None:
-        """Look at what waits; where nothing does, say so."""
+        """Read the live notes; return the result to report where there are none."""
         blocked = await self._read_notes()
         if self.live_notes:
             return None
         return result.idle(self.records.space, self.tally, blocked=blocked, dry_run=self.dry)
 
     async def _read_notes(self) -> int:
-        """Read the notes that wait and the bank as it is; give how many notes are set aside."""
+        """Read the live notes and the bank; return how many notes are blocked."""
         live = bank_record.live_notes(
             await self.records.of_kind(bank_record.NOTE),
             await self.records.of_kind(bank_record.BLOCKED),
@@ -200,7 +200,7 @@ class _Consolidation:
     # -- batches
 
     async def _consolidate_all(self) -> None:
-        """Have the notes taken in, oldest first, until all are or something is in the way."""
+        """Consolidate the notes, oldest first, until all are done or something stops the run."""
         run = self.run
         queue = self.live_notes[: run.policy.max_notes]
         while queue and not self.tally.stopped:
@@ -227,12 +227,12 @@ class _Consolidation:
             else:
                 limits = run.limits
                 await self._consolidate_batch(batch)
-                # Where the model taught a smaller limit, its notes are asked about again.
+                # Where an overflow lowered the limit, the same notes are asked about again.
                 if run.limits is limits:
                     queue = queue[len(batch.notes) :]
 
     async def _consolidate_batch(self, batch: Batch) -> None:
-        """Have one batch taken in: ask, and commit what the answer comes to."""
+        """Consolidate one batch: ask, and commit the result."""
         run, state = self.run, CallState(batch, batch.input_tokens)
         try:
             applied, model = await self._ask_model(state)
@@ -257,7 +257,7 @@ class _Consolidation:
             self.tally.revision = made.state.meta.revision
 
     async def _ask_model(self, state: CallState[Batch]) -> tuple[Applied | None, str]:
-        """Ask, and again where the answer can be mended; None where nothing can be used of it."""
+        """Ask, and again where the answer can be repaired; None where nothing in it can be used."""
         run, batch = self.run, state.node
         request, policy = batch.request, run.policy
         faults: tuple[Fault, ...] = ()
@@ -271,7 +271,7 @@ class _Consolidation:
                 self.tally.stopped = await self._lost_reason()
                 return None, ""
             except (ModelOverflowError, ModelRefusedError) as error:
-                # It is about what was sent, so that a smaller request may pass.
+                # The error is about this request, so a smaller one may pass.
                 if not (isinstance(error, ModelOverflowError) and await self._lower_limit(batch)):
                     await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
                 return None, ""
@@ -296,7 +296,7 @@ class _Consolidation:
             request, faults = verdict.request, verdict.faults
 
     async def _lower_limit(self, batch: Batch) -> bool:
-        """Lower the limit of this run's requests after an overflow; False where it cannot be."""
+        """Lower the limit of this run's requests after an overflow; False where impossible."""
         run = self.run
         limits = await asyncio.to_thread(
             learned,
@@ -322,9 +322,9 @@ class _Consolidation:
             raise ModelTimeoutError("the request took too long") from None
 
     async def _failed(self, batch: Batch, reason: str) -> None:
-        """Note that nothing could be used for these notes, which stay live.
+        """Note that no answer for these notes could be used; they stay live.
 
-        A run ends with it, unless it was about one note that is set aside for it.
+        This ends the run, unless the batch was a single note that is blocked for it.
         """
         policy = self.run.policy
         writes = change.failed(
@@ -340,20 +340,20 @@ class _Consolidation:
                 self.tally.stopped = f"no answer could be used: {reason}"
 
     async def _commit(self, *writes: Any) -> bool:
-        """Write while the lease is held; a dry run writes nothing and goes on as if it had."""
+        """Write while the lease is held; a dry run writes nothing and continues as if it had."""
         if self.lease is None or await self.lease.commit(writes):
             return True
         self.tally.stopped = await self._lost_reason()
         return False
 
     async def _lost_reason(self) -> str:
-        """Say why nothing can be written any more."""
+        """Return why nothing can be written any more."""
         return _LOST if await self.records.still_exists() else ERASED
 
     # -- the run
 
     async def _begin(self) -> None:
-        """Journal that the run began, and report what killed ones left."""
+        """Journal that the run began, and report what killed runs left."""
         run = self.run
         run.claims.unknown += await retry_store(
             lambda: note_cut_off(run.store, run.session_id, kind="consolidation", now=run.now()),
@@ -362,12 +362,12 @@ class _Consolidation:
         await retry_store(lambda: run.store.put_run(self._alive()), sleep=run.sleep)
 
     async def _result(self) -> ConsolidationResult:
-        """Forget what is kept no longer, and tell what was done."""
+        """Delete expired notes, and return what was done."""
         if self.run.policy.retention is not None and not self.dry:
             await self._forget(self.run.now() - self.run.policy.retention)
         remaining = len(self.live_notes) - self.tally.processed - len(self.tally.blocked)
         if not self.dry:
-            # Others wrote notes meanwhile.
+            # Other writers may have added notes meanwhile.
             notes = await self.records.of_kind(bank_record.NOTE)
             blocked = await self.records.of_kind(bank_record.BLOCKED)
             remaining = sum(each.state == "live" for each in bank_record.live_notes(notes, blocked))
@@ -408,7 +408,7 @@ class _Consolidation:
             await self.lease.release()
 
     async def _abandon(self, error: BaseException) -> None:
-        """End early: report the calls in flight as unknown, record the end, let go of the bank."""
+        """End early: report the calls in flight as unknown, record the end, release the bank."""
         cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
         name = type(error).__name__
         detail = {"model": self.run.llm.name, "reason": name}
@@ -427,12 +427,13 @@ class _Consolidation:
                 )
 
     async def _beat(self) -> None:
-        """Renew the lease and the run's own sign of life until cancelled."""
+        """Renew the lease and the run's heartbeat until cancelled."""
         run = self.run
         while True:
             await asyncio.sleep(run.policy.lease / _BEATS)
             with suppress(StoreError):
-                # Missing a beat is harmless; the next one, or the commit, will tell.
+                # Missing a heartbeat is harmless; the next one, or the commit, meets the error
+                # again.
                 if self.lease is not None:
                     await self.lease.renew()
                 await run.store.put_run(self._alive())

@@ -1,6 +1,6 @@
-"""Gathers the tools of one consolidation: model, caps, pace, journal, and what a request may take.
+"""Prepares one consolidation: model, caps, rate limiter, journal, and the limits of a request.
 
-The one rule: it decides nothing and does no I/O but to read the prompt's file.
+Nothing is decided here, and the only I/O is reading the prompt's file.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hiermem.engine.spaces.records import Lease
 from hiermem.engine.spaces.space import SpaceContext
 from hiermem.protocols import LLM, TenantStore, TokenCounter
 
-#: The prompt that a consolidation is asked with.
+#: The name of the prompt of a consolidation.
 TEMPLATE: Final = "consolidate"
-#: Tokens kept for the answer of a remote model: six files of a page each.
+#: Tokens reserved for the answer of a remote model: six files of a page each.
 _ANSWER: Final = 8_192
 
 
 class LeasedCallJournal(CallJournal):
-    """The calls of one consolidation, which need no claim but the lease of the bank."""
+    """The calls of one consolidation. Its only claim is the lease of the bank."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class LeasedCallJournal(CallJournal):
         self._lease = lease
 
     def claimed(self, _: str, /) -> bool:
-        """Say whether the bank is this run's to change."""
+        """Return whether this run may change the bank."""
         return self._lease is None or self._lease.held
 
     async def claim(self, _: Batch, /) -> Batch | None:
-        """Give None: a lease that was lost is not taken again in the middle of a run."""
+        """Return None: a lost lease is not taken again in the middle of a run."""
         return None
 
 
 @dataclass(slots=True)
 class ConsolidationRun:
-    """One run's tools; what ``engine.calls.retry`` needs of a run."""
+    """The dependencies of one consolidation; a run context for ``engine.calls.retry``."""
 
     store: TenantStore
     policy: BankPolicy
@@ -79,7 +79,7 @@ class ConsolidationRun:
 
     @contextmanager
     def mark_waiting(self) -> Iterator[None]:
-        """Mark the running task as one that only waits; nobody asks, since it is one task."""
+        """Do nothing: a consolidation is one task, and nothing asks whether it waits."""
         yield
 
 
@@ -94,7 +94,7 @@ def open_run(
     prompts: Mapping[str, PromptTemplate | str] | None,
     sleep: Callable[[float], Awaitable[None]],
 ) -> ConsolidationRun:
-    """Gather the tools of one run; ``lease`` is None for a dry one.
+    """Prepare one run; ``lease`` is None for a dry run.
 
     Raises ConfigError for a limit that is impossible.
     """

@@ -1,9 +1,9 @@
 """Reads and writes the files of a bank in a plain folder, such as one under version control.
 
-The one rule: only the names that are handed in are ever touched, each as an entry of the one folder
-that was opened, and no link is followed, whoever put it there. A file is written beside its place
-and moved into it whole. Which files are written is decided in ``core.spaces.folder``; the names
-were checked in ``core.spaces.names``.
+Only the names that the caller passes are ever touched, each as an entry of the one folder that was
+opened, and no link is followed. A file is written under a temporary name and moved into place
+whole. ``core.spaces.folder`` decides which files are written; ``core.spaces.names`` has checked the
+names.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from hiermem.errors import FolderError, InvalidTextError, UsageError
 
 #: The most bytes that a file of a folder may have.
 _MAX_BYTES: Final = 4 * MAX_FILE
-#: Systems without these flags and without names relative to an open folder are served by whole
-#: paths and a look before each step.
+#: On systems without these flags, or without names relative to an open folder, whole paths are
+#: used, with a check before each step.
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _HAS_DIR_FD: Final = {os.open, os.stat, os.unlink, os.rename} <= os.supports_dir_fd
@@ -35,7 +35,7 @@ _NEW_FILE: Final = 0o666
 
 
 def folder_path(folder: Any) -> str:
-    """Give a folder's path as text. Raises UsageError for what is none."""
+    """Return a folder's path as text. Raises UsageError for anything else."""
     if not isinstance(folder, (str, PathLike)):
         raise UsageError(f"folder is {type(folder).__name__}; it must be a text or a path")
     path = os.fspath(folder)
@@ -46,7 +46,7 @@ def folder_path(folder: Any) -> str:
 
 
 def absolute_path(path: str) -> str:
-    """Give the path by which a folder is known from anywhere."""
+    """Return the absolute path of a folder."""
     return os.path.abspath(path)
 
 
@@ -59,12 +59,12 @@ def export_to(
     revision: int,
     overwrite: bool,
 ) -> Exporting:
-    """Bring the folder at ``path`` up to the bank; make it where there is none.
+    """Update the folder at ``path`` to the bank; create it where it does not exist.
 
-    ``names`` are all that a file of the bank may have or have had; none but those is removed.
+    ``names`` are all names that a file of the bank may have or have had; no other file is removed.
 
     Raises FolderError where the folder cannot be read or written, UsageError where it holds another
-    space's bank. Each file is whole whenever it ends.
+    space's bank. Wherever this ends, each file is whole.
     """
     with _folder_errors(path):
         os.makedirs(path, exist_ok=True)
@@ -74,7 +74,8 @@ def export_to(
             plan = folder_plan.export(bank, found, manifest, overwrite=overwrite)
             ours = {name: folder_plan.text_hash(bank[name].text) for name in bank}
             mine = {name: (ours[name],) for name in (*plan.write, *plan.unchanged)}
-            # First what was and what will be: whatever is written below stays known as the bank's.
+            # The manifest first lists both the old and the new files: so whatever is written below
+            # stays known as the bank's.
             under_way = {
                 name: tuple(dict.fromkeys((*manifest.files.get(name, ()), *mine.get(name, ()))))
                 for name in {*manifest.files, *mine}
@@ -85,7 +86,8 @@ def export_to(
                 folder.write(name, bank[name].text)
             for name in plan.remove:
                 folder.remove(name)
-            # What was changed there keeps its old hash: it may come to be the bank's again.
+            # A file that was changed in the folder keeps its old hash: it may become the bank's
+            # again.
             unchanged_hashes = {
                 name: manifest.files[name] for name in plan.kept if name in manifest.files
             }
@@ -103,10 +105,10 @@ def read_from(
     space: str,
     overwrite: bool,
 ) -> tuple[Loading, dict[str, str]]:
-    """Read the files of those names; give what is to be taken, and the texts of it.
+    """Read the files of those names; return the plan of the load and its texts.
 
     Nothing is written. Raises FolderError where the folder cannot be read, UsageError where it
-    holds another space's bank or a file that is no text.
+    holds another space's bank or a file that is not text.
     """
     with _folder_errors(path), _open_folder(path) as folder:
         found = folder.read(names)
@@ -121,7 +123,7 @@ def read_from(
 
 @contextmanager
 def _folder_errors(path: str) -> Iterator[None]:
-    """Say what the system refused as one of our errors."""
+    """Turn the system's errors into ours."""
     try:
         yield
     except OSError as error:
@@ -151,7 +153,7 @@ def _open_folder(path: str) -> Iterator[_Folder]:
 
 
 def _text_of(name: str, data: bytes) -> str | Unfit:
-    """Give what was read from a file as text, or what is wrong with it."""
+    """Return the content of a file as text, or what is wrong with it."""
     if len(data) > _MAX_BYTES:
         return Unfit(f"{name} in the folder has more than {_MAX_BYTES:,} bytes")
     try:
@@ -165,7 +167,7 @@ def _text_of(name: str, data: bytes) -> str | Unfit:
 
 
 class _Folder:
-    """One folder that is open; its entries are named, never reached by a path with parts."""
+    """One open folder; its entries are named, never reached by a path with parts."""
 
     def __init__(self, path: str, handle: int | None) -> None:
         self._path, self._handle = path, handle
@@ -182,7 +184,7 @@ class _Folder:
         return folder_plan.read_manifest(text, space=space, known=known)
 
     def read(self, names: Collection[str]) -> dict[str, Found]:
-        """Read the files of those names, as far as they are there."""
+        """Read the files of those names, as far as they exist."""
         return {name: self._text(name) for name in sorted(names)}
 
     def note(self, manifest: Manifest) -> None:
@@ -190,7 +192,7 @@ class _Folder:
         self.write(folder_plan.MANIFEST, folder_plan.write_manifest(manifest))
 
     def write(self, name: str, text: str) -> None:
-        """Write a file beside its place and move it there; it keeps the rights it had."""
+        """Write a file under a temporary name and move it into place; it keeps its permissions."""
         temporary = f".hiermem-{uuid.uuid4().hex}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_BINARY", 0)
         handle = self._open(temporary, flags, _NEW_FILE)
@@ -209,14 +211,14 @@ class _Folder:
             raise
 
     def remove(self, name: str) -> None:
-        """Remove an entry; a link itself, not what it leads to."""
+        """Remove an entry; a link itself, not its target."""
         if self._handle is None:
             os.unlink(os.path.join(self._path, name))
         else:
             os.unlink(name, dir_fd=self._handle)
 
     def _text(self, name: str) -> Found:
-        """Read one file; None where there is none, False where it is no plain one."""
+        """Read one file; None where there is none, False where it is not a plain file."""
         if (before := self._stat(name)) is None:
             return None
         if not stat.S_ISREG(before.st_mode):
@@ -230,7 +232,7 @@ class _Folder:
                 return False
             raise
         with open(handle, "rb") as file:
-            # Looked at again: between the two it may have become something else.
+            # Checked again: the entry may have changed since the first check.
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return False
             data = file.read(_MAX_BYTES + 1)

@@ -1,8 +1,8 @@
-"""Takes notes into a space and lists them.
+"""Adds notes to a space and lists them.
 
-The one rule: a note is durable when the call returns, and its place is after every note that was
-there before, whoever else writes; nothing here asks a model. What a note is made of is decided in
-``core.spaces.record``.
+A note is durable when the call returns, and it comes after every note that was there before, also
+where others write at the same time. Nothing here asks a model. ``core.spaces.record`` decides what
+a note consists of.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hiermem.errors import NotFoundError, StoreBusyError, UsageError
 from hiermem.types.bank import Note, NoteState
 from hiermem.types.transaction import RecordWrite
 
-#: So often a note is put after what arrived in the same moment; each time another one got in.
+#: How often adding a note is tried; a try fails where another note arrived first.
 _TRIES: Final = 1_000
-#: Tries at once, and then the seconds between them.
+#: Tries without a pause, and then the seconds between them.
 _AT_ONCE: Final = 4
 _PAUSE: Final = 0.002
 #: The most tags and sources of one note.
@@ -38,7 +38,7 @@ _MARK_BYTES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class NoteInput:
-    """A note as it was handed in, checked."""
+    """A note as the caller passed it, checked."""
 
     text: str
     agent: str
@@ -51,7 +51,7 @@ class NoteInput:
 def read_note_input(
     text: Any, *, agent: Any, category: Any, tags: Any, timestamp: Any, sources: Any
 ) -> NoteInput:
-    """Check what a note is made of. Raises UsageError and InvalidTextError."""
+    """Check the arguments of a note. Raises UsageError and InvalidTextError."""
     checked = check(text, what="the note", cap=MAX_CONTENT)
     if not checked.strip():
         raise UsageError("the note is empty; it must say something")
@@ -85,7 +85,7 @@ def _sources(sources: Any) -> tuple[tuple[str, int], ...]:
 
 
 async def note(space: SpaceContext, note_input: NoteInput) -> Note:
-    """Put a note after all that are there. When it returns the note is durable.
+    """Add a note after all others. When this returns the note is durable.
 
     Raises NotFoundError for the space and for a source that does not exist, RulesConflictError.
     """
@@ -95,7 +95,7 @@ async def note(space: SpaceContext, note_input: NoteInput) -> Note:
     async with space.note_lock:
         for tried in range(_TRIES):
             if tried:
-                # It may have been erased: then the note is for the space that is there now.
+                # The space may have been erased: then the note is for the space that exists now.
                 await space.rules(reread=True)
             records = space.records
             epochs = await _epochs(space, note_input.sources)
@@ -123,7 +123,7 @@ async def note(space: SpaceContext, note_input: NoteInput) -> Note:
 
 
 def _note_exists(records: SpaceRecords, new: Note) -> Callable[[], Awaitable[bool]]:
-    """Give the look by which a note of unknown outcome is found, whatever became of it since."""
+    """Return the check that finds a note of unknown outcome, live or consumed."""
 
     async def exists() -> bool:
         for kind in (bank_record.NOTE, bank_record.CONSUMED):
@@ -135,7 +135,7 @@ def _note_exists(records: SpaceRecords, new: Note) -> Callable[[], Awaitable[boo
 
 
 async def _epochs(space: SpaceContext, sources: Sequence[tuple[str, int]]) -> dict[str, int] | None:
-    """Give the epochs that the sources were seen in, so that none can be erased unseen.
+    """Return the epochs in which the sources were read, so that none can be erased unnoticed.
 
     Raises NotFoundError.
     """
@@ -159,7 +159,7 @@ async def _epochs(space: SpaceContext, sources: Sequence[tuple[str, int]]) -> di
 
 
 async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
-    """List notes, oldest first; those that are set aside are live too."""
+    """List notes, oldest first; blocked notes are live too."""
     arguments.one_of(state, "state", ("live", "consumed", "blocked"))
     await space.rules()
     records = space.records
@@ -172,7 +172,7 @@ async def notes(space: SpaceContext, state: NoteState) -> list[Note]:
 
 
 async def unblock(space: SpaceContext) -> int:
-    """Let the notes that were set aside be tried again; say how many there were."""
+    """Make blocked notes eligible again; return how many there were."""
     blocked = await notes(space, "blocked")
     kind = bank_record.kind_of(bank_record.BLOCKED, space.name)
     await space.records.put(

@@ -1,11 +1,11 @@
 """Reads and writes the records of one space, and holds the lease under which its bank is changed.
 
-Each change of a bank is one write of all its records, which counts only while the lease is held: a
-run that was paused until its lease was given away writes nothing. What a record says, and which
-writes make one change, is decided in ``core.spaces.record``.
+Each change of a bank is one write of all its records, which counts only while the lease is held. So
+a run that was paused until its lease was taken by another writes nothing. ``core.spaces.record``
+decides what a record says, and which writes make one change.
 
-The one rule: a write is tried again while the store fails, and recognised where it took effect all
-the same; so nothing is lost to a fault, and nothing is written twice.
+A write is retried while the store fails, and recognised where it took effect although the store
+reported a failure. So nothing is lost to a fault, and nothing is written twice.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _ALL: Final = 2**31 - 1
 class SpaceRecords:
     """The records of one space.
 
-    ``opened_header`` is its header as it was found: once that is not there any more, because the
-    space was erased, nothing is written, also where a space of its name was made since.
+    ``opened_header`` is the space's header as the caller found it. Once that header is gone,
+    because the space was erased, nothing is written, even where a space of the same name was
+    created since.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class SpaceRecords:
         self._store, self._sleep = store, sleep
 
     async def of_kind(self, kind: str) -> list[Record]:
-        """Give the space's records of a kind, by key."""
+        """Return the space's records of a kind, by key."""
         stored = bank_record.kind_of(kind, self.space)
         return await retry_store(
             lambda: self._store.records(stored, scope=bank_record.SHELF, limit=_ALL),
@@ -55,15 +56,15 @@ class SpaceRecords:
         )
 
     async def one(self, kind: str, key: str = "") -> Record | None:
-        """Give one record of the space, or None."""
+        """Return one record of the space, or None."""
         return await self._one(bank_record.kind_of(kind, self.space), key)
 
     async def header(self) -> Record | None:
-        """Give the record that says which rules the space has; None where there is no such."""
+        """Return the record that holds the space's rules; None where there is no such space."""
         return await self._one(bank_record.SPACE, self.space)
 
     async def still_exists(self) -> bool:
-        """Say whether the space is still the one that was found, and was not erased since."""
+        """Return whether the space is still the one that was opened."""
         return self.opened_header is None or await self.header() == self.opened_header
 
     async def _one(self, kind: str, key: str, scope: str = bank_record.SHELF) -> Record | None:
@@ -75,7 +76,7 @@ class SpaceRecords:
     async def state(self, rules: Rules) -> BankState:
         """Read the bank as it is now.
 
-        The figures are read first and last: where they differ the bank was changed in between, and
+        The figures are read first and last: where they differ, the bank was changed in between and
         is read again.
         """
         while True:
@@ -95,10 +96,10 @@ class SpaceRecords:
         epochs: Mapping[str, int] | None = None,
         witness: Callable[[], Awaitable[bool]] | None = None,
     ) -> bool:
-        """Write all or nothing; say which.
+        """Write all or nothing; return whether it was written.
 
-        Of a try that the store reported as failed nobody knows whether it took effect. It did where
-        ``witness`` says so, or, without one, each record stands as it would have been left.
+        Where the store reported a failed try, the write may have taken effect. It did where
+        ``witness`` says so or, without one, where each record is as the write would have left it.
         """
         uncertain = False
         opened_header = () if self.opened_header is None else (self.opened_header,)
@@ -116,7 +117,7 @@ class SpaceRecords:
         return uncertain and await (self._took_effect(writes) if witness is None else witness())
 
     async def _took_effect(self, writes: Sequence[RecordWrite]) -> bool:
-        """Say whether every write that names its version took effect."""
+        """Return whether every write that names its version took effect."""
         for write in writes:
             if write.expected is None:
                 continue
@@ -142,11 +143,11 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Say whether it is held, as far as it is known."""
+        """Whether the lease is held, as far as is known."""
         return self._record is not None
 
     async def take(self) -> bool:
-        """Take it; say whether it was free."""
+        """Take the lease; return whether it was free."""
         async with self._lock:
             before = await self._records.one(bank_record.LEASE)
             claim = _read_lease(before)
@@ -158,7 +159,7 @@ class Lease:
             return self._record is not None
 
     async def renew(self) -> None:
-        """Lengthen it; forget it where it was given away."""
+        """Extend the lease; forget it where another run took it."""
         async with self._lock:
             if self._record is None:
                 return
@@ -166,7 +167,7 @@ class Lease:
             self._record = self._after(write) if await self._records.put([write]) else None
 
     async def commit(self, writes: Sequence[RecordWrite]) -> bool:
-        """Write all of it while the lease is held, or nothing; say which."""
+        """Write all of it while the lease is held, or nothing; return whether it was written."""
         async with self._lock:
             if self._record is None:
                 return False
@@ -177,7 +178,7 @@ class Lease:
             return True
 
     async def release(self) -> None:
-        """Let go of it, so that nobody has to wait until it ends."""
+        """Release the lease, so that nobody has to wait until it expires."""
         async with self._lock:
             held, self._record = self._record, None
             if held is not None:
@@ -197,6 +198,6 @@ class Lease:
 
 
 def _read_lease(record: Record | None) -> Claim | None:
-    """Read a lease; one that is damaged is nobody's."""
+    """Read a lease; a damaged one is nobody's."""
     found = read_claim(record.body) if record else None
     return found if found is not None and found.until.tzinfo is not None else None

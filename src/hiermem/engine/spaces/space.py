@@ -38,16 +38,16 @@ from hiermem.types.transaction import Record, RecordWrite
 
 _ALL: Final = 2**31 - 1
 _MARK_BYTES: Final = 8
-#: So often a space is looked for, and made where it is not there.
+#: How often a space is looked for, and created where it does not exist.
 _LOOKS: Final = 3
 
 
 @dataclass(slots=True)
 class SpaceContext:
-    """One space as one call uses it; ``requested`` are the rules that it was asked for with.
+    """One space during one call; ``requested`` are the rules that the caller opened it with.
 
-    ``header`` is the space's own record as the call found it. All that the call writes is for that
-    very space: once it is erased, nothing is written, though one of its name be made anew.
+    ``header`` is the space's own record as the call found it. All writes of the call are for that
+    very space: once it is erased nothing is written, even where one of its name is created again.
     """
 
     handle: Handle
@@ -59,19 +59,20 @@ class SpaceContext:
 
     @property
     def records(self) -> SpaceRecords:
-        """Give the records of the space."""
+        """The records of the space."""
         return SpaceRecords(
             self.handle.store, self.name, sleep=asyncio.sleep, opened_header=self.header
         )
 
     def lease(self, run_id: str) -> Lease:
-        """Give the lease of its bank, not taken yet."""
+        """Return the lease of its bank, not taken yet."""
         return Lease(self.records, run_id, length=self.policy.lease, now=self.handle.clock)
 
     async def rules(self, *, reread: bool = False) -> Rules:
-        """Give the rules of the space, which is made where rules were given and there is none.
+        """Return the rules of the space; create it where rules were given and it does not exist.
 
-        They are read once a call; ``reread`` looks again, and then means the space as it is now.
+        They are read once a call; ``reread`` reads again, and from then on means the space as it is
+        now.
 
         Raises NotFoundError where there is no such space, RulesConflictError where it has others.
         """
@@ -94,12 +95,12 @@ class SpaceContext:
             write = bank_record.new_space(
                 self.name, self.requested, now=self.handle.clock(), mark=mark
             )
-            # Where it was made it is read like any other; it may be gone again.
+            # A created space is read like any other; it may be gone again.
             await self.records.put([write])
         raise StoreBusyError(f"space {self.name!r} is being made and removed by others")
 
     async def refused(self) -> HiermemError:
-        """Give the error for a write that did not count: the space is busy, or was erased."""
+        """Return the error for a write that did not count: the space is busy, or was erased."""
         if await self.records.still_exists():
             return SpaceBusyError(self.name)
         return NotFoundError(f"space {self.name!r} was erased; nothing was written")
@@ -120,7 +121,7 @@ async def spaces(handle: Handle) -> list[str]:
 
 
 async def read(space: SpaceContext, name: Any, revision: Any) -> str:
-    """Give the text of a file, now or as a revision left it. Raises NotFoundError."""
+    """Return the text of a file, now or as a revision left it. Raises NotFoundError."""
     if (wrong := check_file_name(name)) is not None:
         raise UsageError(f"name is no name of a bank file: {wrong}")
     if revision is None:
@@ -136,7 +137,7 @@ async def read(space: SpaceContext, name: Any, revision: Any) -> str:
 
 
 async def _texts(space: SpaceContext, revision: Any) -> tuple[dict[str, str], str]:
-    """Give files and synthesis as a revision left them; 0 is the empty bank."""
+    """Return files and synthesis as a revision left them; 0 is the empty bank."""
     number = arguments.whole(revision, "the revision")
     if number > await _newest(space):
         raise NotFoundError(f"the bank of space {space.name!r} has no revision {number}")
@@ -151,7 +152,7 @@ async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
         return bank_record.read_revisions(await space.records.of_kind(bank_record.REVISION))[::-1][
             :most
         ]
-    # Each holds the texts that changed in it; so those that are not asked for are not read.
+    # A revision holds the texts that changed in it, so only the requested ones are read.
     found = [
         await space.records.one(bank_record.REVISION, bank_record.number_key(number))
         for number in range(newest, newest - most, -1)
@@ -160,7 +161,7 @@ async def history(space: SpaceContext, limit: Any) -> list[BankRevision]:
 
 
 async def _newest(space: SpaceContext) -> int:
-    """Give the number of the newest revision, 0 for none."""
+    """Return the number of the newest revision, 0 for none."""
     rules = await space.rules()
     figures = await space.records.one(bank_record.META)
     return bank_record.read_state(
@@ -169,7 +170,7 @@ async def _newest(space: SpaceContext) -> int:
 
 
 async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
-    """Give what changed between two revisions, as unified diffs of all files."""
+    """Return what changed between two revisions, as unified diffs of all files."""
     if until is None:
         until = (await space.state()).meta.revision
     number = arguments.whole(until, "until")
@@ -181,9 +182,9 @@ async def diff_between(space: SpaceContext, since: Any, until: Any) -> str:
 
 
 async def rollback(space: SpaceContext, to: Any) -> BankRevision:
-    """Give the bank the texts that revision ``to`` left, as a new revision; give the newest one.
+    """Restore the texts of revision ``to`` as a new revision; return the newest one.
 
-    Raises NotFoundError, and SpaceBusyError where the bank is being changed by others.
+    Raises NotFoundError, and SpaceBusyError where others are changing the bank.
     """
     number = arguments.whole(to, "to")
     files, synthesis = await _texts(space, number)
@@ -217,7 +218,7 @@ async def _take_lease(space: SpaceContext) -> Lease:
 
 
 def _names(rules: Rules, state: BankState) -> set[str]:
-    """Give the names that a file of the bank may have had; the rules of a space never change."""
+    """Return the names that a file of the bank may have had; a space's rules never change."""
     return {*rules.names, *state.files}
 
 
@@ -230,13 +231,13 @@ def _copies(state: BankState, loaded: dict[str, str]) -> dict[str, Copied]:
 
 
 async def export(space: SpaceContext, folder: Any, overwrite: Any) -> ExportReport:
-    """Bring a folder up to the bank. Raises FolderError and UsageError for the folder."""
+    """Update a folder to the bank. Raises FolderError and UsageError for the folder."""
     path = folder_io.folder_path(folder)
     arguments.switch(overwrite, "overwrite")
     # In this order: what a load brings in meanwhile must not look as if the bank had it before.
     loaded = await _loaded(space)
     state = await space.state()
-    # Where it goes is on record before anything is there, so that an erasure can name it.
+    # The target is on record before anything is written there, so that an erasure can name it.
     kind = bank_record.kind_of(bank_record.EXPORT, space.name)
     where = folder_io.absolute_path(path)
     if not await space.records.put(
@@ -301,5 +302,5 @@ async def load(space: SpaceContext, folder: Any, overwrite: Any) -> LoadReport:
 
 
 async def meta(space: SpaceContext) -> SpaceMeta:
-    """Give the figures of the space."""
+    """Return the figures of the space."""
     return (await space.state()).meta

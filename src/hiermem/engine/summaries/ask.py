@@ -1,7 +1,7 @@
-"""Gets a fit draft from a model: asked, asked more strictly, asked about the windows below.
+"""Gets a fit draft from a model: by a prompt, a stricter prompt, or from the windows below.
 
-The one rule: only fit drafts leave this room. What is wrong with an answer, whether to ask again
-and which of two answers is better is said by ``core``.
+Only fit drafts leave this module. ``core.summaries`` judges what is wrong with an answer, whether
+to ask again, and which of two answers is better.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, Sto
 from hiermem.protocols import LLMRequest, LLMResponse, SourceText
 from hiermem.types import Node, Revision
 
-#: Words of a template that are not in its text yet: title, people, times, marks.
+#: Tokens for what is filled into a template: title, people, times, marks.
 _PROMPT_FRAME: Final = 120
 
 
 def prompt_tokens(level_plan: LevelPlan, *, count: Callable[[str], int]) -> int:
-    """Estimate what a request of this level takes besides its inputs."""
+    """Estimate the tokens of a request of this level without its inputs."""
     return count(level_plan.template.system) + count(level_plan.template.user) + _PROMPT_FRAME
 
 
 class UnfitError(Exception):
-    """No answer of this run may become memory."""
+    """No answer of this run is fit."""
 
     def __init__(self, kind: Failure, error: str) -> None:
         super().__init__(error)
@@ -53,9 +53,10 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """One node in hand: what it is made from and how.
+    """One node in progress: what it is made from and how.
 
-    ``clean``: its text is made from that now. ``stale``: a child's text is flagged as out of date.
+    ``clean``: its text is made from these inputs already. ``stale``: a child's text is flagged as
+    out of date.
     """
 
     run: UpdateRun
@@ -69,12 +70,12 @@ class NodeTask:
 
     @property
     def node(self) -> Node:
-        """Give the node as it is claimed, or as it was read."""
+        """The node as it is claimed, or as it was read."""
         return self.state.node
 
 
 async def compose(task: NodeTask) -> Draft:
-    """Get a fit draft: from the inputs, and from the windows below where it lost too much.
+    """Get a fit draft from the inputs, and from the windows below where the first lost too much.
 
     Raises UnfitError, SpendLimitError and ClaimLostError.
     """
@@ -91,7 +92,7 @@ async def compose(task: NodeTask) -> Draft:
             return draft
         other = await _draft_in_parts(task, windows, task.length)
     except (UnfitError, SpendLimitError, StoreError):
-        # The draft is fit and paid for; a better one is not to be had now.
+        # The draft is fit and paid for; a better one is not available now.
         return draft
     texts = [source.text for source in windows.sources]
     limit = plan.anchor_limit(task.length.target)
@@ -138,7 +139,7 @@ def part_keys(
     *,
     strategy: str,
 ) -> list[str]:
-    """Name the answers to the parts of what ``node`` is made from."""
+    """Return the keys of the answers to the parts of what ``node`` is made from."""
     return [
         key_of(node.id, part, share, level=node.level, strategy=strategy, overlap=inputs.overlap)
         for part, share in zip(parts, shares, strict=True)
@@ -148,14 +149,14 @@ def part_keys(
 async def assess_answer(
     task: NodeTask, response: LLMResponse, request: LLMRequest, tokens: int
 ) -> Draft:
-    """Weigh one answer, off the event loop: it reads all of the inputs."""
+    """Assess one answer, off the event loop, because that reads all of the inputs."""
     return await asyncio.to_thread(_assess_answer, task, response, request, tokens)
 
 
 def _assess_answer(
     task: NodeTask, response: LLMResponse, request: LLMRequest, tokens: int
 ) -> Draft:
-    """Weigh an answer as an extract where it is one, whatever it says that it is."""
+    """Assess an answer as an extract where it is one, whatever it claims to be."""
     limit = plan.anchor_limit(request.target_tokens)
     if is_extract(response, request=request):
         whole = request.inputs == task.inputs.sources
@@ -184,9 +185,9 @@ async def _draft(
     tokens: int,
     summaries: int,
 ) -> Draft:
-    """Ask once, and once more with what was wrong; give the better of what may be taken.
+    """Ask once, and once more with the problems named; return the better fit draft.
 
-    Raises UnfitError where neither answer may, SpendLimitError and ClaimLostError.
+    Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
     """
     request = request_for(task, sources, length, summaries=summaries)
     best: Draft | None = None
@@ -229,7 +230,7 @@ def request_for(
     summaries: int,
     prompted: bool = True,
 ) -> LLMRequest:
-    """Write the request for these sources."""
+    """Return the request for these sources."""
     run, node = task.run, task.node
     messages = (
         render(
@@ -258,6 +259,9 @@ def request_for(
 
 
 def _unfit(error: ModelError) -> UnfitError:
-    """Say what a model's error spends. Its words stay out: they may hold the prompt, or a key."""
+    """Return the failure that a model's error counts as, without its text.
+
+    The text may hold the prompt, or a key.
+    """
     kind: Failure = "permanent" if isinstance(error, PermanentModelError) else "transient"
     return UnfitError(kind, f"{type(error).__name__} ({error.kind})")

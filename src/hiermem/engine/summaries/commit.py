@@ -1,8 +1,8 @@
-"""Writes what becomes of nodes: claims under a lease, commits by compare-and-swap, the journal.
+"""Writes the outcomes of nodes: claims under a lease, commits by compare-and-swap, the journal.
 
-The one rule: what is paid for is not lost. A commit is tried again when the store is busy, carried
-over when only the parent or the lease of its node changed meanwhile, and recognised when it took
-effect although the store reported a failure. Nothing is committed over what another run made.
+What is paid for is not lost. A commit is retried when the store is busy; it is rebased when only
+the parent or the lease of its node changed meanwhile; and it is recognised when it took effect
+although the store reported a failure. No commit overwrites what another run made.
 """
 
 from __future__ import annotations
@@ -25,20 +25,27 @@ from hiermem.types.transaction import Attempt, NodeWrite
 OutcomeKind: TypeAlias = Literal[
     "made", "reused", "degraded", "kept", "clean", "failed", "refused", "leased", "moved"
 ]
-#: How often a write is tried while the store fails, and the first pause in seconds, doubled each.
+#: How often a write is tried while the store fails, and the first pause in seconds, which doubles.
 _TRIES: Final = 5
 _PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one node, not yet committed.
+    """The outcome of one node, not committed yet.
 
-    ``node`` is what the change starts from. ``made`` and ``reused`` have a good text,
-    ``degraded`` the stand-in; a ``kept`` node goes on with the stand-in that it had, a ``clean``
-    one was dirty for nothing; ``failed`` has nothing new. ``refused`` met a cap, ``leased`` is in
-    another run's hands, ``moved`` changed while it was read. ``changes_parent``: what it says is
-    new to its parent.
+    ``node`` is what the change starts from. The kinds:
+
+        made, reused   a good text
+        degraded       the stand-in
+        kept           the node keeps the stand-in that it had
+        clean          the node was dirty, but its text is still right
+        failed         nothing new
+        refused        a cap was met
+        leased         another run holds the node
+        moved          the node changed while it was read
+
+    ``changes_parent``: the text differs from the one that the parent was made from.
     """
 
     kind: OutcomeKind
@@ -51,7 +58,7 @@ class Outcome:
 
     @property
     def clears_parent(self) -> bool:
-        """Say whether a flag goes off this node, and its parent's may have no reason any more."""
+        """Whether a flag of this node was cleared, so that its parent's flag may be obsolete."""
         after = self.after
         return (
             (self.node.dirty or self.node.stale)
@@ -63,7 +70,7 @@ class Outcome:
 
 
 class NodeCommits:
-    """One run's writing hand in one session."""
+    """The claims and commits of one run in one session."""
 
     def __init__(
         self,
@@ -86,13 +93,14 @@ class NodeCommits:
         self._failures = 0
 
     def claimed(self, node_id: str) -> bool:
-        """Say whether this run holds the node's lease, as far as it knows."""
+        """Return whether this run holds the node's lease, as far as it knows."""
         return node_id in self._claims
 
     async def claim(self, node: Node) -> Node | None:
         """Take the node's lease, durably; None where another run was faster.
 
-        Where the lease of a cut-off run had ended, its unfinished attempts become ``unknown``.
+        Where the lease of an interrupted run had expired, its unfinished attempts become
+        ``unknown``.
         """
         async with self._lock:
             now = self._now()
@@ -119,7 +127,7 @@ class NodeCommits:
             return write.node
 
     async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
-        """Journal, before the call, that it is made, and how the ones before it ended."""
+        """Journal, before the call, that it is made, and how the calls before it ended."""
         self._begun[attempt.id] = attempt
         await self._write([], attempts=[*ended, attempt])
 
@@ -130,7 +138,7 @@ class NodeCommits:
             self.unknown += attempt.outcome == "unknown"
 
     async def renew(self) -> None:
-        """Lengthen the leases of all claimed nodes; forget those that were given away."""
+        """Extend the leases of all claimed nodes; drop those that another run took."""
         async with self._lock:
             claimed_nodes = list(self._claims.values())
             if not claimed_nodes:
@@ -145,15 +153,15 @@ class NodeCommits:
                     self._claims[node.id] = write.node
                     continue
                 stored = await self._store.nodes(self._session_id, [node.id])
-                # A node that an edit has changed meanwhile is not the one that was claimed: what is
-                # being made of it must not pass for made of what it is now.
+                # A node that an edit changed meanwhile is not the one that was claimed: the text in
+                # progress must not pass as made from the new content.
                 if stored and status.rebase(node, stored[0], node) is not None:
                     self._claims[node.id] = stored[0]
                 else:
                     self._claims.pop(node.id, None)
 
     async def commit(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[Node]]:
-        """Commit outcomes in one transaction; tell which hold, and which parents became dirty."""
+        """Commit outcomes in one transaction; return which hold, and which parents became dirty."""
         async with self._lock:
             bases = [self._claims.get(each.node.id, each.node) for each in outcomes]
             afters = [each.after for each in outcomes]
@@ -200,7 +208,7 @@ class NodeCommits:
             return committed, list(dirtied.values())
 
     async def release(self) -> None:
-        """Let go of every claim and report the calls that were cut off as ``unknown``."""
+        """Release every claim and report the calls that were cut off as ``unknown``."""
         async with self._lock:
             unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
             ended = [unknown.get(one.id, one) for one in self._begun.values()]
@@ -211,7 +219,7 @@ class NodeCommits:
                 await self._write(writes, attempts=ended)
 
     async def give_back(self, node_id: str, attempts: Sequence[Attempt]) -> None:
-        """Release one claim that came to nothing, spending no attempt of its node."""
+        """Release one claim that led to nothing; it costs the node no attempt."""
         async with self._lock:
             claimed = self._claims.pop(node_id, None)
             writes = [status.write(claimed, status.expire(claimed))] if claimed else []
@@ -221,7 +229,7 @@ class NodeCommits:
     async def _carry_over(
         self, lost: Sequence[int], *, bases: list[Node], afters: list[Node | None]
     ) -> list[int]:
-        """Look at writes that did not hold; give those that may be tried again, carried over."""
+        """Examine writes that did not hold; return those to retry on the current version."""
         ids = [bases[index].id for index in lost]
         read = await self._store.nodes(self._session_id, ids) if ids else []
         stored = {node.id: node for node in read}
@@ -256,12 +264,12 @@ class NodeCommits:
     async def _dirty_parents(
         self, changed: Sequence[Node], cleared: Sequence[Node], *, known: dict[str, Node]
     ) -> list[NodeWrite]:
-        """Give the writes that make dirty the made parents of nodes with a new text.
+        """Return the writes that mark the parents of nodes with a new text as dirty.
 
-        An edit flags the whole path above its window. Where what lies below turned out to be what
-        it was, the flag above has to be looked at: that parent is made dirty too, in the same
-        transaction, and is found to be clean without a call. A run that is killed in between leaves
-        it for the next one.
+        An edit flags the whole path above its window. Where a text below turned out to be
+        unchanged, the flag above has to be checked. So that parent is marked dirty too, in the same
+        transaction, and is found clean without a call. A run that is killed in between leaves this
+        to the next one.
         """
         changed_ids = {child.parent for child in changed if child.parent} - known.keys()
         cleared_ids = (
@@ -280,7 +288,7 @@ class NodeCommits:
     async def _dirty_parents_late(
         self, outcomes: Sequence[Outcome], committed: Sequence[bool], *, known: dict[str, Node]
     ) -> None:
-        """Make dirty the parents whose own write was overtaken."""
+        """Mark the parents dirty whose first write did not hold."""
         applied_outcomes = [each for each, done in zip(outcomes, committed, strict=True) if done]
         changed_ids = [each.node.id for each in applied_outcomes if each.changes_parent]
         ids = [*changed_ids, *(each.node.id for each in applied_outcomes if each.clears_parent)]
@@ -299,7 +307,7 @@ class NodeCommits:
                     known[write.node.id] = write.node
 
     async def _cut_off(self, node: Node) -> list[Attempt]:
-        """Find the unfinished attempts of the run whose lease on ``node`` has ended."""
+        """Return the unfinished attempts of the run whose lease on ``node`` has expired."""
         if node.status != "generating" or node.lease_owner in (None, self._run_id):
             return []
         journalled = await self._store.attempts(run_id=node.lease_owner, limit=ALL_ATTEMPTS)
@@ -308,7 +316,7 @@ class NodeCommits:
     async def _write(
         self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt]
     ) -> list[bool]:
-        """Write, trying again while the store fails; what it raises last is raised."""
+        """Write, with retries while the store fails; the last error is raised."""
         if self._allowances is None or not attempts:
             return await self._retry_write(writes, attempts)
         with self._allowances.journalling(attempts):

@@ -1,8 +1,9 @@
 """Works out what an update would do, without doing it: the dry run.
 
-It walks the unfinished nodes in the run's own order and asks the same functions of ``core`` what
-each would take. The one rule: nothing is written and no model is called. What a node would say is
-unknown, so its input hash stands for it: two nodes made from the same inputs say the same.
+The planner walks the unfinished nodes in the run's own order and asks the same functions of
+``core`` what each would take. Nothing is written and no model is called. The text that a node would
+get is unknown, so its input hash stands for it: two nodes made from the same inputs get equal
+texts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hiermem.engine.summaries.parts import count_stored
 from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_serving
 from hiermem.types import Node, Revision
 
-#: More tokens than anything has.
+#: More tokens than any text has.
 _MANY: Final = 10**9
 
 
@@ -37,8 +38,7 @@ async def plan_update(
 ) -> plan.UpdatePlan:
     """Plan an update of the first ``counts`` nodes of each level, and of the ``loose`` ones.
 
-    ``follow_strategy`` says whether what was made in another way than the present one counts too,
-    where the policy wants it.
+    With ``follow_strategy``, texts of an outdated strategy count too, where the policy says so.
     """
     planner = _UpdatePlanner(run)
     for level, stop in sorted(counts.items()):
@@ -63,7 +63,7 @@ async def plan_update(
 
 
 class _UpdatePlanner:
-    """What is foreseen so far: for each node that gets a text, a name for what it will say."""
+    """The plan so far: for each node that gets a text, an identifier of that text."""
 
     def __init__(self, run: UpdateRun) -> None:
         self._run = run
@@ -81,17 +81,17 @@ class _UpdatePlanner:
         )
 
     def dirtied(self, level: int) -> list[Node]:
-        """Give the made nodes of ``level`` that lose an input they were made from."""
+        """Return the nodes of ``level`` with a text of which an input changes."""
         found = self._dirtied.pop(level, {})
         return [node for id_, node in sorted(found.items()) if id_ not in self._outputs]
 
     async def plan_outdated(self, node: Node) -> None:
-        """Foresee a made node that will be marked dirty, unless it was looked at already."""
+        """Plan a node that will be marked dirty, unless it is planned already."""
         if node.id not in self._outputs:
             await self.plan_node(status.mark_dirty(node))
 
     async def plan_node(self, node: Node) -> None:
-        """Foresee one node."""
+        """Plan one node."""
         if status.standing(node, now=self._run.now()) == "leased":
             self._outputs[node.id] = f"leased {node.id}"
             self._max_tokens[node.id] = self._limit(node)
@@ -111,7 +111,7 @@ class _UpdatePlanner:
             await self._mark_parent(node)
 
     async def _plan_ready(self, node: Node, inputs: Inputs) -> None:
-        """Foresee a node whose inputs are there."""
+        """Plan a node whose inputs exist."""
         run, level_plan = self._run, self._run.plan(node.level)
         if node.verbatim or not inputs.sources:
             self.tally.kept(node)
@@ -138,7 +138,7 @@ class _UpdatePlanner:
         self._outputs[node.id] = self._count_call(node, wanted, parts=calls, windows=windows)
 
     async def _plan_above(self, node: Node) -> None:
-        """Foresee a node that waits for children which are only foreseen themselves."""
+        """Plan a node that depends on children which are only planned themselves."""
         run, level_plan = self._run, self._run.plan(node.level)
         made = [child for child in node.children if child not in self._outputs]
         stored = await run.store.nodes(run.session_id, made)
@@ -177,7 +177,7 @@ class _UpdatePlanner:
             await self._mark_parent(node)
 
     async def _keeps_text(self, node: Node, outputs: Sequence[str]) -> bool:
-        """Foresee that a dirty node's children will say what it was made from, after all."""
+        """Return whether the children of a dirty node will have the texts it was made from."""
         if not node.dirty or node.forced:
             return False
         serving = await read_serving(self._run, node)
@@ -196,10 +196,10 @@ class _UpdatePlanner:
         known: Sequence[int | None],
         most: Sequence[int],
     ) -> None:
-        """Foresee a call, or the reuse of a text that was made from what the children will say.
+        """Plan a call, or the reuse of a text made from what the children will have.
 
-        ``known`` are the tokens of the children's texts, None where one is still to be asked for;
-        nothing was made from a text that nobody has seen. ``most`` are the most they can have.
+        ``known`` are the tokens of the children's texts, None where a text does not exist yet; then
+        no text can have been made from it. ``most`` are the most tokens that they can have.
         """
         wanted = input_hash(level=node.level, strategy=level_plan.strategy, outputs=outputs)
         tokens = [each for each in known if each is not None]
@@ -217,7 +217,7 @@ class _UpdatePlanner:
         )
 
     async def _window_requests(self, node: Node, room: int | None) -> int:
-        """Give the most requests that asking from the windows below ``node`` takes."""
+        """Return the most requests that a draft from the windows below ``node`` takes."""
         if node.level < plan.FROM_WINDOWS or room is None or self._run.is_deterministic:
             return 1
         store, session_id = self._run.store, self._run.session_id
@@ -231,7 +231,7 @@ class _UpdatePlanner:
     def _max_tokens_of(
         self, id_: str, texts: Mapping[str, Revision], node: Node | None = None
     ) -> int:
-        """Give the most tokens that a node's text can have: foreseen, or as it is."""
+        """Return the most tokens that a node's text can have, as planned or as stored."""
         if id_ in self._max_tokens:
             return self._max_tokens[id_]
         if id_ in texts:
@@ -239,7 +239,7 @@ class _UpdatePlanner:
         return self._limit(node) if node else 0
 
     def _limit(self, node: Node) -> int:
-        """Give the most tokens that a text of a node can have, whatever it is made from."""
+        """Return the most tokens that a text of a node can have, whatever it is made from."""
         return self._length(node, _MANY).limit
 
     def _length(self, node: Node, tokens: int) -> plan.Lengths:
@@ -247,7 +247,7 @@ class _UpdatePlanner:
         return plan.lengths(node, tokens, hard_ratio=run.policy.hard_ratio, config=run.config)
 
     async def _reuses(self, node: Node, wanted: str, length: plan.Lengths) -> bool:
-        """Foresee the reuse of a text that was made before, if there is one that may be taken."""
+        """Plan the reuse of an existing text; return whether there is one that fits."""
         before = None if node.forced else await self._run.store.reusable(wanted)
         if before is None or not plan.may_reuse(before, length):
             return False
@@ -256,7 +256,7 @@ class _UpdatePlanner:
         return True
 
     def _record_text(self, node: Node, said: Revision) -> None:
-        """Remember what a node will say, and its text where a parent may keep it word for word."""
+        """Record a node's text, and the revision where a parent may copy it verbatim."""
         self._outputs[node.id], self._tokens[node.id] = said.output_hash, said.tokens
         self._max_tokens[node.id] = said.tokens
         if node.allotted_tokens <= self._run.config.verbatim_tokens:
@@ -275,7 +275,7 @@ class _UpdatePlanner:
         return f"answer to {wanted}"
 
     def _room(self, node: Node, tokens: int = 0, answer: int = 0) -> int | None:
-        """Give the room for inputs of so many tokens; the least that there can be for any."""
+        """Return the room for inputs of so many tokens, or the least room for any inputs."""
         window = self._run.llm.context_window
         if window is None:
             return None
@@ -285,7 +285,7 @@ class _UpdatePlanner:
         )
 
     async def _mark_parent(self, node: Node) -> None:
-        """Note that the made parent of a node with a new text is made anew as well."""
+        """Note that the parent of a node with a new text gets a new text too."""
         if node.parent is None:
             return
         for parent in await self._run.store.nodes(self._run.session_id, [node.parent]):

@@ -1,13 +1,13 @@
-"""Makes the text of one node: kept word for word, found again, asked of a model, or the stand-in.
+"""Makes the text of one node: copied verbatim, reused, asked of a model, or made by the stand-in.
 
 ::
 
-    inputs -> verbatim | made before | prompt -> stricter prompt -> windows below
+    inputs -> verbatim | reused | prompt -> stricter prompt -> windows below
            -> failed -> stand-in
 
-The one rule: it commits nothing and decides nothing. It reads the inputs, lets ``core`` say what
-follows, and gives back an Outcome for the ledger. What is hard wrong with an answer never gets
-into one.
+Nothing is committed and nothing is decided here. The module reads the inputs, asks ``core`` what
+follows, and returns an Outcome for ``NodeCommits``. An answer with a hard problem never gets into
+an Outcome.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hiermem.types import Node, Revision
 
 
 async def make(run: UpdateRun, node: Node) -> Outcome:
-    """Make the text of ``node``, or say why there is none. Commits nothing.
+    """Make the text of ``node``, or return why there is none. Commits nothing.
 
     Raises what the store raises.
     """
@@ -49,7 +49,7 @@ async def make(run: UpdateRun, node: Node) -> Outcome:
     clean = serving is not None and run.is_clean(node, inputs, serving)
     stale = node.stale and await _is_flagged_below(run, node)
     if node.dirty and node.status == "active" and clean and not node.forced:
-        # A provisional node is only looked at as if dirty; nothing about it has to be written.
+        # A provisional node is only treated as dirty; nothing about it has to be written.
         after = status.clean(node, stale=stale) if node.sealed else None
         return Outcome("clean", node, after=after)
     length = plan.lengths(
@@ -75,14 +75,14 @@ async def make(run: UpdateRun, node: Node) -> Outcome:
 
 
 async def _is_flagged_below(run: UpdateRun, node: Node) -> bool:
-    """Say whether a child's text is of what is there no more, so that this one's is too."""
+    """Return whether a child's text is flagged as stale, so that this node's is stale too."""
     return any(child.stale for child in await run.store.nodes(run.session_id, node.children))
 
 
 def verbatim_revision(
     node: Node, inputs: Inputs, level_plan: LevelPlan, *, count: Callable[[str], int]
 ) -> Revision:
-    """Make the revision of a node that keeps its inputs word for word, or has none to keep."""
+    """Return the revision of a node that copies its inputs verbatim, or that has none."""
     copied = word_for_word(inputs, count=count) if inputs.sources else Verbatim("", 0, "")
     found = anchors.find(copied.text, limit=MOST_ANCHORS)
     node_labels = labels.of_inputs(inputs)
@@ -109,9 +109,9 @@ def verbatim_revision(
 
 
 async def _reuse_or_make(task: NodeTask) -> Outcome:
-    """Find the text that was made from the same inputs, or is being made; else make it.
+    """Reuse a text made from the same inputs, await one that is being made, or make it.
 
-    A node that a new text was asked for takes none that was made before.
+    A node for which a new text was requested reuses none.
     """
     run, wanted = task.run, plan.node_hash(task.node, task.inputs, task.plan.strategy)
     if task.node.forced:
@@ -124,7 +124,8 @@ async def _reuse_or_make(task: NodeTask) -> Outcome:
         if found is not None and plan.may_reuse(found, task.length):
             return _reuse(task, found)
         unfit = others
-    # Begun before the store is asked: else two that find nothing there would both ask the model.
+    # Begun before the store is asked: otherwise two runs that find nothing there would both ask the
+    # model.
     mine = run.begin_text(wanted)
     result: Revision | None = None
     uncommitted = False
@@ -174,7 +175,7 @@ def _reuse(task: NodeTask, found: Revision) -> Outcome:
 
 
 async def _compose_or_stand_in(task: NodeTask, wanted: str) -> Outcome:
-    """Ask the model; where nothing fit comes of it, count the attempt or commit the stand-in."""
+    """Ask the model; where no answer is fit, count the attempt or return the stand-in."""
     run, state = task.run, task.state
     try:
         draft = await compose(task)
@@ -190,7 +191,7 @@ async def _compose_or_stand_in(task: NodeTask, wanted: str) -> Outcome:
 
 
 async def _after_failure(task: NodeTask, unfit: UnfitError) -> Outcome:
-    """Leave the node failed, keep the stand-in it has, or make the stand-in."""
+    """Leave the node failed, keep its stand-in, or make one."""
     node, run = task.node, task.run
     working = _as_generating(task)
     spent, stand_in_due = plan.after_failure(node, unfit.kind, run.policy)
@@ -219,7 +220,7 @@ async def _after_failure(task: NodeTask, unfit: UnfitError) -> Outcome:
 
 
 def _as_generating(task: NodeTask) -> Node:
-    """Give the node as being generated: as it was claimed, or as if it were."""
+    """Return the node in the status "generating": as it was claimed, or as if it were."""
     node, run = task.node, task.run
     if run.claims.claimed(node.id):
         return node
@@ -228,7 +229,7 @@ def _as_generating(task: NodeTask) -> Node:
 
 
 def _outcome(task: NodeTask, kind: OutcomeKind, revision: Revision) -> Outcome:
-    """Give the outcome that makes ``revision`` serve."""
+    """Return the outcome that makes ``revision`` serve."""
     serving = task.serving
     revision = noted(
         revision,
@@ -259,7 +260,7 @@ async def _make_stand_in(task: NodeTask) -> Draft | None:
 async def _revision(
     task: NodeTask, draft: Draft, *, wanted: str, level_plan: LevelPlan, degraded: bool = False
 ) -> Revision:
-    """Make the record of a draft that becomes memory."""
+    """Return the revision for a draft that was accepted."""
     node, state, run = task.node, task.state, task.run
     found = draft.anchors
     started = min((attempt.started_at for attempt in state.ended), default=run.now())

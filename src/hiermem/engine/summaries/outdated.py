@@ -1,8 +1,8 @@
-"""Finds the texts that were made in another way than the present one, and marks them dirty.
+"""Finds the texts that were made with another strategy than the current one, and marks them dirty.
 
-It is done only where the policy says to follow (``UpdatePolicy.follow_strategy``): another prompt,
-model or ratio makes nothing untrue by itself. The one rule: a node that is being made, or will be
-made anyway, is left alone.
+This is done only where the policy asks for it (``UpdatePolicy.follow_strategy``): another prompt,
+model or ratio does not make a text untrue. A node that is being made, or will be made anyway, is
+left alone.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hiermem.types import Node
 
 
 async def outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[Node]]:
-    """Give, in pages, the made nodes of ``level`` below ordinal ``stop`` that are to follow.
+    """Yield, in pages, the nodes of ``level`` below ordinal ``stop`` with an outdated strategy.
 
-    None where the policy does not say so.
+    Yields none where the policy does not follow the strategy.
     """
     after = -1
     while run.policy.follow_strategy:
@@ -34,7 +34,7 @@ async def outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[
 
 
 async def mark_outdated(run: UpdateRun, counts: Mapping[int, int]) -> None:
-    """Mark dirty, in the first ``counts`` nodes of each level, what was made in another way."""
+    """Mark outdated texts dirty, in the first ``counts`` nodes of each level."""
     for level, stop in sorted(counts.items()):
         async for page in outdated(run, level, stop):
             if page:

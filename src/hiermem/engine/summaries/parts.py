@@ -1,7 +1,7 @@
-"""Keeps the finished parts of a node that is summarised in several requests, until it commits.
+"""Stores the finished parts of a node that is summarised in several requests, until it commits.
 
-The one rule: a part is kept only while the session is what the run read; a message that is taken
-out meanwhile takes the parts with it, and none is written back.
+A part is stored only while the session is what the run read. A message that is removed meanwhile
+removes the parts with it, and none is written back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hiermem.types.transaction import RecordWrite
 
 
 async def stored_part(run: UpdateRun, node_id: str, key: str) -> Draft | None:
-    """Give the draft of a part that an earlier run paid for, or None."""
+    """Return the draft of a part that an earlier run paid for, or None."""
     found = await run.store.records(PART, scope=run.session_id, key=key)
     if not found:
         return None
@@ -24,13 +24,13 @@ async def stored_part(run: UpdateRun, node_id: str, key: str) -> Draft | None:
 
 
 async def count_stored(run: UpdateRun, keys: Sequence[str]) -> int:
-    """Count those of a node's parts that need no call any more."""
+    """Return how many of a node's parts need no call any more."""
     found = [await run.store.records(PART, scope=run.session_id, key=key) for key in keys]
     return sum(map(bool, found))
 
 
 async def store_part(run: UpdateRun, node_id: str, key: str, draft: Draft) -> None:
-    """Keep a part's draft for the next run, in case this one does not come to the end."""
+    """Store a part's draft for the next run, in case this one does not finish the node."""
     body = to_json(draft)
     if body is None or run.is_deterministic:
         return
@@ -41,7 +41,7 @@ async def store_part(run: UpdateRun, node_id: str, key: str, draft: Draft) -> No
 
 
 async def drop_parts(run: UpdateRun, node_id: str) -> None:
-    """Remove the parts of a node that has its text."""
+    """Delete the parts of a node that has its text."""
     if node_id not in run.split_nodes:
         return
     run.split_nodes.discard(node_id)

@@ -1,8 +1,7 @@
-"""Keeps the provisional nodes of ``open_groups="grow"`` in step with what is open.
+"""Keeps the provisional nodes of ``open_groups="grow"`` in step with the open windows and groups.
 
-The one rule: what stands for an open window or group is worked out from the session's state inside
-the store's transaction, so it always fits what is sealed. A text that was made serves until the
-next one; nothing here makes texts.
+The provisional nodes are derived from the session's state inside the store's transaction, so they
+always match what is sealed. An existing text serves until the next one; nothing here makes texts.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from hiermem.engine.summaries.run import UpdateRun
 from hiermem.types import Node, SessionRecord
 from hiermem.types.transaction import Batch, Changes, Deciding, NeedNodes, NeedSession
 
-#: Bits for the versions of one provisional node, above which the session's own version stands.
+#: Bits for the versions of one provisional node; the session's own version stands above them.
 _VERSIONS: Final = 16
 
 
 async def provisional_nodes(run: UpdateRun, level: int | None) -> list[Node]:
-    """Give the provisional nodes as they would be now, without writing them; lowest level first."""
+    """Return the provisional nodes as they would be now, without writing; lowest level first."""
     state = run.building.state if run.building else run.record.state
     if run.config.open_groups != "grow" or not state:
         return []
@@ -37,10 +36,10 @@ async def provisional_nodes(run: UpdateRun, level: int | None) -> list[Node]:
 
 
 async def sync_provisional(run: UpdateRun, level: int | None) -> list[Node]:
-    """Bring the stored provisional nodes in step; give those whose text has to be looked at.
+    """Update the stored provisional nodes; return those whose text has to be checked.
 
-    None are, where another tree serves, or is built, than the one that the run is about, or where
-    the session goes on under another configuration by now.
+    Returns none where the run's tree no longer serves or is no longer built, or where the session
+    has another configuration by now.
     """
     if run.config.open_groups != "grow":
         return []
@@ -50,9 +49,9 @@ async def sync_provisional(run: UpdateRun, level: int | None) -> list[Node]:
 
 
 def _sync(run: UpdateRun, known: Sequence[str]) -> Deciding[tuple[Node, ...]]:
-    """Decide what stands for what is open; ``known`` names what stood for it a moment ago.
+    """Decide the provisional nodes; ``known`` names those that were stored a moment ago.
 
-    What is stored is read inside the transaction: a text that was taken back since must not be
+    The stored ones are read inside the transaction: a text that was withdrawn since must not be
     named again.
     """
     id_ = run.session_id
@@ -87,10 +86,10 @@ def _sync(run: UpdateRun, known: Sequence[str]) -> Deciding[tuple[Node, ...]]:
 
 
 def _refreshed(node: Node, stored: dict[str, Node], record: SessionRecord) -> Node:
-    """Give a provisional node as it is now.
+    """Return a provisional node as it is now.
 
-    One that is new begins with a version that none of its name had before: whoever still makes a
-    text for one that was dropped, with what was erased in it, must not find its version again.
+    A new node begins with a version its id never had. So a stale writer, which may hold erased
+    text, fails its compare-and-swap.
     """
     before = stored.get(node.id)
     if before is None:
@@ -99,10 +98,10 @@ def _refreshed(node: Node, stored: dict[str, Node], record: SessionRecord) -> No
 
 
 def _due(nodes: Iterable[Node]) -> list[Node]:
-    """Order them, with active ones to be looked at as if dirty.
+    """Return the nodes in order, with active ones marked as dirty.
 
-    Nobody marks a provisional node when a child of its group is made anew, because a child of an
-    open group has no parent yet.
+    Nothing marks a provisional node when a child of its group gets a new text, because a child of
+    an open group has no parent yet.
     """
     return [
         replace(node, dirty=True) if node.status == "active" else node

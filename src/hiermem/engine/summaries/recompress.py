@@ -1,7 +1,6 @@
-"""Has texts made anew on request, and lets a session go on under another configuration.
+"""Requests new texts for summaries, and changes a session's configuration.
 
-The one rule: what is decided is decided in ``core.summaries.recompress`` and
-``core.log.reconfigure``, inside the store's transaction.
+``core.summaries.recompress`` and ``core.log.reconfigure`` decide, inside the store's transaction.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from hiermem.errors import UsageError
 async def recompress(
     handle: Handle, session_id: str, level: int, span: tuple[int, int] | None = None
 ) -> tuple[str, ...]:
-    """Mark made summaries of ``level`` for a new text; give their ids, in order.
+    """Mark summaries of ``level`` for a new text; return their ids, in order.
 
-    ``span`` is a range of message indices, (start, stop); those that cover any of it are marked,
-    all where it is None, none where it is empty. The next update makes them, and what lies above
-    where they come out different; the texts that they have serve until then.
+    ``span`` is a range of message indices, (start, stop). Summaries that cover any of it are
+    marked: all where it is None, none where it is empty. The next update makes the new texts, and
+    those above where they differ; the present texts serve until then.
 
-    Raises NotFoundError, and UsageError for a level or span that cannot be.
+    Raises NotFoundError, and UsageError for an impossible level or span.
     """
     if level < 1:
         raise UsageError(f"level is {level}; levels begin at 1")
@@ -38,9 +37,9 @@ async def recompress(
 
 
 async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) -> bool:
-    """Seal and group what comes from now on under ``config``; say whether it had another one.
+    """Seal and group new messages under ``config``; return whether that is a change.
 
-    A full re-pack that is under way under another configuration begins anew under this one.
+    A full re-pack that is under way under another configuration is restarted under this one.
 
     Raises NotFoundError and SessionClosedError.
     """

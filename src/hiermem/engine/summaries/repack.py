@@ -1,14 +1,14 @@
-"""Re-packs a session beside the tree that serves, and lets the new tree serve when it is whole.
+"""Re-packs a session next to the serving tree, and lets the new tree serve when it is complete.
 
 ::
 
     begin -> catch up with the log -> make what is unmade, then what is open -> swap
                   ^                                      |
-                  +----------- the log went on ----------+
+                  +----------- the log has grown --------+
 
-All that a re-pack has is in the store: killed anywhere, the next one under the same configuration
-goes on. The one rule: the tree that serves is not touched before the swap, which is one
-transaction. What each step does is decided in ``core.repack_steps``.
+The whole state of a re-pack is in the store: killed at any point, the next one under the same
+configuration resumes it. The serving tree is not touched before the swap, which is one transaction.
+``core.log.repack`` decides what each step does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hiermem.protocols import TenantStore, TokenCounter
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import LogEvent
 
-#: Opens a workshop over a store.
+#: Opens a run over a store.
 OpenRun = Callable[[TenantStore], UpdateRun]
 
 
@@ -47,7 +47,7 @@ async def repack(
     open_run: OpenRun,
     on_progress: Progress | None,
 ) -> UpdateReport:
-    """Re-pack the session under ``config``, going on with what an earlier attempt left.
+    """Re-pack the session under ``config``, resuming an earlier attempt.
 
     Raises NotFoundError where the session is gone, and what the store raises.
     """
@@ -75,9 +75,9 @@ class _Repack:
         return await self._rounds.run()
 
     async def _next(self) -> Mapping[int, int] | None:
-        """Give the next round: what is sealed by now; at last what is open; None after the swap.
+        """Return the next round: what is sealed by now, finally what is open; None after the swap.
 
-        A round that left something unmade although nothing changed beside it is the last.
+        A round that left a node unmade although nothing changed meanwhile is the last.
         """
         rounds = self._rounds
         if rounds.swapped:
@@ -99,7 +99,7 @@ class _Repack:
         return None
 
     async def _catch_up(self) -> SessionRecord | None:
-        """Fold what the log has beyond the build; None where the build is gone, or time is up."""
+        """Fold the log into the build; None where the build is gone or the time is up."""
         run, store, id_ = self._run, self._store, self._run.session_id
         events: list[LogEvent] = []
         known = 0
@@ -126,7 +126,7 @@ class _Repack:
         return None
 
     async def _unmade(self, counts: Mapping[int, int]) -> bool:
-        """Say whether a node of the build still wants a text; a stand-in is one."""
+        """Return whether a node of the build still needs a text; a stand-in counts as one."""
         run = self._run
         for level in counts:
             after = -1
@@ -137,7 +137,7 @@ class _Repack:
         return False
 
     async def _swap(self, record: SessionRecord) -> bool:
-        """Let the new tree serve, unless the log has gone on since ``record`` was read."""
+        """Let the new tree serve, unless the log has grown since ``record`` was read."""
         run, store, build = self._run, self._store, self._build
         sizes: dict[int, int] = {}
         for start, stop in build.marks:
@@ -189,6 +189,6 @@ async def plan_repack(
 
 
 def _counts(build: Build) -> dict[int, int]:
-    """Give the number of sealed nodes by level."""
+    """Return the number of sealed nodes by level."""
     ordinals = SessionState.from_json(build.state).ordinals
     return {level: count for level, count in enumerate(ordinals, start=1) if count}

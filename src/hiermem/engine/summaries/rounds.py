@@ -1,7 +1,7 @@
-"""Does the work of one update: keeps the hands busy, commits what is finished, ends cleanly.
+"""Runs the rounds of one update: keeps the slots busy, commits finished texts, ends cleanly.
 
-The one rule: a node is in exactly one place: in the agenda, in hand, finished and not committed, or
-leased by another run. Whatever ends the run, the nodes in hand are settled or let go of.
+A node is in exactly one place: in the agenda, in progress, finished and not committed, or leased by
+another run. Whatever ends the run, the nodes in progress are committed or released.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from hiermem.errors import StoreError
 from hiermem.types import Node
 
 Progress = Callable[[UpdateProgress], object]
-#: Gives the number of sealed nodes by level that the next round works on; None ends the run.
+#: Returns the number of sealed nodes by level that the next round works on; None ends the run.
 NextRound: TypeAlias = Callable[[], Awaitable[Mapping[int, int] | None]]
 
-#: Extracts committed together, and the longest that one waits for others, in seconds.
+#: Extracts that are committed together, and the longest that one waits for others, in seconds.
 _GROUP: Final = 32
 _LINGER: Final = 0.05
-#: Seconds between two looks at a node that another run holds.
+#: Seconds between two checks of a node that another run holds.
 _LEASE_POLL: Final = 0.25
-#: How often one node is taken up again because it changed while it was made.
+#: How often one node is retried because it changed while its text was made.
 _MOVES: Final = 5
-#: Seconds between two looks at tasks that are being drained.
+#: Seconds between two checks of the tasks that are being drained.
 _DRAIN_STEP: Final = 0.01
 #: Nodes read at once where they are only counted.
 _COUNTED: Final = 2048
 
 
 class UpdateRounds:
-    """One run of an update: the nodes in hand, and what became of those that were.
+    """The rounds of one update run, with the nodes in progress and the outcomes.
 
-    It goes in ``next_round``, one for an ordinary update; each works off the nodes that exist then.
-    ``with_provisional`` says whether what is open gets provisional texts, ``repack`` that the run
-    is a full one, for the journal.
+    ``next_round`` returns the nodes of each round; an ordinary update has one round.
+    ``with_provisional`` tells whether open windows and groups get provisional texts. ``repack``
+    marks the run as a full one in the journal.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class UpdateRounds:
 
     @property
     def done(self) -> int:
-        """Give the number of nodes that were settled so far."""
+        """The number of nodes that were settled so far."""
         return sum(self._done.values())
 
     @property
     def halted(self) -> bool:
-        """Say whether another round cannot finish what this one did not: a cap, or failures."""
+        """Whether another round is pointless: a cap was met, or a node failed."""
         return self._run.purse.stopped is not None or self._counts_by_kind["failed"] > 0
 
     async def begin(self) -> None:
-        """Journal that there is work, and keep the journal and the leases alive from now on."""
+        """Journal that there is work; keep the journal entry and the leases alive from now on."""
         await self._journal.begin()
         if self._beat is None:
             self._beat = asyncio.create_task(self._journal.beat())
@@ -103,11 +103,11 @@ class UpdateRounds:
                 await self._run_round(counts)
             report = self._report()
             if self._waited or self._run.claims.unknown:
-                # Whoever held those leases may have died after the first look.
+                # The runs that held those leases may have died after the first check.
                 await journal.note_cut_off()
             await journal.end(report)
         except BaseException as error:
-            # Shielded: a second cancellation must not keep the claims from being released.
+            # Shielded: a second cancellation must not prevent the release of the claims.
             await asyncio.shield(asyncio.ensure_future(self._abandon(journal, error)))
             raise
         finally:
@@ -118,7 +118,7 @@ class UpdateRounds:
         return report
 
     async def _run_round(self, counts: Mapping[int, int]) -> None:
-        """Do one round: the unfinished among the first ``counts`` nodes of each level."""
+        """Run one round: the unfinished among the first ``counts`` nodes of each level."""
         self._counts, self._agenda = counts, Agenda(counts, self._tried)
         self._loose_read = not self.with_provisional
         if self._on_progress is not None:
@@ -128,7 +128,7 @@ class UpdateRounds:
             await self._wait()
 
     async def _fill(self) -> bool:
-        """Put nodes to work while there are free hands; say whether any work is going on."""
+        """Start nodes while slots are free; return whether any work is in progress."""
         run = self._run
         while len(self._tasks) < run.concurrent_nodes and run.purse.stopped is None:
             node = await self._next()
@@ -150,7 +150,7 @@ class UpdateRounds:
         while True:
             node = self._agenda.next()
             if node is not None and self._run.shared.is_backed_off(self._run.session_id, node):
-                # The text that it has, if it has one, goes on serving those above it.
+                # The text that the node has, if any, still serves the nodes above it.
                 (self._agenda.settle if node.revision else self._agenda.fail)(node.id)
                 continue
             if node is not None:
@@ -170,7 +170,7 @@ class UpdateRounds:
                 return None
 
     async def _wait(self) -> None:
-        """Wait for the next thing to happen, and commit what is finished when it is time."""
+        """Wait for the next event, and commit what is finished when a commit is due."""
         run = self._run
         if self._tasks:
             left_to_linger = self._oldest + _LINGER - time.monotonic()
@@ -189,25 +189,25 @@ class UpdateRounds:
             or len(self._finished) >= _GROUP
             or any(run.claims.claimed(each.node.id) for each in self._finished)
             or time.monotonic() >= self._oldest + _LINGER
-            # With none in hand, the next turn either finds more to make or commits.
+            # With none in progress, the next iteration either finds more to make or commits.
             or (not self._tasks and run.purse.stopped is not None)
         )
         if self._finished and due:
             await self._commit()
 
     def _collect(self, done: set[asyncio.Task[Outcome]]) -> None:
-        """Take the outcomes of finished tasks; an error of one is raised."""
+        """Take the outcomes of finished tasks; the error of a task is raised."""
         for task in done:
             del self._tasks[task]
         if not self._finished:
             self._oldest = time.monotonic()
-        # What is finished is kept before the error of another task ends the run.
+        # The finished outcomes are stored before the error of another task ends the run.
         self._finished += [task.result() for task in done if task.exception() is None]
         for task in done:
             task.result()
 
     async def _commit(self) -> None:
-        """Commit what is finished, and note for each node what that means for the others."""
+        """Commit what is finished, and apply each outcome to the agenda."""
         outcomes, self._finished = self._finished, []
         try:
             committed, dirtied = await self._run.claims.commit(outcomes)
@@ -226,7 +226,7 @@ class UpdateRounds:
         self._report_progress()
 
     async def _record_outcome(self, outcome: Outcome, *, is_committed: bool) -> None:
-        """Say to the agenda what became of one node, and count it."""
+        """Tell the agenda the outcome of one node, and count it."""
         node, kind = outcome.node, outcome.kind
         if is_committed and outcome.after is not None:
             self._run.shared.record_outcome(self._run.session_id, outcome.after)
@@ -250,7 +250,7 @@ class UpdateRounds:
             self._settle(node)
 
     async def _reread(self, node: Node) -> None:
-        """Read a node that changed under our hands, and decide about it afresh."""
+        """Read a node that changed while it was worked on, and decide again."""
         stored = await self._run.store.nodes(self._run.session_id, [node.id])
         self._moves[node.id] = self._moves.get(node.id, 0) + 1
         if not stored:
@@ -291,7 +291,7 @@ class UpdateRounds:
         self._agenda.settle(node.id)
 
     async def _count(self) -> None:
-        """Count the unfinished nodes of each level, for the progress."""
+        """Count the unfinished nodes of each level, for the progress report."""
         run = self._run
         for level, stop in self._counts.items():
             after, total = -1, 0
@@ -341,7 +341,7 @@ class UpdateRounds:
     async def _abandon(self, journal: RunJournal, error: BaseException) -> None:
         """End early: commit what is finished and release the claims.
 
-        After an error the calls in flight are waited for, because they may be paid for already; a
+        After an error the calls in flight are awaited, because they may be paid for already. A
         cancellation cuts them off.
         """
         run, drain = self._run, self._run.policy.drain if isinstance(error, Exception) else 0.0
@@ -349,7 +349,7 @@ class UpdateRounds:
         begun, left = time.monotonic(), set(self._tasks)
         while left:
             if time.monotonic() - begun >= drain:
-                # Only what waits is cut off; a task with an answer in hand finishes in a moment.
+                # Only waiting tasks are cancelled; a task that has its answer finishes in a moment.
                 for task in left & run.waiting_tasks:
                     task.cancel()
             _, left = await asyncio.wait(left, timeout=_DRAIN_STEP)
@@ -366,5 +366,5 @@ class UpdateRounds:
             await self._run.claims.release()
             await journal.break_off(self._report(), error)
         except StoreError:
-            # The store is what failed: the leases will end by themselves.
+            # The store itself failed: the leases will expire.
             return

@@ -1,7 +1,7 @@
-"""Holds what a run's nodes are made with, and reads what they are made from.
+"""What a run needs to make its nodes, and the reads of what a node is made from.
 
-The one rule: a read takes what one node needs and no more, so memory is bounded by the nodes in
-hand. It decides nothing; ``core.inputs`` says what becomes of what was read.
+A read takes what one node needs and no more, so memory is bounded by the nodes in progress. Nothing
+is decided here; ``core.summaries.inputs`` decides what becomes of what was read.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _READS: Final = 3
 
 @dataclass(slots=True)
 class UpdateRun:
-    """One run's tools.
+    """The dependencies and the state of one update run.
 
     ``slots`` are the calls that may be in flight at once. ``pending_texts`` holds, by input hash,
-    the texts that this run makes right now, which others may wait for; ``waiting_tasks`` the tasks
-    that only wait (for an answer, their turn, the next try), which may be cut off without losing
-    work. ``split_nodes`` are the nodes of which parts are kept for the next run, until they have a
-    text. ``building`` is the re-pack that the run is about, None where it is about the tree that
-    serves. ``margin`` is how many of the model's tokens one of ours may be, as known when the run
-    began: what it splits, it splits in one way from beginning to end.
+    the texts that this run is making, which other runs may await. ``waiting_tasks`` are the tasks
+    that only wait (for an answer, a slot, a retry) and may be cancelled without losing work.
+    ``split_nodes`` are the nodes of which parts are stored for the next run, until they have a
+    text. ``building`` is the re-pack that the run makes texts for, None where it is about the
+    serving tree. ``margin`` is how many of the model's tokens one of ours may be, as known when the
+    run began: so the run splits inputs in one way from beginning to end.
     """
 
     store: TenantStore
@@ -99,21 +99,21 @@ class UpdateRun:
 
     @property
     def session_id(self) -> str:
-        """Give the session's id."""
+        """The session's id."""
         return self.record.id
 
     @property
     def is_deterministic(self) -> bool:
-        """Say whether asking again is pointless, because the model is the stand-in itself."""
+        """Whether asking again is pointless, because the model is the stand-in itself."""
         return self.llm.name == self.fallback.name
 
     @property
     def concurrent_nodes(self) -> int:
-        """Give how many nodes are in hand at once.
+        """The number of nodes that are worked on at once.
 
-        As many as calls may be in flight, so that a kill loses no more answers than that. For a
-        local model, whose answers cost only time, two more read and check meanwhile; the stand-in
-        only computes, so a second hand is all that helps.
+        For a remote model as many as calls may be in flight, so that a kill loses no more answers
+        than that. For a local model, whose answers cost only time, two more read and check
+        meanwhile. The stand-in only computes, so more than two do not help.
         """
         if self.is_deterministic:
             return min(self.policy.concurrency, 2)
@@ -121,7 +121,7 @@ class UpdateRun:
 
     @contextmanager
     def mark_waiting(self) -> Iterator[None]:
-        """Mark the running task as one that only waits."""
+        """Mark the running task as waiting: cancelling it now loses no work."""
         task = asyncio.current_task()
         self.waiting_tasks.add(task)
         try:
@@ -130,18 +130,18 @@ class UpdateRun:
             self.waiting_tasks.discard(task)
 
     def begin_text(self, wanted: str) -> PendingText:
-        """Note that this run makes the text of ``wanted``."""
+        """Note that this run makes the text for ``wanted``."""
         mine = self.pending_texts[wanted] = self.shared.in_flight.begin(wanted)
         return mine
 
     def drop_text(self, wanted: str) -> None:
-        """Note that the text of ``wanted`` is committed, or that nothing came of it."""
+        """Note that the text for ``wanted`` is committed, or was not made."""
         mine = self.pending_texts.pop(wanted, None)
         if mine is not None:
             self.shared.in_flight.drop(wanted, mine)
 
     def plan(self, level: int, model: LLM | None = None) -> LevelPlan:
-        """Give how nodes of ``level`` are made, by the run's model or by ``model``."""
+        """Return how nodes of ``level`` are made, by the run's model or by ``model``."""
         name = (model or self.llm).name
         if (level, name) not in self._plans:
             self._plans[level, name] = level_plan(
@@ -155,16 +155,16 @@ class UpdateRun:
         return self._plans[level, name]
 
     def strategies(self, level: int) -> tuple[str, ...]:
-        """Give the ways of making that nodes of ``level`` are to be made in now."""
+        """Return the strategies that count as current for nodes of ``level``."""
         return self.plan(level).strategy, VERBATIM
 
     def is_clean(self, node: Node, inputs: Inputs, serving: Revision) -> bool:
-        """Say whether what a node says is still made from its inputs, as the policy asks."""
+        """Return whether a node's text is still current for its inputs, under the policy."""
         follow = self.strategies(node.level) if self.policy.follow_strategy else ()
         return is_clean(node, inputs, serving, follow=follow)
 
     def facts(self, node: Node, summaries: int) -> Facts:
-        """Give what a prompt tells about ``node``."""
+        """Return the facts that a prompt states about ``node``."""
         return Facts(
             title=self.record.title,
             participants=self.record.participants,
@@ -176,7 +176,7 @@ class UpdateRun:
 
 
 async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:
-    """Read what ``node`` is made from; None where a child has no text (any more)."""
+    """Read what ``node`` is made from; None where a child has no text."""
     if not node.children:
         return await _read_messages(run, node)
     for _ in range(_READS):
@@ -192,7 +192,7 @@ async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:
 
 
 async def read_serving(run: UpdateRun, node: Node) -> Revision | None:
-    """Read what ``node`` says now, or None."""
+    """Read the text that ``node`` has now, or None."""
     if not node.revision:
         return None
     found = await run.store.revisions(run.session_id, [(node.id, node.revision)])
@@ -200,7 +200,7 @@ async def read_serving(run: UpdateRun, node: Node) -> Revision | None:
 
 
 async def read_windows(run: UpdateRun, node: Node) -> Inputs | None:
-    """Read the windows' summaries below ``node``, which lie deeper than its children."""
+    """Read the window summaries below ``node``, which lie deeper than its children."""
     windows = await run.store.level(run.session_id, 1, *node.windows)
     found = await run.store.revisions(
         run.session_id, [(window.id, window.revision) for window in windows if window.revision]
@@ -211,7 +211,7 @@ async def read_windows(run: UpdateRun, node: Node) -> Inputs | None:
 
 
 async def _read_messages(run: UpdateRun, node: Node) -> Inputs:
-    """Read the messages of a window, and what precedes it where an overlap is asked for."""
+    """Read the messages of a window, and the text before it where an overlap is configured."""
     span, overlap, first = node.span, "", None
     if run.config.overlap:
         before = await run.store.messages(

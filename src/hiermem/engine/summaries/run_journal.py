@@ -1,7 +1,7 @@
-"""Journals the runs of a session: that one began, is alive, ended, or was seen to be cut off.
+"""Journals the update runs of a session: that one began, is alive, ended, or was cut off.
 
-The one rule: a run is cut off when its own heartbeat says so, never because another one began. What
-a run wrote stays valid either way; the calls that it had begun and not ended are unknown.
+A run is cut off when its own heartbeat stops, never because another one began. What the run wrote
+stays valid either way; calls that it had begun and not ended are unknown.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from hiermem.errors import StoreError
 from hiermem.types.transaction import RunRecord
 
 _log = logging.getLogger("hiermem.update")
-#: Beats within one lease, so that two may fail before it ends.
+#: Heartbeats within one lease, so that two may fail before it ends.
 _BEATS: Final = 3
-#: So many waiting summaries of a level are counted when a run begins; there may be more.
+#: At most this many waiting summaries of a level are counted when a run begins.
 _COUNTED: Final = 4 * PAGE
 
 
 class RunJournal:
-    """The journal's record of one update; ``repack`` says that it is a full one."""
+    """The journal entry of one update; ``repack`` marks a full one."""
 
     def __init__(self, run: UpdateRun, *, repack: bool = False) -> None:
         self._run, self._repack = run, repack
@@ -40,7 +40,7 @@ class RunJournal:
         self._backlog: dict[str, Any] = {}
 
     async def note_cut_off(self) -> None:
-        """Journal that runs of this session were cut off; their calls are reported as unknown."""
+        """Journal earlier runs of this session that were cut off, and count their unknown calls."""
         run = self._run
         run.claims.unknown += await note_cut_off(
             run.store, run.session_id, kind="update", now=run.now()
@@ -54,10 +54,10 @@ class RunJournal:
             self._begun = True
 
     async def _measure_backlog(self) -> dict[str, Any]:
-        """Say how much waits to be made, and which share of the summaries is out of date.
+        """Return how many summaries wait to be made, and which share of all is dirty.
 
-        What waits is counted up to a bound, so that a run of a long session costs what it makes. A
-        summary that is stale by choice does not wait.
+        The count of waiting summaries is bounded, so that a run of a long session costs what it
+        makes. A summary that is stale by choice does not wait.
         """
         run = self._run
         counts = state_from(run.record.state).ordinals
@@ -75,19 +75,20 @@ class RunJournal:
         return {"queue": queue, "dirty_share": dirty / sum(counts) if queue else 0.0}
 
     async def beat(self) -> None:
-        """Renew the leases and the run's own sign of life until cancelled."""
+        """Renew the leases and the run's heartbeat until cancelled."""
         while True:
             await asyncio.sleep(self._lease.total_seconds() / _BEATS)
             try:
                 await self._run.claims.renew()
                 await self._put(self._record)
             except StoreError as error:
-                # Missing a beat is harmless; the next one, or the commit, will tell.
+                # Missing a heartbeat is harmless; the next one, or the commit, meets the error
+                # again.
                 what = type(error).__name__
                 _log.warning("run %s: a heartbeat failed: %s", self._run.run_id, what)
 
     async def end(self, report: UpdateReport) -> None:
-        """Journal how the run ended; one that had nothing to do is written once."""
+        """Journal how the run ended; a run that had nothing to do is written once."""
         whole = not report.failed and not report.degraded and report.stopped is None
         await self._put_end("ok" if whole else "partial", report)
         _log.info(

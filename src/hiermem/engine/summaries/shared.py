@@ -1,7 +1,6 @@
-"""Holds what runs of several sessions have in common: hands, pace, caps, and what rests.
+"""What runs of several sessions share: slots, rate limits, caps, and back-offs of nodes.
 
-The one rule: whatever is not shared, a run has to itself; so an update of one session needs none of
-this.
+What is not shared, a run has of its own; so an update of one session needs none of this.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.protocols import TenantStore
 from hiermem.types import Node
 
-#: How long a node is left alone after its first failure, in seconds; doubled at each further one.
+#: The back-off of a node after its first failure, in seconds; doubled at each further one.
 _FIRST_REST: Final = 15.0
 
 
@@ -33,10 +32,10 @@ class _BackedOffNode:
 
 
 class NodeBackoff:
-    """The nodes that nothing fit was to be had for, each left alone for a while.
+    """The nodes without a fit text, each with the time before which it is not retried.
 
-    Without it, something that works on by itself would ask for the same text again at once. A node
-    whose text or inputs changed meanwhile does not rest.
+    Without it a background worker would ask for the same text again at once. The back-off ends
+    early where the node's text or inputs change.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -47,7 +46,7 @@ class NodeBackoff:
         return len(self._entries)
 
     def is_backed_off(self, session_id: str, node: Node) -> bool:
-        """Say whether ``node`` is to be left alone now."""
+        """Return whether ``node`` must not be retried yet."""
         entry = self._entries.get((session_id, node.id))
         if entry is None:
             return False
@@ -57,7 +56,7 @@ class NodeBackoff:
         return same and self._clock() < entry.until
 
     def record_outcome(self, session_id: str, node: Node) -> None:
-        """Note what became of ``node``: it rests where it failed or has only the stand-in."""
+        """Record the outcome of ``node``: it backs off where it failed or has only the stand-in."""
         key = (session_id, node.id)
         if node.status != "failed" and not node.degraded:
             self._entries.pop(key, None)
@@ -68,7 +67,7 @@ class NodeBackoff:
         self._entries[key] = _BackedOffNode(node, failures, until)
 
     def forget(self, session_id: str) -> None:
-        """Drop what is remembered of a session that has no work any more."""
+        """Drop what is remembered of a session that has no more work."""
         for key in [key for key in self._entries if key[0] == session_id]:
             del self._entries[key]
 
@@ -77,11 +76,11 @@ class NodeBackoff:
 class Shared:
     """What a run shares with others.
 
-    ``slots`` is its access to the hands of all, ``rate_limiter`` everybody's. Its calls are charged
-    to ``above`` as well, and to the session's and the tenant's ``allowances``. Nodes in
-    ``node_backoff`` are passed over. A ``waits_for_leases`` run waits for nodes that another run
-    holds. ``in_flight`` are the texts that all of them are making, ``planned`` the requests that a
-    plan of all has counted.
+    ``slots`` is its access to the common slots, ``rate_limiter`` the common rate limiter. Its calls
+    are charged to ``above`` as well, and to the ``allowances`` of session and tenant. Nodes in
+    ``node_backoff`` are skipped. With ``waits_for_leases`` the run waits for nodes that another run
+    holds. ``in_flight`` are the texts that all of them are making; ``planned`` are the requests
+    that a common plan has counted.
     """
 
     slots: SessionSlots | None = None
@@ -95,23 +94,23 @@ class Shared:
     clock: Callable[[], float] = field(default=time.monotonic)
 
     def slots_for(self, session_id: str, size: int) -> SessionSlots:
-        """Give the run's access to hands: those of all, or ``size`` of its own."""
+        """Return the run's slots: the common ones, or ``size`` of its own."""
         return self.slots or SlotPool(size).for_session(session_id)
 
     def is_backed_off(self, session_id: str, node: Node) -> bool:
-        """Say whether ``node`` is to be left alone now."""
+        """Return whether ``node`` must not be retried yet."""
         return self.node_backoff is not None and self.node_backoff.is_backed_off(session_id, node)
 
     def record_outcome(self, session_id: str, node: Node) -> None:
-        """Note what became of ``node``."""
+        """Record the outcome of ``node``."""
         if self.node_backoff is not None:
             self.node_backoff.record_outcome(session_id, node)
 
 
 def with_caps(shared: Shared, store: TenantStore, session_id: str, policy: UpdatePolicy) -> Shared:
-    """Give what a run shares with its session's and its tenant's caps in place, where it has any.
+    """Return ``shared`` with the caps of the session and the tenant added, where there are any.
 
-    A run that shares nothing reads the caps' account for itself.
+    A run that shares nothing reads the account of the caps for itself.
     """
     allowances = shared.allowances or Allowances(store, policy)
     if not allowances.any:

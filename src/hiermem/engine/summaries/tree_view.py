@@ -1,7 +1,7 @@
-"""A store seen through one tree: what speaks of nodes means that tree, whatever serves.
+"""A store seen through one tree: methods about nodes refer to that tree, whichever one serves.
 
-A re-pack makes its texts by the ordinary update, which knows of no trees; it is given this. The one
-rule: nothing is decided here, and whatever knows no trees passes through unchanged.
+A re-pack makes its texts by the ordinary update, which does not know about several trees; it is
+given such a store. Nothing is decided here. Methods that take no tree pass through unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hiermem.types.transaction import Attempt, NodeTally, NodeWrite
 
 
 def tree_store(store: TenantStore, tree: int) -> TenantStore:
-    """Give ``store`` with the number of the tree fixed."""
+    """Return ``store`` with the number of the tree fixed."""
     return cast("TenantStore", _TreeStore(store, tree))
 
 
@@ -28,7 +28,7 @@ def planned_tree(
     parents: Mapping[str, str],
     counts: Mapping[int, int],
 ) -> TenantStore:
-    """Give ``store`` as if ``nodes`` and ``parents`` had been written to that tree; read only.
+    """Return ``store`` as if ``nodes`` and ``parents`` had been written to that tree; read only.
 
     ``counts`` is the number of sealed nodes by level that the tree would then have.
     """
@@ -77,7 +77,7 @@ class _TreeStore:
 
 
 class _PlannedTree(_TreeStore):
-    """A tree with nodes in it that nobody wrote. They stand after those that are there."""
+    """A tree with nodes that were never written, after the stored ones."""
 
     def __init__(
         self,

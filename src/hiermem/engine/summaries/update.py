@@ -1,9 +1,9 @@
-"""Brings a session's summaries up to date: takes nodes in order, has them made, commits them.
+"""Brings a session's summaries up to date: takes nodes in order, makes their texts, commits them.
 
-The one rule: nothing is lost and nothing is made twice. What a run has in hand is claimed (remote
-models) or cheap (local ones), every commit is a compare-and-swap, and a run that ends early, by a
-cap, an error, a cancellation or a kill, leaves nodes that the next run finds where they were. Which
-node is next, what it needs and what becomes of a failure is decided in ``core``.
+Nothing is lost and nothing is made twice. A node in progress is claimed (remote models) or cheap
+(local models); every commit is a compare-and-swap. A run that ends early, by a cap, an error, a
+cancellation or a kill, leaves its nodes where the next run finds them. ``core.summaries`` decides
+which node is next, what it needs and what a failure means.
 """
 
 from __future__ import annotations
@@ -100,19 +100,20 @@ async def update(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     shared: Shared | None = None,
 ) -> UpdateReport | UpdatePlan:
-    """Make what is missing, failed, dirty or degraded, up to ``level`` where one is given.
+    """Make the summaries that are missing, failed, dirty or degraded, up to ``level`` if given.
 
-    ``fallback`` stands in where ``llm`` gave nothing fit. ``max_calls`` and ``max_tokens`` cap the
-    run, ``deadline`` is in seconds from now; a cap ends the run before the call that would pass it,
-    and the report says so. ``on_progress`` is called after every commit. With ``dry_run`` nothing
-    is written or called and the plan is given. ``now`` gives aware datetimes; ``sleep`` pauses.
-    ``shared`` is what this run has in common with runs of other sessions.
+    ``fallback`` makes the stand-in where no answer of ``llm`` is fit. ``max_calls`` and
+    ``max_tokens`` cap the run; ``deadline`` is in seconds from now. A cap ends the run before the
+    call that would exceed it, and the report says so. ``on_progress`` is called after every commit.
+    With ``dry_run`` nothing is written or called, and the plan is returned. ``now`` returns aware
+    datetimes; ``sleep`` pauses. ``shared`` is what this run has in common with runs of other
+    sessions.
 
-    With ``strategy="full"`` the whole session is re-packed under ``config``, beside the tree that
-    serves, which the new one replaces at the end; a run that ended early is gone on with by the
-    next. Else ``config`` is the session's own.
+    With ``strategy="full"`` the whole session is re-packed under ``config``, next to the serving
+    tree, which the new one replaces at the end; a re-pack that ended early is resumed by the next.
+    Otherwise ``config`` is the session's own.
 
-    Raises NotFoundError for an unknown session, UsageError for a cap below zero or a level of a
+    Raises NotFoundError for an unknown session, UsageError for a negative cap or a ``level`` with a
     full re-pack, and what the store raises; what was committed until then stays.
     """
     _check_strategy(strategy, level)
@@ -148,7 +149,7 @@ async def update(
 def _purse(
     shared: Shared, max_calls: int | None, max_tokens: int | None, deadline: float | None
 ) -> Purse:
-    """Open the purse of one run, inside those that it shares with others."""
+    """Return the purse of one run, inside those that it shares with others."""
     return Purse(
         max_calls=max_calls,
         max_tokens=max_tokens,
@@ -161,9 +162,9 @@ def _purse(
 async def _incremental(
     run: UpdateRun, level: int | None, on_progress: Progress | None, *, dry_run: bool
 ) -> UpdateReport | UpdatePlan:
-    """Make what the tree that serves now lacks; what is sealed meanwhile is the next update's.
+    """Make what the serving tree lacks; what is sealed meanwhile is left to the next update.
 
-    A re-pack may let another tree serve meanwhile: what is still made then comes to nothing.
+    A re-pack may replace the tree meanwhile; what is still made for the old tree is then discarded.
     """
     counts = {
         number: count
@@ -183,7 +184,7 @@ async def _incremental(
 
 
 def _check_strategy(strategy: str, level: int | None) -> None:
-    """Refuse a strategy that there is not, and a level of a full re-pack."""
+    """Refuse an unknown strategy, and a level with a full re-pack."""
     if strategy not in ("incremental", "full"):
         raise UsageError(f"strategy is {strategy!r}; it must be 'incremental' or 'full'")
     if strategy == "full" and level is not None:
@@ -191,7 +192,7 @@ def _check_strategy(strategy: str, level: int | None) -> None:
 
 
 def _check(**numbers: float | None) -> None:
-    """Refuse numbers that mean nothing."""
+    """Refuse negative numbers, and a level below 1."""
     for name, value in numbers.items():
         least = 1 if name == "level" else 0
         if value is not None and value < least:

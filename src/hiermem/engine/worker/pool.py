@@ -1,7 +1,7 @@
-"""Runs updates of several sessions at once, as one crew: shared hands, one pace, one purse.
+"""Runs updates of several sessions at once, with shared slots, one rate limiter and one purse.
 
-The one rule: a session's update is the same one that ``session.update()`` runs; what the crew adds
-is only what it shares with the others, and that it can be told to end early.
+A session's update is the same one that ``session.update()`` runs. The crew adds only what the
+updates share, and a way to end one early.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from hiermem.types import SessionRecord
 class SessionUpdate:
     """One session's update within a crew.
 
-    ``record`` is what the session was when it began, ``embedded`` whether it has all its vectors
-    now, None where none were looked for.
+    ``record`` is the session's record when the update began. ``embedded`` tells whether the session
+    has all its vectors now, None where none were looked for.
     """
 
     session_id: str
@@ -40,18 +40,18 @@ class SessionUpdate:
     ending: bool = False
 
     def end(self, why: str) -> None:
-        """Begin no further call; what is in flight is finished and committed."""
+        """Begin no further call; calls in flight are finished and committed."""
         self.ending = True
         self.purse.close(why)
 
 
 @dataclass(slots=True)
 class Crew:
-    """What updates of several sessions have in common.
+    """What updates of several sessions share.
 
-    ``purse`` holds them all together to their caps. A ``waits_for_leases`` crew waits for nodes
-    that another process holds. ``planned`` are the requests that its dry runs have counted, each of
-    them once.
+    ``purse`` holds all of them together to their caps. With ``waits_for_leases`` they wait for
+    nodes that another process holds. ``planned`` are the requests that the dry runs have counted,
+    each once.
     """
 
     handle: Handle
@@ -77,15 +77,14 @@ class Crew:
 
     @property
     def places(self) -> int:
-        """Give how many sessions are worked on at once.
+        """The number of sessions that are worked on at once.
 
-        Each has work for a hand or it would not be among them; two more keep the hands busy while
-        sessions change.
+        Each of them has work for one slot. Two more keep the slots busy while sessions change.
         """
         return self.handle.update_policy.concurrency + 2
 
     def begin(self, session_id: str) -> SessionUpdate:
-        """Make ready for one session."""
+        """Prepare the update of one session."""
         purse = Purse(
             max_calls=None, max_tokens=None, deadline=None, clock=self.clock, above=(self.purse,)
         )
@@ -99,8 +98,8 @@ class Crew:
     ) -> Any:
         """Update the session, or plan it; ``settings`` are those of ``summaries.update.update``.
 
-        A full re-pack is made under this handle's configuration, all else under the session's own.
-        Raises what that does, and CounterMismatchError.
+        A full re-pack is made under this handle's configuration, anything else under the session's
+        own. Raises what the update raises, and CounterMismatchError.
         """
         handle = self.handle
         try:
@@ -139,7 +138,7 @@ class Crew:
     async def embed(self, session_update: SessionUpdate) -> None:
         """Make the vectors that the session lacks, where there is an embedder.
 
-        What fails is logged and noted in the stint.
+        Failures are logged and noted in the session update.
         """
         if self.handle.embedder is None:
             return

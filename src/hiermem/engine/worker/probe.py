@@ -1,7 +1,7 @@
 """Finds which sessions have something to make now, and at which level.
 
-The one rule: it looks and writes nothing, and it reports no work that could not be begun: a node
-that rests, is held by another worker, or stands on one without a text is none.
+The probe only reads. It reports no work that could not begin: a node that backs off, is held by
+another worker, or has a child without a text does not count.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _LISTED: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a session has to be done: the lowest ``level`` with a node that is free, or None.
+    """The lowest ``level`` of a session with a node that can be made now, or None.
 
-    ``leased`` says whether a node was passed over because another worker holds it.
+    ``leased`` tells whether a node was skipped because another worker holds it.
     """
 
     level: int | None
@@ -39,7 +39,7 @@ class ProbeResult:
 
 
 async def backlog(store: TenantStore) -> AsyncIterator[str]:
-    """Give the sessions with unfinished nodes, each once, in the order of their creation."""
+    """Yield the sessions with unfinished nodes, each once, in the order of their creation."""
     seen: set[str] = set()
     after: str | None = None
     while True:
@@ -48,7 +48,7 @@ async def backlog(store: TenantStore) -> AsyncIterator[str]:
         seen.update(fresh)
         for session_id in fresh:
             yield session_id
-        # Where the session that the page began after is gone, the list may begin anew.
+        # Where the session that the page began after is gone, the list may start over.
         if len(page) < _LISTED or not fresh:
             return
         after = page[-1]
@@ -57,7 +57,7 @@ async def backlog(store: TenantStore) -> AsyncIterator[str]:
 async def probe(
     store: TenantStore, session_id: str, *, node_backoff: NodeBackoff, now: datetime
 ) -> ProbeResult:
-    """Look for the lowest level at which something can be made."""
+    """Find the lowest level at which something can be made."""
     leased = False
     for level in sorted(await store.levels(session_id)):
         after = -1
@@ -77,7 +77,7 @@ async def probe(
 
 
 async def _inputs_ready(store: TenantStore, session_id: str, node: Node) -> bool:
-    """Say whether all that ``node`` is made from has a text."""
+    """Return whether everything that ``node`` is made from has a text."""
     if not node.children:
         return True
     children = await store.nodes(session_id, node.children)
@@ -85,7 +85,7 @@ async def _inputs_ready(store: TenantStore, session_id: str, node: Node) -> bool
 
 
 def has_provisional(record: SessionRecord) -> bool:
-    """Say whether a session keeps provisional texts of what is open, which no backlog shows."""
+    """Return whether a session keeps provisional texts, which no backlog shows."""
     try:
         config = config_from(record.config)
     except HiermemError:
@@ -94,19 +94,19 @@ def has_provisional(record: SessionRecord) -> bool:
 
 
 async def lacks_vectors(handle: Handle, record: SessionRecord) -> bool:
-    """Say whether a session may lack vectors, where they are made at all."""
+    """Return whether a session may lack vectors, where there is an embedder."""
     if handle.embedder is None:
         return False
-    # What makes and reads vectors is loaded by those who have an embedder.
+    # The vector code is loaded only where there is an embedder.
     from hiermem.engine.search.vectors import lacks
 
     return await lacks(handle, record)
 
 
 async def has_outdated(crew: Crew, record: SessionRecord) -> bool:
-    """Say whether texts of a session are to be made anew, to follow the present way of making.
+    """Return whether a session has texts of an outdated strategy that the policy replaces.
 
-    It may cost what the session holds.
+    This may read all nodes of the session.
     """
     handle = crew.handle
     if not handle.update_policy.follow_strategy or record.counter != handle.counter.name:

@@ -1,12 +1,12 @@
-"""Knows which sessions a background worker is to take next, and which it leaves alone, how long.
+"""Decides which session a background worker takes next, and which ones back off, for how long.
 
 ::
 
-    backlog -> probe -> queue -> (a turn) -> queue again | leave alone for a while | forget
+    backlog -> probe -> queue -> (a turn) -> queue again | back off | forget
 
-The one rule: no session is forgotten that is still there. One that is left alone is looked at again
-when its time is over, or, where only a change can give it work, when it changed. It gives no places
-and runs no update: ``engine.worker.worker`` does.
+No session that still exists is forgotten. One that backs off is looked at again when the time is
+over, or when it changes, where only a change can give it work. This module gives no places and runs
+no update: ``engine.worker.worker`` does.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from hiermem.engine.worker.pool import Crew, SessionUpdate
 from hiermem.engine.worker.probe import backlog, has_outdated, has_provisional, lacks_vectors, probe
 from hiermem.types import SessionRecord
 
-#: Seconds that something is left alone which only a raised cap or a repair will change.
+#: The back-off, in seconds, where only a raised cap or a repair helps.
 LONG_BACKOFF: Final = 300.0
-#: Seconds that a session is left alone after an error, at first; doubled at each further one.
+#: The back-off of a session after its first error, in seconds; doubled at each further one.
 TROUBLE: Final = 2.0
-#: Seconds between two looks for sessions in which something is to be made that no backlog shows,
-#: and the most of the time that these take: they read every session's record.
+#: Seconds between two sweeps for work that no backlog shows, and the largest share of the time that
+#: the sweeps take: they read every session's record.
 _SWEEP: Final = 60.0
 _SWEEPING: Final = 0.01
 #: Provisional texts are made after all others.
 _GROWTH: Final = 1_000_000
-#: Vectors alone come last of all.
+#: Sessions that only lack vectors come last.
 _VECTORS: Final = _GROWTH + 1
-#: Turns without result after which a session is not taken for another worker's any more.
+#: Turns without a result after which a session no longer counts as another worker's.
 _SURE: Final = 6
-#: What ends a turn and says nothing of its session.
+#: Reasons to stop that say nothing about the session itself.
 _NOT_ITS_OWN: Final = ("pause", "stop", "tenant_calls", "tenant_tokens", "circuit_open")
 
 
 class Lookout:
     """One worker's view of its tenant's sessions.
 
-    ``taken`` holds those that have their turn; ``on_found`` is called during a look when the queue
-    may have got one more, so that nobody waits for its end.
-    Of the looks through the backlog it tells how many were ``begun``, which was the last that
-    ``finished``, and how many sessions were ``left`` in it.
+    ``taken`` holds the sessions that have their turn. ``on_found`` is called during a look when the
+    queue may have got one more session, so that nobody waits for the end of the look. ``begun``
+    counts the looks through the backlog, ``finished`` is the number of the last complete one, and
+    ``left`` is the number of sessions that it found in the backlog.
     """
 
     def __init__(
@@ -64,23 +64,23 @@ class Lookout:
         self.queue = SessionQueue(name)
         self.backoff = Backoff()
         self.begun = self.finished = self.left = 0
-        #: The sessions whose turn is for vectors alone, and those in which some could not be made.
+        #: The sessions whose turn is for vectors alone, and those for which some could not be made.
         self._bare: set[str] = set()
         self._embedded = Backoff()
         self._grown: dict[str, int] = {}
-        #: The (tree, configuration's hash) under which a session's texts were found to be made in
-        #: the present way; what is made later under them is.
+        #: The (tree, hash of the configuration) under which all texts of a session were found to
+        #: have the current strategy; texts made later under them have it too.
         self._followed: dict[str, tuple[int, int]] = {}
         self._next_sweep = 0.0
 
     # -- looking
 
     def sweep_next(self) -> None:
-        """Let the next look be one for what no backlog shows, too."""
+        """Make the next look a sweep too."""
         self._next_sweep = 0.0
 
     async def look(self) -> None:
-        """Go through the backlog once, and put in the queue what can be worked on."""
+        """Go through the backlog once, and queue the sessions that can be worked on."""
         self.begun += 1
         number, seen = self.begun, set[str]()
         async for session_id in backlog(self._store):
@@ -102,12 +102,12 @@ class Lookout:
         self.finished, self.left = number, len(seen)
 
     async def _sweep(self) -> None:
-        """Put in the queue the sessions in which something is to be made that no backlog shows.
+        """Queue the sessions with work that no backlog shows.
 
-        That is a provisional text out of date, and, where the policy is to follow the present way
-        of making, one that was made in another. For that a session's tree is looked through once,
-        and again only after a re-pack, or under another configuration. And it is vectors, where
-        nothing else is missing.
+        Such work is a provisional text that is out of date; a text of an outdated strategy, where
+        the policy follows the strategy; and missing vectors, where nothing else is missing. A
+        session's tree is searched for outdated texts once, and again only after a re-pack or under
+        another configuration.
         """
         for record in await self._store.sessions():
             known = record.id in self._taken or record.id in self.queue
@@ -134,7 +134,7 @@ class Lookout:
             self._on_found()
 
     async def _is_due(self, session_id: str) -> bool:
-        """Say whether a session is to be looked at: not where it is parked, unless it changed."""
+        """Return whether to look at a session: not during its back-off, unless it changed."""
         entry = self.backoff.get(session_id)
         if entry is None or self._clock() >= entry.until:
             return True
@@ -147,7 +147,7 @@ class Lookout:
         return True
 
     async def _consider(self, session_id: str) -> None:
-        """Queue a session that has something to make; leave it alone for a while else."""
+        """Queue a session that has something to make; otherwise let it back off."""
         found = await probe(
             self._store, session_id, node_backoff=self._node_backoff, now=self._handle.clock()
         )
@@ -161,17 +161,17 @@ class Lookout:
     # -- after a turn
 
     def is_bare(self, session_id: str) -> bool:
-        """Say whether the turn that a session gets now is for vectors alone; the next is not."""
+        """Return whether the session's present turn is for vectors alone; the next one is not."""
         found = session_id in self._bare
         self._bare.discard(session_id)
         return found
 
     def settle(self, session_update: SessionUpdate, report: UpdateReport) -> None:
-        """Decide when a session has its next turn, by what came of this one."""
+        """Decide when a session has its next turn, by the result of this one."""
         session_id, stopped = session_update.session_id, report.stopped
         if session_update.record is not None:
             self._grown[session_id] = session_update.record.version
-            # An update marks what is to follow before it makes anything.
+            # An update marks outdated texts before it makes anything.
             self._followed[session_id] = _shape(session_update.record)
         if stopped in _NOT_ITS_OWN:
             return
@@ -182,14 +182,14 @@ class Lookout:
         elif report.by_level:
             self.backoff.drop(session_id)
         elif stopped is None:
-            # Most likely another worker was faster; the next look will tell.
+            # Most likely another worker was faster; the next look finds out.
             before = self.backoff.get(session_id)
             leased = before is None or before.times < _SURE
             version = session_update.record.version if session_update.record else None
             self.backoff.put(session_id, self._clock(), version=version, leased=leased)
 
     def settle_vectors(self, session_update: SessionUpdate) -> None:
-        """Leave a session be for a while that still lacks vectors, longer each time."""
+        """Let a session that still lacks vectors back off, longer each time."""
         if session_update.embedded:
             self._embedded.drop(session_update.session_id)
         elif session_update.embedded is not None:
@@ -198,7 +198,7 @@ class Lookout:
             )
 
     def trouble(self, session_id: str) -> None:
-        """Leave a session alone whose turn ended in an error, longer each time."""
+        """Let a session back off whose turn ended in an error, longer each time."""
         self.backoff.put(session_id, self._clock(), first=TROUBLE, most=LONG_BACKOFF)
 
     def forget(self, session_id: str) -> None:
@@ -213,5 +213,5 @@ class Lookout:
 
 
 def _shape(record: SessionRecord) -> tuple[int, int]:
-    """Name the tree of a session and the configuration that its texts are made under."""
+    """Return the tree of a session and the configuration that its texts are made under."""
     return record.tree, hash(record.config)

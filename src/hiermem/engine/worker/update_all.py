@@ -1,8 +1,8 @@
-"""Updates all of a tenant's sessions, and goes on where it was cut off.
+"""Updates all of a tenant's sessions, and resumes where an earlier batch was cut off.
 
-The one rule: each session's update is the ordinary one, so whatever ends the batch, nothing is lost
-and nothing is made twice; the batch's own record in the journal only saves looking again at what an
-earlier one was through with.
+Each session's update is the ordinary one. So whatever ends the batch, nothing is lost and nothing
+is made twice. The batch's own journal entry only saves looking again at sessions that an earlier
+batch had finished.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from hiermem.types.transaction import RunRecord
 BatchWatcher: TypeAlias = Callable[[BatchProgress], object]
 
 _log = logging.getLogger("hiermem.update")
-#: Beats of the batch's record within one lease.
+#: Heartbeats of the batch's record within one lease.
 _BEATS: Final = 3
-#: How many of the newest runs over all sessions are looked at for one to go on with.
+#: How many of the newest runs over all sessions are searched for one to resume.
 _LOOKED_AT: Final = 50
 #: Caps that end one session's update and not the batch.
 _OF_SESSION: Final = ("session_calls", "session_tokens")
@@ -67,12 +67,13 @@ async def update_all(
 ) -> BatchReport | UpdatePlan:
     """Update every session that needs it, or with ``strategy="full"`` re-pack every one.
 
-    Several are worked on at once: level 1 first, in turns. The caps hold for all of them together;
-    ``deadline`` is in seconds from now. A batch that was cut off, or met a cap, is gone on with by
-    the next one of the same strategy, model and configuration. ``on_progress`` is called after
-    every commit and at every session's end. ``dry_run`` gives the sum of the sessions' plans.
+    Several are worked on at once: level 1 first, alternating between sessions. The caps hold for
+    all of them together; ``deadline`` is in seconds from now. A batch that was cut off, or met a
+    cap, is resumed by the next one of the same strategy, model and configuration. ``on_progress``
+    is called after every commit and at every session's end. ``dry_run`` returns the sum of the
+    sessions' plans.
 
-    An error that only one session has is told in the report; raises what the store raises else.
+    An error of a single session is in the report; raises what the store raises otherwise.
     """
     crew = Crew(
         handle,
@@ -105,7 +106,7 @@ async def update_all(
 
 
 async def _sessions(handle: Handle, strategy: UpdateStrategy) -> list[str]:
-    """List the sessions to look at, in the order of their creation."""
+    """Return the sessions to look at, in the order of their creation."""
     if strategy == "full" or handle.update_policy.follow_strategy:
         return [record.id for record in await handle.store.sessions()]
     behind = {session_id async for session_id in backlog(handle.store)}
@@ -133,7 +134,7 @@ async def _plan(crew: Crew, sessions: Sequence[str], strategy: UpdateStrategy) -
 
 
 def _purpose(handle: Handle, llm: LLM, strategy: UpdateStrategy) -> str:
-    """Name what a batch is for; another one of the same name goes on with it."""
+    """Return a name for the purpose of a batch; a batch of the same purpose resumes it."""
     key = f"{strategy}\0{llm.name}\0{handle.config.to_json()}"
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
@@ -163,7 +164,7 @@ class _Batch:
         self._record = RunRecord(self._total.run_id, "update", BATCH_SUBJECT, crew.handle.clock())
 
     async def run(self) -> BatchReport:
-        """Work through the sessions and journal how it went."""
+        """Work through the sessions and journal the result."""
         await self._put()
         beat = asyncio.create_task(self._beat())
         tasks = [asyncio.create_task(self._run_sessions()) for _ in range(self._crew.places)]
@@ -178,14 +179,14 @@ class _Batch:
             beat.cancel()
         self._total = replace(self._total, stopped=self._stopped)
         total = self._total
-        # One that a session failed in has come to its end too: the next begins at the beginning.
+        # A batch in which a session failed is complete too: the next one starts from the beginning.
         whole = self._stopped is None
         clean = whole and not (total.failures or total.failed or total.degraded)
         await self._end("ok" if clean else "partial", whole=whole)
         return self._total
 
     async def _run_sessions(self) -> None:
-        """Take one session after the other, until none is left or a cap is met."""
+        """Update one session after the other, until none is left or a cap is met."""
         while self._next < len(self._sessions) and self._crew.purse.is_over() is None:
             if self._stopped is not None:
                 return
@@ -200,7 +201,7 @@ class _Batch:
         self._stopped = self._stopped or self._crew.purse.stopped
 
     async def _update(self, session_id: str) -> bool:
-        """Update one session; say whether the batch is through with it."""
+        """Update one session; return whether the batch is finished with it."""
 
         def watch(nodes: UpdateProgress) -> None:
             self._report_progress(session_id, nodes)
@@ -211,7 +212,7 @@ class _Batch:
                 self._crew.begin(session_id), self._strategy, **watching
             )
         except NotFoundError:
-            # It was erased meanwhile: nothing is left to do.
+            # The session was erased meanwhile: nothing is left to do.
             return True
         except HiermemError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreCorruptError):
@@ -228,7 +229,7 @@ class _Batch:
         return True
 
     def _fail(self, session_id: str, why: str) -> bool:
-        """Note, by a name, what ended one session's update; the batch is not through with it."""
+        """Note, by a name, what ended one session's update; the batch is not finished with it."""
         self._total = replace(self._total, failures={**self._total.failures, session_id: why})
         _log.warning("the update of all: session %r ended in %s", session_id, why)
         return False
@@ -239,7 +240,7 @@ class _Batch:
             self._on_progress(BatchProgress(done, len(self._sessions), session_id, nodes))
 
     async def _beat(self) -> None:
-        """Journal that the batch is alive, and how far, until cancelled."""
+        """Journal the batch's heartbeat and progress until cancelled."""
         while True:
             await asyncio.sleep(self._lease.total_seconds() / _BEATS)
             try:
@@ -296,5 +297,5 @@ class _Batch:
         try:
             await self._end("interrupted" if cancelled else "error", reason=type(error).__name__)
         except StoreError:
-            # The store is what failed: the record stops beating, and that is seen.
+            # The store itself failed: the heartbeat stops, and readers see that.
             return

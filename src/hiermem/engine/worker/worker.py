@@ -1,13 +1,13 @@
-"""Works in the background: whatever has to be made in any session of a tenant, as it comes up.
+"""Works in the background: makes what has to be made in any session of a tenant, as it comes up.
 
 ::
 
-    lookout (which session is next) -> place -> update -> lookout (what becomes of it)
+    lookout (which session is next) -> place -> update -> lookout (when it is next)
 
-The one rule: it only decides when a session's update runs. What is made, claimed, paid for and
-committed is that update's business, so a worker that dies leaves nothing but leases that end by
-themselves, and several workers, in one process or in many, share a store without knowing of each
-other. It looks for no work itself: ``engine.worker.session_queue`` does.
+The worker only decides when a session's update runs. The update itself makes, claims, pays for and
+commits. So a worker that dies leaves nothing but leases that expire, and several workers, in one
+process or in many, share a store without knowing of each other. ``engine.worker.session_queue``
+looks for work.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM
 
 _log = logging.getLogger("hiermem.worker")
-#: Of the time, at most this part is spent looking for work.
+#: At most this share of the time is spent looking for work.
 _LOOKING: Final = 0.1
-#: Calls after which a session makes room where others wait: of a remote and of a local model.
+#: Calls after which a session yields to others that wait: of a remote and of a local model.
 _QUANTUM: Final = (24, 256)
-#: Seconds between two looks at whether a worker is done.
+#: Seconds between two checks whether a worker is done.
 _LOOK: Final = 0.02
 
 
@@ -47,8 +47,8 @@ class AsyncWorker:
     """A background worker over one tenant's sessions.
 
     Use ``async with``, or start() and stop(). ``max_calls``, ``max_tokens`` and ``deadline``
-    (seconds after the start) cap what it does in all; ``poll`` is how often it looks for new work,
-    in seconds. It may be started once.
+    (seconds after the start) cap all its work; ``poll`` is the interval between two looks for work,
+    in seconds. A worker may be started once.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class AsyncWorker:
 
     @property
     def status(self) -> WorkerStatus:
-        """Tell what it is doing, and has done."""
+        """What the worker is doing, and has done."""
         total = self._total
         return WorkerStatus(
             state=self._state,
@@ -146,7 +146,7 @@ class AsyncWorker:
         self._serving = asyncio.get_running_loop().create_task(self._serve())
 
     def wake(self) -> None:
-        """Look for work now rather than at the next look."""
+        """Look for work now rather than at the next interval."""
         self._next_look = 0.0
         self._wake.set()
 
@@ -157,16 +157,17 @@ class AsyncWorker:
         await self._end_all("pause")
 
     def resume(self) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         self._check_alive()
         self._state = "running"
         self.wake()
 
     async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - its own end
-        """Wait until all that can be made now is made; say whether nothing at all is left.
+        """Wait until all that can be made now is made; return whether nothing at all is left.
 
-        What failed and rests, or what a cap forbids, is not waited for; nodes in another worker's
-        hands are. After ``timeout`` seconds it gives False; the worker goes on either way.
+        Nodes that back off after a failure, and what a cap forbids, are not waited for; nodes that
+        another worker holds are. After ``timeout`` seconds it returns False; the worker continues
+        either way.
         """
         self._check_alive()
         if timeout is not None:
@@ -182,7 +183,7 @@ class AsyncWorker:
             if idle and self._halted() is not None:
                 return False
             if idle and self._lookout.finished <= self._news:
-                # What the turns since the last look left undone, that look did not see.
+                # The last look did not see what later turns left undone.
                 if not self._failures:
                     self.wake()
             elif idle and not self._lookout.backoff.leased:
@@ -191,9 +192,9 @@ class AsyncWorker:
         return False
 
     async def stop(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - its own end
-        """End. Calls in flight are waited for up to ``timeout`` seconds, the drain time if None.
+        """End. Wait for calls in flight up to ``timeout`` seconds, the drain time if None.
 
-        What is cut off then is reported as unknown, and all that is not made stays pending.
+        Calls that are cut off then are reported as unknown; all that is not made stays pending.
         """
         if timeout is not None:
             arguments.seconds(timeout, "timeout")
@@ -241,7 +242,7 @@ class AsyncWorker:
             raise UsageError(f"this worker is {self._state}; it must be running")
 
     def _halted(self) -> str | None:
-        """Name the cap that keeps it from working, or None."""
+        """Return the name of the cap that keeps it from working, or None."""
         if self._capped is not None and self._clock() >= self._capped_until:
             self._capped = None
         return self._crew.purse.is_over() or self._capped
@@ -278,7 +279,7 @@ class AsyncWorker:
         self._next_look = now + max(self._poll, (now - begun) / _LOOKING)
 
     def _fill(self) -> None:
-        """Give the free places to those first in line, and ask for one where it is due."""
+        """Give the free places to the first in line; ask a session to yield where that is due."""
         if self._state != "running" or self._halted() is not None:
             return
         while len(self._updates) < self._crew.places:
@@ -305,7 +306,7 @@ class AsyncWorker:
             last.end("turn")
 
     async def _run(self, session_update: SessionUpdate) -> None:
-        """Do one session's turn, and note what is to become of it."""
+        """Run one session's turn, and decide its next one."""
         try:
             if self._lookout.is_bare(session_update.session_id):
                 await self._crew.embed(session_update)
@@ -327,7 +328,7 @@ class AsyncWorker:
             self._wake.set()
 
     def _record_report(self, report: UpdateReport) -> None:
-        """Count what a turn did, and leave all sessions be where a cap of all of them ended it."""
+        """Count what a turn did; halt all sessions where a cap of all of them ended it."""
         self._total, stopped = add_report(self._total, report), report.stopped
         if stopped in ("tenant_calls", "tenant_tokens"):
             self._capped, self._capped_until = stopped, self._clock() + LONG_BACKOFF
@@ -336,12 +337,12 @@ class AsyncWorker:
             self._capped, self._capped_until = stopped, self._clock() + pause
 
     def _record_error(self, error: Exception) -> None:
-        """Remember and log an error by its name: its words may hold what nobody should read."""
+        """Remember and log an error by its name only: its text may be confidential."""
         self._last_error = type(error).__name__
         _log.warning("a worker met %s; it goes on", self._last_error)
 
     async def _end_all(self, why: str) -> None:
-        """Ask every session's turn to end, and wait until they have."""
+        """Ask every session's turn to end, and wait until all have."""
         for session_update in self._updates.values():
             session_update.end(why)
         tasks = [
