@@ -60,21 +60,21 @@ class SentenceTransformerEmbedder:
         batch_size: int = 32,
         weight: float = 1.0,
     ) -> None:
-        given: Any = model
+        chosen: Any = model
         self._loaded: Any = None
-        if isinstance(given, str):
+        if isinstance(chosen, str):
             require(
                 "sentence_transformers", extra="sentence-transformers", what=type(self).__name__
             )
-            self._model = text(given, "model")
-        elif not callable(getattr(given, "encode", None)):
+            self._model = text(chosen, "model")
+        elif not callable(getattr(chosen, "encode", None)):
             raise ConfigError(
-                f"model is {type(given).__name__}; it must be a name or a SentenceTransformer"
+                f"model is {type(chosen).__name__}; it must be a name or a SentenceTransformer"
             )
         else:
             if name is None:
                 raise ConfigError("give a name for a model of your own; it identifies its vectors")
-            self._model, self._loaded = name, given
+            self._model, self._loaded = name, chosen
         if dimension is not None:
             arguments.whole(dimension, "dimension", least=1)
         self._dimension = dimension

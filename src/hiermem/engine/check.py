@@ -346,8 +346,8 @@ class _SessionCheck:
             before = await self._store.messages(
                 self._record.id, start, span.start + 1, thread=node.thread
             )
-        shown = overlap_before(node, before, overlap)
-        return [from_messages(node, read, count=count, overlap=shown)]
+        overlap_text = overlap_before(node, before, overlap)
+        return [from_messages(node, read, count=count, overlap=overlap_text)]
 
     # -- views
 

@@ -187,10 +187,10 @@ def _usage(reported: object) -> Usage:
         return Usage()
     fresh = count_of(reported.get("input_tokens"))
     cached = count_of(reported.get("cache_read_input_tokens"))
-    kept = count_of(reported.get("cache_creation_input_tokens"))
+    cache_written = count_of(reported.get("cache_creation_input_tokens"))
     details = reported.get("output_tokens_details")
     return Usage(
-        input_tokens=None if fresh is None else fresh + (cached or 0) + (kept or 0),
+        input_tokens=None if fresh is None else fresh + (cached or 0) + (cache_written or 0),
         output_tokens=count_of(reported.get("output_tokens")),
         cached_tokens=cached,
         reasoning_tokens=count_of(details.get("thinking_tokens"))

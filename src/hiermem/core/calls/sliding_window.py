@@ -1,10 +1,10 @@
 """Decides when the next request may go to a model, so that no minute holds more than is allowed.
 
 The limit holds for every window of a minute, not for calendar minutes, and on the server's clock.
-When a request reached the server is known only once it is answered: not after the answer. So until
-then it counts as if it arrived now, and from then on as if it arrived with its answer. Neither a
-slow start nor a slow connection can push one request too many into a window. The code does not wait
-and reads no clock.
+When a request reached the server is not known exactly, only that it did so before its answer. So
+until the answer the request counts as if it arrived now, and from then on as if it arrived with the
+answer. Neither a slow start nor a slow connection can push one request too many into a window. The
+code does not wait and reads no clock.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class SlidingWindow:
 
 
 def _earliest(sent: Iterable[tuple[float, int]], request: WindowRequest, now: float) -> float:
-    """Return the earliest time at which the minute before it has room; ``sent`` is by time."""
+    """Return the earliest time at which the minute up to it has room; ``sent`` is by time."""
     limits = request.limits
     times = list(sent)
     at = now

@@ -73,8 +73,8 @@ class AsyncGraph:
         also = dict.fromkeys(other for each in found for other in each.see if other != wanted)
         for other in list(also)[:_FOLLOWED]:
             # An alias holds in the sessions that use it; elsewhere it may mean something else.
-            given = {each.session_id for each in found if other in each.see}
-            found += [each for each in await self._documents(other) if each.session_id in given]
+            sessions = {each.session_id for each in found if other in each.see}
+            found += [each for each in await self._documents(other) if each.session_id in sessions]
         return found
 
     async def _documents(self, key: str) -> list[NameRecord]:

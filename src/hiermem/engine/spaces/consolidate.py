@@ -249,14 +249,14 @@ class _Consolidation:
         usage = change.AnswerUsage(
             run.run_id, model, state.calls, state.tokens_in, state.tokens_out
         )
-        made = change.commit(self.state, applied, usage=usage, now=run.now())
+        bank_change = change.commit(self.state, applied, usage=usage, now=run.now())
         # Shielded: what is paid for is not lost to a cancellation.
-        if await shielded(self._commit(*made.writes)):
-            self.state = made.state
+        if await shielded(self._commit(*bank_change.writes)):
+            self.state = bank_change.state
             self.tally.taken.append(applied)
-            self.tally.after = made.state.texts
-            self.tally.synthesis = made.state.synthesis.text
-            self.tally.revision = made.state.meta.revision
+            self.tally.after = bank_change.state.texts
+            self.tally.synthesis = bank_change.state.synthesis.text
+            self.tally.revision = bank_change.state.meta.revision
 
     async def _ask_model(self, state: CallState[NoteBatch]) -> tuple[Applied | None, str]:
         """Ask, and again where the answer can be repaired; None where nothing in it can be used."""

@@ -115,8 +115,8 @@ class _UpdatePlanner:
         run, level_plan = self._run, self._run.plan(node.level)
         if node.verbatim or not inputs.sources:
             self.tally.kept(node)
-            made = verbatim_revision(node, inputs, level_plan, count=run.counter.count)
-            self._record_text(node, made)
+            revision = verbatim_revision(node, inputs, level_plan, count=run.counter.count)
+            self._record_text(node, revision)
             return
         length = self._length(node, inputs.tokens)
         wanted = plan.node_hash(node, inputs, level_plan.strategy)
@@ -140,8 +140,8 @@ class _UpdatePlanner:
     async def _plan_above(self, node: Node) -> None:
         """Plan a node that depends on children which are only planned themselves."""
         run, level_plan = self._run, self._run.plan(node.level)
-        made = [child for child in node.children if child not in self._outputs]
-        stored = await run.store.nodes(run.session_id, made)
+        existing = [child for child in node.children if child not in self._outputs]
+        stored = await run.store.nodes(run.session_id, existing)
         found = await run.store.revisions(
             run.session_id, [(child.id, child.revision) for child in stored]
         )
@@ -222,8 +222,8 @@ class _UpdatePlanner:
             return 1
         store, session_id = self._run.store, self._run.session_id
         below = await store.level(session_id, 1, *node.windows)
-        made = [each for each in below if each.id not in self._max_tokens and each.revision]
-        found = await store.revisions(session_id, [(each.id, each.revision) for each in made])
+        existing = [each for each in below if each.id not in self._max_tokens and each.revision]
+        found = await store.revisions(session_id, [(each.id, each.revision) for each in existing])
         texts = {revision.node_id: revision for revision in found}
         sizes = [self._max_tokens_of(each.id, texts, each) for each in below]
         return most_parts(sizes, room, count=self._run.counter.count)

@@ -256,11 +256,11 @@ class UpdateRounds:
         if not stored:
             self._agenda.fail(node.id)
             return
-        stand = standing(stored[0], now=self._run.now(), owner=self._run.run_id)
+        readiness = standing(stored[0], now=self._run.now(), owner=self._run.run_id)
         done_elsewhere = stored[0].revision > node.revision and stored[0].status == "active"
-        if stand == "settled" or (done_elsewhere and not stored[0].dirty):
+        if readiness == "settled" or (done_elsewhere and not stored[0].dirty):
             self._settle(stored[0])
-        elif stand == "leased":
+        elif readiness == "leased":
             self._leased[node.id] = stored[0]
         elif self._moves[node.id] <= _MOVES:
             self._agenda.put_off(stored[0])
