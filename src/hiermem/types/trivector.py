@@ -10,6 +10,8 @@ A value checks its own shape and decides nothing; ``core.extraction.reduce`` mer
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -197,13 +199,20 @@ class Answer(_AnswerModel):
 
 def answer_schema() -> dict[str, Any]:
     """Return the JSON schema of ``Answer``: every field is required and no other is allowed."""
+    schema: dict[str, Any] = json.loads(_schema())
+    return schema
+
+
+@cache
+def _schema() -> str:
+    """Return the schema as JSON. It is made once, since making it takes milliseconds."""
     schema = Answer.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         # Providers that hold a model to a schema want each field listed, defaults or not.
         part["required"] = list(part["properties"])
         for field in part["properties"].values():
             field.pop("default", None)
-    return schema
+    return json.dumps(schema)
 
 
 # ---------------------------------------------------------------------------------------------
