@@ -1,6 +1,7 @@
 """Settings that hold for every test."""
 
 import pytest
+import sampling
 from hypothesis import settings
 
 from hiermem.engine.calls import store_retry
@@ -9,6 +10,25 @@ from hiermem.engine.summaries import commit
 # Shared machines stall: a slow example says nothing about the code. Timings are not asserted.
 settings.register_profile("hiermem", deadline=None, print_blob=True)
 settings.load_profile("hiermem")
+
+
+def pytest_configure(config):
+    """Say how much is drawn, before any test is imported."""
+    sampling.factor = sampling.factor_of(config.option.markexpr)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Let a thorough run select each test that draws more in it."""
+    for item in items if sampling.factor else ():
+        if "share" in item.fixturenames:
+            item.add_marker("thorough")
+
+
+@pytest.fixture(scope="session")
+def share():
+    """Return the function that says how many cases of a full number this run draws."""
+    return sampling.share
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -162,7 +162,7 @@ def test_one_message_of_300_kb_is_sliced_covered_and_rendered(memory):
     assert said in [message["content"] for message in whole.to_openai()]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_20_000_messages_reach_l4_and_the_roots_stay_few():
     """Levels keep going, the cheapest cover stays small, and a context of it all fits 8,000."""
     with Memory(store=MemoryStore(), token_counter=Words()) as memory:
@@ -187,7 +187,6 @@ def test_20_000_messages_reach_l4_and_the_roots_stay_few():
         assert len(session.forest()) == 1
 
 
-@pytest.mark.slow
 def test_20_000_ordinary_messages_need_levels_whatever_their_length():
     """Longer messages fill groups by size, not by number: the roots stay few all the same."""
     with Memory(store=MemoryStore(), token_counter=Words()) as memory:

@@ -154,7 +154,6 @@ def test_cutting_out_long_runs_keeps_the_count_exact(short_runs):
     exact()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unit", "tail"),
     [(" ", ""), (" ", "a"), (" ", "!"), (" ", "\n"), ("\u3000", "a"), (" \n", "a"), ("\n", "a"),

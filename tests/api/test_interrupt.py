@@ -35,6 +35,22 @@ with Memory.open(sys.argv[1], llm=Never()) as memory:
 """
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Let Ctrl-C interrupt, here and in a child: a shell's background job ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def thread():
+    """Open a loop thread, which is closed however the test ends."""
+    opened = LoopThread()
+    yield opened
+    opened.close()
+
+
 def test_an_interrupted_extraction_says_so_and_leaves_no_claim(tmp_path: Path) -> None:
     """Broken once: the store was closed under the clean-up, so the next run waited for the lease
     of a run that seemed to be alive."""
@@ -65,8 +81,8 @@ def interrupt_soon(times: int = 1) -> None:
     threading.Thread(target=send, daemon=True).start()
 
 
-def test_an_interrupt_is_raised_when_the_call_has_cleaned_up() -> None:
-    thread, done = LoopThread(), []
+def test_an_interrupt_is_raised_when_the_call_has_cleaned_up(thread: LoopThread) -> None:
+    done = []
 
     async def work() -> None:
         try:
@@ -79,13 +95,12 @@ def test_an_interrupt_is_raised_when_the_call_has_cleaned_up() -> None:
     with pytest.raises(KeyboardInterrupt):
         thread.call(work())
     assert done == [True]
-    thread.close()
 
 
 @pytest.mark.timeout(60)
-def test_a_second_interrupt_does_not_wait() -> None:
+def test_a_second_interrupt_does_not_wait(thread: LoopThread) -> None:
     """Broken, a clean-up that hangs cannot be left: here it takes an hour."""
-    thread, cleaning, done = LoopThread(), [], []
+    cleaning, done = [], []
 
     async def work() -> None:
         try:
@@ -99,4 +114,3 @@ def test_a_second_interrupt_does_not_wait() -> None:
     with pytest.raises(KeyboardInterrupt):
         thread.call(work())
     assert (cleaning, done) == ([True], [])
-    thread.close()

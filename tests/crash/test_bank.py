@@ -3,7 +3,7 @@
 Four agents write 1,200 notes while a model that errs at 20 % of its calls consolidates them, and
 all of it is killed 50 times: at any operation of the store, before or after it, in the middle of a
 call or right after it; ten of the times by SIGKILL. An agent that was not answered looks whether
-its note is there and writes it again where it is not.
+its note is there and writes it again where it is not. An ordinary run has fewer of each.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 sys.path.insert(0, str(Path(__file__).parent))
 from bank_labour import FILES, LEASE, RULES, SPACE, START, consolidated, drawn, texts_in
 from test_sigkill import kill, nursery  # noqa: F401 - a fixture
-
-pytestmark = pytest.mark.slow
 
 NOTES, DEATHS, KILLS = 1_200, 40, 10
 POLICY = BankPolicy(max_notes=15, retries=0)
@@ -128,15 +126,15 @@ async def check(memory, said) -> None:
     assert await records.one(kept.LEASE) is None, "a run did not let go of the bank"
 
 
-async def test_every_note_goes_in_once_however_often_it_is_killed():
+async def test_every_note_goes_in_once_however_often_it_is_killed(share):
     luck, clock, plan = Random(6), Clock(), FaultPlan()
     store = FaultyStore(MemoryStore(), plan)
     model = ScriptedLLM(script=consolidated)
     llm = MortalLLM(FaultyLLM(model, rate=0.2, seed=6), plan)
-    agents = [Agent(notes) for notes in drawn(6, NOTES)]
+    agents = [Agent(notes) for notes in drawn(6, share(NOTES, 400))]
     said = [note["text"] for agent in agents for note in agent.notes]
     deaths, in_calls = 0, 0
-    while deaths < DEATHS:
+    while deaths < share(DEATHS, 14):
         assert any(agent.notes for agent in agents), "they finished before they were killed"
         llm.at, plan.faults, plan.only = 0, {}, frozenset(SITES)
         how = luck.choice(("call", "any", "write"))
@@ -173,10 +171,10 @@ async def test_every_note_goes_in_once_however_often_it_is_killed():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-async def test_a_process_that_is_killed_loses_no_note(nursery, tmp_path):  # noqa: F811
+async def test_a_process_that_is_killed_loses_no_note(nursery, tmp_path, share):  # noqa: F811
     """SIGKILL, at random moments, over one file; the next process goes on."""
     luck, kills, lines = Random(7), 0, [tmp_path / "bank-0.db"]
-    while kills < KILLS:
+    while kills < share(KILLS, 3):
         pid = nursery.begin("bank", lines[-1], len(lines))
         for _ in range(luck.randint(1, 12)):
             line = nursery.line(60)

@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from sampling import params
 
 from hiermem import NotFoundError
 from hiermem.testing.llms import ScriptedLLM
@@ -33,12 +34,9 @@ from labour import (
     remote_policy,
 )
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-]
-#: Lines of lives on one file, and how often each is killed: 50 kills in all.
-LINES, KILLS = 5, 10
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+#: Lines of lives on one file, and how often each is killed: 100 kills in all in a thorough run.
+LINES, KILLS = 10, 10
 
 
 class Nursery:
@@ -146,16 +144,16 @@ def integrity(path: Path) -> str:
         return db.execute("PRAGMA integrity_check").fetchone()[0]
 
 
-@pytest.mark.parametrize("seed", range(LINES))
-def test_a_process_killed_at_random_moments_loses_nothing(nursery, tmp_path, seed):
+@pytest.mark.parametrize("seed", params(range(LINES), 2))
+def test_a_process_killed_at_random_moments_loses_nothing(nursery, tmp_path, seed, share):
     """Each life goes on where the last was killed, on a new file where the work was over first."""
-    luck, kills, lives, files = Random(seed), 0, 0, 0
+    luck, kills, lives, files, most = Random(seed), 0, 0, 0, share(KILLS, 5)
     whole = asyncio.run(uninterrupted(tmp_path / "whole.db", seed))
-    while kills < KILLS:
+    while kills < most:
         assert files < 5 * KILLS, "the work is always over too soon to be killed"
         path, acknowledged, over = tmp_path / f"killed{files}.db", 0, False
         files += 1
-        while kills < KILLS and not over:
+        while kills < most and not over:
             told = one_life(nursery, path, seed, luck, most=3 + 3 * lives)
             lives = (lives + 1) % KILLS
             kills += told[-1] == "end -9"
@@ -255,7 +253,7 @@ async def judge(memory, report, llm, flying):
     assert runs[1].ended_at is None, "nobody knows when it ended"
 
 
-@pytest.mark.parametrize("answered", [0, 2, 5])
+@pytest.mark.parametrize("answered", params([2, 0, 5], 1))
 def test_calls_that_were_cut_off_are_reported_and_repeated_once_their_lease_is_over(
     nursery, tmp_path, answered
 ):
@@ -316,7 +314,7 @@ def test_a_lease_is_waited_out(nursery, tmp_path):
     assert killed == asyncio.run(whole())
 
 
-@pytest.mark.parametrize("answered", [0, 2, 5, 8])
+@pytest.mark.parametrize("answered", params([2, 0, 5, 8], 1))
 def test_an_extraction_that_was_killed_is_gone_on_with_once_its_lease_is_over(
     nursery, tmp_path, answered
 ):

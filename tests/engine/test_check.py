@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logbook import CONFIGS, START, Words, drawn, happen, logs, text
+from logbook import CONFIGS, START, Words, happen, logs, text
+from sampling import drawn
 
 from hiermem import AsyncMemory, Message
 from hiermem.core.check import CHECKED, NOT_SHOWN

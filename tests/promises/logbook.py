@@ -8,7 +8,6 @@ that thousands of messages cost a handful of drawn values.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from hiermem import AsyncMemory, HierarchyConfig, LevelConfig, Message, ToolCall, UpdatePolicy
@@ -24,8 +22,6 @@ from hiermem.stores.memory import MemoryStore
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.faults import FaultPlan, FaultyStore
 
-#: HIERMEM_THOROUGH=20 draws twenty times as many histories, and other ones each time.
-THOROUGH = int(os.environ.get("HIERMEM_THOROUGH", "0"))
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 _PROSE = (
     "the ferry leaves harbour 14:20 price 37.50 EUR deck B/12. We decided not to ship schema.sql "
@@ -57,17 +53,6 @@ CONFIGS = {
     "preset": HierarchyConfig.by_tokens(),
 }
 QUICK = UpdatePolicy(batch_delay=0.0, concurrency=4)
-
-
-def drawn(examples: int) -> settings:
-    """Give the settings of a property test: replayable by default, random in a thorough run."""
-    return settings(
-        max_examples=examples * max(1, THOROUGH),
-        derandomize=not THOROUGH,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 class Words:

@@ -14,7 +14,8 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logbook import START, Words, drawn
+from logbook import START, Words
+from sampling import drawn
 from test_erasure_of_what_was_shown import Echo, config, said
 
 from hiermem import AsyncMemory, HiermemError, UpdatePolicy
@@ -134,7 +135,7 @@ KEEP = {"quarantine", "recompressed", "edit", "append", "re-packed", "reconfigur
 
 
 @pytest.mark.parametrize("what", sorted(CHANGES))
-@drawn(3)
+@drawn(3, 2)
 @given(
     work=st.sampled_from(sorted(WORK)),
     kind=st.sampled_from(sorted(CONFIGS)),

@@ -15,7 +15,8 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logbook import CONFIGS, START, Place, drawn, happen, logs, opened
+from logbook import CONFIGS, START, Place, happen, logs, opened
+from sampling import drawn
 
 from hiermem.config import ExtractionOptions
 from hiermem.errors import BudgetTooSmallError
@@ -135,7 +136,7 @@ def found_in(root, gone):
     return found
 
 
-@drawn(200)
+@drawn(200, 40)
 @given(
     log=logs(most=4, longest=10),
     config=st.sampled_from(["tokens", "chars", "grow"]),

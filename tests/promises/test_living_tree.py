@@ -25,7 +25,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from logbook import CONFIGS, START, Words, drawn, text
+from logbook import CONFIGS, START, Words, text
+from sampling import chosen
 
 from hiermem import AsyncMemory, Message, SessionClosedError, UpdatePolicy
 from hiermem.errors import BudgetTooSmallError, HiermemError
@@ -406,12 +407,14 @@ class LifeInAFile(Life):
     kind = "sqlite"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("machine", [Life, LifeInAFile], ids=["memory", "sqlite"])
-def test_whatever_happens_the_tree_ends_true(machine):
+def test_whatever_happens_the_tree_ends_true(machine, share):
     """Broken, an edit, erasure, fork, re-pack or kill leaves a tree that lies about the log."""
     # Without shrinking: it would live hundreds of lives again before it says what went wrong.
-    examples = drawn(30 if machine is Life else 12)
+    lives = share(30, 10) if machine is Life else share(12, 4)
     run_state_machine_as_test(
-        machine, settings=settings(examples, stateful_step_count=25, phases=[Phase.generate])
+        machine,
+        settings=settings(
+            chosen(lives), max_examples=lives, stateful_step_count=25, phases=[Phase.generate]
+        ),
     )

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import HiermemError, InvalidMessageError, Memory, Message, NotFoundError, StoreError
 from hiermem.testing.faults import FaultPlan
@@ -20,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from logbook import (
     CONFIGS,
     Failing,
-    drawn,
     happen,
     logs,
     long_logs,
@@ -96,9 +96,8 @@ async def test_p1_any_message_comes_back_as_it_was(kind, given_, more):
         await memory.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", STORES[:2])
-@drawn(8)
+@drawn(8, 2)
 @given(log=long_logs(), way=ways)
 async def test_p1_holds_for_thousands_of_messages(kind, log, way):
     way, appended = replace(way, batches=(1, 40, 400), updates=0.0), messages_of(log)

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import Message, MessageConflictError, StoreError, TextPart, ToolCall
 from hiermem.testing.faults import FaultPlan
@@ -21,7 +22,6 @@ from logbook import (
     CONFIGS,
     Failing,
     Way,
-    drawn,
     finish,
     happen,
     image,

@@ -12,25 +12,13 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.testing.faults import DiedError, FaultPlan
 from hiermem.testing.llms import ScriptedLLM
 
 sys.path.insert(0, str(Path(__file__).parent))
-from logbook import (
-    CONFIGS,
-    START,
-    Failing,
-    Way,
-    drawn,
-    finish,
-    logs,
-    long_logs,
-    opened,
-    place,
-    play,
-    ways,
-)
+from logbook import CONFIGS, START, Failing, Way, finish, logs, long_logs, opened, place, play, ways
 
 
 async def as_played(kind, log, config, way, **settings):
@@ -53,8 +41,7 @@ async def test_p4_a_file_that_is_closed_and_opened_again_gives_the_same_tree(log
     assert await as_played("sqlite", log, CONFIGS[name], way) == one_by_one
 
 
-@pytest.mark.slow
-@drawn(5)
+@drawn(5, 2)
 @given(log=long_logs(), way=ways, name=st.sampled_from(sorted(CONFIGS)))
 async def test_p4_holds_for_thousands_of_messages(log, way, name):
     at_once = await as_played("memory", log, CONFIGS[name], Way(batches=(10_000,)))

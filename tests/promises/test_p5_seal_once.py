@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.testing.llms import FaultyLLM
 
 sys.path.insert(0, str(Path(__file__).parent))
-from logbook import CONFIGS, Way, bounds, drawn, logs, long_logs, place, play, ways
+from logbook import CONFIGS, Way, bounds, logs, long_logs, place, play, ways
 
 
 class Witness:
@@ -95,8 +96,7 @@ async def test_p5_a_prefix_of_the_log_gives_a_prefix_of_the_tree(name, log):
     assert prefix.sealed.items() <= witness.sealed.items()
 
 
-@pytest.mark.slow
-@drawn(6)
+@drawn(6, 2)
 @given(log=long_logs(), way=ways)
 async def test_p5_holds_for_thousands_of_messages(log, way):
     witness = Witness()

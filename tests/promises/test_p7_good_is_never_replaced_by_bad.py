@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn, params
 
 from hiermem import LLMResponse, Message, UpdatePolicy
 from hiermem.errors import TransientModelError
 from hiermem.testing.llms import RETURNING, FaultyLLM, ScriptedLLM
 
 sys.path.insert(0, str(Path(__file__).parent))
-from logbook import CONFIGS, START, drawn, happen, logs, opened, place
+from logbook import CONFIGS, START, happen, logs, opened, place
 
 #: What may be taken after the stricter prompt was tried in vain; everything else never is.
 SOFT = {"no_sections"}
@@ -138,7 +139,7 @@ async def _enter(session, entry):
         await session.append(entry)
 
 
-@pytest.mark.parametrize("fault", NEVER_TAKEN)
+@pytest.mark.parametrize("fault", params(NEVER_TAKEN, 5))
 async def test_p7_a_model_that_always_fails_ends_in_extracts_and_is_replaced_later(fault):
     """Each known fault, at every call: children stand in, then the extract, then the good text."""
     broken = Overheard(FaultyLLM(rate=1.0, faults=(fault,)))

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import ConfigError, ConvergenceError, HierarchyConfig, LevelConfig
 from hiermem.testing.llms import FaultyLLM, ScriptedLLM
 
 sys.path.insert(0, str(Path(__file__).parent))
-from logbook import CONFIGS, Way, drawn, logs, long_logs, messages_of, opened, place, play
+from logbook import CONFIGS, Way, logs, long_logs, messages_of, opened, place, play
 
 
 def check_sizes(summaries, config):
@@ -85,8 +86,7 @@ async def test_p8_every_text_is_smaller_than_its_inputs(model, log, name, kind):
         check_growth(summaries, config, closed)
 
 
-@pytest.mark.slow
-@drawn(6)
+@drawn(6, 2)
 @given(log=long_logs(), name=st.sampled_from(sorted(CONFIGS)))
 async def test_p8_holds_for_thousands_of_messages(log, name):
     config = CONFIGS[name]

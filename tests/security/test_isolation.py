@@ -6,8 +6,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import (
     AsyncMemory,
@@ -219,16 +220,6 @@ async def test_a_text_made_for_one_tenant_is_not_reused_for_another(store):
         assert report.reused == 0
         calls.append(llm.calls)
     assert calls[0] == calls[1] > 0
-
-
-def drawn(examples):
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 STEPS = st.lists(

@@ -169,14 +169,15 @@ async def test_a_store_under_another_hand_is_examined_and_opened(tmp_path):
     await second.close()
 
 
-async def test_flipped_bytes_give_a_typed_error_or_whole_data(tmp_path):
+async def test_flipped_bytes_give_a_typed_error_or_whole_data(tmp_path, share):
     """A byte flipped anywhere: opening, reading and writing end in data or a HiermemError."""
     path = tmp_path / "x.db"
     await _make(path, count=30)
     sound = path.read_bytes()
     draw = random.Random(7)
     refused = 0
-    for _ in range(500):
+    files = share(500, 100)
+    for _ in range(files):
         broken = bytearray(sound)
         for _ in range(draw.choice((1, 1, 8))):
             broken[draw.choice((draw.randrange(200), draw.randrange(len(sound))))] ^= draw.choice(
@@ -198,7 +199,7 @@ async def test_flipped_bytes_give_a_typed_error_or_whole_data(tmp_path):
             await store.close()
             for beside in tmp_path.glob("x.db-*"):
                 beside.unlink()
-    assert refused > 100
+    assert refused > files / 5
 
 
 def files_copy(connection, target):

@@ -12,7 +12,7 @@ import pytest
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing.samples import contents
 
-KILLS = int(os.environ.get("HIERMEM_KILLS", "15"))
+KILLS = 15
 
 WRITER = """
 import asyncio, sys
@@ -71,14 +71,14 @@ async def _examined(path):
         await store.close()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_a_killed_writer_loses_nothing_that_it_was_told_is_kept(tmp_path):
+async def test_a_killed_writer_loses_nothing_that_it_was_told_is_kept(tmp_path, share):
     """SIGKILL at random moments, opening and closing included; P1 and the atomicity of a write."""
     draw = random.Random(os.environ.get("HIERMEM_SEED", "11"))
     path = tmp_path / "x.db"
     acknowledged, died = set(), 0
-    for turn in range(KILLS):
+    kills = share(KILLS, 5)
+    for turn in range(kills):
         if turn % 5 == 4:
             path = tmp_path / f"x{turn}.db"  # so that a file is also killed while it is made
             acknowledged = set()
@@ -98,10 +98,9 @@ async def test_a_killed_writer_loses_nothing_that_it_was_told_is_kept(tmp_path):
         died += writer.wait() == -signal.SIGKILL
         writer.stdout.close()
         assert acknowledged <= await _examined(path)
-    assert died == KILLS
+    assert died == kills
 
 
-@pytest.mark.slow
 async def test_processes_that_write_one_file_at_once_lose_nothing(tmp_path):
     """Three processes make and fill the same file; one secret, no gap, no double, no loss."""
     path = tmp_path / "x.db"

@@ -7,8 +7,9 @@ import unicodedata
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.extraction.chunks import Chunk, chunk_id
 from hiermem.core.extraction.finish import ResultLimits, finish, join_groups
@@ -95,7 +96,7 @@ def graphs(draw: st.DrawFn, least: int = 1, most: int = 5) -> list[Graph]:
 
 
 #: A drawn graph costs more than what is asked of it, and eight tests draw them.
-SOME = settings(max_examples=40)
+SOME = drawn(40)
 
 
 @SOME
@@ -361,7 +362,7 @@ def test_a_normal_form_is_final(text: str) -> None:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=70), st.integers(1, 200))
-@settings(max_examples=200)
+@drawn(200)
 def test_summaries_become_one_within_the_promised_number_of_rounds(
     tokens: list[int], room: int
 ) -> None:

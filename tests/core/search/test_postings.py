@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.search.passages import SLICE, WHOLE, passages
 from hiermem.core.search.postings import (
@@ -115,7 +116,7 @@ def test_runs_joined_are_the_whole(messages, at):
 
 @pytest.mark.parametrize("what", ["speakers", "threads"])
 @given(many=st.integers(65_535, 65_538), at=st.integers(1, 65_534))
-@settings(max_examples=8, deadline=None)
+@drawn(8)
 def test_more_names_than_two_bytes_count_are_told_apart(what, many, at):
     """A speaker numbered 65,536 who came back as number 0 would be found as somebody else."""
     unit = collect([stored(0, Message.user("hi"))], count)
@@ -145,7 +146,7 @@ def test_a_block_gives_back_what_was_packed(messages):
     assert pack(again) == data
 
 
-@settings(max_examples=200)
+@drawn(200)
 @given(MESSAGES, st.data())
 def test_a_damaged_block_is_refused(messages, data):
     block = bytearray(pack(collect(messages, count)))

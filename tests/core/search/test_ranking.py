@@ -11,8 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.search import packing, ranking
 from hiermem.core.search.index import LEVELS, Index
@@ -196,7 +197,7 @@ class Reference:
         return result
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 @given(sessions(), TEXTS)
 def test_the_arrays_agree_with_the_formula(messages, asked):
     index = Index(collect(messages, count))
@@ -205,7 +206,7 @@ def test_the_arrays_agree_with_the_formula(messages, asked):
     assert score(index, query) == pytest.approx(Reference(index).scores(query), abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(60)
 @given(sessions(), st.lists(st.integers(0, 25), max_size=4), TEXTS)
 def test_a_grown_index_ranks_like_one_built_at_once(messages, cuts, asked):
     """Otherwise an answer would depend on when the process was started."""

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+import sampling
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.core.search import vectors
@@ -124,7 +125,7 @@ def grown(many, threads):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@sampling.drawn(60)
 def test_vectors_that_grew_are_those_that_were_placed_at_once(data):
     """Appends and passes come in any order; what is worked out of them must not tell in which."""
     threads = data.draw(st.lists(st.sampled_from("abc"), min_size=2, max_size=40))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.spaces.clean import folded, tidy, visible
 
@@ -47,7 +48,7 @@ def test_words_spelled_in_tags_and_selectors_go() -> None:
 hiding = st.sampled_from(("\u202e", "\ufe0f", "\u200d", "\U000e0101", "\U000e0041", "❤", "a", "🏴"))
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(st.lists(hiding, max_size=12).map("".join))
 def test_nothing_hides_between_what_is_left_out(text: str) -> None:
     """Selectors that spell something, set apart by a mark that goes, would survive."""
@@ -60,7 +61,7 @@ def test_nothing_hides_between_what_is_left_out(text: str) -> None:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(200)
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
 def test_nothing_that_can_be_seen_is_changed(text: str) -> None:
     after = visible(text)

@@ -18,8 +18,9 @@ from bankwork import (
     state,
     whole,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.consolidation import (
@@ -114,7 +115,7 @@ def test_no_more_notes_go_in_than_an_answer_has_room_for() -> None:
     assert len(batch_of(state(), notes(3), answer=1).notes) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(40)
 @given(
     st.integers(300, 4_000),
     st.lists(st.integers(1, 200), min_size=1, max_size=30),
@@ -200,7 +201,7 @@ def test_rules_of_fifty_kilobytes_go_in_whole() -> None:
     assert rules.strip() in batch.request.messages[1].content
 
 
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 @given(
     st.integers(0, 3_000),
     st.lists(st.integers(1, 200), min_size=1, max_size=12),

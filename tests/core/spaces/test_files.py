@@ -16,8 +16,9 @@ from bankwork import (
     state,
     whole,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.spaces.consolidation import Accepted, Rejected, Retry, judge
 from hiermem.core.spaces.files import _LINE, Applied, _one_stretch, diff
@@ -266,7 +267,7 @@ def test_a_file_that_names_no_notes_took_in_all_of_them() -> None:
 numbers = st.lists(st.integers(1, 6), unique=True, max_size=3).map(tuple)
 
 
-@settings(max_examples=80, deadline=None)
+@drawn(80)
 @given(st.lists(st.tuples(st.booleans(), numbers), max_size=3), st.integers(1, 6))
 def test_no_note_is_both_applied_and_kept(files: list[Any], given: int) -> None:
     """Whatever goes wrong with which files: each note is consumed or kept, and what is written
@@ -335,7 +336,7 @@ def patched(before: str, text: str) -> str:
 rows = st.lists(st.sampled_from(("a\n", "b\n", "c\n", "d\n")), max_size=12).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 @given(rows, rows)
 def test_a_diff_makes_the_one_text_of_the_other_however_it_is_found(one: str, other: str) -> None:
     text = diff("a.md", one, other)

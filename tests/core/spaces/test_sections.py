@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from sampling import drawn
 
 from hiermem.core.spaces.answer import SectionEdit
 from hiermem.core.spaces.loss import lines_of
@@ -62,7 +63,7 @@ def edit(operation: str, heading: str, text: str = "", **more: str) -> SectionEd
     return SectionEdit(operation=operation, heading=heading, text=text, **more)
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(300)
 @given(documents)
 def test_headings_are_those_that_commonmark_sees(text: str) -> None:
     """A heading that is none would let an edit into a code block; one missed would lose what
@@ -76,7 +77,7 @@ def test_headings_are_those_that_commonmark_sees(text: str) -> None:
     assert [(each.start, each.level) for each in sections(text)] == theirs
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 @given(documents)
 def test_sections_lie_inside_each_other_and_cover_all_that_follows_a_heading(text: str) -> None:
     found = sections(text)
@@ -99,7 +100,7 @@ edits = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(300)
 @given(documents, edits)
 def test_an_edit_is_made_in_its_section_alone_or_refused(text: str, one: SectionEdit) -> None:
     """All lines that are not the section's own come out as they were, in their order."""
@@ -128,7 +129,7 @@ def test_an_edit_is_made_in_its_section_alone_or_refused(text: str, one: Section
     assert twice(after) <= twice(text)
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 @given(documents, edits)
 def test_what_only_adds_loses_no_line(text: str, one: SectionEdit) -> None:
     if one.operation in ("replace", "delete"):

@@ -1,9 +1,10 @@
 """Fences: ours are known again, and nobody else's is."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
+from sampling import drawn
 
 from hiermem.core.text.fence import NOTICE, escape, fence, find, read, tenant_key, unescape
 from hiermem.errors import UsageError
@@ -36,7 +37,7 @@ def test_escaping_is_reversible_and_leaves_no_mark(body):
 
 
 @given(names, hostile, values, hostile, hostile)
-@settings(max_examples=300)
+@drawn(300)
 def test_a_fence_is_found_in_any_surroundings(name, body, attributes, before, after):
     """Broken if memory that came back would be summarised again, or other text would not be."""
     text = fence(name, body, key=KEY, attributes=attributes)

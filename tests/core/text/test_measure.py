@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.core.text.measure import (
     FILE_OVERHEAD,
@@ -170,7 +171,7 @@ def test_a_day_is_the_utc_date():
 
 
 @given(messages)
-@settings(max_examples=50)
+@drawn(50)
 def test_hashes_are_tagged_and_the_same_each_time(message):
     assert message_hash(message) == message_hash(replace(message))
     assert message_hash(message).startswith("sha256:")
@@ -249,7 +250,7 @@ def test_canonical_json_refuses_what_is_not_json():
 
 
 @given(messages, st.sampled_from(["tokens", "chars"]), st.integers(6, 60))
-@settings(max_examples=300)
+@drawn(300)
 def test_slices_of_any_message_fit_and_join(message, unit, target):
     """P3: broken if a slice is over the target though it could be cut, or a character is lost."""
     points = slice_points(message, unit=unit, target=target, counter=COUNTER)
@@ -327,7 +328,7 @@ def test_any_counter_will_do():
 
 
 @given(messages, st.sampled_from(["tokens", "chars"]), st.integers(6, 60), st.data())
-@settings(max_examples=300)
+@drawn(300)
 def test_slices_do_not_weigh_echoes(message, unit, target, data):
     """Broken if what hiermem rendered itself filled slices, though nobody hears it again."""
     text = body(message)

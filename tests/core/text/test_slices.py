@@ -179,7 +179,6 @@ FAMILIES = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("unit", FAMILIES.values(), ids=FAMILIES.keys())
 def test_time_grows_linearly_with_hostile_text(unit):
     """Broken if a hostile message could stall an append."""

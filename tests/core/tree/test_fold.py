@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.config import HierarchyConfig, LevelConfig
 from hiermem.core.tree.fold import Folded, arrive, close, flush, provisional, reopen, tick
@@ -612,14 +613,10 @@ def slowly(config, log):
     return slow
 
 
-drawn = settings(
-    max_examples=250,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+MANY = drawn(250)
 
 
-@settings(drawn, max_examples=500)
+@drawn(500)
 @given(st.data())
 def test_the_fold_equals_the_slow_reading_of_the_rules(data):
     config = data.draw(configs())
@@ -642,7 +639,7 @@ def test_the_fold_equals_the_slow_reading_of_the_rules(data):
         assert window.due == slow.due.get(thread, False)
 
 
-@drawn
+@MANY
 @given(st.data())
 def test_p4_how_a_log_is_cut_into_appends_changes_nothing(data):
     config = data.draw(configs())
@@ -655,7 +652,7 @@ def test_p4_how_a_log_is_cut_into_appends_changes_nothing(data):
     assert one.state.to_json() == other.state.to_json()
 
 
-@drawn
+@MANY
 @given(st.data())
 def test_p3_p5_sealed_and_open_windows_tile_every_thread_exactly(data):
     config = data.draw(configs())
@@ -686,7 +683,7 @@ def test_p3_p5_sealed_and_open_windows_tile_every_thread_exactly(data):
     assert ordinals == list(range(len(ordinals)))
 
 
-@drawn
+@MANY
 @given(st.data())
 def test_p3_the_roots_cover_every_sealed_window_once_and_nodes_are_contiguous(data):
     config = data.draw(configs())
@@ -715,7 +712,7 @@ def test_p3_the_roots_cover_every_sealed_window_once_and_nodes_are_contiguous(da
         assert ordinals == list(range(session.state.next_ordinal(level)))
 
 
-@drawn
+@MANY
 @given(st.data())
 def test_p8_every_node_is_allotted_less_than_its_inputs_or_is_verbatim(data):
     config = data.draw(configs())
@@ -729,7 +726,7 @@ def test_p8_every_node_is_allotted_less_than_its_inputs_or_is_verbatim(data):
             assert 1 <= node.allotted_tokens < node.input_tokens
 
 
-@drawn
+@MANY
 @given(st.data())
 def test_exchange_groups_are_parted_only_around_a_sliced_member_and_are_linked_then(data):
     config = data.draw(configs())
@@ -760,7 +757,7 @@ def test_exchange_groups_are_parted_only_around_a_sliced_member_and_are_linked_t
             assert sliced & set(members), "a group was parted that nothing cut"
 
 
-@drawn
+@MANY
 @given(st.data())
 def test_the_state_stays_small_and_survives_json(data):
     config = data.draw(configs())
@@ -777,7 +774,7 @@ def test_the_state_stays_small_and_survives_json(data):
     assert max(sizes_seen, default=0) < 30_000
 
 
-@drawn
+@MANY
 @given(st.data())
 def test_a_closed_session_has_one_root_and_takes_no_message_until_it_is_reopened(data):
     config = data.draw(configs())

@@ -179,7 +179,6 @@ def test_p8_levels_grow_as_the_logarithm_of_the_windows(config, size):
     assert len(tree.growth.ordinals()) <= math.log2(count) + 2
 
 
-@pytest.mark.slow
 def test_a_million_messages_never_have_more_than_27_roots():
     """What a context must show at least: 40 tokens a root have to fit a small budget."""
     tree, most = Tree(), 0

@@ -7,8 +7,9 @@ import gc
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 from session_fixture import SessionFixture, messages
 
 from hiermem.config import UpdatePolicy
@@ -109,7 +110,7 @@ async def sent_by(lane, clock, plan, limits):
     return sent
 
 
-@settings(max_examples=25, deadline=None)
+@drawn(25)
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=1, max_size=12),
     st.integers(1, 4),
@@ -260,7 +261,7 @@ async def test_a_call_cut_off_counts_as_the_most_that_it_may_have_cost():
     assert after.tokens_in >= before.tokens_in
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(40)
 @given(st.data())
 def test_what_is_set_aside_and_what_is_journalled_never_pass_the_cap(data):
     """Calls begin, are journalled and end in any order, at any price up to what was set aside."""

@@ -6,7 +6,7 @@ import pytest
 from cover_oracle import check_cover, check_native_groups
 from hypothesis import given
 from hypothesis import strategies as st
-from logbook import drawn
+from sampling import drawn
 from test_context import Words, histories, talk
 from test_recalled import SMALL, opened
 

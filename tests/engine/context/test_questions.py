@@ -8,8 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 from test_context import Words, histories, talk, text
 from test_recalled import SMALL, opened
 from test_search import NASTY, filled, memory_over, said
@@ -31,7 +32,7 @@ from hiermem.tokens import ApproximateCounter
 
 START = datetime(2024, 3, 1, 9, 0, tzinfo=UTC)
 QUESTIONS = st.sampled_from(["ferry price", "what did Ada measure?", "seats.py harbour", "x"])
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = drawn(25)
 
 
 # -- a question is data

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logbook import drawn
+from sampling import drawn
 from test_context import START, Words, histories, talk
 
 from hiermem import (

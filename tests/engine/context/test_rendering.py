@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import (
     AsyncMemory,
@@ -315,7 +316,7 @@ def turns(draw):
 
 
 @given(st.lists(turns(), min_size=2, max_size=30), st.sampled_from([300, 600, 5_000]))
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(40)
 async def test_appending_keeps_the_earlier_anthropic_rendering_as_a_prefix(history, budget):
     """P13: wherever the blocks stand as before, so does the request, and records stand alone."""
     memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(max_messages=4))

@@ -8,7 +8,7 @@ import pytest
 from cover_oracle import check_cover
 from hypothesis import given
 from hypothesis import strategies as st
-from logbook import drawn
+from sampling import drawn
 from test_context import Words, histories
 from test_recalled import SMALL, opened
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sampling import params
 
 from hiermem import AsyncMemory, Message, ToolCall
 from hiermem.api.extractor import SemanticGraphExtractor
@@ -669,7 +670,7 @@ async def test_a_cancelled_run_is_resumed_and_pays_once(store, at):
     assert len(maps) == len(report.chunks) + 1
 
 
-@pytest.mark.parametrize("remote", [True, False])
+@pytest.mark.parametrize("remote", params([True, False], 1))
 async def test_killed_at_every_operation_it_is_resumed_and_pays_once(remote):
     """Dead before or after any store operation: the next run asks only for what is not on record,
     and ends with the same result as one that was never disturbed."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logbook import CONFIGS, START, Words, bounds, drawn, logs, opened, place, play, ways
+from logbook import CONFIGS, START, Words, bounds, logs, opened, place, play, ways
+from sampling import drawn
 from session_fixture import COUNTER, SessionFixture, messages, text
 from test_edit import Editor
 from tree_builder import check_tree, tree_of

@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem import AsyncMemory, Message, NotFoundError, SearchPolicy, UsageError
 from hiermem.core.text.measure import body
@@ -24,9 +25,7 @@ WORDS = (
     "ferry", "harbour", "price", "schema", "friday", "ada", "jonas", "booking", "seats",
     "capacity", "refund", "invoice", "garden", "lemon", "bicycle", "violin",
 )  # fmt: skip
-SOON = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SOON = drawn(20, 7)
 
 
 def memory_over(store, **parts):

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import drawn
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
-from logbook import CONFIGS, drawn, logs, messages_of
+from logbook import CONFIGS, logs, messages_of
 from session_fixture import SessionFixture, messages
 
 from hiermem.config import HierarchyConfig, UpdatePolicy

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
-from logbook import CONFIGS, bounds, drawn, logs, messages_of
+from logbook import CONFIGS, bounds, logs, messages_of
 from session_fixture import START, SessionFixture, messages
 
 from hiermem.config import HierarchyConfig, UpdatePolicy
@@ -528,7 +529,7 @@ _DEEDS = st.lists(
 )
 
 
-@drawn(20)
+@drawn(20, 7)
 @given(deeds=_DEEDS, gaps=st.integers(0, 3), long=st.booleans())
 def test_what_is_changed_during_a_re_pack_is_changed_in_the_tree_that_then_serves(
     deeds, gaps, long

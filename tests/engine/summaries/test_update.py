@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn, params
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "promises"))
@@ -188,7 +189,7 @@ def histories(draw):
     ]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@drawn(40)
 @given(history=histories(), window=st.sampled_from([None, 3000]), close=st.booleans())
 async def test_p9_a_dry_run_says_exactly_what_the_run_calls_and_writes_nothing(
     history, window, close
@@ -234,7 +235,7 @@ class Wordy(ScriptedLLM):
         return replace(response, text="\n".join([*said, " ".join(words[: max(0, room)])]))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@drawn(30)
 @given(
     count=st.integers(10, 80),
     words=st.sampled_from([20, 60, 100]),
@@ -292,7 +293,7 @@ async def test_p9_no_more_calls_than_the_cap(cap):
     assert {node.status for node in await fixture.nodes()} <= {"pending", "active"}
 
 
-@settings(max_examples=20, deadline=None)
+@drawn(20)
 @given(cap=st.integers(0, 12_000), remote=st.booleans())
 async def test_p9_no_more_tokens_than_the_cap(cap, remote):
     fixture = await told(SessionFixture(), 60)
@@ -477,7 +478,7 @@ async def test_p7_no_fault_of_a_model_becomes_memory(fault):
         assert revision.model == "extractive-1"
 
 
-@settings(max_examples=10, deadline=None)
+@drawn(10, 4)
 @given(seed=st.integers(0, 10_000), rate=st.sampled_from([0.2, 0.5, 0.9]), remote=st.booleans())
 async def test_p7_under_any_faults_every_text_is_fit_and_the_work_is_finished_in_the_end(
     seed, rate, remote
@@ -565,7 +566,7 @@ async def test_p10_killed_at_any_store_operation_a_run_resumes_and_makes_nothing
     assert fault > 20
 
 
-@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("remote", params([True, False], 1))
 @pytest.mark.parametrize("kind", ["fail", "busy"])
 async def test_p10_a_store_that_fails_once_costs_no_call(remote, kind):
     clean, tree = await finished_calls(36, remote, words=12, config=SHORT)
@@ -621,7 +622,7 @@ async def test_p10_cancelled_at_any_call_a_run_resumes_and_makes_nothing_twice(r
             assert not [a for a in await fixture.tenant.attempts() if a.outcome == "started"]
 
 
-@settings(max_examples=8, deadline=None)
+@drawn(8, 4)
 @given(cuts=st.lists(st.integers(1, 9), max_size=6), remote=st.booleans())
 async def test_p4_texts_do_not_depend_on_when_updates_ran(cuts, remote):
     fixture, whole = SessionFixture(), SessionFixture()

@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import pytest
+from sampling import params
 from session_fixture import COUNTER, messages
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
@@ -24,7 +25,7 @@ async def store(request, tmp_path):
     await opened.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", params(range(3), 1))
 async def test_what_is_changed_under_a_worker_is_made_again_and_nothing_erased_returns(store, seed):
     """An answer that was under way when its message was erased would bring the erased text back."""
     draw = random.Random(seed)

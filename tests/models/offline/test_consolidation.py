@@ -6,8 +6,9 @@ import random
 from typing import Any
 
 import pytest
+import sampling
 from bankwork import COUNTER, NOW, batch_of, note, state
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hiermem.core.spaces import change
@@ -168,7 +169,7 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join)
 agents = st.sampled_from(("", "dev", "a\nb", "# x", "```", "\u202e", "x" * 400, "(y)", "日本"))
 
 
-@settings(max_examples=60, deadline=None)
+@sampling.drawn(60)
 @given(st.lists(st.lists(st.tuples(texts, agents), min_size=1, max_size=5), min_size=1, max_size=3))
 def test_any_notes_are_taken_in_and_every_line_that_was_there_is_still_there(
     runs: list[list[tuple[str, str]]],

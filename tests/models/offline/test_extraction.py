@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
+from sampling import drawn
 
 from hiermem.core.calls.bounded_json import parse
 from hiermem.core.extraction.chunks import Measured, plan, turns
@@ -206,7 +207,7 @@ def test_every_end_of_a_relation_is_an_entity_and_every_number_a_message() -> No
         ), max_size=8,
     ), st.integers(40, 600),
 )  # fmt: skip
-@settings(max_examples=150, deadline=None)
+@drawn(150)
 def test_whatever_is_said_the_answer_is_valid_bounded_and_the_same_again(
     rows: list[Row], limit: int
 ) -> None:

@@ -1,0 +1,69 @@
+"""How many cases a test draws: a part of them in the ordinary run, all with ``-m thorough``.
+
+A test states the full number, and what the ordinary run draws where a third is not the right part.
+``pytest -m thorough`` selects every test that draws more then, and those that are marked
+``thorough`` because they take long. ``HIERMEM_THOROUGH=20 pytest -m thorough`` draws twenty times
+the full number, and other cases each time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+#: How many times the full number is drawn; 0 in an ordinary run. The conftest sets it.
+factor = 0
+#: Other cases in each run, which HIERMEM_THOROUGH asks for.
+others = "HIERMEM_THOROUGH" in os.environ
+
+
+def factor_of(expression: str) -> int:
+    """Return the factor of a run that selects tests by this marker expression."""
+    thorough = re.search(r"(?<!\bnot )\bthorough\b", expression)
+    return int(os.environ.get("HIERMEM_THOROUGH", "1")) if thorough else 0
+
+
+def share(full: int, plain: int | None = None) -> int:
+    """Return how many cases to draw in this run."""
+    if factor:
+        return full * factor
+    return min(full, max(10, full // 3)) if plain is None else plain
+
+
+def chosen(full: int, plain: int | None = None) -> settings:
+    """Return the settings of a property that draws ``share(full, plain)`` examples.
+
+    The examples are the same in each run, so that a failure can be repeated.
+    """
+    return settings(
+        max_examples=share(full, plain),
+        derandomize=not (factor and others),
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def drawn(full: int, plain: int | None = None) -> Callable[[Test], Test]:
+    """Return the decorator of a property test that draws ``share(full, plain)`` examples."""
+
+    def decorate(test: Test) -> Test:
+        test = chosen(full, plain)(test)
+        return pytest.mark.thorough(test) if factor else test
+
+    return decorate
+
+
+def params(values: Iterable[object], plain: int) -> list[object]:
+    """Return parameters of which the ordinary run takes the first ``plain``."""
+    return [
+        value if number < plain else pytest.param(value, marks=pytest.mark.thorough)
+        for number, value in enumerate(values)
+    ]
