@@ -19,10 +19,11 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Let a thorough run select each test that draws more in it."""
+    """Let a thorough run select each test that draws more in it, and give it the time."""
     for item in items if sampling.factor else ():
         if "share" in item.fixturenames:
             item.add_marker("thorough")
+        item.add_marker(pytest.mark.timeout(3_600))
 
 
 @pytest.fixture(scope="session")
