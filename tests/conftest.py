@@ -1,5 +1,8 @@
 """Settings that hold for every test."""
 
+import functools
+import ssl
+
 import pytest
 import sampling
 from hypothesis import settings
@@ -30,6 +33,14 @@ def pytest_collection_modifyitems(items):
 def share():
     """Return the function that says how many cases of a full number this run draws."""
     return sampling.share
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_trust_store():
+    """Load the trusted certificates once, not for each client: no server here speaks TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -41,7 +41,8 @@ async def test_p4_a_file_that_is_closed_and_opened_again_gives_the_same_tree(log
     assert await as_played("sqlite", log, CONFIGS[name], way) == one_by_one
 
 
-@drawn(5, 2)
+@pytest.mark.thorough
+@drawn(5)
 @given(log=long_logs(), way=ways, name=st.sampled_from(sorted(CONFIGS)))
 async def test_p4_holds_for_thousands_of_messages(log, way, name):
     at_once = await as_played("memory", log, CONFIGS[name], Way(batches=(10_000,)))

@@ -96,7 +96,8 @@ async def test_p5_a_prefix_of_the_log_gives_a_prefix_of_the_tree(name, log):
     assert prefix.sealed.items() <= witness.sealed.items()
 
 
-@drawn(6, 2)
+@pytest.mark.thorough
+@drawn(6)
 @given(log=long_logs(), way=ways)
 async def test_p5_holds_for_thousands_of_messages(log, way):
     witness = Witness()

@@ -13,8 +13,9 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import drawn
 
 from hiermem.errors import MemoryClosedError
 from hiermem.stores.memory import MemoryStore
@@ -213,10 +214,7 @@ async def live(path, steps, way, canary):
     return store, seen
 
 
-@settings(
-    max_examples=60, deadline=None, phases=(Phase.generate,), derandomize=True, database=None,
-    suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+@drawn(60)
 @given(steps=st.lists(STEPS, min_size=2, max_size=9), way=st.sampled_from(WAYS))
 def test_nothing_of_what_was_removed_is_in_the_bytes(tmp_path_factory, steps, way):
     """After drawn histories, not half of a canary is left in the file, its log or beside it."""

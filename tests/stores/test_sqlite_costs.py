@@ -61,10 +61,10 @@ async def test_a_read_costs_what_it_returns(tmp_path, work):
     assert counts[1] <= 1.5 * counts[0] + 2
 
 
-async def test_a_backlog_costs_what_it_returns_among_many(tmp_path):
+async def test_a_backlog_costs_what_it_returns_among_many(tmp_path, share):
     """Neither another tenant's work nor a session's many nodes make it dearer."""
     counts = []
-    for size in (10, 300):
+    for size in (10, share(300, 100)):
         path = tmp_path / f"{size}.db"
         store = await SQLiteStore.open(path)
         for name in ("a", "t", "z"):

@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from hiermem.core.summaries import salience
@@ -26,7 +27,7 @@ from hiermem.errors import (
     TransientModelError,
 )
 from hiermem.models.offline.consolidation import offline
-from hiermem.protocols import LLM, LLMRequest, LLMResponse, Usage
+from hiermem.protocols import LLM, LLMRequest, LLMResponse, SourceText, Usage
 from hiermem.types.bank import BankText
 from hiermem.types.prices import Prices
 
@@ -169,11 +170,25 @@ def write(request: LLMRequest) -> str:
             request.bank, max_tokens=request.max_tokens, count=request.counter.count
         )
         return offline.write(answer)
-    count, budget = request.counter.count, request.target_tokens
-    headings = _HEADING.findall(request.messages[0].content) if request.messages else []
+    system = request.messages[0].content if request.messages else ""
+    return _summary(
+        system, request.inputs, request.target_tokens, request.max_tokens, request.counter.count
+    )
+
+
+@lru_cache(maxsize=256)
+def _summary(
+    system: str,
+    inputs: tuple[SourceText, ...],
+    budget: int,
+    max_tokens: int,
+    count: Callable[[str], int],
+) -> str:
+    """Write a summary, once for equal requests: a test that kills a run everywhere repeats them."""
+    headings = _HEADING.findall(system)
     required = headings[:2]
     held = anchors.fidelity(
-        inputs=[source.text for source in request.inputs],
+        inputs=[source.text for source in inputs],
         output="",
         limit=anchor_limit(budget),
     ).required
@@ -185,13 +200,13 @@ def write(request: LLMRequest) -> str:
             break
         lines = longer
     room = budget - count("\n".join(lines)) - 2
-    pieces = [unit for source in request.inputs for unit in units.of_source(source)]
+    pieces = [unit for source in inputs for unit in units.of_source(source)]
     if room > 4 and pieces:
         chosen = salience.select(pieces, room, count).text
-        if chosen and count("\n".join([*lines, chosen])) <= request.max_tokens:
+        if chosen and count("\n".join([*lines, chosen])) <= max_tokens:
             lines.append(chosen)
     text = "\n".join(lines)
-    while text and count(text) > request.max_tokens:
+    while text and count(text) > max_tokens:
         text = text[: len(text) * 3 // 4]
     return text or "."
 
