@@ -13,18 +13,32 @@ from itertools import product
 from random import Random
 
 import pytest
-from logbook import START, Failing, Place, finish, opened
+from logbook import QUICK, START, Failing, Place, finish, opened, text
 
-from hiermem import HierarchyConfig, Message
+from hiermem import HierarchyConfig, LevelConfig, Message
 from hiermem.errors import StoreError
 from hiermem.testing.faults import DiedError, FaultPlan
+from hiermem.testing.llms import ScriptedLLM
 
-CONFIG = HierarchyConfig.by_tokens(target=40, max_messages=2, open_groups="grow")
+CONFIG = HierarchyConfig.by_tokens(
+    target=60,
+    max_messages=2,
+    verbatim_tokens=10,
+    levels=(
+        LevelConfig(target_ratio=0.5, style="concise"),
+        LevelConfig(target_ratio=0.5, style="thematic", fan_in=2, max_size=200, max_messages=4),
+        LevelConfig(target_ratio=0.5, style="executive", fan_in=2, max_size=200),
+    ),
+)
 SAID = [
-    Message("assistant" if n % 2 else "user", f"On deck {n} Ada measured {n}12 ms.", key=f"k{n}",
-            created_at=START + timedelta(minutes=n))
+    Message(
+        "assistant" if n % 2 else "user",
+        text(n, 30),
+        key=f"k{n}",
+        created_at=START + timedelta(minutes=n),
+    )
     for n in range(6)
-]  # fmt: skip
+]
 KINDS = ("fail", "busy", "die")
 
 
@@ -40,10 +54,10 @@ async def step(session, number):
         await session.append(SAID[number : number + 2])
 
 
-async def lived(plan, at):
+async def lived(plan, at, llm):
     """Do all steps over the faults of ``plan``; each is done again until it succeeds."""
     lives, number = 0, 0
-    memory = await opened(Failing(at, plan), CONFIG, clock=partial(later, lives))
+    memory = await opened(Failing(at, plan), CONFIG, llm=llm, clock=partial(later, lives))
     while number < len(SAID):
         try:
             await step(memory.session("s"), number)
@@ -53,27 +67,31 @@ async def lived(plan, at):
             plan.revive()
             lives += 1
             # A day later every lease of the dead process has ended.
-            memory = await opened(Failing(at, plan), CONFIG, clock=partial(later, lives))
+            memory = await opened(Failing(at, plan), CONFIG, llm=llm, clock=partial(later, lives))
             continue
         number += 1
-    return await opened(at, CONFIG, clock=partial(later, lives + 1))
+    return await opened(at, CONFIG, llm=llm, clock=partial(later, lives + 1))
 
 
 async def ends_like(whole, faults):
     """Assert that the session ends like the whole one; return the sites and kinds that were hit."""
-    plan = FaultPlan(faults)
-    memory = await lived(plan, Place("memory"))
+    plan, llm = FaultPlan(faults), ScriptedLLM(remote=True, keep=0)
+    memory = await lived(plan, Place("memory"), llm)
     assert await finish(memory) == whole, f"not the same after {plan.hits}"
     assert (await memory.check()).ok, f"not sound after {plan.hits}"
     tried = await memory._handle.store.attempts(limit=1_000)
     assert "started" not in {attempt.outcome for attempt in tried}, f"open after {plan.hits}"
+    assert llm.calls <= len(tried), f"a call is not on record after {plan.hits}"
+    made = sum(revision is not None for _, revision in whole["nodes"].values())
+    lost = sum(kind == "die" for _, kind in plan.hits) * QUICK.concurrency
+    assert llm.calls <= made + lost, f"calls were made again without need after {plan.hits}"
     return plan.hits
 
 
 async def undisturbed():
     """Return the session without a fault, and how often it came by each site."""
     plan = FaultPlan()
-    memory = await lived(plan, Place("memory"))
+    memory = await lived(plan, Place("memory"), ScriptedLLM(remote=True))
     return await finish(memory), plan
 
 
@@ -81,33 +99,34 @@ async def undisturbed():
 async def test_a_fault_at_any_place_changes_nothing(kind):
     """Broken, one place of the work does not bear an error, a busy store or a death."""
     whole, clean = await undisturbed()
-    assert len(whole["nodes"]) >= 3
+    assert len(whole["nodes"]) == 4, "the work is too small to show anything"
     hits = [await ends_like(whole, {place: kind}) for place in range(clean.arrivals)]
     assert sum(map(len, hits)) >= clean.arrivals // 2
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kinds", [*product(("fail", "die"), repeat=2)], ids="-".join)
-async def test_two_faults_at_any_places_change_nothing(kinds):
+@pytest.mark.parametrize("kind", ["fail", "die"])
+async def test_two_faults_at_any_places_change_nothing(kind):
     """Broken, what mends one fault does not bear another."""
     whole, clean = await undisturbed()
     for first in range(clean.arrivals):
         for second in range(first + 1, clean.arrivals + 20):
-            await ends_like(whole, {first: kinds[0], second: kinds[1]})
+            await ends_like(whole, {first: kind, second: kind})
 
 
 async def test_drawn_schedules_of_one_to_four_faults_change_nothing(share):
     """Broken, some schedule loses a message, makes a summary twice or leaves a call open.
 
-    A schedule that reached no site says nothing about it: each is hit twenty times by each kind.
+    A schedule that reached no site says nothing about it: of ten thousand, each site is hit by each
+    kind at least twenty times.
     """
     luck, hit = Random(11), Counter()
     whole, clean = await undisturbed()
-    for _ in range(share(10_000, 200)):
+    for _ in range(share(10_000, 100)):
         count = luck.randint(1, 4)
         faults = {luck.randrange(clean.arrivals + 20): luck.choice(KINDS) for _ in range(count)}
         hit.update(await ends_like(whole, faults))
-    least = share(20, 1)
+    least = share(20, 0)
     for site, kind in product(clean.visits, KINDS):
         if kind != "busy" or site.endswith(".before"):
             assert hit[site, kind] >= least, f"{site} was hardly ever hit by {kind}"
