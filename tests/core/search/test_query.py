@@ -50,13 +50,13 @@ def test_whose_words_are_wanted(text, own, to_assistant, overview):
 
 
 def test_words_of_form_weigh_less_unless_there_is_nothing_else():
-    assert [s.of_form for s in read_query("list the turtles").term] == [True, False]
-    assert [s.of_form for s in read_query("list the topics discussed").term] == [
+    assert [s.of_form for s in read_query("list the turtles").terms] == [True, False]
+    assert [s.of_form for s in read_query("list the topics discussed").terms] == [
         True,
         False,
         True,
     ]
-    assert [s.of_form for s in read_query("list").term] == [False]
+    assert [s.of_form for s in read_query("list").terms] == [False]
 
 
 def test_kinds_have_their_members():
