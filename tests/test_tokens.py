@@ -10,7 +10,7 @@ import threading
 import pytest
 import tiktoken
 import tiktoken_ext.openai_public
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear import is_linear, repeated
 
@@ -66,6 +66,27 @@ def test_any_text_is_counted_and_never_read_as_special_tokens(text):
     count = COUNTER.count(text)
     assert 0 <= count <= len(text.encode("utf-8", "surrogatepass"))
     assert count == len(shipped().encode_ordinary(text))
+
+
+ASCII = (
+    st.text(st.characters(max_codepoint=127), max_size=200)
+    | st.text(st.sampled_from("aAbBsStTlLvVrRdDmMeE' 1\n\r\t/.-"), max_size=80)
+    | st.text(st.sampled_from(" \n\r\t\x0b\x0c\x1c\x1f\x00a1."), max_size=40)
+)
+
+
+@given(ASCII)
+@settings(max_examples=500)
+def test_short_ascii_text_is_counted_as_tiktoken_counts_it(text):
+    """Broken if the pattern for ASCII text cuts other pieces than the published one."""
+    assert COUNTER.count(text) == len(shipped().encode_ordinary(text))
+
+
+@given(ASCII)
+def test_nothing_but_entries_of_the_vocabulary_is_kept_of_a_counted_text(text):
+    """Broken if a process goes on holding what was said in a conversation that it counted."""
+    COUNTER.count(text)
+    assert all(len(shipped().encode_ordinary(piece)) == 1 for piece in module._whole_pieces)
 
 
 def test_the_default_is_one_offline_exact_counter():

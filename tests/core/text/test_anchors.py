@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear import is_linear, repeated
 
+from hiermem.core.text import anchors
 from hiermem.core.text.anchors import ANCHOR_CAP, fidelity, find
 
 TEXTS = st.text(max_size=200) | st.lists(
@@ -143,3 +144,40 @@ def test_time_grows_linearly_with_hostile_text(family):
         lambda text: fidelity(inputs=[text], output=text, limit=64),
         size=15_000,
     )
+
+
+DATED = st.lists(
+    st.sampled_from(
+        [
+            "3 May 2024",
+            "May 3rd",
+            "2024-05-03",
+            "5月3日",
+            "x",
+            " ",
+            "\n",
+            "of",
+            "1st June,",
+            "Sept.",
+        ]
+    ),
+    max_size=12,
+).map(" ".join)
+
+
+@pytest.mark.parametrize("pattern", [anchors._NAMED_DATE, anchors._ISO_DATE, anchors._URL])
+@given(text=DATED | st.text(max_size=80))
+def test_what_is_taken_out_leaves_what_a_substitution_leaves(pattern, text):
+    """Broken if one pass over the matches reads or leaves another text than two passes did."""
+    steps = anchors._taken_out(
+        lambda match: anchors._Anchor(match.group(), "date", ""), pattern, text
+    )
+    found = []
+    while True:
+        try:
+            found.append(next(steps).text)
+        except StopIteration as stop:
+            left = stop.value
+            break
+    assert found == [match.group() for match in pattern.finditer(text)]
+    assert left == pattern.sub(" ", text)

@@ -89,11 +89,11 @@ def of_messages(sources: Iterable[SourceText]) -> Labels:
 def _topics(text: str, forms: dict[str, dict[str, int]]) -> dict[str, None]:
     """Return the stems of a message's longer words, each once; count their forms in ``forms``."""
     found: dict[str, None] = {}
-    for word in words(text):
+    for word, times in Counter(words(text)).items():
         if len(word) < _LETTERS or word in STOP_WORDS or word in GENERIC or not word.isalpha():
             continue
         root = stem(word)
         found[root] = None
         own = forms.setdefault(root, {})
-        own[word] = own.get(word, 0) + 1
+        own[word] = own.get(word, 0) + times
     return found

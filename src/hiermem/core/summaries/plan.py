@@ -246,7 +246,9 @@ def in_parts(
     """
     parts: tuple[tuple[SourceText, ...], ...] = (inputs.sources,)
     measure = count if config.unit == "tokens" else len
-    if level == 1 and any(measure(s.text) > config.hard_limit for s in inputs.sources):
+    # No message is over the limit where all of them together are not.
+    over = config.unit == "chars" or inputs.tokens > config.hard_limit
+    if level == 1 and over and any(measure(s.text) > config.hard_limit for s in inputs.sources):
         parts = partition(inputs.sources, config.hard_limit, count=measure)
     if room is None:
         return parts

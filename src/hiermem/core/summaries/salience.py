@@ -23,7 +23,6 @@ from __future__ import annotations
 import heapq
 import math
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -120,6 +119,8 @@ class _Pool:
         self._terms: list[tuple[int, ...]] = []
         self._worth: list[float] = []
         self._score()
+        self._prior = [_prior(unit, weights) for unit in units]
+        self._scales: dict[int, float] = {}
         answers = set(self._answer.values())
         self._tokens = [
             count(" " + unit.text) if self._terms[at] or at in answers else 0
@@ -144,11 +145,11 @@ class _Pool:
             idle = key in said or (unit.ordinal == 0 and is_back_channel(unit.text))
             said.add(key)
             found.append({} if idle else _without_columns(lexicon.terms(unit.text)))
-        frequency: Counter[str] = Counter()
+        frequency: dict[str, int] = {}
         kinds: dict[str, int] = {}
         for terms in found:
-            frequency.update(terms)
             for term, kind in terms.items():
+                frequency[term] = frequency.get(term, 0) + kind
                 if kind > kinds.get(term, 0):
                     kinds[term] = kind
         names = _own_names(self._units)
@@ -188,15 +189,12 @@ class _Pool:
 
     def _gain(self, at: int, cost: int) -> float:
         """Give what a unit of that cost adds now, per token."""
-        unit, weights = self._units[at], self._weights
-        value = sum([self._worth[term] for term in self._terms[at]])
-        if unit.role != "user":
-            value *= weights.other_role
-        if unit.ordinal == 0:
-            value *= 1 + weights.lead
-        if unit.code:
-            value *= weights.code
-        return value / math.pow(cost + _COST_OFFSET, weights.cost_power)
+        value = sum(map(self._worth.__getitem__, self._terms[at])) * self._prior[at]
+        scale = self._scales.get(cost)
+        if scale is None:
+            scale = math.pow(cost + _COST_OFFSET, self._weights.cost_power)
+            self._scales[cost] = scale
+        return value / scale
 
     def _take(self, at: int, cost: int, *, cut: Unit | None = None) -> None:
         """Show a unit (or what was ``cut`` from it); what it told is worth less from now on."""
@@ -249,11 +247,12 @@ class _Pool:
 
     def fill(self) -> None:
         """Spend what is left on the units that add most per token, until nothing fits."""
-        queue = [
-            (-self._gain(at, self._cost(at)), at, 0)
-            for at, terms in enumerate(self._terms)
-            if terms and at not in self._taken
-        ]
+        if self._left <= _CRUMB:
+            return
+        waiting = [at for at, terms in enumerate(self._terms) if terms and at not in self._taken]
+        if min((self._tokens[at] for at in waiting), default=0) > self._left:
+            return
+        queue = [(-self._gain(at, self._cost(at)), at, 0) for at in waiting]
         heapq.heapify(queue)
         version = 0
         while queue and self._left > _CRUMB:
@@ -319,13 +318,21 @@ class _Pool:
         return Selection((replace(unit, text=text, speaker="", date=""),), text, self._count(text))
 
 
+def _prior(unit: Unit, weights: Weights) -> float:
+    """Give what a unit is worth by who said it, where, and in which form."""
+    prior = 1.0 if unit.role == "user" else weights.other_role
+    if unit.ordinal == 0:
+        prior *= 1 + weights.lead
+    return prior * weights.code if unit.code else prior
+
+
 def _without_columns(terms: dict[str, int]) -> dict[str, int]:
     """Leave out the figures of a unit beyond the first few.
 
     A pasted row of a table is all figures, each of them an anchor; without this bound it would
     outweigh every sentence, though none of its figures says what it means.
     """
-    if len(terms) <= _MOST_FIGURES:
+    if len(terms) <= _MOST_FIGURES or sum([term[0].isdigit() for term in terms]) <= _MOST_FIGURES:
         return terms
     kept: dict[str, int] = {}
     figures = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -50,13 +50,16 @@ _MONTH_NAME: Final = (
     r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
 _NAMED_DATE: Final = re.compile(
-    rf"\b(?P<m1>{_MONTH_NAME})\.? (?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<y1>\d{{4}}))?\b"
-    rf"|\b(?P<d2>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<m2>{_MONTH_NAME})\b\.?"
-    r"(?:,? (?P<y2>\d{4})\b)?",
+    r"\b(?=[jfmasond\d])"  # what a match begins with, looked at first: most words end here
+    rf"(?:(?P<m1>{_MONTH_NAME})\.? (?P<d1>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<y1>\d{{4}}))?\b"
+    rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<m2>{_MONTH_NAME})\b\.?"
+    r"(?:,? (?P<y2>\d{4})\b)?)",
     re.IGNORECASE,
 )
 _ISO_DATE: Final = re.compile(r"\b(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?!\d)")
 _UNSPACED_DATE: Final = re.compile(r"(?:(?P<y>\d{4})年)?(?P<m>\d{1,2})月(?P<d>\d{1,2})日")
+#: The dates, each with what none of its matches is without.
+_DATES: Final = ((_NAMED_DATE, " "), (_ISO_DATE, ""), (_UNSPACED_DATE, "月"))
 _URL: Final = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`)\]}]{1,500}")
 _QUOTED: Final = re.compile(
     r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|`([^`\n]{2,80})`"
@@ -68,7 +71,8 @@ _TOKEN: Final = re.compile(
 )
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _CONSTRAINT: Final = re.compile(
-    r"\b(?:(?:do|does|must|should|shall|may|can|will|would|is|are) not|never|cannot|without|avoid"
+    r"\b(?=[dmscwian])"  # as above: what a match begins with
+    r"(?:(?:do|does|must|should|shall|may|can|will|would|is|are) not|never|cannot|without|avoid"
     r"|no longer|no more than|not allowed|(?:don|doesn|mustn|shouldn|can|won|isn|aren)['’]t)"  # noqa: RUF001
     r"((?: +[^\s.,;:!?()]{1,40}){1,6})",
     re.IGNORECASE,
@@ -174,17 +178,12 @@ def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
 def _anchors(text: str) -> Iterator[_Anchor]:
     """Yield the anchors of ``text``, one family after the other, each in order."""
     text = _LIST_NUMBER.sub("", prose(text))
-    for pattern in (_NAMED_DATE, _ISO_DATE, _UNSPACED_DATE):
-        for match in pattern.finditer(text):
-            if key := _date_key(match):
-                yield _Anchor(match.group().strip(), "date", key)
-        if pattern.search(text):
-            text = pattern.sub(" ", text)
-    for match in _URL.finditer(text):
-        url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
-        yield _Anchor(url, "literal", url.casefold())
-    text = _URL.sub(" ", text)
-    for token, times in Counter(_TOKEN.findall(_UNSPACED.sub(" ", text))).items():
+    for pattern, sign in _DATES:
+        if sign in text:
+            text = yield from _taken_out(_date, pattern, text)
+    if "://" in text:
+        text = yield from _taken_out(_url, _URL, text)
+    for token, times in Counter(_TOKEN.findall(_spaced(text))).items():
         if not _is_plain(token) and (anchor := _read_token(token)) is not None:
             yield anchor._replace(times=times)
     for match in _QUOTED.finditer(text):
@@ -195,6 +194,38 @@ def _anchors(text: str) -> Iterator[_Anchor]:
         denied = _content(match.group(1))
         if denied and not (len(denied) < 3 and denied[0] in _NO_CONSTRAINT):
             yield _Anchor(match.group()[:ANCHOR_CAP], "constraint", " ".join(denied))
+
+
+def _spaced(text: str) -> str:
+    """Put a space in the place of each run of a script without spaces."""
+    return text if text.isascii() else _UNSPACED.sub(" ", text)
+
+
+def _taken_out(
+    read: Callable[[re.Match[str]], _Anchor | None], pattern: re.Pattern[str], text: str
+) -> Generator[_Anchor, None, str]:
+    """Yield the anchors that ``pattern`` finds, and return ``text`` with a space for each match."""
+    kept: list[str] = []
+    at = 0
+    for match in pattern.finditer(text):
+        if (anchor := read(match)) is not None:
+            yield anchor
+        kept.append(text[at : match.start()])
+        at = match.end()
+    if not at:
+        return text
+    kept.append(text[at:])
+    return " ".join(kept)
+
+
+def _date(match: re.Match[str]) -> _Anchor | None:
+    key = _date_key(match)
+    return _Anchor(match.group().strip(), "date", key) if key else None
+
+
+def _url(match: re.Match[str]) -> _Anchor:
+    url = match.group().rstrip(".,;:!?")[:ANCHOR_CAP]
+    return _Anchor(url, "literal", url.casefold())
 
 
 def _is_plain(token: str) -> bool:

@@ -34,6 +34,8 @@ FILE: Final = re.compile(
     rf"(?<![\w@:./-])(?:~/|\.{{0,2}}/)?(?:[\w.-]{{1,60}}/){{0,12}}[\w-][\w.-]{{0,60}}\.{_EXTENSION}"
     r"(?![\w/-]|\.\w)"
 )
+#: What no file's name is without; it is found faster than a name is found missing.
+_FILE_END: Final = re.compile(rf"\.{_EXTENSION}")
 _URL: Final = re.compile(r"\bhttps?://[^\s<>\"'`)\]},]{3,300}")
 _CALL: Final = re.compile(r"(?<![\w./-])(?:[A-Za-z_]\w{0,60}\.){0,4}[A-Za-z_]\w{1,60}\(\)")
 _CODE: Final = re.compile(r"`([^`\n]{2,80})`")
@@ -44,8 +46,12 @@ _CAMEL: Final = re.compile(
     r"(?<![\w./@-])(?:[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+|[A-Z]{2,}[a-z][A-Za-z0-9]+"
     r"|[a-z]+(?:[A-Z][a-z0-9]+)+|[A-Z][a-z]+[A-Z]{2,}[a-z]*)(?![\w(/-])"
 )
+#: Where letters change their case inside a word: what no name in mixed case is without.
+_CASE_CHANGE: Final = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _VERSION: Final = r"v?\d{1,4}(?:\.\d{1,4}){1,3}"
 _JS_NAME: Final = re.compile(r"(?<![\w./@-])[A-Z][A-Za-z0-9]{0,20}\.(?:js|io|com|net|ai)(?![\w/-])")
+_JS_END: Final = re.compile(r"\.(?:js|io|com|net|ai)(?![\w/-])")
+_POINT: Final = re.compile(r"\d\.\d")
 #: A name followed by a version is a product, whatever it looks like.
 _VERSIONED: Final = re.compile(
     rf"(?<![\w./@-])([A-Z][\w.+#-]{{1,40}}(?: [A-Z][\w.+#-]{{1,30}})?) "
@@ -126,6 +132,9 @@ _ERROR_END: Final = re.compile(r"(?:Error|Exception|Warning|NotFound|Fault)$")
 _DIGIT: Final = re.compile(r"\d")
 #: A character that every name in mixed case and every capitalised name contains.
 _CAPITAL: Final = re.compile(r"[A-ZÀ-Þ]")
+_RUN: Final = re.compile(r"\S+")
+#: Endings that follow a name and are no part of it.
+_END_MARKS: Final = re.compile(r"['’]s$|['’.&-]+$|(?<!\+)\+$")  # noqa: RUF001
 _PLAIN_CODE: Final = word_lists("entity_words")["keywords"]
 
 
@@ -181,10 +190,11 @@ def _all(sentence: str) -> Iterator[NameMention]:
             yield NameMention("identifier", name, match.start(), match.end(), 0.75)
     if not _CAPITAL.search(sentence):
         return
-    for match in _CAMEL.finditer(sentence):
-        name = match.group()
-        kind, sure = kind_of_identifier(name, after=sentence[match.end() : match.end() + 12])
-        yield NameMention(kind, name, match.start(), match.end(), sure)
+    if _CASE_CHANGE.search(sentence):
+        for match in _CAMEL.finditer(sentence):
+            name = match.group()
+            kind, sure = kind_of_identifier(name, after=sentence[match.end() : match.end() + 12])
+            yield NameMention(kind, name, match.start(), match.end(), sure)
     yield from _names(sentence)
 
 
@@ -194,7 +204,7 @@ def _formal(sentence: str) -> Iterator[NameMention]:
         for match in _URL.finditer(sentence):
             name = match.group().rstrip(".;:!?")
             yield NameMention("url", name, match.start(), match.start() + len(name), 0.9)
-    if "." in sentence:
+    if _FILE_END.search(sentence):
         for match in FILE.finditer(sentence):
             name = match.group()
             if not (name[0].isupper() and _JS_NAME.fullmatch(name)):
@@ -238,7 +248,7 @@ def _products(sentence: str) -> Iterator[NameMention]:
     """Yield product names, recognised by a version after them or by an ending such as .js."""
     if "." not in sentence:
         return
-    for match in _VERSIONED.finditer(sentence):
+    for match in _VERSIONED.finditer(sentence) if _POINT.search(sentence) else ():
         name, version = match.groups()
         first = name.split()[0]
         if first.lower() in NO_NAME or first.lower() in CALENDAR:
@@ -246,6 +256,8 @@ def _products(sentence: str) -> Iterator[NameMention]:
         if len(name) > 1 and name.lower() not in NO_NAME | CALENDAR:
             start = match.start() + match.group().index(name)
             yield NameMention("technology", name, start, match.end(), 0.9, version)
+    if not _JS_END.search(sentence):
+        return
     for match in _JS_NAME.finditer(sentence):
         yield NameMention("technology", match.group(), match.start(), match.end(), 0.85)
 
@@ -280,6 +292,12 @@ def _names(sentence: str) -> Iterator[NameMention]:
 
 def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
     """Split a run of capitalised words into names, leaving out words that are no names."""
+    if run.isalnum():
+        lower = run.lower()
+        none = lower in NO_NAME or lower in CALENDAR or lower in NATIONS or lower in GENERIC
+        if not none and len(run) > 2 and not run.isdigit():
+            yield at, run
+        return
     parts: list[tuple[int, str]] = []
 
     def name() -> Iterator[tuple[int, str]]:
@@ -292,9 +310,9 @@ def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
                 yield start, text
         parts.clear()
 
-    for match in re.finditer(r"\S+", run):
+    for match in _RUN.finditer(run):
         word = match.group()
-        bare = re.sub(r"['’]s$|['’.&-]+$|(?<!\+)\+$", "", word)  # noqa: RUF001
+        bare = word if word.isalnum() else _END_MARKS.sub("", word)
         lower = bare.lower()
         if bare[:1].islower():
             if parts:
@@ -322,21 +340,29 @@ def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
         return "technology", 0.9
     if lower in PLACES:
         return "place", 0.85
-    if _TITLED.search(before):
+    # What tells of a name from before it ends right before it, in a space.
+    told = before[-1:].isspace()
+    if told and _TITLED.search(before):
         return "person", 0.9
     if " " in name and last in ORGANISATION_ENDS:
         return "organisation", 0.8
-    if _ORG_BEFORE.search(before):
+    if told and _ORG_BEFORE.search(before):
         return "organisation", 0.75
     if first in GIVEN_NAMES and (" " not in name or name.count(" ") <= 2):
         return "person", 0.8
     if first in TECHNOLOGIES:
         return "technology", 0.7
-    person = _PERSON_BEFORE.search(before) or _PERSON_AFTER.match(after)
-    if person and name[1:].islower():
+    if name[1:].islower() and (
+        (told and _PERSON_BEFORE.search(before)) or _PERSON_AFTER.match(after)
+    ):
         return "person", 0.65
     if _TECH_AFTER.match(after):
         return "technology", 0.6
-    if not name.isupper() and _PLACE_BEFORE.search(before) and not before.lower().endswith(" in "):
+    if (
+        told
+        and not name.isupper()
+        and _PLACE_BEFORE.search(before)
+        and not before.lower().endswith(" in ")
+    ):
         return "place", 0.5
     return "concept", 0.5

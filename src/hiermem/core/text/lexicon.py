@@ -9,6 +9,7 @@ to ``salience``.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 #: The kinds of terms, weakest first: an ordinary word; a word of deciding, promising or denying;
@@ -78,11 +79,15 @@ _WORD: Final = re.compile(
     r"|[A-Za-z_]\w*(?:\.\w+)+"  # a dotted name
     r"|\w+(?:[-'’]\w+)*"  # noqa: RUF001 - the typographic apostrophe is meant
 )
+#: The last of these alone, which finds the same words in a text without slashes and inner dots.
+_PLAIN_WORD: Final = re.compile(r"\w+(?:[-'’]\w+)*")  # noqa: RUF001
 _LETTERS: Final = re.compile(r"\w+")
 _DIGIT: Final = re.compile(r"\d")
 _UNSPACED: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f"
 _UNSPACED_RUN: Final = re.compile(f"[{_UNSPACED}]+")
 _LEADING_FILLER: Final = re.compile(r"([A-Za-z]+)((?: [A-Za-z]+){0,3}?)\s*[,!.…—-]+\s+")
+#: The longest word whose reading is kept beyond one selection; longer ones are no words.
+_LONGEST_KEPT: Final = 24
 _SUFFIXES: Final = ("ingly", "edly", "ing", "ed", "ies", "es", "s", "ly")
 
 
@@ -92,6 +97,8 @@ def stem(word: str) -> str:
     >>> stem("planned"), stem("cities"), stem("is")
     ('plann', 'cit', 'is')
     """
+    if not word.endswith(_SUFFIXES):
+        return word
     for suffix in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= 3:
             return word[: -len(suffix)]
@@ -115,6 +122,18 @@ def _read(word: str) -> tuple[str, int, int]:
     A capital says nothing at the start of a sentence, so a name is known by one inside it. A word
     that carries nothing has kind 0.
     """
+    if len(word) <= _LONGEST_KEPT and word.isalpha():
+        return _read_letters(word)
+    return _read_afresh(word)
+
+
+@lru_cache(maxsize=32_768)
+def _read_letters(word: str) -> tuple[str, int, int]:
+    """Return the same for a word of letters alone; a language repeats them in every text."""
+    return _read_afresh(word)
+
+
+def _read_afresh(word: str) -> tuple[str, int, int]:
     lower = word.lower().replace("’", "'")  # noqa: RUF001
     if _is_literal(word):
         return lower, ANCHOR, ANCHOR
@@ -131,7 +150,7 @@ class Lexicon:
     """Reads terms out of pieces of text, remembering the words it has met.
 
     Natural text repeats its words, so most are read once. One is made for each selection and
-    forgotten with it: nothing of a conversation stays in memory behind it.
+    forgotten with it: no number, path or identifier of a conversation stays in memory behind it.
     """
 
     __slots__ = ("_met",)
@@ -152,14 +171,17 @@ class Lexicon:
                     found[run[at : at + 2]] = PLAIN
             text = _UNSPACED_RUN.sub(" ", text)
         met = self._met
-        first = True
-        for word in _WORD.findall(text):
-            entry = met.get(word)
-            if entry is None:
-                entry = met[word] = _read(word)
-            term, at_start, inside = entry
-            kind = at_start if first else inside
-            first = False
+        plain = "/" not in text and "." not in text[:-1]
+        words = (_PLAIN_WORD if plain else _WORD).findall(text)
+        for word in words:
+            if word not in met:
+                met[word] = _read(word)
+        if words:
+            term, kind, _ = met[words[0]]
+            if kind and kind > found.get(term, 0):
+                found[term] = kind
+        for word in words[1:]:
+            term, _, kind = met[word]
             if kind and kind > found.get(term, 0):
                 found[term] = kind
         return found

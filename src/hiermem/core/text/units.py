@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -48,10 +47,12 @@ _SIGNATURE: Final = re.compile(
     r")$",
     re.IGNORECASE,
 )
-_FILE_NAME: Final = re.compile(
-    r"\b[\w./-]{1,80}\.(?:py|js|tsx?|jsx|html|css|json|ya?ml|toml|md|sql|sh|txt|cfg|ini|java|go|rs"
+_EXTENSION: Final = (
+    r"\.(?:py|js|tsx?|jsx|html|css|json|ya?ml|toml|md|sql|sh|txt|cfg|ini|java|go|rs"
     r"|c|cpp|h|rb|php|ipynb|csv)\b"
 )
+_FILE_NAME: Final = re.compile(r"\b[\w./-]{1,80}" + _EXTENSION)
+_FILE_END: Final = re.compile(_EXTENSION)
 
 #: The units of the inputs that are being worked on; they go when the inputs do.
 _SPLIT: Final[WeakKeyDictionary[SourceText, list[Unit]]] = WeakKeyDictionary()
@@ -188,7 +189,7 @@ def _digest(block: str) -> str:
         for line in body.splitlines()
         if len(line) < 400 and _SIGNATURE.match(line)
     ][:8]
-    files = dict.fromkeys(_FILE_NAME.findall(body))
+    files = dict.fromkeys(_FILE_NAME.findall(body) if _FILE_END.search(body) else ())
     told += [name for name in files if not any(name in line for line in told)][:6]
     what = "; ".join(dict.fromkeys(told)) or " ".join(body[:_DIGEST_CAP].split())[:60]
     label = " ".join(language.split())[:20] or "code"
@@ -281,9 +282,10 @@ def _read_rows(data: Any, text: str) -> Iterator[Unit]:
     for index, speaker, day, *marks in rows:
         role, name = who[speaker]
         for ordinal, length in zip(marks[::2], marks[1::2], strict=True):
-            unit = Unit(index, ordinal, role, name, dates[day], "", length < 0)
-            at += len(_lead(unit, before=before, shown=shown))
-            unit = replace(unit, text=text[at : at + abs(length)])
-            at += abs(length)
+            bare = Unit(index, ordinal, role, name, dates[day], "", length < 0)
+            at += len(_lead(bare, before=before, shown=shown))
+            end = at + abs(length)
+            unit = Unit(index, ordinal, role, name, dates[day], text[at:end], length < 0)
+            at = end
             yield unit
             before, shown = unit, unit.date or shown

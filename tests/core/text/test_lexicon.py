@@ -1,0 +1,43 @@
+"""The words of a text: the quick way of reading them finds what the full one does."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.core.text import lexicon
+from hiermem.core.text.lexicon import Lexicon, stem
+
+WORDISH = st.text(st.sampled_from("abAB19_-'’./: \n"), max_size=60)  # noqa: RUF001
+
+
+@given(WORDISH | st.text(max_size=60))
+def test_a_text_without_slashes_and_inner_dots_has_the_same_words_by_the_plain_pattern(text):
+    """Broken if the quick pattern parts a word that the full one holds together."""
+    plain = text.replace("/", " ").replace(".", " ")
+    assert lexicon._PLAIN_WORD.findall(plain) == lexicon._WORD.findall(plain)
+    ended = plain + "."
+    assert lexicon._PLAIN_WORD.findall(ended) == lexicon._WORD.findall(ended)
+
+
+@given(st.lists(st.text(st.characters(categories=["L"]), min_size=1, max_size=30), max_size=12))
+def test_a_word_reads_the_same_whether_it_was_met_before_or_not(words):
+    """Broken if what is kept of earlier selections changes a later one."""
+    text = " ".join(words)
+    lexicon._read_letters.cache_clear()
+    first = Lexicon().terms(text)
+    assert Lexicon().terms(text) == first
+    assert {lexicon._read(word): None for word in words} == {
+        lexicon._read_afresh(word): None for word in words
+    }
+
+
+def test_nothing_but_words_of_letters_is_kept_beyond_a_selection():
+    """Broken if a number, path or identifier of an erased conversation stays in the process."""
+    lexicon._read_letters.cache_clear()
+    Lexicon().terms("x9k2 4711 /etc/passwd api_key " + "z" * 25)
+    assert lexicon._read_letters.cache_info().currsize == 0
+
+
+@given(st.text(st.sampled_from("abdegilnsy"), max_size=12))
+def test_a_stem_is_the_word_without_one_ending(word):
+    assert word.startswith(stem(word))
+    assert stem(word) == word or len(stem(word)) >= 3
