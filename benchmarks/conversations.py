@@ -11,15 +11,25 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from hiermem.types import Message
 
-__all__ = ["ADVERSARIAL", "CATEGORIES", "MULTI_HOP", "Chat", "Question", "beam", "folder", "locomo"]
+__all__ = [
+    "ADVERSARIAL",
+    "CATEGORIES",
+    "MULTI_HOP",
+    "Chat",
+    "Question",
+    "beam",
+    "folder",
+    "locomo",
+    "woven",
+]
 
 MULTI_HOP, ADVERSARIAL = "1 multi-hop", "5 adversarial"
 #: The kinds of LoCoMo's questions, as its authors number them.
@@ -82,9 +92,9 @@ def locomo(data: Path) -> Iterator[Chat]:
         yield Chat("LoCoMo", sample["sample_id"], messages, questions)
 
 
-def beam(data: Path) -> Iterator[Chat]:
-    """Return the BEAM chats of 100,000 tokens: a user and an assistant with long answers."""
-    for path in sorted((data / "beam").glob("beam_100k_*.json")):
+def beam(data: Path, *, size: str = "100k") -> Iterator[Chat]:
+    """Return the BEAM chats of 100,000 (or "1m") tokens: a user and an assistant's long answers."""
+    for path in sorted((data / "beam").glob(f"beam_{size}_*.json")):
         chat = json.loads(path.read_text("utf-8"))
         messages, places = [], {}
         at = datetime(2024, 1, 1, tzinfo=UTC)
@@ -94,7 +104,7 @@ def beam(data: Path) -> Iterator[Chat]:
             places[entry["id"]] = len(messages)
             messages.append(Message(entry["role"], entry["content"], created_at=at))
         questions = []
-        for kind, asked in chat["questions"].items():
+        for kind, asked in chat.get("questions", {}).items():
             for question in asked if kind != "abstention" else ():
                 named = _numbers(question.get("source_chat_ids", ()))
                 evidence = frozenset(places[name] for name in named if name in places)
@@ -103,6 +113,26 @@ def beam(data: Path) -> Iterator[Chat]:
                 if evidence:
                     questions.append(Question(question["question"], kind, answer, evidence))
         yield Chat("BEAM", path.stem, messages, questions)
+
+
+def woven(chats: Sequence[Chat], *, block: int) -> Chat:
+    """Give one long chat in which the given ones take turns, ``block`` messages at a time.
+
+    So each topic comes back all along, as in a long chat, and every question is asked of it.
+    """
+    messages: list[Message] = []
+    places: dict[tuple[int, int], int] = {}
+    for begin in range(0, max(len(chat.messages) for chat in chats), block):
+        for number, chat in enumerate(chats):
+            for index, message in enumerate(chat.messages[begin : begin + block], begin):
+                places[number, index] = len(messages)
+                messages.append(message)
+    questions = [
+        replace(asked, evidence=frozenset(places[number, index] for index in asked.evidence))
+        for number, chat in enumerate(chats)
+        for asked in chat.questions
+    ]
+    return Chat(chats[0].corpus, f"{len(chats)} chats in turn", messages, questions)
 
 
 def _numbers(nested: Any) -> Iterator[int]:

@@ -7,6 +7,9 @@ tokens preset, made by the library's own fold.
 Survival: of the content stems that a question's gold answer shares with its evidence messages, the
 share that still stands in the text of the nodes that cover the evidence; mean over questions.
 
+For a long chat each level is measured beside its floor: the share of the same stems in other nodes
+of the level at as many tokens. What is no better than those says nothing of its own stretch.
+
 The second table shows why a context shows its summary share as one pooled view: the share of the
 same stems that stand anywhere in the summaries shown, at the same number of tokens, where whole
 nodes are shown and expanded newest first or coarsest first, and where the units of one level are
@@ -19,27 +22,40 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
-from conversations import ADVERSARIAL, Chat, Question, beam, folder, locomo
+from conversations import ADVERSARIAL, Chat, Question, beam, folder, locomo, woven
 
 from hiermem.config import HierarchyConfig
 from hiermem.core.summaries.salience import select
 from hiermem.core.text import measure
+from hiermem.core.text.anchors import find
 from hiermem.core.text.lexicon import stem, words
 from hiermem.core.text.units import split
 from hiermem.core.tree.fold import arrive, close
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.turns import Arrival
+from hiermem.models.offline.model import ExtractiveLLM
+from hiermem.protocols import LLMRequest, SourceText
 from hiermem.tokens import default_counter
 from hiermem.types import Message, Node, Unit
 
 #: The least that each figure may be, at levels 1, 2 and 3.
 WANTED = {"LoCoMo": (0.85, 0.56, 0.28), "BEAM": (0.97, 0.95, 0.58)}
+#: Other nodes from which the floor is taken, at most twice as many.
+STARTS = 40
+#: How far a level of a long chat must be above other nodes of the level.
+WANTED_ABOVE = {4: 0.24, 5: 0.15}
 WANTED_SPEED = 1.0
 SHARES = {"LoCoMo": (800, 1600, 3200), "BEAM": (1600, 3200, 6400)}
 WORD = re.compile(r"\w+")
+#: What a unit that needs another one looks like.
+HEADING = re.compile(r"(?!-? ?.*[.!?…]$)(?:\d{1,2}[.)] )?\w[^\n]{0,60}")
+ITEM = re.compile(r"(?:\d{1,2}[.)]|[-*•]) ")
+PRONOUN = re.compile(r"(?:It|They|Them|He|She|This|That|These|Those)(?:['’]\w+)? ")  # noqa: RUF001
+SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 STOP = words(
     """
     a an the and or of to in on at for with by from is are was were be been being am do does did
@@ -102,7 +118,6 @@ def units_of(messages: Sequence[Message], first: int) -> list[Unit]:
 
 def summarise(chat: Chat, nodes: Sequence[Node]) -> tuple[dict[str, Entry], float]:
     """Make every node's text, and give the processor seconds that level 1 took."""
-    count = default_counter().count
     entries: dict[str, Entry] = {}
     seconds = 0.0
     for node in nodes:
@@ -114,7 +129,16 @@ def summarise(chat: Chat, nodes: Sequence[Node]) -> tuple[dict[str, Entry], floa
             units = [unit for child in node.children for unit in entries[child].units]
             below = sum(entries[child].tokens for child in node.children)
             budget = below if node.verbatim else min(node.allotted_tokens, below)
-        kept = select(units, budget, count)
+        asked = LLMRequest(
+            task="summarise",
+            messages=(),
+            inputs=(SourceText(None, "user", "", "", "", units=tuple(units)),),
+            target_tokens=budget,
+            max_tokens=budget,
+            counter=default_counter(),
+            level=node.level,
+        )
+        kept = ExtractiveLLM().summarise(asked)
         if node.level == 1:
             seconds += time.process_time() - began
         entries[node.id] = Entry(node, kept.units, kept.text, kept.tokens)
@@ -142,6 +166,88 @@ def survival(chat: Chat, entries: dict[str, Entry], level: int) -> list[float]:
         if wanted and texts:
             shares.append(len(wanted & stems(" ".join(texts))) / len(wanted))
     return shares
+
+
+def debris(entries: dict[str, Entry], level: int) -> tuple[float, float, float]:
+    """Give the shares of kept units that cannot be understood where they stand.
+
+    A heading without what stood under it, an item of a list with nothing of its message before it,
+    and a sentence led by a pronoun without the sentence before it. Told by form alone, and only of
+    what an assistant wrote in the first case, since people end lines without a mark.
+    """
+    found = [0, 0, 0]
+    total = 0
+    for entry in entries.values():
+        if entry.node.level != level:
+            continue
+        total += len(entry.units)
+        for at, unit in enumerate(entry.units):
+            before = entry.units[at - 1] if at else None
+            after = entry.units[at + 1] if at + 1 < len(entry.units) else None
+            follows = before is not None and before.index == unit.index
+            bare = unit.role == "assistant" and not unit.code and HEADING.fullmatch(unit.text)
+            if bare and not (after and after.index == unit.index):
+                found[0] += 1
+            if ITEM.match(unit.text) and not follows:
+                found[1] += 1
+            led = unit.ordinal > 0 and PRONOUN.match(unit.text)
+            if led and not (follows and before and before.ordinal == unit.ordinal - 1):
+                found[2] += 1
+    headings, items, pronouns = (count / max(1, total) for count in found)
+    return headings, items, pronouns
+
+
+def stated(chat: Chat) -> Chat:
+    """Ask of each message of the user that it is remembered: its sentence of most anchors is gold.
+
+    For a chat that comes without questions.
+    """
+    questions = []
+    for index, message in enumerate(chat.messages):
+        if message.role == "user":
+            prose = "".join(measure.body(message).split("```")[::2])
+            said = [(len(find(text)), text) for text in SENTENCE.split(prose)]
+            most, text = max(said, key=lambda pair: pair[0], default=(0, ""))
+            if most > 1:
+                questions.append(Question("", "stated", text, frozenset({index})))
+    return replace(chat, questions=questions)
+
+
+def elsewhere(chat: Chat, entries: dict[str, Entry], level: int) -> tuple[list[float], list[float]]:
+    """Give, for each question, the share in the nodes that cover its evidence, and the floor.
+
+    The floor is the mean share in other nodes of the level at as many tokens: from one of them on,
+    taken round, as many as it needs, the last one cut; at most ``STARTS`` of them, evenly spread. A
+    question whose evidence all nodes of the level cover has no floor and is left out.
+    """
+    shares, floors = [], []
+    layer = [entry for entry in entries.values() if entry.node.level == level]
+    said = {entry.node.id: stems(entry.text) for entry in layer}
+    for question in chat.questions:
+        wanted = wanted_stems(chat, question)
+        over = [
+            entry
+            for entry in layer
+            if any(entry.node.span.start <= at < entry.node.span.stop for at in question.evidence)
+        ]
+        others = [entry for entry in layer if entry not in over]
+        if not wanted or not over or not others:
+            continue
+        held = frozenset[str]().union(*(said[entry.node.id] for entry in over))
+        shares.append(len(wanted & held) / len(wanted))
+        room = sum(entry.tokens for entry in over)
+        found = []
+        for at in range(0, len(others), max(1, len(others) // STARTS)):
+            left, beside = room, set[str]()
+            for entry in others[at:] + others[:at]:
+                if entry.tokens > left:
+                    beside |= stems(entry.text[: len(entry.text) * left // entry.tokens])
+                    break
+                beside |= said[entry.node.id]
+                left -= entry.tokens
+            found.append(len(wanted & beside) / len(wanted))
+        floors.append(mean(found))
+    return shares, floors
 
 
 # ---------------------------------------------------------------------------------------------
@@ -263,12 +369,42 @@ def main() -> int:
                 f"  L{level}  survival {kept:.3f}  (wanted {wanted:.2f})"
                 f"  size {size:.3f} of raw  {len(shares)} questions"
             )
+            lost = [debris(entries, level) for _, entries in chats]
+            headings, items, pronouns = (mean(column) for column in zip(*lost, strict=True))
+            print(
+                f"      of its units are headings alone {headings:.3f}, items alone {items:.3f},"
+                f" led by a pronoun alone {pronouns:.3f}"
+            )
         missed |= speed < WANTED_SPEED
         print("  summary share, tokens".ljust(38) + "".join(f"{s:<14}" for s in SHARES[name]))
         for way in WAYS:
             cells = "".join(f"{recall(chats, way, share):<14}" for share in SHARES[name])
             print(f"  {way:<36}{cells}")
-    return 1 if missed else 0
+    return 1 if missed | depth(data, config) else 0
+
+
+def depth(data: Path, config: HierarchyConfig) -> bool:
+    """Print what stands at each level of a long chat; say whether a high level says too little."""
+    missed = False
+    for chat in (
+        *(stated(chat) for chat in beam(data, size="1m")),
+        woven(list(beam(data)), block=10),
+    ):
+        entries, _ = summarise(chat, tree(chat, config))
+        print(f"{chat.name}: {len(chat.messages)} messages, beside as many tokens of other nodes")
+        for level in range(1, max(entry.node.level for entry in entries.values()) + 1):
+            sizes = [entry.tokens for entry in entries.values() if entry.node.level == level]
+            shares, floors = elsewhere(chat, entries, level)
+            above = mean(shares) - mean(floors)
+            # The bar is set for the chat that is long by itself.
+            least = WANTED_ABOVE.get(level, 0.0) if chat.name.startswith("beam_1m") else 0.0
+            missed |= bool(shares) and above < least
+            print(
+                f"  L{level}  survival {mean(shares):.3f}  elsewhere {mean(floors):.3f}"
+                f"  above {above:+.3f}  (wanted {least:.2f})"
+                f"  {len(sizes)} nodes of {mean(sizes):.0f} tokens, {len(shares)} questions"
+            )
+    return missed
 
 
 if __name__ == "__main__":

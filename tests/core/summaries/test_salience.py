@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from linear import is_linear, repeated
 
 from hiermem.core.summaries.salience import Selection, Weights, select
+from hiermem.core.text.lexicon import leans
 from hiermem.core.text.units import render, split
 from hiermem.tokens import default_counter
 from hiermem.types import Unit
@@ -215,3 +216,54 @@ def test_a_pasted_row_of_figures_does_not_outweigh_the_sentences():
     pieces = [Unit(at, 0, "user", "Ilse", "", text) for at, text in enumerate([row, *said])]
     kept = select(pieces, 70, words)
     assert [unit.text for unit in kept.units if unit.text in said] == said
+
+
+def said(*lines, role="assistant"):
+    return split("\n".join(lines), index=0, role=role, speaker="A", date="")
+
+
+LIST = said("## Redis 7 cache keys", "- TTL of 30 seconds", "- Port 6379", "Nothing else changed.")
+STORY = said("I got a hand-painted bowl.", "A friend made it for my 18th birthday.", role="user")
+
+
+@pytest.mark.parametrize("units", [LIST, STORY])
+@given(budget=st.integers(1, 60))
+def test_what_leans_on_another_unit_is_kept_with_it_or_not_at_all(units, budget):
+    """Broken if an item has lost its heading, a heading its content, a pronoun its noun."""
+    kept = select(units, budget, default_counter().count).units
+    whole = [unit.text for unit in kept if unit in units]
+    if len(whole) < len(kept):  # what fits no unit shows the head of one
+        return
+    if units is LIST:
+        items = [text for text in whole if text.startswith("- ")]
+        assert bool(items) == ("Redis 7 cache keys:" in whole)
+    else:
+        assert STORY[1].text not in whole or STORY[0].text in whole
+
+
+def test_the_outcome_wins_over_the_plan():
+    """Broken if memory says what somebody meant to do and not what came of it."""
+    plan = "I am going to the transgender conference in Boston this month with Kim."
+    outcome = "I went to the transgender conference in Boston two days ago with Kim."
+    units = [
+        unit
+        for index, text in enumerate([plan, outcome])
+        for unit in split(text, index=index, role="user", speaker="A", date="")
+    ]
+    assert select(units, 22, default_counter().count).text == f"A: {outcome}"
+
+
+@pytest.mark.parametrize(
+    ("text", "leaning"),
+    [
+        ("A friend made it for my 18th birthday.", True),
+        ("They help LGBTQ folks.", True),
+        ("But that one is better.", True),
+        ("That was in May.", True),
+        ("I bought a lamp and put it on the desk.", False),
+        ("When Ana called, I told them.", False),
+        ("This necklace is from Sweden.", False),
+    ],
+)
+def test_a_unit_leans_where_it_names_what_it_speaks_of_by_a_pronoun_alone(text, leaning):
+    assert leans(text) is leaning

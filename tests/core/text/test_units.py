@@ -96,10 +96,36 @@ def test_sentences_lines_and_closing_quotes_are_kept_apart_rightly():
 
 @pytest.mark.parametrize(
     "text",
-    ["1. Install it first", "I met Dr. Miller today", "Use e.g. Redis for that", "No. We stay."],
+    [
+        "- 1. Install it first",
+        "I met Dr. Miller today",
+        "Use e.g. Redis for that",
+        "No. We stay.",
+    ],
 )
 def test_a_dot_that_ends_no_sentence_does_not_part_it(text):
     assert pieces(text) == [text]
+
+
+def test_lists_and_headings_are_told_by_one_mark_and_without_numbers():
+    """Broken if an excerpt shows the holes of a list, or a heading that looks like a statement."""
+    assert pieces("## Set up\n1. **Keys**: rotate\n2) Logs\n**Costs:**\n* none") == [
+        "Set up:",
+        "- Keys: rotate",
+        "- Logs",
+        "Costs:",
+        "- none",
+    ]
+
+
+def test_a_long_sentence_is_taken_apart_where_it_joins_statements():
+    """Broken if a fact has to carry the request behind it through every level."""
+    fact = "I want to keep the predictions of my model in Redis with a time to live of 30 seconds"
+    assert pieces(f"{fact}, but I am not sure how to set that up in the client library.") == [
+        fact,
+        "I am not sure how to set that up in the client library.",
+    ]
+    assert pieces("I want Redis, but I have none.") == ["I want Redis, but I have none."]
 
 
 def test_chinese_and_japanese_are_split_without_spaces():

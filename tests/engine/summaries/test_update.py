@@ -368,7 +368,7 @@ async def test_p7_a_failed_node_is_retried_run_by_run_then_stood_in_for_then_mad
     assert (report.failed, report.degraded) == (1, 5)
     tree = await fixture.tree()
     assert tree["L1.0"][0].degraded
-    assert tree["L1.0"][1].model == "extractive-1"
+    assert tree["L1.0"][1].model == "extractive-2"
     report = await fixture.update(ScriptedLLM())
     assert (report.made, report.degraded) == (6, 0)
     tree = await fixture.tree()
@@ -475,7 +475,7 @@ async def test_p7_no_fault_of_a_model_becomes_memory(fault):
     for node, revision in (await fixture.tree()).values():
         assert node.status == "active"
         assert revision.degraded
-        assert revision.model == "extractive-1"
+        assert revision.model == "extractive-2"
 
 
 @drawn(10, 4)

@@ -71,12 +71,12 @@ async def test_a_consolidation_of_no_bank_is_refused():
 def test_it_is_a_local_model_of_unlimited_window():
     model = ExtractiveLLM()
     assert isinstance(model, LLM)
-    assert (model.name, model.context_window, model.remote) == ("extractive-1", None, False)
+    assert (model.name, model.context_window, model.remote) == ("extractive-2", None, False)
 
 
 def test_other_weights_make_another_model():
-    assert ExtractiveLLM(Weights(anchor=1.0)).name == "extractive-1(anchor=1.0)"
-    assert ExtractiveLLM(Weights()).name == "extractive-1"
+    assert ExtractiveLLM(Weights(anchor=1.0)).name == "extractive-2(anchor=1.0)"
+    assert ExtractiveLLM(Weights()).name == "extractive-2"
 
 
 async def test_notes_are_taken_into_the_files_of_the_rules_and_twice_the_same():

@@ -10,9 +10,13 @@ each term that c of them hold, ``w * (1 + r + ... + r ** (c - 1))``, so a second
 and a third almost nothing; each step takes the unit that adds most per token:
 
     gain(u)  = prior(u) * sum of w(t) * r ** c(t) / (cost(u) + 3) ** s
-    w(t)     = kind(t) * f ** 0.25 * ln(1 + n / f)      f of the n units hold the term t
+    w(t)     = kind(t) * f ** 0.25 * ln(1 + n / f)      n units; f adds up the kinds (1 to 3) that
+                                                        t has in those that hold it
     prior(u) = other_role * (1 + lead, first unit of its message) * (code, a code digest)
+               * (overtaken, a plan of which a later unit tells the outcome)
     cost(u)  = its tokens, and those of its speaker and date where they are not shown yet
+
+A unit that leans on others (``_company``) is weighed, paid for and taken together with them.
 
 The parameters are flat near their defaults. They were chosen on LoCoMo and BEAM development chats;
 ``benchmarks/survival.py`` measures what they keep.
@@ -23,6 +27,7 @@ from __future__ import annotations
 import heapq
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +38,11 @@ from hiermem.core.text.lexicon import (
     Lexicon,
     is_back_channel,
     is_bare_answer,
+    is_heading,
+    is_item,
+    is_plan,
+    leans,
+    tells_outcome,
 )
 from hiermem.core.text.units import continues, render
 from hiermem.types import Unit
@@ -45,6 +55,13 @@ _CRUMB = 3
 _ROLE_LABELS = {"user", "assistant", "system", "tool", "summary"}
 #: Figures of one unit that count; a sentence that says something holds fewer.
 _MOST_FIGURES = 8
+#: What a plan is still worth beside its outcome, in how many units at most a term must stand to
+#: tell one thing from another, and how many such terms make two sentences speak of one thing.
+_OVERTAKEN = 0.4
+_FEW = 4
+_SAME_THING = 3
+#: How many sentences before the last one come with a sentence that leans on it.
+_CHAIN = 2
 #: How often what rendering saved is spent again.
 _REFILLS = 2
 
@@ -61,10 +78,10 @@ class Weights:
     anchor: float = 4.0
     decision: float = 2.0
     other_role: float = 0.5
-    lead: float = 0.3
+    lead: float = 0.2
     code: float = 0.7
     repeat: float = 0.3
-    cost_power: float = 0.7
+    cost_power: float = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +132,17 @@ class _Pool:
         self._count = count
         self._weights = weights
         self._message = _message_numbers(units)
-        self._answer = _answers(units, self._message)
+        self._company = _company(units, self._message)
         self._terms: list[tuple[int, ...]] = []
         self._worth: list[float] = []
         self._score()
         self._prior = [_prior(unit, weights) for unit in units]
+        for at in _overtaken(units, self._terms):
+            self._prior[at] *= _OVERTAKEN
         self._scales: dict[int, float] = {}
-        answers = set(self._answer.values())
+        brought = {place for places in self._company.values() for place in places}
         self._tokens = [
-            count(" " + unit.text) if self._terms[at] or at in answers else 0
+            count(" " + unit.text) if self._terms[at] or at in brought else 0
             for at, unit in enumerate(units)
         ]
         self._labels: dict[str, int] = {}
@@ -179,17 +198,29 @@ class _Pool:
             cost += self._days[unit.date]
         return cost
 
+    def _missing(self, at: int) -> list[int]:
+        """Give the units that must come with a unit and are not taken yet."""
+        return [place for place in self._company.get(at, ()) if place not in self._taken]
+
     def _cost(self, at: int) -> int:
-        """Give what showing a unit adds in tokens, with the bare answer that goes with it."""
+        """Give what showing a unit adds in tokens, with the units that come with it."""
         cost = self._tokens[at] + self._heading_cost(at)
-        answer = self._answer.get(at)
-        if answer is not None and answer not in self._taken:
-            cost += self._tokens[answer] + self._heading_cost(answer)
+        if at in self._company:
+            shown = {self._message[at]}
+            for place in self._missing(at):
+                cost += self._tokens[place]
+                if self._message[place] not in shown:
+                    shown.add(self._message[place])
+                    cost += self._heading_cost(place)
         return cost
 
     def _gain(self, at: int, cost: int) -> float:
         """Give what a unit of that cost adds now, per token."""
         value = sum(map(self._worth.__getitem__, self._terms[at])) * self._prior[at]
+        if at in self._company:
+            for place in self._missing(at):
+                own = set(self._terms[place]).difference(self._terms[at])
+                value += sum(self._worth[term] for term in sorted(own)) * self._prior[place]
         scale = self._scales.get(cost)
         if scale is None:
             scale = math.pow(cost + _COST_OFFSET, self._weights.cost_power)
@@ -199,15 +230,15 @@ class _Pool:
     def _take(self, at: int, cost: int, *, cut: Unit | None = None) -> None:
         """Show a unit (or what was ``cut`` from it); what it told is worth less from now on."""
         self._left -= cost
-        together = [at] if cut or at not in self._answer else [at, self._answer[at]]
-        for place in together:
+        # What it comes with goes first, so that leaving out the last ones leaves nothing alone.
+        for place in [at] if cut else [*self._missing(at), at]:
             unit = cut or self._units[place]
             self._taken.setdefault(place, unit)
             if unit.speaker:
                 self._seen_messages.add(self._message[place])
             self._seen_days.add(unit.date)
-        for term in self._terms[at]:
-            self._worth[term] *= self._weights.repeat
+            for term in self._terms[place]:
+                self._worth[term] *= self._weights.repeat
 
     # -- the three steps
 
@@ -326,6 +357,33 @@ def _prior(unit: Unit, weights: Weights) -> float:
     return prior * weights.code if unit.code else prior
 
 
+def _overtaken(units: Sequence[Unit], terms: Sequence[tuple[int, ...]]) -> list[int]:
+    """Give the plans of which a later sentence of the same speaker tells the outcome.
+
+    The two are of one thing where they share terms that few others have.
+    """
+    said_by: dict[int, list[int]] = {}
+    for at, own in enumerate(terms):
+        for term in own:
+            said_by.setdefault(term, []).append(at)
+    overtaken = []
+    for at, unit in enumerate(units):
+        if not terms[at] or not is_plan(unit.text):
+            continue
+        shared: Counter[int] = Counter()
+        for term in terms[at]:
+            if len(said_by[term]) <= _FEW:
+                shared.update(place for place in said_by[term] if place > at)
+        if any(
+            count >= _SAME_THING
+            and units[place].speaker == unit.speaker
+            and tells_outcome(units[place].text)
+            for place, count in shared.items()
+        ):
+            overtaken.append(at)
+    return overtaken
+
+
 def _without_columns(terms: dict[str, int]) -> dict[str, int]:
     """Leave out the figures of a unit beyond the first few.
 
@@ -356,6 +414,36 @@ def _message_numbers(units: Iterable[Unit]) -> list[int]:
         numbers.append(number)
         before = unit
     return numbers
+
+
+def _company(units: Sequence[Unit], message: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """Give, by its position, the units without which a unit says too little.
+
+    A heading comes with what stands under it, an item of a list with the heading of the list, what
+    leans on the sentence before it with that sentence, and a question with its bare answer. Only
+    what is among ``units`` can come: where it is not, a unit stands by itself, a heading not.
+    """
+    company: dict[int, tuple[int, ...]] = {}
+    heading: int | None = None
+    for at, unit in enumerate(units):
+        inside = at > 0 and message[at] == message[at - 1]
+        if not inside:
+            heading = None
+        if unit.code:
+            continue
+        if is_heading(unit.text):
+            heading = at
+            if at + 1 < len(units) and message[at + 1] == message[at]:
+                company[at] = (at + 1,)
+        elif is_item(unit.text):
+            if heading is not None:
+                company[at] = (heading,)
+        elif inside and leans(unit.text):
+            before = company.get(at - 1, ()) if not is_heading(units[at - 1].text) else ()
+            company[at] = (*before[-_CHAIN:], at - 1)
+    for question, answer in _answers(units, message).items():
+        company[question] = (*company.get(question, ()), answer)
+    return company
 
 
 def _answers(units: Sequence[Unit], message: Sequence[int]) -> dict[int, int]:

@@ -86,6 +86,27 @@ _DIGIT: Final = re.compile(r"\d")
 _UNSPACED: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f"
 _UNSPACED_RUN: Final = re.compile(f"[{_UNSPACED}]+")
 _LEADING_FILLER: Final = re.compile(r"([A-Za-z]+)((?: [A-Za-z]+){0,3}?)\s*[,!.…—-]+\s+")
+#: A pronoun for a subject, or one for an object with no clause between it and the start.
+_LEANING: Final = re.compile(
+    r"(?:(?:and|but|so|also|then|because|plus|or) )?(?:"
+    r"(?:it|they|he|she|them|him|those|these|its|their|his)(?:['’]\w+)?\b"  # noqa: RUF001
+    r"|(?:that|this)(?:['’]s|['’]ll| (?:is|was|will|would|has|had|one|made|makes|means|helps"  # noqa: RUF001
+    r"|way))\b"
+    r"|(?:(?!(?:and|but|because|so|when|while|if|that|which|who|where|as|since|after|before|for|to"
+    r"|of|with|in|on|at|from|about) )[\w'’]+ ){1,4}(?:it|them|that one|this one|those|these)"  # noqa: RUF001
+    r"(?=[ .!?…]|$))",
+    re.IGNORECASE,
+)
+_PLAN: Final = re.compile(
+    r"\b(?:going to|gonna|will|['’]ll|plan(?:ning|s)? (?:to|on|for)|want(?:s|ing)? to"  # noqa: RUF001
+    r"|hop(?:e|ing) to|think(?:ing)? (?:of|about)|next (?:week|month|weekend|year)"
+    r"|tomorrow|looking forward)\b",
+    re.IGNORECASE,
+)
+_OUTCOME: Final = re.compile(
+    r"\b(?:went|did|got|made|won|took|met|had|bought|found|gave|saw|ran|came|left|began|started"
+    r"|finished|completed|passed|[a-z]{3,}ed)\b"
+)
 #: The longest word whose reading is kept beyond one selection; longer ones are no words.
 _LONGEST_KEPT: Final = 24
 _SUFFIXES: Final = ("ingly", "edly", "ing", "ed", "ies", "es", "s", "ly")
@@ -197,6 +218,46 @@ def is_back_channel(text: str) -> bool:
         return False
     words = _LETTERS.findall(text.lower())
     return 0 < len(words) <= 10 and all(word in _BACK_CHANNEL for word in words)
+
+
+def is_heading(text: str) -> bool:
+    """Return whether ``text`` only announces what stands under it.
+
+    >>> is_heading("Tuning Parameters:"), is_heading("Ratio: 3")
+    (True, False)
+    """
+    return text.endswith((":", "："))  # noqa: RUF001
+
+
+def is_item(text: str) -> bool:
+    """Return whether ``text`` is an item of a list.
+
+    >>> is_item("- Response format: JSON"), is_item("-3 degrees")
+    (True, False)
+    """
+    return text.startswith("- ")
+
+
+def leans(text: str) -> bool:
+    """Return whether ``text`` speaks of something that only the text before it names.
+
+    So it does where it begins with a pronoun, or has one for an object before any other clause
+    could have named the thing.
+
+    >>> leans("A friend made it for me."), leans("I bought a lamp and put it here.")
+    (True, False)
+    """
+    return _LEANING.match(text) is not None
+
+
+def is_plan(text: str) -> bool:
+    """Return whether ``text`` tells of what somebody means to do."""
+    return _PLAN.search(text) is not None
+
+
+def tells_outcome(text: str) -> bool:
+    """Return whether ``text`` tells of what somebody did."""
+    return _OUTCOME.search(text) is not None and _PLAN.search(text) is None
 
 
 def is_bare_answer(text: str) -> bool:

@@ -36,6 +36,15 @@ _SENTENCE_END: Final = re.compile(
 _ABBREVIATIONS: Final = words("mr mrs ms dr prof vs cf approx e.g i.e")
 _CLAUSE_MARKS: Final = (";", ",", "，", "、", ":")  # noqa: RUF001
 _BLANKS: Final = re.compile(r"\s+")
+#: What a list puts before an item. Its numbers would tell of holes, since few items are kept.
+_ITEM_MARK: Final = re.compile(r"(?:[-*•–]|\(?\d{1,2}[.)])\s+")  # noqa: RUF001
+_BOLD_LINE: Final = re.compile(r"(?:\d{1,2}[.)] +)?\*\*[^*]{1,80}\*\*:?")
+#: A sentence longer than this is taken apart where it joins statements, each this long at least.
+_LONG_SENTENCE: Final = 120
+_SHORTEST: Final = 40
+_JOINT: Final = re.compile(
+    r", (?:(?:and|but|so) )(?=(?:I|we|he|she|they|can|could|how|what|the|my|our|there)\b)"
+)
 _ANY_WORD: Final = re.compile(r"\w")
 _SIGNATURE: Final = re.compile(
     r"^\s*(?:"
@@ -129,13 +138,19 @@ def _line_pieces(line: str) -> Iterator[str]:
     """Yield the sentences of one line; nothing for rules and the bars of tables."""
     if not line or (len(line) < 40 and line.isascii() and not _ANY_WORD.search(line)):
         return
-    if line.startswith("#"):
-        heading = line.lstrip("# ").strip("* ")[:_CUT].strip()
-        if heading:
-            yield heading
+    if line.startswith("#") or _BOLD_LINE.fullmatch(line):
+        heading = _ITEM_MARK.sub("", line.lstrip("# ")).replace("**", "").strip("*: ")
+        if heading := heading[:_CUT].strip():
+            yield heading if heading[-1] in ".!?…" else f"{heading}:"
         return
-    for sentence in _sentences(line.replace("**", "")):
-        yield from _clauses(sentence.strip())
+    item = _ITEM_MARK.match(line)
+    bullet = "- " if item else ""
+    line = line[item.end() if item else 0 :].replace("**", "")
+    for sentence in _sentences(line):
+        for clause in _clauses(sentence.strip()):
+            for part in _statements(clause):
+                yield bullet + part
+                bullet = ""
 
 
 def _sentences(line: str) -> Iterator[str]:
@@ -174,6 +189,16 @@ def _clauses(sentence: str) -> Iterator[str]:
     piece = sentence[start:].strip()
     if piece:
         yield piece
+
+
+def _statements(clause: str) -> Iterator[str]:
+    """Yield the statements that a long sentence joins by "and", "but" or "so", each by itself."""
+    start = 0
+    for match in _JOINT.finditer(clause) if len(clause) > _LONG_SENTENCE else ():
+        if match.start() - start >= _SHORTEST and len(clause) - match.end() >= _SHORTEST:
+            yield clause[start : match.start()]
+            start = match.end()
+    yield clause[start : start + 1].upper() + clause[start + 1 :] if start else clause
 
 
 def _digest(block: str) -> str:

@@ -9,6 +9,7 @@ message can reach it.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from hiermem.core.summaries.salience import Selection, Weights, select
 from hiermem.core.text.units import of_source
@@ -18,6 +19,11 @@ from hiermem.models.offline.extraction import offline as extraction
 from hiermem.protocols import LLMRequest, LLMResponse, Usage
 
 __all__ = ["ExtractiveLLM"]
+
+#: From this level on a node is no longer than each of its children. What a whole conversation is
+#: about would be said again in each, so a second mention of a term counts next to nothing there.
+_HIGH = 4
+_REPEAT_HIGH = 1 / 15
 
 
 class ExtractiveLLM:
@@ -32,14 +38,14 @@ class ExtractiveLLM:
 
     @property
     def name(self) -> str:
-        """Return ``extractive-1``, followed by the weights that are not the default ones."""
+        """Return ``extractive-2``, followed by the weights that are not the default ones."""
         usual = Weights()
         changed = [
             f"{field}={value!r}"
             for field in Weights.__slots__
             if (value := getattr(self._weights, field)) != getattr(usual, field)
         ]
-        return "extractive-1" + (f"({','.join(changed)})" if changed else "")
+        return "extractive-2" + (f"({','.join(changed)})" if changed else "")
 
     @property
     def context_window(self) -> int | None:
@@ -77,7 +83,10 @@ class ExtractiveLLM:
         """Select the units of ``request.inputs`` that are worth most in its target length."""
         units = [unit for source in request.inputs for unit in of_source(source)]
         budget = min(request.target_tokens, request.max_tokens)
-        return select(units, budget, request.counter.count, weights=self._weights)
+        weights = self._weights
+        if request.level >= _HIGH:
+            weights = replace(weights, repeat=weights.repeat * _REPEAT_HIGH)
+        return select(units, budget, request.counter.count, weights=weights)
 
     def extract(self, request: LLMRequest) -> str:
         """Write the extraction of ``request.inputs`` as the requested JSON."""
