@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hiermem.models.anthropic import _assembled as assembled_message
+from hiermem.models.anthropic import _joined_events as assembled_message
 from hiermem.models.anthropic import _read as read_message
 from hiermem.protocols import LLMResponse
 from hiermem.remote.completions import assembled, read_answer, without_thoughts

@@ -56,7 +56,7 @@ def test_a_503_that_says_when_to_come_back_was_turned_away_at_the_door():
 
 
 @pytest.mark.parametrize(
-    ("status", "words", "told"),
+    ("status", "words", "message"),
     [
         (413, (), ""),
         (400, ("context_length_exceeded",), ""),
@@ -77,7 +77,7 @@ def test_a_request_that_is_too_large_is_known_by_any_servers_words(status, words
 
 
 @pytest.mark.parametrize(
-    ("status", "words", "told"),
+    ("status", "words", "message"),
     [
         (400, ("content_filter",), ""),
         (400, ("invalid_request_error",), "Output blocked by content filtering policy"),
@@ -211,7 +211,7 @@ def test_an_answer_that_is_none_may_be_paid_for_and_may_do_better_again():
 
 
 @pytest.mark.parametrize(
-    ("param", "told", "field"),
+    ("param", "message", "field"),
     [
         ("temperature", "Unsupported value: 'temperature' does not support 0.3", "temperature"),
         (None, "temperature: Extra inputs are not permitted", "temperature"),

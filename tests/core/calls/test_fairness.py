@@ -32,7 +32,7 @@ def test_lowest_level_first_then_in_turns_then_in_order(asked):
         rivals = [waiter for waiter in left if waiter.level == lowest]
         assert last[given_.session] == min(last[waiter.session] for waiter in rivals)
         own = [waiter for waiter in rivals if waiter.session == given_.session]
-        assert (given_.place, given_.number) == min((t.place, t.number) for t in own)
+        assert (given_.ordinal, given_.number) == min((t.ordinal, t.number) for t in own)
         left.remove(given_)
         turns[given_.session] += 1
         last[given_.session] = turn

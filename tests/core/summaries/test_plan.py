@@ -105,7 +105,7 @@ def test_parts_together_stay_within_the_whole(limit, sizes):
 
 
 @pytest.mark.parametrize(
-    ("tried", "problems", "steady", "step"),
+    ("tried", "problems", "is_deterministic", "step"),
     [
         (1, [], False, "accept"),
         (1, [SOFT], False, "again"),

@@ -474,7 +474,7 @@ async def test_the_memory_that_indexes_take_is_bounded():
     for name in "abcdefgh":
         await memory.session(name).append([said(n) for n in range(100)])
         assert await memory.session(name).search("violin")
-    held = memory._handle.indexes._held
+    held = memory._handle.indexes._indexes
     assert 1 <= len(held) < 8
     assert "h" in held
     assert await memory.session("a").search("violin")

@@ -135,7 +135,7 @@ async def test_a_load_during_an_export_is_not_taken_back_by_it(space, tmp_path, 
             assert (await space.load(tmp_path)).updated == ("progress.md",)
         return await read(records, kind)
 
-    monkeypatch.setattr(SpaceRecords, "records", meanwhile)
+    monkeypatch.setattr(SpaceRecords, "of_kind", meanwhile)
     await space.export(tmp_path)
     assert loads
     assert by_hand.read_text() == "changed by hand\n"
@@ -320,7 +320,7 @@ async def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(space, tmp_p
 
 async def test_systems_without_open_folders_do_the_same(space, tmp_path, monkeypatch):
     """Where names cannot be told relative to an open folder, whole paths serve."""
-    monkeypatch.setattr(folder_io, "_BESIDE", False)
+    monkeypatch.setattr(folder_io, "_HAS_DIR_FD", False)
     await space.export(tmp_path)
     (tmp_path / "progress.md").write_text("by hand")
     assert (await space.load(tmp_path)).updated == ("progress.md",)

@@ -327,7 +327,7 @@ async def test_the_newest_of_a_long_history_costs_what_it_gives(memory, monkeypa
         raise AssertionError(f"all records of kind {kind} were read")
 
     monkeypatch.setattr(SpaceRecords, "_one", counted)
-    monkeypatch.setattr(SpaceRecords, "records", all_of_them)
+    monkeypatch.setattr(SpaceRecords, "of_kind", all_of_them)
     assert [each.number for each in await space.history(limit=3)] == [12, 11, 10]
     assert len(given) < 8
     assert await space.history(limit=0) == []
