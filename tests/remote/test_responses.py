@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hiermem.models.anthropic import _joined_events as assembled_message
 from hiermem.models.anthropic import _read as read_message
 from hiermem.protocols import LLMResponse
-from hiermem.remote.completions import assembled, read_answer, without_thoughts
+from hiermem.remote.completions import joined_events as assembled
+from hiermem.remote.completions import read_answer, without_thoughts
 from hiermem.remote.errors import MiscastError, TooLargeError
 from hiermem.remote.responses import json_object, limited
 
