@@ -173,10 +173,10 @@ class ContextPolicy(_Policy):
     """
 
     watermark: float = Field(default=0.05, ge=0, le=1)
-    zone_limit: float = Field(default=0.30, gt=0, le=1)
-    zone_rewrite: float = Field(default=0.10, gt=0, le=1)
-    replan: float = Field(default=0.40, gt=0, le=1)
-    replan_cold: float = Field(default=0.70, gt=0, le=1)
+    zone_limit: float = Field(default=0.50, gt=0, le=1)
+    zone_rewrite: float = Field(default=0.40, gt=0, le=1)
+    replan: float = Field(default=0.60, gt=0, le=1)
+    replan_cold: float = Field(default=0.95, gt=0, le=1)
     verbatim: float = Field(default=0.25, ge=0, le=1)
     recall: float = Field(default=0.40, ge=0, lt=1)
 

@@ -23,6 +23,9 @@ from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
 
 #: Tokens that each root's best unit may take, date and speaker included.
 PIECE = 40
+#: The level whose nodes together hold so many times the share is the one that is pooled: what is
+#: chosen from more, by one trim, keeps more.
+DEPTH = 4
 #: How many missing summaries a view follows downward before it quotes first and last messages.
 MOST_STAND_INS = 256
 #: Characters read of a first or last message; a unit of 40 tokens is far shorter.
@@ -51,7 +54,7 @@ def pooled(
 
     Messages ``beside`` it are one more stretch to represent, the newest.
     """
-    sources = yield from refine(cover, share)
+    sources = yield from refine(cover, DEPTH * share)
     made, missing = yield from _texts(sources)
     found: list[tuple[Covered, list[Unit], Trust]] = []
     for item, revision in made:
