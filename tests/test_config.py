@@ -27,11 +27,12 @@ def test_p8_a_higher_threshold_does_not_make_room_for_a_higher_floor():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"zone_rewrite": 0.6},
+        {"zone_rewrite": 0.95},
         {"zone_limit": 0.05},
-        {"watermark": 0.6},
+        {"watermark": 0.7},
         {"watermark": 0.9},
         {"replan": 0.05},
+        {"free": 0.4},
     ],
 )
 def test_a_cut_that_frees_nothing_is_refused(wrong):

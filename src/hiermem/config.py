@@ -163,21 +163,37 @@ class BankPolicy(_Policy):
     retention: timedelta | None = Field(default=None, ge=timedelta(0))
 
 
+#: Recall's share of a budget of ``_SMALL`` tokens and less, as a multiple of that from ``_LARGE`` up.
+_SMALL, _LARGE = 2_000, 8_000
+_SMALL_TIMES, _SMALL_MOST = 1.5, 0.6
+
+
 class ContextPolicy(_Policy):
     """The shares of a context's budget, each a fraction of it.
 
-    The sticky cut collapses verbatim windows down to ``watermark``, rewrites the summary zone to
-    ``zone_rewrite`` once it exceeds ``zone_limit``, and plans afresh to ``replan`` (``replan_cold``
-    where no provider cache can be lost) with ``verbatim`` of it for the newest windows. Where there
-    is a question, ``recall`` of the whole budget is kept for what answers it.
+    When the budget is reached, the oldest verbatim messages join the summary zone, down to
+    ``watermark``. They are appended as a piece of their fair share of the history, at least
+    ``piece`` of what they took, while the zone stays under ``zone_limit`` and leaves ``free``; then
+    the whole zone is pooled anew into ``zone_rewrite``. Once the history is twice the budget, so
+    much stays verbatim that the context is filled to ``replan``. A first plan, or one where no
+    provider cache can be lost, fills ``replan_cold``, with ``verbatim`` of it for the newest
+    messages. The limits of the zone are shares of what a reserve for messages leaves.
+
+    The last ``turns`` turns stand verbatim where they take at most a third of the budget, else the
+    newest one. Where there is a question, ``recall`` of the whole budget is kept for what answers
+    it, from 8,000 tokens up; the share rises in a straight line to one and a half times that, 0.6
+    at most, at 2,000 and below.
     """
 
     watermark: float = Field(default=0.05, ge=0, le=1)
-    zone_limit: float = Field(default=0.50, gt=0, le=1)
-    zone_rewrite: float = Field(default=0.40, gt=0, le=1)
-    replan: float = Field(default=0.60, gt=0, le=1)
+    zone_limit: float = Field(default=0.90, gt=0, le=1)
+    zone_rewrite: float = Field(default=0.45, gt=0, le=1)
+    piece: float = Field(default=0.05, ge=0, le=1)
+    free: float = Field(default=0.05, ge=0, lt=1)
+    replan: float = Field(default=0.68, gt=0, le=1)
     replan_cold: float = Field(default=0.95, gt=0, le=1)
     verbatim: float = Field(default=0.25, ge=0, le=1)
+    turns: int = Field(default=2, ge=1, le=100)
     recall: float = Field(default=0.40, ge=0, lt=1)
 
     @model_validator(mode="after")
@@ -189,7 +205,15 @@ class ContextPolicy(_Policy):
             )
         if self.watermark >= self.replan:
             raise ValueError(f"watermark {self.watermark} is not below replan {self.replan}")
+        if self.replan + self.free > 1:
+            raise ValueError(f"replan {self.replan} and free {self.free} are more than all of it")
         return self
+
+    def recall_share(self, budget: int) -> float:
+        """Return the share of a budget of so many tokens that is kept for what answers."""
+        small = max(self.recall, min(_SMALL_TIMES * self.recall, _SMALL_MOST))
+        place = min(max((budget - _SMALL) / (_LARGE - _SMALL), 0.0), 1.0)
+        return small + place * (self.recall - small)
 
 
 class SearchPolicy(_Policy):

@@ -52,7 +52,7 @@ def check_cover(selection, *, view: View, windows, opened, messages):
         if begin is None or stored.index < begin.index:
             continue
         first = begin.char if stored.index == begin.index else 0
-        in_view = bool(view.opened and view.opened.holds(stored.index))
+        in_view = view.holds(stored.index)
         assert not (in_view and stored.index in raw), f"message {stored.index} is shown twice"
         silent = stored.state != "live" or not (stored.content or stored.tool_calls)
         if in_view or stored.index in raw or silent:

@@ -388,6 +388,3 @@ def of_view(record: ViewRecord, nodes: Mapping[str, Node], *, key: bytes, window
                 yield "P13", where, f"{item.id} is not what it shows"
         if piece.text and len(read_fences(piece.text, key=key)) != 1:
             yield "P13", where, f"the fence of {piece.name} does not verify"
-    opened = view.opened
-    if opened and opened.text and len(read_fences(opened.text, key=key)) != 1:
-        yield "P13", where, f"the fence of {opened.name} does not verify"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hiermem.core.context.view import OpenView, Piece, View, outdated
+from hiermem.core.context.view import Piece, View, outdated
 from hiermem.core.log.size_changes import (
     BuildChanges,
     LoggedChanges,
@@ -95,7 +95,8 @@ def test_calls_are_known_by_marks_that_do_not_say_them():
 def test_the_views_that_an_edit_outdates_go_with_what_was_noted_of_them():
     piece = Piece("view", "V1", (0, 2), Span(0, 20), 9, "said", None, ())
     shown = View(2, (piece,)).to_json()
-    opened = View(0, (), OpenView("V2", ((30, 32),), Span(30, 32), 5, "said")).to_json()
+    beside = Piece("view", "V2", (0, 0), Span(30, 32), 5, "said", None, (), runs=((30, 32),))
+    opened = View(0, (beside,)).to_json()
     raw = View(0, ()).to_json()
     stored = {"a": shown, "a/seen": "{}", "b": raw, "b/seen": "{}", "c": opened, "d": "damaged"}
     # A piece that covers nothing is damage, so the view goes whatever was edited.

@@ -59,8 +59,8 @@ async def test_what_comes_before_the_evidence_does_not_depend_on_the_question():
         ours = [block for block in other.blocks if block.kind != "recall"]
         assert ours == [block for block in first.blocks if block.kind != "recall"]
         assert other.shared_prefix_tokens == sum(block.tokens for block in ours)
-    silent = await session.context(2_000, recall_tokens=800)
-    assert list(silent.blocks) == ours, "0.4 of 2,000 is 800: the same cut without a question"
+    silent = await session.context(2_000, recall_tokens=1_200)
+    assert list(silent.blocks) == ours, "0.6 of 2,000 is 1,200: the same cut without a question"
     assert silent.recall == ()
     assert silent.evidence is None
 
@@ -77,8 +77,26 @@ async def test_recall_has_the_tokens_it_was_given_and_the_cut_the_rest():
 
 async def test_the_policy_sets_the_share():
     _, session = await opened(context_policy=ContextPolicy(recall=0.1))
-    found = await session.context(4_000, query="harbour master and the ferry")
-    assert 0 < sum(block.tokens for block in found.blocks if block.kind == "recall") <= 400
+    found = await session.context(8_000, query="harbour master and the ferry")
+    assert 0 < sum(block.tokens for block in found.blocks if block.kind == "recall") <= 800
+
+
+@pytest.mark.parametrize(
+    ("budget", "share"),
+    [(500, 0.6), (2_000, 0.6), (3_500, 0.55), (5_000, 0.5), (8_000, 0.4), (90_000, 0.4)],
+)
+def test_small_budgets_keep_a_larger_share_for_recall(budget, share):
+    """Broken: at 2,000 tokens recall alone held more of the answers than both together."""
+    assert ContextPolicy().recall_share(budget) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("recall", [0, 0.1, 0.4, 0.5, 0.9])
+def test_the_share_of_recall_falls_with_the_budget_and_never_under_the_setting(recall):
+    policy = ContextPolicy(recall=recall)
+    shares = [policy.recall_share(budget) for budget in (100, 2_000, 4_000, 8_000, 9_000)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] == recall
+    assert shares[0] <= max(0.6, recall)
 
 
 async def test_recall_by_default_gives_way_where_the_budget_is_small():

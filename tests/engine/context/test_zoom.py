@@ -125,8 +125,8 @@ async def test_a_zoom_still_covers_everything_exactly_once(steps, query, config)
             now, messages = made[0], made[1].messages
             assert now.cut.tokens <= value
             shown = select.chosen(handle, request, now, None, None)
-            older = decided.cut.view.opened
-            raised = [m for m in messages if older is not None and older.holds(m.index)]
+            older = decided.cut.view
+            raised = [m for m in messages if older.holds(m.index)]
             record = await store.session("s")
             check_cover(
                 SimpleNamespace(recent_messages=[*shown.recent_messages, *raised]),

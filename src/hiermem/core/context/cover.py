@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from hiermem.core import needs
 from hiermem.core.needs import Reading
+from hiermem.core.text.measure import day
 from hiermem.core.tree.state import SessionState
+from hiermem.core.tree.windows import moment
 from hiermem.types import Node, Span
 
 #: No refinement reads more nodes than this, however small they are.
@@ -22,7 +24,10 @@ MOST_NODES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A node as a cover sees it: where it stands and what it weighs, not what it says."""
+    """A node as a cover sees it: where it stands and what it weighs, not what it says.
+
+    ``days`` are the first and the last day that it covers.
+    """
 
     id: str
     level: int
@@ -30,6 +35,7 @@ class Covered:
     span: Span
     messages: int
     tokens: int
+    days: tuple[str, str]
 
 
 def covered(node: Node) -> Covered:
@@ -41,6 +47,7 @@ def covered(node: Node) -> Covered:
         span=node.span,
         messages=node.messages,
         tokens=node.allotted_tokens,
+        days=(day(node.first_at), day(node.last_at)),
     )
 
 
@@ -58,6 +65,7 @@ def cheapest(state: SessionState, provisional: Sequence[Node] = ()) -> list[Cove
             span=root.span,
             messages=root.messages,
             tokens=root.allotted_tokens,
+            days=(day(moment(root.first)), day(moment(root.last))),
         )
         for root in state.roots()
     ]
@@ -91,21 +99,23 @@ def inside(roots: Sequence[Covered], begin: int, end: int) -> Reading[list[Cover
     return sorted(found, key=lambda item: item.windows)
 
 
-def refine(cover: Sequence[Covered], share: int) -> Reading[list[Covered]]:
+def refine(cover: Sequence[Covered], share: int) -> Reading[list[list[Covered]]]:
     """Replace the topmost level by its children until the nodes together fill ``share`` tokens.
 
-    The level that first reaches the share is taken whole (summary_recipe section 4): a summary that
-    is trimmed from slightly too much keeps more than one that is shown because it happens to fit.
+    Return all covers on the way, the given one first. The level that first reaches the share is
+    taken whole (summary_recipe section 4): a summary that is trimmed from slightly too much keeps
+    more than one that is shown because it happens to fit.
     """
-    found = list(cover)
-    while sum(item.tokens for item in found) < share and len(found) < MOST_NODES:
-        top = max((item.level for item in found), default=1)
+    steps = [sorted(cover, key=lambda item: item.windows)]
+    while sum(item.tokens for item in steps[-1]) < share and len(steps[-1]) < MOST_NODES:
+        top = max((item.level for item in steps[-1]), default=1)
         if top == 1:
             break
-        parents = [item for item in found if item.level == top]
-        below_them = yield from children(parents)
-        found = [item for item in found if item.level != top] + below_them
-    return sorted(found, key=lambda item: item.windows)
+        parents = [item for item in steps[-1] if item.level == top]
+        finer = [item for item in steps[-1] if item.level != top]
+        finer += yield from children(parents)
+        steps.append(sorted(finer, key=lambda item: item.windows))
+    return steps
 
 
 def children(parents: Sequence[Covered]) -> Reading[list[Covered]]:

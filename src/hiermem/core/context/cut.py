@@ -22,14 +22,19 @@ from hiermem.core import needs
 from hiermem.core.context import cover, pool, verbatim
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block, Shown, message_blocks
-from hiermem.core.context.view import OpenView, View
-from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
+from hiermem.core.context.view import Piece, Runs, View
+from hiermem.core.context.zone import FRAME, VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import BudgetTooSmallError
-from hiermem.types import Node, Span
+from hiermem.types import Node, Span, Unit
 
+#: A zone under this part of what it may take is pooled anew: a long turn has pressed it together.
+_PRESSED = 0.75
+#: A last piece of the zone that is no larger than so many new ones is joined with the new one: it
+#: is sent again for the sake of a frame less, and of one choice among the lines of both.
+_JOINED = 2
 #: Windows read at a time while walking back from the newest.
 _STRIDE = 16
 
@@ -41,6 +46,7 @@ class Situation:
     ``budget`` is what the cut itself may spend, in tokens as ``count`` counts; ``overhead`` is what
     the caller's system prompt, tools and recall take beside it (named in errors only). ``reserve``
     is the caller's own size for the verbatim zone, or None for the policy's. ``key`` signs fences.
+    ``gone`` are the messages that were erased or put in quarantine.
     ``provisional`` are made summaries of groups that are still open; ``view`` goes before the names
     of its trimmed views, "" for the default one.
     """
@@ -55,6 +61,7 @@ class Situation:
     reserve: int | None = None
     provisional: tuple[Node, ...] = ()
     view: str = ""
+    gone: Runs = ()
     sticky: bool = True
     cache_cold: bool = False
     allow_omission: bool = False
@@ -86,6 +93,22 @@ class Cut:
     def tokens(self) -> int:
         """Give the tokens of all blocks together."""
         return sum(block.tokens for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The messages of the newest windows and of the open ones, parted.
+
+    ``raw`` stays verbatim. Windows before ``boundary`` go, and what they hold is in ``past``;
+    ``older`` are the messages that go as well although their windows do not, or are not sealed.
+    ``after`` is all that is in those.
+    """
+
+    boundary: int
+    raw: list[Shown]
+    older: list[Shown]
+    after: list[Shown]
+    past: list[Shown]
 
 
 def select(situation: Situation, previous: View | None) -> Reading[Cut]:
@@ -150,7 +173,7 @@ class Planner:
     # -- keeping the previous cut
 
     def keep(self, view: View) -> Reading[Cut | None]:
-        """Append what is new; collapse and rewrite where the budget is reached; None: re-plan."""
+        """Append what is new; where the budget is reached, collapse or rewrite; None: re-plan."""
         if view.boundary > self.last:
             return None
         windows = yield from needs.windows(view.boundary, self.total)
@@ -158,118 +181,186 @@ class Planner:
         cut = self._assemble(view, shown)
         if cut.tokens <= self.at.budget:
             return cut
-        boundary = self._collapse_to(windows, shown)
-        going = [window for window in windows if window.ordinal < boundary]
-        limit = int(self.at.policy.zone_limit * self.at.budget)
-        expected = sum(piece.tokens for piece in view.pieces)
-        expected += sum(window.allotted_tokens for window in going)
-        if expected <= limit and view.opened is None:
-            view = yield from self._collapse(view, going, shown, boundary)
-        if expected > limit or view.opened or sum(piece.tokens for piece in view.pieces) > limit:
-            left = yield from self._shown([w for w in windows if w.ordinal >= boundary])
-            view = yield from self._rewrite(left, boundary)
-        cut = self._assemble(view, (yield from self._shown(windows[len(going) :])))
+        cut = (yield from self._append(view, windows, shown)) or cut
+        if cut.tokens > self.at.budget:
+            cut = yield from self._rewrite(view, windows, shown)
         return cut if cut.tokens <= self.at.budget else None
 
-    def _collapse_to(self, windows: Sequence[Node], shown: Sequence[Shown]) -> int:
-        """Find the boundary that leaves the watermark verbatim, or as little above it as can be."""
-        policy, reserve = self.at.policy, self.at.reserve
-        mark = policy.watermark * self.at.budget if reserve is None else reserve
-        left = self._cost(shown)
-        spent: dict[int, int] = {}
-        for item, ordinal in zip(shown, verbatim.window_of_each(windows, shown), strict=True):
-            if ordinal is not None and not item.silent:
-                spent[ordinal] = spent.get(ordinal, 0) + item.message.tokens
-        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
-        for window in windows:
-            left -= spent.get(window.ordinal, 0)
-            after = window.ordinal + 1
-            if after >= self.last or (left <= mark and after in allowed):
-                return min(after, self.last)
-        return self.last
+    def _append(
+        self, view: View, windows: Sequence[Node], shown: Sequence[Shown]
+    ) -> Reading[Cut | None]:
+        """Put what stood verbatim longest at the end of the zone, as a piece of its fair share.
 
-    def _rewrite(self, shown: Sequence[Shown], boundary: int) -> Reading[View]:
-        """Make the summary zone one pooled view; older messages beside the newest turn join it.
-
-        A window that was sealed at this very turn may hold much that was sent before; raw, it would
-        be paid for again and leave less room until the next rewriting.
+        None where the zone would exceed its limit, or leave no room for the next turn.
         """
-        budget, policy = self.at.budget, self.at.policy
-        older = self._older(shown) if boundary == self.last else []
-        below = yield from cover.below(self.roots, boundary)
-        least = self.zone.least(below) + (pool.PIECE if older else 0)
-        share = max(int(policy.zone_rewrite * budget), least)
-        if not below:
-            opened = self.zone.of_open(older, share) if older else None
-            return View(boundary, (), opened)
-        pieces = yield from self.zone.pooled(below, share, beside=older)
-        return View(boundary, pieces, self.zone.silent(older) if older else None)
+        policy = self.at.policy
+        mark = max(self._watermark, self._least(shown) - view.tokens)
+        part = self._part(windows, shown, mark)
+        past = [item for item in part.past if not view.holds(item.message.index)]
+        older = [item for item in part.older if not view.holds(item.message.index)]
+        going = [item for item in (*past, *older) if not item.silent]
+        if not view.pieces or not (going or part.boundary > view.boundary):
+            return None
+        stood = sum(piece.messages for piece in view.pieces)
+        fair = self._zone(policy.zone_rewrite) * len(going) // max(1, stood + len(going))
+        size = max(int(policy.piece * self._cost(going)), fair, VIEW_TOKENS // 2)
+        grown = view.tokens + size
+        room = self._room(part.raw)
+        anew = min(self._zone(policy.zone_rewrite), room - self._again(part.raw))
+        if grown > min(self._zone(policy.zone_limit), room) or grown < _PRESSED * anew:
+            return None
+        passed = [window for window in windows if window.ordinal < part.boundary]
+        pieces, last = view.pieces, None
+        if pieces[-1].tokens <= _JOINED * size and self.zone.joins(pieces[-1]):
+            pieces, last = pieces[:-1], pieces[-1]
+            size += last.tokens - FRAME
+        piece = yield from self.zone.appended(
+            passed, past, size, at=part.boundary, beside=older, last=last
+        )
+        wider = replace(view, boundary=part.boundary, pieces=(*pieces, piece))
+        return self._assemble(wider, part.after)
 
-    def _older(self, shown: Sequence[Shown]) -> list[Shown]:
-        """Find what is above the watermark and not of the newest turn, exchange groups whole."""
-        policy, budget, reserve = self.at.policy, self.at.budget, self.at.reserve
-        mark = int(policy.watermark * budget) if reserve is None else reserve
+    def _rewrite(self, view: View, windows: Sequence[Node], shown: Sequence[Shown]) -> Reading[Cut]:
+        """Make the zone one pooled view again, from the tree and from the lines that it has."""
+        policy = self.at.policy
+        share = self._zone(policy.zone_rewrite)
+        mark = max(self._watermark, self._least(shown) - share)
+        part = self._part(windows, shown, mark)
+        share = min(share, self._room(part.raw) - self._again(part.raw))
+        kept = [unit for piece in view.pieces for unit in self.zone.lines_of(piece)]
+        return (yield from self._planned(part, share, kept=kept, raw=part.past))
+
+    def _least(self, shown: Sequence[Shown]) -> int:
+        """Return how far the context stays filled at least: nothing while the history is short.
+
+        What is compressed little loses little, and the next collapse comes the later.
+        """
+        at = self.at
+        history = self._cost(shown) * at.state.next_index // max(1, len(shown))
+        return int(at.policy.replan * at.budget) if history > 2 * at.budget else 0
+
+    @property
+    def _watermark(self) -> int:
+        """Return how much stays verbatim at least when windows collapse."""
+        reserve = self.at.reserve
+        return int(self.at.policy.watermark * self.at.budget) if reserve is None else reserve
+
+    def _zone(self, share: float) -> int:
+        """Return a share of what the caller's reserve leaves of the budget."""
+        return int(share * (self.at.budget - (self.at.reserve or 0)))
+
+    def _room(self, raw: Sequence[Shown]) -> int:
+        """Return what the zone may take beside ``raw``, so that there is room for what comes."""
+        budget = self.at.budget
+        return budget - self._cost(raw) - int(self.at.policy.free * budget)
+
+    def _again(self, raw: Sequence[Shown]) -> int:
+        """Return what a collapse sends again of ``raw``: all but the newest turn."""
+        pieces = verbatim.pieces_of(raw)
+        newest = verbatim.newest(pieces, 1)
+        return self._cost([item for piece in pieces[: len(pieces) - newest] for item in piece])
+
+    def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> _Part:
+        """Part the messages of the newest windows: the newest stay, in ``share`` tokens or so."""
         pieces = verbatim.pieces_of(shown)
-        raw: list[Shown] = []
-        turn_ended = False
-        while pieces:
-            wider = [*pieces[-1], *raw]
-            cost = self._cost(wider)
-            own_turn = not turn_ended and cost <= int(policy.verbatim * budget)
-            if raw and cost > mark and not own_turn:
-                break
-            turn_ended = turn_ended or pieces[-1][0].message.role == "user"
-            raw = wider
-            pieces.pop()
-        return _in_order(item for piece in pieces for item in piece if not item.silent)
+        stays = {item.message.index for piece in self._staying(pieces, share) for item in piece}
+        ends = verbatim.window_of_each(windows, shown)
+        first = min(
+            (
+                ordinal
+                for item, ordinal in zip(shown, ends, strict=True)
+                if ordinal is not None and item.message.index in stays
+            ),
+            default=self.last,
+        )
+        begin = windows[0].ordinal if windows else self.total
+        allowed = verbatim.allowed_boundaries(windows, self.opened, self.total) | {self.last}
+        boundary = max(
+            (at for at in allowed if begin <= at <= min(first, self.last)),
+            default=min(begin, self.last),
+        )
+        left = [window for window in windows if window.ordinal >= boundary]
+        begins = verbatim.starts(left, self.opened)
+        after = verbatim.shown_from(begins, [item.message for item in shown])
+        from_char = {item.message.index: item.begin for item in after}
+        return _Part(
+            boundary,
+            raw=[item for item in after if item.message.index in stays],
+            older=[i for i in after if i.message.index not in stays and not i.silent],
+            after=after,
+            past=[item for item in shown if from_char.get(item.message.index) != item.begin],
+        )
 
-    def _collapse(
-        self, view: View, going: Sequence[Node], shown: Sequence[Shown], boundary: int
-    ) -> Reading[View]:
-        """Put the summaries of the windows that are ``going`` at the end of the summary zone."""
-        read = yield from needs.revisions([(w.id, w.revision) for w in going if w.revision])
-        texts = {revision.node_id: revision for revision in read}
-        messages = [item.message for item in shown]
-        pieces = list(view.pieces)
-        for window in going:
-            revision = texts.get(window.id)
-            if revision is not None:
-                pieces.append(self.zone.whole(window, revision))
-            else:
-                pieces.append(self.zone.stand_in(window, verbatim.in_window(window, messages)))
-        return View(boundary, tuple(pieces), view.opened)
+    def _staying(self, pieces: Sequence[list[Shown]], share: int) -> Sequence[list[Shown]]:
+        """Choose what stays verbatim, newest first: the last turns, and more up to ``share``.
+
+        The last turns stay where together they take at most a third of the budget, else the newest
+        one, as far as the budget's least lets it.
+        """
+        budget, turns = self.at.budget, self.at.policy.turns
+        costs = [self._cost(piece) for piece in pieces]
+        number = verbatim.newest(pieces, turns)
+        spent = sum(costs[len(costs) - number :])
+        if turns > 1 and spent > budget // 3:
+            number = verbatim.newest(pieces, 1)
+        spent = sum(costs[len(costs) - number :])
+        most = budget - VIEW_TOKENS - pool.PIECE * len(self.roots)
+        while number > 1 and spent > most:
+            spent -= costs[len(costs) - number]
+            number -= 1
+        while number < len(pieces) and spent + costs[len(costs) - number - 1] <= share:
+            number += 1
+            spent += costs[len(costs) - number]
+        return pieces[len(pieces) - number :]
 
     # -- planning afresh
 
     def afresh(self, fullness: float) -> Reading[Cut]:
         """Plan both zones anew, filling about ``fullness`` of the budget.
 
-        Everything stands verbatim where that fits. Otherwise the newest windows take their share
+        Everything stands verbatim where that fits. Otherwise the newest messages take their share
         and one pooled view of all others takes what is left.
         """
         budget, policy = self.at.budget, self.at.policy
-        windows = yield from self._newest_windows()
+        windows = (yield from self._newest_windows()) or self.tail
+        shown = yield from self._shown(windows)
         if (windows[0].ordinal if windows else self.total) == 0:
-            shown = yield from self._shown(windows)
             cut = self._assemble(View(0, ()), shown)
             if cut.tokens <= budget:
                 return cut
         limit = int(fullness * budget)
         share = int(policy.verbatim * budget) if self.at.reserve is None else self.at.reserve
-        boundary = self._boundary(windows, min(share, limit))
-        below = yield from cover.below(self.roots, boundary)
-        newest = [w for w in windows if w.ordinal >= boundary]
-        if boundary == self.last:
-            newest = self.tail
-        shown = yield from self._shown(newest)
-        raw = self._cost(shown)
-        wish = max(self.zone.least(below), int(policy.zone_rewrite * budget)) if below else 0
-        if raw + wish <= budget:
-            pieces = yield from self.zone.pooled(below, max(limit - raw, wish))
-            cut = self._assemble(View(boundary, pieces), shown)
+        part = self._part(windows, shown, min(share, limit))
+        room = budget - self._cost(part.raw)
+        below = yield from cover.below(self.roots, part.boundary)
+        if room >= VIEW_TOKENS + pool.PIECE * (len(below) + bool(part.older)):
+            wish = min(room, max(limit - budget + room, self._zone(policy.zone_rewrite)))
+            cut = yield from self._planned(part, wish)
             if cut.tokens <= budget:
                 return cut
         return (yield from self._tight(limit, share))
+
+    def _planned(
+        self,
+        part: _Part,
+        share: int,
+        *,
+        kept: Sequence[Unit] = (),
+        raw: Sequence[Shown] = (),
+    ) -> Reading[Cut]:
+        """Show what does not stay in one pooled view of about ``share`` tokens."""
+        below = yield from cover.below(self.roots, part.boundary)
+        least = self.zone.least(below) + (pool.PIECE if part.older else 0)
+        share = max(share, least)
+        pieces: tuple[Piece, ...] = ()
+        if below:
+            pieces = yield from self.zone.pooled(
+                below, share, beside=part.older, kept=kept, raw=raw
+            )
+        elif part.older:
+            at = part.boundary
+            pieces = ((yield from self.zone.of_messages(part.older, share, at=at)),)
+        return self._assemble(View(part.boundary, pieces), part.after)
 
     def _newest_windows(self) -> Reading[list[Node]]:
         """Read windows from the newest back until what they hold exceeds the budget."""
@@ -325,14 +416,14 @@ class Planner:
             raw = [*older.pop(), *raw]
         left = limit - self._cost(raw)
         viewed = _in_order(item for piece in older for item in piece)
-        opened: OpenView | None = None
+        zone: list[Piece] = []
         if viewed:
             beyond = left - VIEW_TOKENS - pool.PIECE * len(below)
             part = VIEW_TOKENS // 2 + beyond // 3 if below else left
-            opened = self.zone.of_open(viewed, part)
-            left -= opened.tokens
-        zone = yield from self.zone.pooled(below, left)
-        cut = self._assemble(View(self.last, zone, opened), [*viewed, *raw])
+            zone.append((yield from self.zone.of_messages(viewed, part, at=self.last)))
+            left -= zone[0].tokens
+        zone[:0] = yield from self.zone.pooled(below, left)
+        cut = self._assemble(View(self.last, tuple(zone)), [*viewed, *raw])
         return replace(cut, omitted=tuple(omitted))
 
     def _may_omit(self, *, group: int, minimum: int, roots: int) -> None:
@@ -386,15 +477,10 @@ class Planner:
         return sum(block.tokens for block in blocks)
 
     def _assemble(self, view: View, shown: Sequence[Shown]) -> Cut:
-        """Render: the summary zone oldest first, the view of open messages, the raw messages."""
-        view = replace(view, serial=self.zone.serial)
-        opened = view.opened
-        raw = [
-            item for item in _in_order(shown) if not (opened and opened.holds(item.message.index))
-        ]
+        """Render: the summary zone oldest first, then the raw messages."""
+        view = replace(view, serial=self.zone.serial, gone=self.at.gone)
+        raw = [item for item in _in_order(shown) if not view.holds(item.message.index)]
         blocks = [piece.block() for piece in view.pieces if piece.text]
-        if opened and opened.text:
-            blocks.append(opened.block())
         blocks += message_blocks(raw, key=self.at.key, count=self.at.count)
         return Cut(view, tuple(raw), tuple(blocks))
 

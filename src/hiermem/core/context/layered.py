@@ -73,7 +73,7 @@ def select(at: Situation) -> Reading[Cut]:
             for item in older
         ),
     ]
-    view = View(at.state.next_ordinal(1), tuple(chosen), None, zone.serial)
+    view = View(at.state.next_ordinal(1), tuple(chosen), zone.serial, at.gone)
     return Cut(view, tuple(recent), tuple(blocks), tuple(omitted))
 
 
@@ -146,7 +146,7 @@ def _newest(
         for node in candidates:
             if node.id not in texts:
                 continue
-            piece = zone.whole(node, texts[node.id])
+            piece = yield from zone.whole(node, texts[node.id])
             if not piece.text:
                 continue
             if not purse.buy(piece):

@@ -1,18 +1,22 @@
 """Pooled views: many nodes, one trim. What the summary zone says where it cannot say everything.
 
 The units of all nodes go into one selection for the whole share, instead of trimming each node by
-itself; every root keeps at least its best unit, so that no stretch goes unrepresented
-(summary_recipe section 4). The one rule: a view never waits for a model. Where a summary is not
-made its children stand in, and below them the first and last message that it covers.
+itself (summary_recipe section 4). The level whose nodes hold several times the share is pooled;
+each of its nodes keeps its best unit before any has its second. The lines that a piece of the zone
+shows already, and messages that stood verbatim until now, join in: what they say may be lost in the
+nodes. A view never waits for a model: where a summary is not made its children stand in, and below
+them the first and last message that it covers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hiermem.core import needs
-from hiermem.core.context.cover import Covered, covered, refine, within
+from hiermem.core.context import verbatim
+from hiermem.core.context.cover import Covered, covered, refine
 from hiermem.core.context.render import Shown
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import inputs, salience
@@ -21,7 +25,7 @@ from hiermem.core.text.measure import day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
 
-#: Tokens that each root's best unit may take, date and speaker included.
+#: Tokens that each node's best unit may take, date and speaker included.
 PIECE = 40
 #: The level whose nodes together hold so many times the share is the one that is pooled: what is
 #: chosen from more, by one trim, keeps more.
@@ -33,81 +37,216 @@ MOST_QUOTED = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
-    """The body of a view: its text, what of its roots was trimmed, the days and trust it bears."""
+class Chosen:
+    """What was chosen from a pool: the kept units, and the nodes of which something is missing."""
 
-    text: str
+    units: tuple[Unit, ...]
     trimmed: tuple[str, ...]
-    dates: tuple[str, str] | None
-    trust: Trust
 
 
-def pooled(
+@dataclass(slots=True)
+class Pool:
+    """The units of a stretch, before any is chosen.
+
+    ``parts`` says where the units of each node of the cover are; ``groups`` where those are of which
+    each is to have its best unit first. ``told`` gives, for each line of a text that a model wrote,
+    the node whose text it is.
+    """
+
+    units: list[Unit] = field(default_factory=list[Unit])
+    groups: list[Sequence[int]] = field(default_factory=list[Sequence[int]])
+    parts: list[tuple[str, range]] = field(default_factory=list[tuple[str, range]])
+    days: list[str] = field(default_factory=list[str])
+    trusts: list[Trust] = field(default_factory=list[Trust])
+    told: dict[str, Covered] = field(default_factory=dict[str, Covered])
+    #: Whether the units are those of the cover's own nodes, which may then all be kept.
+    whole: bool = True
+
+    @property
+    def dates(self) -> tuple[str, str] | None:
+        """Return the first and the last day of what the pool stands for."""
+        return (min(self.days), max(self.days)) if self.days else None
+
+    @property
+    def trust(self) -> Trust:
+        """Return the lowest trust of what the pool is made from."""
+        return lowest(self.trusts)
+
+    def choose(
+        self, room: int, *, count: Callable[[str], int], weights: salience.Weights
+    ) -> Chosen:
+        """Choose the units for ``room`` tokens of text."""
+        picked = salience.select(
+            self.units, room, count, weights=weights, groups=self.groups, piece=PIECE
+        ).units
+        kept = {id(unit) for unit in picked}
+        trimmed = tuple(
+            name
+            for name, part in self.parts
+            if not self.whole or any(id(self.units[place]) not in kept for place in part)
+        )
+        return Chosen(picked, trimmed)
+
+    def beside(self, shown: Sequence[Shown]) -> None:
+        """Add messages that are newer than all else, as a group of their own."""
+        begin = len(self.units)
+        for item in shown:
+            if not item.silent:
+                self.units += _units_of(item)
+                self.days.append(day(item.message.created_at))
+                self.trusts.append(trust_of(item.message))
+        if len(self.units) > begin:
+            self.groups.append(range(begin, len(self.units)))
+
+
+def gather(
     cover: Sequence[Covered],
     share: int,
     *,
-    count: Callable[[str], int],
-    weights: salience.Weights,
-    beside: Sequence[Shown] = (),
-) -> Reading[Pooled]:
-    """Represent ``cover`` in at most ``share`` tokens of text, each of its nodes at least once.
+    kept: Iterable[Unit] = (),
+    raw: Sequence[Shown] = (),
+) -> Reading[Pool]:
+    """Pool what ``cover`` stands for, to be shown in ``share`` tokens.
 
-    Messages ``beside`` it are one more stretch to represent, the newest.
+    ``kept`` are lines that stood for some of it until now, ``raw`` messages of it that are at hand.
+    Every node of the cover has a unit.
     """
-    sources = yield from refine(cover, DEPTH * share)
-    made, missing = yield from _texts(sources)
-    found: list[tuple[Covered, list[Unit], Trust]] = []
-    for item, revision in made:
-        found.append((item, list(_units_of(revision)), revision.trust))
+    steps = yield from refine(cover, DEPTH * share)
+    made, missing = yield from _texts(steps[-1])
+    found: list[tuple[Covered, list[Unit], Revision | None]] = [
+        (item, told_by(revision), revision) for item, revision in made
+    ]
+    pool = Pool(whole=len(steps) == 1)
     for item in missing:
         first_and_last, trust = yield from _ends(item)
-        found.append((item, first_and_last, trust))
+        found.append((item, first_and_last, None))
+        pool.trusts.append(trust)
     found.sort(key=lambda entry: entry[0].windows)
-
-    pieces: list[Unit] = []
-    groups: list[list[int]] = []
-    for root in cover:
-        begin = len(pieces)
-        for item, own, _ in found:
-            if within(item, root.windows):
-                pieces += own
-        if begin == len(pieces):
-            pieces.append(_nothing_to_quote(root))
-        groups.append(list(range(begin, len(pieces))))
-    newest = _units_of_messages(beside)
-    if newest:
-        groups.append(list(range(len(pieces), len(pieces) + len(newest))))
-        pieces += newest
-    selection = salience.select(pieces, share, count, weights=weights, groups=groups, piece=PIECE)
-    kept = set(selection.units)
-    trimmed = tuple(
-        root.id
-        for root, group in zip(cover, groups, strict=False)
-        if any(pieces[place] not in kept for place in group) or len(sources) != len(cover)
+    extra = _by_message(
+        [*kept, *(unit for item in raw if not item.partial for unit in _units_of(item))]
     )
-    trusts: list[Trust] = []
-    trusts.extend(trust_of(item.message) for item in beside)
-    trusts.extend(trust for _, _, trust in found)
-    return Pooled(selection.text, trimmed, _dates(selection.units), lowest(trusts))
+    at_hand = sorted(extra)
+    begins: list[int] = []
+    ends: list[int] = []
+    for item, own, revision in found:
+        begins.append(len(pool.units))
+        if revision is not None:
+            pool.trusts.append(revision.trust)
+        if revision is not None and not revision.provenance:
+            pool.told |= dict.fromkeys((unit.text for unit in own), item)
+            pool.units += own
+        else:
+            pool.units += _merged(own, _inside(item, at_hand, extra))
+        ends.append(len(pool.units))
+    places = [item.windows[0] for item, _, _ in found]
+
+    def part(node: Covered) -> range:
+        first = bisect_right(places, node.windows[0] - 1)
+        last = bisect_right(places, node.windows[1] - 1)
+        return range(begins[first], ends[last - 1]) if first < last else range(0)
+
+    pool.parts = [(root.id, part(root)) for root in cover]
+    for place, root in enumerate(cover):
+        if not pool.parts[place][1]:
+            at = len(pool.units)
+            pool.units.append(_nothing_to_quote(root))
+            pool.groups.append(range(at, at + 1))
+    fine = next((step for step in reversed(steps) if 2 * PIECE * len(step) <= share), steps[0])
+    pool.groups[:0] = [own for node in fine if (own := part(node))]
+    pool.days += [each for root in cover for each in root.days]
+    return pool
 
 
-def of_messages(
-    shown: Sequence[Shown], share: int, *, count: Callable[[str], int], weights: salience.Weights
-) -> Pooled:
-    """Represent verbatim messages in at most ``share`` tokens of text."""
-    pieces = _units_of_messages(shown)
-    selection = salience.select(pieces, share, count, weights=weights)
-    trust = lowest(trust_of(item.message) for item in shown if not item.silent)
-    return Pooled(selection.text, (), _dates(selection.units), trust)
+def fresh(
+    windows: Sequence[Node],
+    raw: Sequence[Shown],
+    before: Sequence[Covered] = (),
+    kept: Sequence[Unit] = (),
+) -> Reading[Pool]:
+    """Pool windows whose messages, or those that matter, are at hand in ``raw``.
+
+    A window that a model summarised is told by its summary, any other by its messages themselves.
+    ``before`` is what comes before them in the same view, and ``kept`` are the lines of that.
+    """
+    read = yield from needs.revisions([(w.id, w.revision) for w in windows if w.revision])
+    texts = {each.node_id: each for each in read if each.text and not each.provenance}
+    pool = Pool(units=list(kept))
+    pool.days += [each for node in before for each in node.days]
+    for node in before:
+        span = range(node.span.start, node.span.stop)
+        pool.groups.append([at for at, unit in enumerate(kept) if unit.index in span])
+    messages = [item.message for item in raw]
+    for window in windows:
+        begin = len(pool.units)
+        revision = texts.get(window.id)
+        if revision is not None:
+            own = told_by(revision)
+            pool.units += own
+            pool.told |= dict.fromkeys((unit.text for unit in own), covered(window))
+            pool.trusts.append(revision.trust)
+        else:
+            for item in verbatim.in_window(window, messages):
+                if not item.silent:
+                    pool.units += _units_of(item)
+                    pool.trusts.append(trust_of(item.message))
+        pool.days += [day(window.first_at), day(window.last_at)]
+        part = range(begin, len(pool.units))
+        pool.parts.append((window.id, part))
+        if part:
+            pool.groups.append(part)
+    return pool
 
 
-def _units_of_messages(shown: Sequence[Shown]) -> list[Unit]:
-    return [
-        unit
-        for item in shown
-        if not item.silent
-        for unit in _message_units(item.message, item.begin, item.end, most=None)
-    ]
+def of_messages(shown: Sequence[Shown]) -> Pool:
+    """Pool verbatim messages."""
+    pool = Pool()
+    pool.beside(shown)
+    pool.groups.clear()
+    return pool
+
+
+def _units_of(item: Shown) -> list[Unit]:
+    return _message_units(item.message, item.begin, item.end, most=None)
+
+
+def _by_message(found: Iterable[Unit]) -> Mapping[int, list[Unit]]:
+    """Sort units by the messages that they stand in, each of them once."""
+    own: dict[int, dict[int, Unit]] = {}
+    for unit in found:
+        if unit.index is not None:
+            # What is cut short says less than what comes after it.
+            own.setdefault(unit.index, {})[unit.ordinal] = unit
+    return {index: list(each.values()) for index, each in own.items()}
+
+
+def _inside(
+    item: Covered, indices: Sequence[int], extra: Mapping[int, list[Unit]]
+) -> dict[int, list[Unit]]:
+    """Find what is at hand of the messages that a node covers whole."""
+    first, last = item.span.start + (item.span.start_char > 0), item.span.stop
+    if item.span.stop_char is not None:
+        last -= 1
+    low, high = bisect_right(indices, first - 1), bisect_right(indices, last - 1)
+    return {index: extra[index] for index in indices[low:high]}
+
+
+def _merged(own: Sequence[Unit], extra: Mapping[int, list[Unit]]) -> list[Unit]:
+    """Join the units of a node with others of its messages, in their order, each of them once.
+
+    A message that was cut into slices counts its pieces slice by slice: it is left as it is.
+    """
+    if not extra:
+        return list(own)
+    by_message: dict[int, list[Unit]] = {}
+    for unit in own:
+        by_message.setdefault(-1 if unit.index is None else unit.index, []).append(unit)
+    for index, more in extra.items():
+        held = by_message.setdefault(index, [])
+        ordinals = [unit.ordinal for unit in held]
+        if ordinals == sorted(set(ordinals)):
+            held += [unit for unit in more if unit.ordinal not in ordinals]
+            held.sort(key=lambda unit: unit.ordinal)
+    return [unit for _, held in sorted(by_message.items()) for unit in held]
 
 
 def _texts(
@@ -137,10 +276,11 @@ def _texts(
     return found, missing
 
 
-def _units_of(revision: Revision) -> tuple[Unit, ...]:
+def told_by(revision: Revision) -> list[Unit]:
+    """Return what a revision says, line by line."""
     if revision.provenance:
-        return inputs.kept_units(revision)
-    return tuple(units.split(revision.text, index=None, role="user", speaker="Summary", date=""))
+        return list(inputs.kept_units(revision))
+    return units.split(revision.text, index=None, role="user", speaker="Summary", date="")
 
 
 def _ends(item: Covered) -> Reading[tuple[list[Unit], Trust]]:
@@ -164,14 +304,12 @@ def _message_units(
     stored: StoredMessage, begin: int, end: int | None, *, most: int | None = MOST_QUOTED
 ) -> list[Unit]:
     text = inputs.heard(stored, begin, end)
-    return list(
-        units.split(
-            text[:most],
-            index=stored.index,
-            role=stored.role,
-            speaker=speaker(stored.message),
-            date=day(stored.created_at),
-        )
+    return units.split(
+        text[:most],
+        index=stored.index,
+        role=stored.role,
+        speaker=speaker(stored.message),
+        date=day(stored.created_at),
     )
 
 
@@ -179,8 +317,3 @@ def _nothing_to_quote(root: Covered) -> Unit:
     """Stand for a stretch whose texts are empty, erased or our own rendering."""
     last = root.span.stop - 1
     return Unit(None, 0, "user", "Record", "", f"messages {root.span.start}-{last}: no text kept.")
-
-
-def _dates(kept: Sequence[Unit]) -> tuple[str, str] | None:
-    days = [unit.date for unit in kept if unit.date]
-    return (min(days), max(days)) if days else None

@@ -17,7 +17,7 @@ from hiermem.core.context.cover import Covered
 from hiermem.core.context.cut import Cut, Planner, Situation
 from hiermem.core.context.profile import ContextProfile
 from hiermem.core.context.render import Block, Shown
-from hiermem.core.context.view import OpenView, Piece, View
+from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import VIEW_TOKENS
 from hiermem.core.needs import Reading
 from hiermem.errors import BudgetTooSmallError
@@ -95,15 +95,13 @@ class _Planner(Planner):
     def selected(self, previous: View | None) -> Reading[Cut]:
         """Keep what was shown, or make it anew."""
         yield from self.look()
-        fullness = 1.0
-        if self.at.sticky:
-            policy = self.at.policy
-            if previous is not None and not self.at.cache_cold:
-                kept = yield from self._kept(previous)
-                if kept is not None:
-                    return kept
-            fullness = policy.replan_cold
-        return (yield from self._anew(fullness))
+        policy = self.at.policy
+        if not self.at.sticky:
+            return (yield from self._anew(1.0))
+        if previous is None or self.at.cache_cold:
+            return (yield from self._anew(policy.replan_cold))
+        kept = yield from self._kept(previous)
+        return kept if kept is not None else (yield from self._anew(policy.replan))
 
     def _kept(self, view: View) -> Reading[Cut | None]:
         """Append what is new; None where it is too much."""
@@ -126,14 +124,16 @@ class _Planner(Planner):
         if spent + least > budget:
             return (yield from self.afresh(1.0))
         room = max(least, int(fullness * budget) - spent)
-        opened: OpenView | None = None
+        pieces: list[Piece] = []
         if older:
             weight = sum(item.message.tokens for item in older)
             share = max(VIEW_TOKENS // 2 + pool.PIECE, min(weight, room // 4))
-            opened = self.zone.of_open(older, min(share, room - self.zone.least(below)))
-            room -= opened.tokens
-        pieces = yield from self._mixed(below, boundary, room)
-        found = self._assemble(View(boundary, pieces, opened), [*older, *raw])
+            share = min(share, room - self.zone.least(below))
+            pieces.append((yield from self.zone.of_messages(older, share, at=boundary)))
+            room -= pieces[0].tokens
+        pieces[:0] = yield from self._mixed(below, boundary, room)
+        view = View(boundary, tuple(pieces))
+        found = self._assemble(view, [*older, *raw])
         return found if found.tokens <= budget else (yield from self.afresh(1.0))
 
     # -- what stands raw
@@ -256,7 +256,9 @@ class _Planner(Planner):
     def _pieces(
         self, whole: Sequence[_Candidate], boundary: int, room: int
     ) -> Reading[tuple[Piece, ...]]:
-        pieces = [self.zone.whole(each.node, each.revision) for each in whole]
+        pieces: list[Piece] = []
+        for each in whole:
+            pieces += [(yield from self.zone.whole(each.node, each.revision))]
         gaps = yield from self._gaps(whole, boundary)
         least = [self.zone.least(gap) for gap in gaps]
         spare = max(0, room - sum(piece.tokens for piece in pieces) - sum(least))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from hiermem.core.text.fence import fence
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, body, day, speaker
@@ -19,7 +19,10 @@ from hiermem.core.text.trust import trust_of
 from hiermem.types import Span, StoredMessage, Trust
 
 #: Part of every sticky state's key: a change of any rendered byte must change it.
-RENDERER = "r1"
+RENDERER = "r2"
+
+#: What a record of kept lines says of them.
+_EXCERPTS: Final = "… = left out"
 
 Count: TypeAlias = Callable[[str], int]
 Kind: TypeAlias = Literal["summary", "view", "message", "quote", "recall"]
@@ -46,13 +49,17 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What the opening line of a fenced record states about its provenance."""
+    """What the opening line of a fenced record states about its provenance.
+
+    ``excerpts`` says that its lines were kept from among others: they are no dialogue.
+    """
 
     name: str
     span: Span
     dates: tuple[str, str] | None = None
     level: int | None = None
     trust: Trust = "conversation"
+    excerpts: bool = False
 
     def attributes(self) -> Mapping[str, str]:
         """Write the provenance as attributes, in a fixed order."""
@@ -64,6 +71,8 @@ class Frame:
         if self.dates is not None:
             first, final = self.dates
             found["dates"] = first if first == final else f"{first} to {final}"
+        if self.excerpts:
+            found["excerpts"] = _EXCERPTS
         if self.trust != "conversation":
             found["trust"] = self.trust
         return found

@@ -8,28 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
 from hiermem.convert import context_to_anthropic
 from hiermem.core.arguments import tool_schemas
+from hiermem.core.context import shown
 from hiermem.core.context.cut import Omitted
 from hiermem.core.context.render import Block
+from hiermem.core.context.shown import ShownMessages
+from hiermem.core.context.view import Runs
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text.measure import body, speaker
 from hiermem.errors import UsageError
 from hiermem.types import Message, Span, StoredMessage
 
 
+class _Reserve(int):
+    """The default reserve: the number of its tokens, told apart from the same number given."""
+
+
+#: A quarter of the default budget.
+_RESERVE: Final = _Reserve(2_000)
+
+
 @dataclass(frozen=True, slots=True)
 class ContextBudget:
     """How many tokens a request may take, and for what.
 
-    ``reserve_for_messages`` is kept for the newest messages; ``system`` and ``tools`` are counted
-    and subtracted, as is ``reserve_for_output``.
+    ``reserve_for_messages`` is kept for the newest messages, which stand verbatim; None leaves it
+    to the policy, and the default gives way to a smaller budget. ``system`` and ``tools`` are
+    counted and subtracted, as is ``reserve_for_output``.
     """
 
     max_tokens: int = 8_000
-    reserve_for_messages: int | None = 2_000
+    reserve_for_messages: int | None = _RESERVE
     reserve_for_output: int = 0
     system: str | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
@@ -44,6 +56,13 @@ class ContextBudget:
             least = 1 if name == "max_tokens" else 0
             if value < least:
                 raise UsageError(f"{name} is {value}; it must be {least} or more")
+        reserve, left = self.reserve_for_messages, self.max_tokens - self.reserve_for_output
+        if reserve is _RESERVE:
+            object.__setattr__(self, "reserve_for_messages", min(_RESERVE, self.max_tokens // 4))
+        elif reserve is not None and reserve > left:
+            raise UsageError(
+                f"reserve_for_messages is {reserve}; the budget leaves {max(0, left)} tokens for it"
+            )
         object.__setattr__(self, "tools", tool_schemas(self.tools))
 
     @property
@@ -77,7 +96,9 @@ class ByLevel(dict[int, tuple[ShownSummary, ...]]):
 class ContextSelection:
     """The best context that fits the budget: the whole history, each message exactly once.
 
-    ``coverage`` is the share of messages represented; it is 1.0 unless something is in ``omitted``.
+    ``coverage`` is the share of messages represented, each under one block, whether or not that
+    tells anything of it; it is 1.0 unless something is in ``omitted``. ``shown`` says of which
+    messages something stands.
     ``trimmed`` names the nodes that a view shows in part. ``recall`` are the older messages that
     stand verbatim for the sake of a question, in whole or in part; ``evidence`` says which parts.
     ``verbatim`` are the spans of all that stands word for word, those among them.
@@ -101,7 +122,16 @@ class ContextSelection:
     shared_prefix_tokens: int = 0
     system: str | None = None
     tool_tokens: int = 0
+    _lines: Runs = field(default=(), repr=False)
+    _gone: Runs = field(default=(), repr=False)
     _zoom: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def shown(self) -> ShownMessages:
+        """Return of which messages something stands: raw, recalled, or by a line of a record."""
+        held = {index for span in self.verbatim for index in range(span.start, span.stop)}
+        held |= {index for begin, end in self._lines for index in range(begin, end)}
+        return shown.of(held, total=self.messages, gone=self._gone)
 
     def zoom(self, query: str) -> ContextSelection:
         """Give this selection with the summarised stretch that ``query`` is about in full.
@@ -163,7 +193,7 @@ class ContextSelection:
         """Say in a few lines what stands where, what it costs and what was left out."""
         said = (
             f"{self.total_tokens:,} of {self.max_tokens:,} tokens cover {self.coverage:.0%} of "
-            f"{self.messages:,} messages."
+            f"{self.messages:,} messages and show something of {self.shown.explain()}."
         )
         if self.shared_prefix_tokens:
             said += f" The first {self.shared_prefix_tokens:,} stand as before."

@@ -113,3 +113,25 @@ def pieces_of(shown: Sequence[Shown]) -> list[list[Shown]]:
         groups[thread].append(item)
         ends[thread] = turns.after(arrival, noted)
     return sorted(pieces, key=lambda members: members[-1].message.index)
+
+
+def newest(pieces: Sequence[Sequence[Shown]], turns: int) -> int:
+    """Return how many of the last ``pieces`` make up the newest ``turns`` turns, one at least.
+
+    A turn begins with what the user says and goes on until the user speaks again. Where nobody but
+    users speak, two messages are a turn.
+    """
+    spoken = [piece for piece in pieces if not all(item.silent for item in piece)]
+    if not any(item.message.role != "user" for piece in spoken for item in piece):
+        first = spoken[-2 * turns :][:1]
+        return len(pieces) - pieces.index(first[0]) if first else 1
+    found, asked = 0, False
+    for number, piece in enumerate(reversed(pieces)):
+        role = piece[0].message.role
+        if asked and role != "user":
+            found += 1
+            asked = False
+        if found == turns:
+            return max(1, number)
+        asked = asked or role == "user"
+    return max(1, len(pieces))

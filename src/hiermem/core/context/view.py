@@ -10,16 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias, get_args
 
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block
-from hiermem.types import Span
+from hiermem.types import Span, Trust
 
 #: What the name of a stored view ends with where it holds a ``Seen``.
 SEEN = "/seen"
 
-_FORMAT = 1
+_FORMAT = 2
+
+#: Increasing numbers as half-open ranges that do not touch.
+Runs: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,11 @@ class Piece:
     """One fenced record of the summary zone and the stretch of windows that it stands for.
 
     ``kind`` is "summary" for one whole node, "view" for a trimmed one and "quote" for a window word
-    for word, which no stored view has; ``text`` is "" where the windows hold nothing to say.
+    for word, which no stored view has; ``text`` is "" where the windows hold nothing to say. Beside
+    its windows, of which there may be none, it stands for the messages in ``runs``, which are in
+    windows after all of the zone or in open ones. ``span`` is the hull of what it says something
+    of that no piece before it stands for; ``shown`` are the messages of which a line stands in it,
+    and ``kept`` is where its lines came from (``lines.unpack``).
     """
 
     kind: str
@@ -39,6 +47,16 @@ class Piece:
     level: int | None
     covers: tuple[Covered, ...]
     trimmed: tuple[str, ...] = ()
+    runs: Runs = ()
+    shown: Runs = ()
+    kept: str = ""
+    trust: Trust = "conversation"
+
+    @property
+    def messages(self) -> int:
+        """Return about how many messages it stands for; slices of one are counted each."""
+        beside = sum(end - begin for begin, end in self.runs)
+        return sum(item.messages for item in self.covers) + beside
 
     def block(self) -> Block:
         """Give the block that renders it."""
@@ -60,42 +78,34 @@ def block_kind(kind: str) -> Literal["summary", "view", "quote"]:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenView:
-    """A trimmed record of the older messages of open windows: ``runs`` are index ranges."""
-
-    name: str
-    runs: tuple[tuple[int, int], ...]
-    span: Span
-    tokens: int
-    text: str
-
-    def block(self) -> Block:
-        """Give the block that renders it."""
-        return Block("view", self.name, self.span, self.tokens, self.text)
-
-    def holds(self, index: int) -> bool:
-        """Say whether the message at ``index`` is represented here."""
-        return any(begin <= index < end for begin, end in self.runs)
-
-
-@dataclass(frozen=True, slots=True)
 class View:
-    """The cut as it stands: windows before ``boundary`` are in ``pieces``, the rest is verbatim."""
+    """The cut as it stands: windows before ``boundary`` are in ``pieces``, the rest is verbatim.
+
+    Of the rest, what a piece holds in its ``runs`` stands there instead. ``gone`` are the messages
+    that were erased or put in quarantine before the view was made; one that is later outdates it.
+    """
 
     boundary: int
     pieces: tuple[Piece, ...]
-    opened: OpenView | None = None
     serial: int = 0
+    gone: Runs = ()
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of the summary zone."""
+        return sum(piece.tokens for piece in self.pieces)
+
+    def holds(self, index: int) -> bool:
+        """Say whether the message at ``index`` is in a piece's runs."""
+        return any(begin <= index < end for piece in self.pieces for begin, end in piece.runs)
 
     def shows(self, index: int, windows: Iterable[int] = ()) -> bool:
         """Say whether it may show something of a message, or of level-1 nodes by their ordinals.
 
         A piece is taken to show all that lies between its ends.
         """
-        if self.opened is not None and self.opened.holds(index):
-            return True
         ordinals = tuple(windows)
-        return any(
+        return self.holds(index) or any(
             piece.span.start <= index < piece.span.stop
             or any(piece.windows[0] <= ordinal < piece.windows[1] for ordinal in ordinals)
             for piece in self.pieces
@@ -119,8 +129,12 @@ class View:
             if data["format"] != _FORMAT:
                 return None
             pieces = tuple(_read_piece(item) for item in _list(data["pieces"]))
-            opened = None if data["opened"] is None else _read_opened(data["opened"])
-            view = cls(_number(data["boundary"]), pieces, opened, _number(data["serial"]))
+            view = cls(
+                _number(data["boundary"]),
+                pieces,
+                _number(data["serial"]),
+                _read_runs(data["gone"]),
+            )
             _check_row([piece.windows for piece in pieces], 0, view.boundary)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
@@ -173,6 +187,17 @@ class Seen:
             return None
 
 
+def runs_of(numbers: Iterable[int]) -> Runs:
+    """Write numbers, each of them once, as increasing half-open ranges."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return tuple(found)
+
+
 def outdated(stored: Mapping[str, str], index: int, windows: Sequence[int]) -> tuple[str, ...]:
     """Name the stored views, given by name with their states, that an edit of a message outdates.
 
@@ -216,9 +241,16 @@ def _number(value: Any) -> int:
     return value
 
 
-def _range(value: Any) -> tuple[int, int]:
+def _stretch(value: Any) -> tuple[int, int]:
     begin, end = map(_number, _list(value))
-    if begin >= end:
+    if begin > end:
+        raise ValueError
+    return begin, end
+
+
+def _range(value: Any) -> tuple[int, int]:
+    begin, end = _stretch(value)
+    if begin == end:
         raise ValueError
     return begin, end
 
@@ -253,6 +285,7 @@ def _read_covered(value: Any) -> Covered:
         span=_span(data["span"]),
         messages=_number(data["messages"]),
         tokens=_number(data["tokens"]),
+        days=_days(data["days"]),
     )
 
 
@@ -262,13 +295,17 @@ def _read_piece(value: Any) -> Piece:
     piece = Piece(
         kind=_text(data["kind"]),
         name=_text(data["name"]),
-        windows=_range(data["windows"]),
+        windows=_stretch(data["windows"]),
         span=_span(data["span"]),
         tokens=_number(data["tokens"]),
         text=_text(data["text"]),
         level=None if level is None else _number(level),
         covers=tuple(map(_read_covered, _list(data["covers"]))),
         trimmed=tuple(map(_text, _list(data["trimmed"]))),
+        runs=_read_runs(data["runs"]),
+        shown=_read_runs(data["shown"]),
+        kept=_text(data["kept"]),
+        trust=_trust(data["trust"]),
     )
     if piece.kind not in ("summary", "view"):
         raise ValueError
@@ -276,12 +313,20 @@ def _read_piece(value: Any) -> Piece:
     return piece
 
 
-def _read_opened(value: Any) -> OpenView:
-    data = _object(value)
-    return OpenView(
-        name=_text(data["name"]),
-        runs=tuple(map(_range, _list(data["runs"]))),
-        span=_span(data["span"]),
-        tokens=_number(data["tokens"]),
-        text=_text(data["text"]),
-    )
+def _days(value: Any) -> tuple[str, str]:
+    first, last = map(_text, _list(value))
+    return first, last
+
+
+def _trust(value: Any) -> Trust:
+    for known in get_args(Trust):
+        if value == known:
+            return known  # type: ignore[no-any-return]
+    raise ValueError
+
+
+def _read_runs(value: Any) -> Runs:
+    runs = tuple(map(_range, _list(value)))
+    if any(before[1] >= after[0] for before, after in pairwise(runs)):
+        raise ValueError
+    return runs

@@ -5,22 +5,26 @@ The one rule: a piece never takes more tokens than the share it was given, frame
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
-from hiermem.core.context import cover, pool
+from hiermem.core.context import cover, lines, pool
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block, Frame, Shown, memory_block
-from hiermem.core.context.view import OpenView, Piece, block_kind
+from hiermem.core.context.shown import of_lines
+from hiermem.core.context.view import Piece, Runs, block_kind, runs_of
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
+from hiermem.core.text import units
 from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
-from hiermem.types import Node, Revision, Span
+from hiermem.types import Node, Revision, Span, Unit
 
 #: Tokens that a minimal selection reserves for the frames of its two views and for what is said of
 #: the older open messages; the roots' pieces come on top (spec section 8.2).
 VIEW_TOKENS = 300
+#: What the frame of a record takes, about.
+FRAME = 70
 
 
 @dataclass(slots=True)
@@ -37,24 +41,26 @@ class ZoneMaker:
         """Give the fewest tokens in which these nodes can be represented, one unit each."""
         return VIEW_TOKENS // 2 + pool.PIECE * len(below) if below else 0
 
-    def whole(self, window: Node, revision: Revision) -> Piece:
+    def whole(self, window: Node, revision: Revision) -> Reading[Piece]:
         """Show a made summary as it is."""
+        item = cover.covered(window)
+        kept = units.unpack(revision.provenance, revision.text)
+        text = revision.text
+        # What was kept word for word keeps its line ends too.
+        if not any("\n" in unit.text for unit in kept):
+            text = lines.render(kept) or text
         frame = Frame(
             name=window.id,
             span=window.span,
-            dates=(day(window.first_at), day(window.last_at)),
+            dates=item.days,
             level=window.level,
             trust=revision.trust,
+            excerpts=bool(kept) and not window.verbatim,
         )
-        return self._piece("summary", frame, revision.text, (cover.covered(window),))
-
-    def stand_in(self, window: Node, shown: Sequence[Shown]) -> Piece:
-        """Show a window whose summary is not made yet by a trimmed view of its messages."""
-        made = pool.of_messages(
-            shown, max(window.allotted_tokens, 1), count=self.count, weights=self.weights
-        )
-        frame = Frame(self._name(), window.span, made.dates, window.level, made.trust)
-        return self._piece("view", frame, made.text, (cover.covered(window),), (window.id,))
+        piece = self._piece("summary", frame, text, (item,))
+        told_by = kept or pool.told_by(revision)
+        told = {} if kept else dict.fromkeys((unit.text for unit in told_by), item)
+        return replace(piece, shown=runs_of((yield from of_lines(told_by, told))))
 
     def in_full(self, window: Node, shown: Sequence[Shown]) -> Piece:
         """Show a window by what was said in it, word for word."""
@@ -68,6 +74,7 @@ class ZoneMaker:
             text=block.text if block else "",
             level=None,
             covers=(cover.covered(window),),
+            shown=runs_of(item.message.index for item in shown if not item.silent),
         )
 
     def quoted(self, shown: Sequence[Shown]) -> Block | None:
@@ -96,62 +103,110 @@ class ZoneMaker:
         return memory_block("quote", frame, "\n".join(lines), key=self.key, count=self.count)
 
     def pooled(
-        self, below: Sequence[Covered], share: int, *, beside: Sequence[Shown] = ()
+        self,
+        below: Sequence[Covered],
+        share: int,
+        *,
+        beside: Sequence[Shown] = (),
+        kept: Sequence[Unit] = (),
+        raw: Sequence[Shown] = (),
     ) -> Reading[tuple[Piece, ...]]:
         """Show all of ``below`` in one view of at most ``share`` tokens; () for nothing.
 
-        Messages ``beside`` them, newer than all of them, join the view.
+        Messages ``beside`` them, newer than all of them, join the view; ``kept`` and ``raw`` are
+        what is at hand of ``below`` besides (``pool.gather``).
         """
         if not below:
             return ()
-        ends = [item.span.stop for item in below] + [item.message.index + 1 for item in beside]
-        span = Span(min(item.span.start for item in below), max(ends))
-        name = self._name()
-        room = share - self._frame_tokens(
-            Frame(name, span, ("0000-00-00", "9999-99-99"), 1, "tool")
+        gathered = yield from pool.gather(below, share, kept=kept, raw=raw)
+        gathered.beside(beside)
+        span = _hull([item.span for item in below], beside)
+        return ((yield from self._view(gathered, tuple(below), beside, span, share)),)
+
+    def appended(
+        self,
+        windows: Sequence[Node],
+        raw: Sequence[Shown],
+        share: int,
+        *,
+        at: int,
+        beside: Sequence[Shown],
+        last: Piece | None = None,
+    ) -> Reading[Piece]:
+        """Show windows by what of their messages is in ``raw``, in a view of ``share`` tokens.
+
+        What of them is not in ``raw`` stands in a piece before. The zone ends before ``at``. With
+        ``last`` the view takes the place of that piece and shows what it stood for as well.
+        """
+        before = last.covers if last else ()
+        gathered = yield from pool.fresh(windows, raw, before, self.lines_of(last) if last else ())
+        gathered.beside(beside)
+        covers = (*before, *map(cover.covered, windows))
+        if last is not None:
+            gathered.trusts.append(last.trust)
+            span = _hull([last.span, *(window.span for window in windows)], beside)
+        elif raw or beside:
+            span = _hull([], [*raw, *beside])
+        else:
+            span = _hull([window.span for window in windows], ())
+        piece = yield from self._view(gathered, covers, beside, span, share, at=at)
+        if last is None:
+            return piece
+        held = (*_each(last.runs), *_each(piece.runs))
+        return replace(
+            piece,
+            runs=runs_of(held),
+            trimmed=(*(item.id for item in before), *piece.trimmed),
         )
+
+    def joins(self, piece: Piece) -> bool:
+        """Say whether all that stands in a piece can be chosen from again beside what is new."""
+        held = self.lines_of(piece)
+        return bool(held) and all(unit.index is not None for unit in held)
+
+    def lines_of(self, piece: Piece) -> tuple[Unit, ...]:
+        """Return the units that stand in a piece."""
+        return lines.unpack(piece.kept, lines.body_of(piece.text))
+
+    def of_messages(self, shown: Sequence[Shown], share: int, *, at: int) -> Reading[Piece]:
+        """Show messages of windows from ``at`` on, where the zone ends, in a view of ``share``."""
+        span = _hull([], shown)
+        return (yield from self._view(pool.of_messages(shown), (), shown, span, share, at=at))
+
+    def _view(
+        self,
+        gathered: pool.Pool,
+        covers: tuple[Covered, ...],
+        beside: Sequence[Shown],
+        span: Span,
+        share: int,
+        *,
+        at: int = 0,
+    ) -> Reading[Piece]:
+        """Choose from a pool as much as fits ``share``, frame included."""
+        frame = Frame(self._name(), span, gathered.dates, None, gathered.trust, excerpts=True)
+        most = share - memory_block("view", frame, "", key=self.key, count=self.count).tokens
+        # The marks of what is left out come on top of what is chosen.
+        room = most - most // 25
         while True:
-            made = yield from pool.pooled(
-                below, max(room, 1), count=self.count, weights=self.weights, beside=beside
-            )
-            frame = Frame(name, span, made.dates, None, made.trust)
-            piece = self._piece("view", frame, made.text, tuple(below), made.trimmed)
+            chosen = gathered.choose(max(room, 1), count=self.count, weights=self.weights)
+            piece = self._piece("view", frame, lines.render(chosen.units), covers, at=at)
             if piece.tokens <= share or room <= 1:
-                return (piece,)
-            # Tokens join differently inside the fence; give back what it took too much.
-            room -= piece.tokens - share
-
-    def of_open(self, shown: Sequence[Shown], share: int) -> OpenView:
-        """Show the older messages of open windows in one view of at most ``share`` tokens."""
-        indices = [item.message.index for item in shown]
-        span = Span(indices[0], indices[-1] + 1)
-        name = self._name()
-        room = share - self._frame_tokens(
-            Frame(name, span, ("0000-00-00", "9999-99-99"), None, "tool")
+                break
+            room -= max(piece.tokens - share, room // 50)
+        shown = yield from of_lines(chosen.units, gathered.told)
+        return replace(
+            piece,
+            trimmed=chosen.trimmed,
+            runs=runs_of(item.message.index for item in beside),
+            shown=runs_of(shown),
+            kept=lines.pack(chosen.units),
         )
-        while True:
-            made = pool.of_messages(shown, max(room, 1), count=self.count, weights=self.weights)
-            frame = Frame(name, span, made.dates, None, made.trust)
-            block = memory_block("view", frame, made.text, key=self.key, count=self.count)
-            if block.tokens <= share or room <= 1:
-                tokens, text = (block.tokens, block.text) if made.text else (0, "")
-                return OpenView(name, _runs(indices), span, tokens, text)
-            room -= block.tokens - share
-
-    def silent(self, shown: Sequence[Shown]) -> OpenView:
-        """Note that a pooled view represents these messages: they need none of their own."""
-        indices = [item.message.index for item in shown]
-        return OpenView(self._name(), _runs(indices), Span(indices[0], indices[-1] + 1), 0, "")
 
     def _piece(
-        self,
-        kind: str,
-        frame: Frame,
-        text: str,
-        covers: tuple[Covered, ...],
-        trimmed: tuple[str, ...] = (),
+        self, kind: str, frame: Frame, text: str, covers: tuple[Covered, ...], *, at: int = 0
     ) -> Piece:
-        windows = (covers[0].windows[0], covers[-1].windows[1])
+        windows = (covers[0].windows[0], covers[-1].windows[1]) if covers else (at, at)
         if not text:
             return Piece(kind, frame.name, windows, frame.span, 0, "", frame.level, covers)
         block = memory_block(block_kind(kind), frame, text, key=self.key, count=self.count)
@@ -164,23 +219,25 @@ class ZoneMaker:
             text=block.text,
             level=frame.level,
             covers=covers,
-            trimmed=trimmed,
+            trust=frame.trust,
         )
-
-    def _frame_tokens(self, frame: Frame) -> int:
-        return memory_block("view", frame, "", key=self.key, count=self.count).tokens
 
     def _name(self) -> str:
         self.serial += 1
         return f"{self.view}/V{self.serial}" if self.view else f"V{self.serial}"
 
 
-def _runs(indices: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Write increasing indices as half-open ranges."""
-    found: list[list[int]] = []
-    for index in indices:
-        if found and found[-1][1] == index:
-            found[-1][1] = index + 1
-        else:
-            found.append([index, index + 1])
-    return tuple((begin, end) for begin, end in found)
+def _hull(spans: Iterable[Span], shown: Iterable[Shown]) -> Span:
+    """Return the smallest range of messages that holds all of these."""
+    begins, ends = [], []
+    for span in spans:
+        begins.append(span.start)
+        ends.append(span.stop)
+    for item in shown:
+        begins.append(item.message.index)
+        ends.append(item.message.index + 1)
+    return Span(min(begins), max(ends))
+
+
+def _each(runs: Runs) -> Iterable[int]:
+    return (index for begin, end in runs for index in range(begin, end))

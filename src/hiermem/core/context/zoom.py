@@ -17,7 +17,7 @@ from hiermem.core.context import cover, pool, verbatim
 from hiermem.core.context.cover import Covered
 from hiermem.core.context.cut import Cut, Situation
 from hiermem.core.context.render import Block, Shown
-from hiermem.core.context.view import OpenView, Piece, View
+from hiermem.core.context.view import Piece, View
 from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
 from hiermem.types import Node, StoredMessage
@@ -104,15 +104,15 @@ class _Zoomer:
     def look(self) -> Reading[None]:
         """Read the older messages that stand in the view of open windows."""
         self.gaps = yield from self._between(())
-        opened = self.view.opened
-        if opened is None:
+        runs = [run for piece in self.view.pieces for run in piece.runs]
+        if not runs:
             return
         state = self.at.state
         windows = yield from needs.windows(self.view.boundary, state.next_ordinal(1))
         begins = verbatim.starts(windows, state.open_windows())
-        read = yield from needs.messages(opened.span.start, opened.span.stop)
+        read = yield from needs.messages(min(run[0] for run in runs), max(run[1] for run in runs))
         shown = verbatim.shown_from(begins, read)
-        self.older = [item for item in shown if opened.holds(item.message.index)]
+        self.older = [item for item in shown if self.view.holds(item.message.index)]
 
     def raise_window(self, window: Node) -> Reading[None]:
         """Show a window of the zone in full, or by its whole summary, if either fits."""
@@ -131,7 +131,7 @@ class _Zoomer:
             )
             if not told:
                 return
-            piece = self.zone.whole(window, told[0])
+            piece = yield from self.zone.whole(window, told[0])
         if piece.text and piece.tokens <= room:
             self.choice.windows[at] = piece
             self.gaps = gaps
@@ -169,12 +169,12 @@ class _Zoomer:
         for gap, share in zip(self.gaps, shares, strict=False):
             pieces += yield from self.zone.pooled(gap, share)
         pieces.sort(key=lambda piece: piece.windows)
-        opened: OpenView | None = self.zone.of_open(left, shares[-1]) if left else None
+        if left:
+            at = self.view.boundary
+            pieces.append((yield from self.zone.of_messages(left, shares[-1], at=at)))
         blocks = [piece.block() for piece in pieces if piece.text]
         blocks += sorted(self.choice.opened, key=lambda block: block.span.start)
-        if opened is not None and opened.text:
-            blocks.append(opened.block())
-        view = View(self.view.boundary, tuple(pieces), opened, self.zone.serial)
+        view = View(self.view.boundary, tuple(pieces), self.zone.serial, self.view.gone)
         return replace(self.cut, view=view, blocks=(*blocks, *self.raw))
 
     def _left(self) -> list[Shown]:

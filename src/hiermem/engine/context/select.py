@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from hiermem.core.context import cut, layered, profiled, recalled
@@ -22,7 +22,8 @@ from hiermem.core.context.selection import (
     ContextBudget,
     ShownSummary,
 )
-from hiermem.core.context.view import Piece, Seen, View
+from hiermem.core.context.view import Piece, Runs, Seen, View, runs_of
+from hiermem.core.log.size_changes import Told
 from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
@@ -93,7 +94,8 @@ class Request:
             return self.recall_tokens
         if self.query is None:
             return 0
-        return int(handle.context_policy.recall * self.budget.max_tokens)
+        budget = self.budget.max_tokens
+        return int(handle.context_policy.recall_share(budget) * budget)
 
 
 async def select(
@@ -167,15 +169,28 @@ async def situation_of(
     )
 
 
+async def taken_back(handle: Handle, session_id: str) -> Runs:
+    """Read which messages were erased or put in quarantine; a later one takes all views away."""
+    return runs_of(
+        shift.index
+        for event in await handle.store.events(session_id)
+        if event.kind in ("erase", "quarantine")
+        for shift in Told.from_json(event.detail).shifts
+    )
+
+
 async def _decide(handle: Handle, session_id: str, request: Request, room: int) -> Decided:
     """Choose the cut, and remember what it shows."""
     record = await handle.record(session_id)
     situation = await situation_of(handle, record, request, room)
     if request.strategy == "layered":
+        situation = replace(situation, gone=await taken_back(handle, session_id))
         found = await handle.answer(session_id, layered.select(situation))
         return Decided(record, situation, found)
     name = f"{request.family}/{situation.budget}/{situation.reserve}/{RENDERER}"
     before, seen = await _recall_view(handle, session_id, name) if request.sticky else (None, None)
+    gone = before.gone if before is not None else await taken_back(handle, session_id)
+    situation = replace(situation, gone=gone)
     found = await handle.answer(session_id, cut_for(situation, request, session_id, before))
     now_seen = _seen(found, None)
     shared = _shared(found, seen)
@@ -316,6 +331,15 @@ def chosen(
         shared_prefix_tokens=decided.shared,
         system=request.budget.system,
         tool_tokens=tool_tokens,
+        _lines=lines_of(shown.view.pieces),
+        _gone=shown.view.gone,
+    )
+
+
+def lines_of(pieces: Sequence[Piece]) -> Runs:
+    """Give the messages of which a line stands in one of the pieces."""
+    return runs_of(
+        index for piece in pieces for begin, end in piece.shown for index in range(begin, end)
     )
 
 

@@ -22,7 +22,9 @@ from hiermem.engine.context.select import (
     chosen,
     cut_for,
     in_record,
+    lines_of,
     situation_of,
+    taken_back,
 )
 from hiermem.engine.handle import Handle
 from hiermem.engine.search import search
@@ -61,6 +63,7 @@ async def refined(
     same = (record.epoch, record.tree) == (decided.record.epoch, decided.record.tree)
     before = decided.cut.view if same and request.strategy == "cut" else None
     situation = replace(await situation_of(handle, record, request), cache_cold=False, sticky=True)
+    situation = replace(situation, gone=decided.situation.gone)
     base = await handle.answer(record.id, cut_for(situation, request, record.id, before))
     spans = recalled.shown_spans([*base.shown, *base.pinned])
     near = await search.recall(handle, Question(record.id, query), _LOOKED_AT, shown=spans)
@@ -80,11 +83,12 @@ async def _stretch(
     stored = hit.message
     if stored is None:
         return []
-    if view.opened is not None and view.opened.holds(stored.index):
-        return [stored.index]
     at = Position(stored.index, hit.span.start_char)
     windows = await handle.store.covering(record.id, stored.thread, stored.index)
-    return [window for window in windows if window.span.begin <= at < window.span.end]
+    holding = [window for window in windows if window.span.begin <= at < window.span.end]
+    if view.holds(stored.index) and all(window.ordinal >= view.boundary for window in holding):
+        return [stored.index]
+    return list(holding)
 
 
 async def found(handle: Handle, question: Question, budget: ContextBudget) -> AsyncContextSelection:
@@ -117,6 +121,8 @@ async def found(handle: Handle, question: Question, budget: ContextBudget) -> As
         summaries=by_level(pieces),
         system=budget.system,
         tool_tokens=request.overhead(handle.counter)[1],
+        _lines=lines_of(pieces),
+        _gone=await taken_back(handle, record.id),
     )
 
 
@@ -137,7 +143,7 @@ async def _taken(
                 passages.append(hit)
                 room -= cost
             continue
-        piece = zone.whole(summary.node, summary.revision)
+        piece = await handle.answer(record.id, zone.whole(summary.node, summary.revision))
         if piece.text and piece.tokens <= room and not _kin(piece, pieces):
             pieces.append(piece)
             room -= piece.tokens

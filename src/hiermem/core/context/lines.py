@@ -1,0 +1,91 @@
+"""Write kept units as the lines of a record, with a mark where something is left out between two.
+
+Without the mark, two lines that stand below each other read as question and answer, whatever was
+said in between. What is written can be taken apart again, so that the units that stand in a record
+are at hand when it is pooled with others.
+
+A gap is told from two units alone: another message stands between theirs, the second is not the
+first piece of its message, or pieces between them are missing. Units of a text that no message
+backs have no gaps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from hiermem.core.text.fence import unescape
+from hiermem.core.text.units import continues
+from hiermem.types import Unit
+
+#: What stands after a line where the next one is not its neighbour.
+GAP: Final = " …"
+
+
+def render(units: Sequence[Unit]) -> str:
+    """Write units as text: ``[date]`` where it changes, ``Speaker: ...`` for each message."""
+    out: list[str] = []
+    before, shown = None, ""
+    for unit in units:
+        out += (_lead(unit, before=before, shown=shown), unit.text)
+        before, shown = unit, unit.date or shown
+    return "".join(out)
+
+
+def unpack(packed: str, text: str) -> tuple[Unit, ...]:
+    """Return the units that ``render`` wrote as ``text`` and ``pack`` as ``packed``.
+
+    It is () where the two do not belong together.
+    """
+    try:
+        units = tuple(_read(json.loads(packed), text)) if packed else ()
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return ()
+    return units if render(units) == text else ()
+
+
+def body_of(record: str) -> str:
+    """Return the body of a record that was rendered here: what stands between its frame's lines."""
+    inner = record.split("\n", 2)[2:]
+    return unescape(inner[0].rpartition("\n")[0]) if inner else ""
+
+
+def _lead(unit: Unit, *, before: Unit | None, shown: str) -> str:
+    """Return what is written ahead of ``unit``, ``shown`` being the date that stands above it."""
+    if before is None:
+        line = ""
+    elif _parted(before, unit):
+        line = f"{GAP}\n"
+    else:
+        line = "\n"
+    if unit.date and unit.date != shown:
+        line += f"[{unit.date}]\n"
+    elif before is not None and continues(before, unit):
+        return f"{line[:-1]} "
+    return f"{line}{unit.speaker}: " if unit.speaker else line
+
+
+def _parted(before: Unit, unit: Unit) -> bool:
+    """Say whether something was left out between two units."""
+    if before.index is None or unit.index is None:
+        return False
+    if before.index == unit.index:
+        return unit.ordinal > before.ordinal + 1
+    return unit.index != before.index + 1 or unit.ordinal > 0
+
+
+def _read(data: Any, text: str) -> Iterator[Unit]:
+    """Yield the units of a packed value, finding each text by walking the layout again."""
+    who, dates, rows = data
+    at = 0
+    before, shown = None, ""
+    for index, speaker, day, *marks in rows:
+        role, name = who[speaker]
+        for ordinal, length in zip(marks[::2], marks[1::2], strict=True):
+            unit = Unit(index, ordinal, role, name, dates[day], "", length < 0)
+            at += len(_lead(unit, before=before, shown=shown))
+            yield (unit := replace(unit, text=text[at : at + abs(length)]))
+            at += abs(length)
+            before, shown = unit, unit.date or shown

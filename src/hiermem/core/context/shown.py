@@ -1,0 +1,116 @@
+"""Of which messages something stands in a context: raw, recalled, or by a line of a record.
+
+Coverage says that every message is under some block; it does not say that the block tells anything
+of it. A line that was kept from a message shows that message. A line of a text that a model wrote
+shows those messages, of the stretch that it was written of, that hold at least half of its anchors,
+or of its stems where it has none.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hiermem.core import needs
+from hiermem.core.context.cover import Covered
+from hiermem.core.context.view import Runs
+from hiermem.core.needs import Reading
+from hiermem.core.summaries import inputs
+from hiermem.core.text import anchors
+from hiermem.core.text.lexicon import Lexicon
+from hiermem.core.text.measure import body
+from hiermem.types import StoredMessage, Unit
+
+#: At most so many messages are read to find out of which of them a model's lines speak; what stands
+#: for more is counted as showing none.
+MOST_READ: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessages:
+    """The messages that a context shows something of.
+
+    ``messages`` are their indices, sorted. ``by_quarter`` is the share of the messages of each
+    quarter of the session that are among them, oldest first; messages that were erased or put in
+    quarantine count neither way, and a quarter without any other is shown whole.
+    """
+
+    messages: tuple[int, ...] = ()
+    by_quarter: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
+
+    def explain(self) -> str:
+        """Say how many they are, and how much of each quarter."""
+        quarters = ", ".join(f"{share:.0%}" for share in self.by_quarter)
+        return f"{len(self.messages):,} (by quarter, oldest first: {quarters})"
+
+
+def of(indices: Iterable[int], *, total: int, gone: Runs = ()) -> ShownMessages:
+    """Return what a context of a session of ``total`` messages shows, without those ``gone``."""
+    held = sorted(
+        index
+        for index in set(indices)
+        if 0 <= index < total and not any(begin <= index < end for begin, end in gone)
+    )
+    shares: list[float] = []
+    for quarter in range(4):
+        begin, end = total * quarter // 4, total * (quarter + 1) // 4
+        lost = sum(max(0, min(end, b) - max(begin, a)) for a, b in gone)
+        shown = bisect_left(held, end) - bisect_left(held, begin)
+        shares.append(shown / (end - begin - lost) if end - begin > lost else 1.0)
+    return ShownMessages(tuple(held), (shares[0], shares[1], shares[2], shares[3]))
+
+
+def of_lines(lines: Sequence[Unit], told: Mapping[str, Covered]) -> Reading[set[int]]:
+    """Find the messages that lines show; ``told`` says which node's text a model's line is of."""
+    found = {unit.index for unit in lines if unit.index is not None}
+    by_node: dict[str, tuple[Covered, list[str]]] = {}
+    for unit in lines if told else ():
+        node = _node_of(unit, told)
+        if node is not None:
+            by_node.setdefault(node.id, (node, []))[1].append(unit.text)
+    left = MOST_READ
+    lexicon = Lexicon()
+    for node, texts in by_node.values():
+        left -= node.span.stop - node.span.start
+        if left < 0:
+            break
+        read = yield from needs.messages(node.span.start, node.span.stop)
+        found |= _spoken_of(texts, node, read, lexicon)
+    return found
+
+
+def _node_of(unit: Unit, told: Mapping[str, Covered]) -> Covered | None:
+    if unit.index is not None:
+        return None
+    if unit.text in told:
+        return told[unit.text]
+    head = unit.text.removesuffix("…")
+    return next((node for text, node in told.items() if text.startswith(head)), None)
+
+
+def _spoken_of(
+    texts: Sequence[str], node: Covered, messages: Sequence[StoredMessage], lexicon: Lexicon
+) -> set[int]:
+    """Find the messages of a node that hold half of what one of its lines says."""
+    wanted = [(anchors.find(text), lexicon.terms(text).keys()) for text in texts]
+    found: set[int] = set()
+    for stored in messages:
+        if stored.state != "live":
+            continue
+        begin, end = inputs.within(node.span, stored.index)
+        said = body(stored.message)[begin:end]
+        folded = " ".join(said.casefold().split())
+        terms: frozenset[str] | None = None
+        for facts, words in wanted:
+            if facts:
+                held = sum(" ".join(fact.casefold().split()) in folded for fact in facts)
+                enough = 2 * held >= len(facts)
+            else:
+                terms = frozenset(lexicon.terms(said)) if terms is None else terms
+                enough = bool(words) and 2 * len(words & terms) >= len(words)
+            if enough:
+                found.add(stored.index)
+                break
+    return found
