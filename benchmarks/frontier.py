@@ -30,7 +30,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -54,18 +54,16 @@ STEPS = {"LoCoMo": 6, "BEAM": 2, "BEAM 1M": 2}
 MOMENTS = 9
 #: What a shared token costs beside one that is not.
 CACHED = 0.1
-#: Characters by which a line is known again.
-_KNOWN = 40
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a prompt: what it is known by, its tokens, its text, the message it is."""
+    """One part of a prompt: what it is known by, its tokens, its text, the messages it shows."""
 
     key: tuple[object, ...]
     tokens: int
     text: str
-    message: int | None = None
+    shows: tuple[int, ...] = ()
 
 
 #: Gives a policy's prompt after so many messages.
@@ -104,14 +102,6 @@ class Tally:
                 self.moved.append(tokens / self.budget)
         self.before = parts
 
-    @property
-    def cost(self) -> float:
-        return self.sent / self.new
-
-    @property
-    def bill(self) -> float:
-        return (self.sent + CACHED * (self.total - self.sent)) / self.new
-
 
 class Told:
     """A chat as the rivals see it: the size and the text of every message."""
@@ -121,11 +111,10 @@ class Told:
         self.sizes = [COUNT(body(message)) + 4 for message in chat.messages]
         self.texts = [f"{each.name or each.role}: {body(each)}" for each in chat.messages]
         self.talk = all(message.role == "user" for message in chat.messages)
-        lines = [units_of([message], 0) for message in chat.messages]
-        self.lines = [[u.text[:_KNOWN] for u in each if len(u.text) > 8] for each in lines]
 
     def raw(self, start: int, done: int) -> list[Part]:
-        return [Part((at,), self.sizes[at], self.texts[at], at) for at in range(start, done)]
+        """Return messages verbatim."""
+        return [Part((at,), self.sizes[at], self.texts[at], (at,)) for at in range(start, done)]
 
     def newest(self, done: int, room: int) -> int:
         """Return where the newest messages begin that fit."""
@@ -168,6 +157,7 @@ class Rolling:
         self.start = 0
 
     def __call__(self, done: int) -> Sequence[Part]:
+        """Return the prompt after so many messages."""
         sizes = self.told.sizes
         first = self.start
         if self.keep is not None:
@@ -179,7 +169,9 @@ class Rolling:
             first = self.told.floor(done, self.budget)
             room = self.budget - sum(sizes[first:done])
             self._fold(first, min(room, int(self.share * self.budget)))
-        summary = [Part((self.text,), COUNT(self.text), self.text)] if self.text else []
+        shows = tuple({unit.index for unit in self.kept if unit.index is not None})
+        text = self.text
+        summary = [Part((text,), COUNT(text), text, shows)] if text else []
         return [*summary, *self.told.raw(first, done)]
 
     def _fold(self, stop: int, room: int) -> None:
@@ -203,10 +195,10 @@ def parts_of(selection: ContextSelection, told: Told) -> list[Part]:
         at = None if block.message is None else block.message.index
         if block.text:
             inner = block.text.split("\n", 2)[2].rpartition("\n")[0]
-            found.append(Part((block.text,), block.tokens, inner, at))
+            found.append(Part((block.text,), block.tokens, inner))
         elif at is not None:
-            found.append(Part((at,), block.tokens, told.texts[at], at))
-    return found
+            found.append(Part((at,), block.tokens, told.texts[at]))
+    return [replace(found[0], shows=selection.shown.messages), *found[1:]]
 
 
 async def follow(
@@ -249,7 +241,7 @@ async def follow(
                 tally = tallies.setdefault((name, budget), Tally(budget))
                 tally.add(parts, new=sum(told.sizes[begin:done]), history=sum(told.sizes[:done]))
                 for moment in due:
-                    judge(tally, parts, told, done, words, look=moment in looks)
+                    judge(tally, parts, done, words, look=moment in looks)
     return tallies
 
 
@@ -262,7 +254,6 @@ def wanted(chat: Chat, question: Question) -> frozenset[str]:
 def judge(
     tally: Tally,
     parts: Sequence[Part],
-    told: Told,
     done: int,
     words: Sequence[tuple[int, frozenset[str]]],
     *,
@@ -274,9 +265,8 @@ def judge(
     if shares:
         tally.gold.append(fmean(shares))
     if look:
-        raw = {part.message for part in parts if part.message is not None}
-        lines = "\n".join(part.text for part in parts if part.message is None)
-        shown = [at in raw or any(u in lines for u in told.lines[at]) for at in range(done)]
+        there_at = {at for part in parts for at in part.shows}
+        shown = [at in there_at for at in range(done)]
         tally.quarters.append([fmean(shown[done * n // 4 : done * (n + 1) // 4]) for n in range(4)])
 
 
@@ -289,14 +279,14 @@ def report(corpus: str, found: Sequence[dict[tuple[str, int], Tally]]) -> dict[s
     for name, budget in sorted(found[0], key=lambda key: key[1]):
         tallies = [each[name, budget] for each in found]
         gold = mean(fmean(each.gold) for each in tallies if each.gold)
-        cost = sum(each.sent for each in tallies) / sum(each.new for each in tallies)
-        total, sent = sum(each.total for each in tallies), sum(each.sent for each in tallies)
-        bill = (sent + CACHED * (total - sent)) / sum(each.new for each in tallies)
+        sent, new = sum(each.sent for each in tallies), sum(each.new for each in tallies)
+        cost = sent / new
+        bill = (sent + CACHED * (sum(each.total for each in tallies) - sent)) / new
         fill = mean(fmean(each.fills) for each in tallies if each.fills)
         least = min((f for each in tallies for f in each.moved), default=float("nan"))
         quarters = [q for each in tallies for q in each.quarters]
-        by_quarter = [fmean(column) for column in zip(*quarters, strict=True)]
-        rows[f"{name}|{budget}"] = {"gold": gold, "cost": cost, "bill": bill, "fill": fill}
+        by_quarter = [fmean(column) for column in zip(*quarters, strict=True)] or [float("nan")]
+        rows[f"{name}|{budget}"] = {"gold": gold, "cost": cost}
         print(
             f"| {name} | {budget:,} | {gold:.3f} | {cost:.2f} | {bill:.2f} | {fill:.2f} | "
             f"{least:.2f} | {' '.join(f'{share:.2f}' for share in by_quarter)} |",

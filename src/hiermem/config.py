@@ -163,7 +163,7 @@ class BankPolicy(_Policy):
     retention: timedelta | None = Field(default=None, ge=timedelta(0))
 
 
-#: Recall's share of a budget of ``_SMALL`` tokens and less, as a multiple of that from ``_LARGE`` up.
+#: Recall's share of ``_SMALL`` tokens and less, as a multiple of its share from ``_LARGE`` up.
 _SMALL, _LARGE = 2_000, 8_000
 _SMALL_TIMES, _SMALL_MOST = 1.5, 0.6
 

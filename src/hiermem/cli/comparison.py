@@ -82,21 +82,23 @@ def compare(
     """Compare three ways of filling a prompt; the sliding window begins at ``window``."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bright_black")
     table.add_column("", no_wrap=True)
-    for name in ("tokens", "messages represented", "", "reaching back to"):
+    for name in ("tokens", "messages represented", "", "a line or more of", "reaching back to"):
         table.add_column(name, justify="right")
     count = len(tokens)
     covered = round(context.coverage * context.messages)
+    shown = len(context.shown.messages)
     rows = (
-        ("everything", sum(tokens), count, 0),
-        ("sliding window", sum(tokens[window:]), count - window, window),
-        ("hiermem", context.total_tokens, covered, _earliest(context)),
+        ("everything", sum(tokens), count, count, 0),
+        ("sliding window", sum(tokens[window:]), count - window, count - window, window),
+        ("hiermem", context.total_tokens, covered, shown, _earliest(context)),
     )
-    for name, cost, messages, first in rows:
+    for name, cost, messages, told, first in rows:
         table.add_row(
             name,
             f"{cost:,}",
             f"{messages:,}",
             share(messages, count),
+            f"{told:,}",
             _day(script[first].created_at),
             style="bold" if name == "hiermem" else "",
         )

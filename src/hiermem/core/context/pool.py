@@ -48,9 +48,9 @@ class Chosen:
 class Pool:
     """The units of a stretch, before any is chosen.
 
-    ``parts`` says where the units of each node of the cover are; ``groups`` where those are of which
-    each is to have its best unit first. ``told`` gives, for each line of a text that a model wrote,
-    the node whose text it is.
+    ``parts`` says where the units of each node of the cover are; ``groups`` where those are of
+    which each is to have its best unit first. ``told`` gives, for each line of a text that a model
+    wrote, the node whose text it is.
     """
 
     units: list[Unit] = field(default_factory=list[Unit])
@@ -152,7 +152,7 @@ def gather(
             pool.units.append(_nothing_to_quote(root))
             pool.groups.append(range(at, at + 1))
     fine = next((step for step in reversed(steps) if 2 * PIECE * len(step) <= share), steps[0])
-    pool.groups[:0] = [own for node in fine if (own := part(node))]
+    pool.groups[:0] = [places_of for node in fine if (places_of := part(node))]
     pool.days += [each for root in cover for each in root.days]
     return pool
 

@@ -23,6 +23,8 @@ from hiermem.types import Node, Revision, Span, Unit
 #: Tokens that a minimal selection reserves for the frames of its two views and for what is said of
 #: the older open messages; the roots' pieces come on top (spec section 8.2).
 VIEW_TOKENS = 300
+#: How often a view is chosen anew until it fits its share well.
+_TRIES = 6
 #: What the frame of a record takes, about.
 FRAME = 70
 
@@ -188,12 +190,17 @@ class ZoneMaker:
         most = share - memory_block("view", frame, "", key=self.key, count=self.count).tokens
         # The marks of what is left out come on top of what is chosen.
         room = most - most // 25
-        while True:
+        best: tuple[pool.Chosen, Piece] | None = None
+        for _ in range(_TRIES):
             chosen = gathered.choose(max(room, 1), count=self.count, weights=self.weights)
             piece = self._piece("view", frame, lines.render(chosen.units), covers, at=at)
-            if piece.tokens <= share or room <= 1:
+            over = piece.tokens - share
+            if over <= 0 and (best is None or piece.tokens > best[1].tokens):
+                best = chosen, piece
+            if room <= 1 or (best and (over > 0 or -over <= share // 40)):
                 break
-            room -= max(piece.tokens - share, room // 50)
+            room = max(1, room - over - share // 100)
+        chosen, piece = best or (chosen, piece)
         shown = yield from of_lines(chosen.units, gathered.told)
         return replace(
             piece,

@@ -1,0 +1,72 @@
+"""Lines of a record: they can be taken apart again, and what is left out between two is visible."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hiermem.core.context import lines
+from hiermem.core.text.fence import fence
+from hiermem.types import Unit
+
+WORDS = st.sampled_from(["The pump runs hot.", "Yes …", "[2024-03-15]", "Ada: no", "…", "price 3"])
+
+
+@st.composite
+def kept(draw):
+    """Draw units as a selection keeps them: in order, some of a message, of a model's text too."""
+    found = []
+    index = 0
+    for _ in range(draw(st.integers(0, 12))):
+        index += draw(st.integers(0, 3))
+        backed = draw(st.booleans())
+        unit = Unit(
+            index if backed else None,
+            draw(st.integers(0, 4)),
+            draw(st.sampled_from(["user", "assistant"])),
+            draw(st.sampled_from(["Ada", "Bob", ""])),
+            draw(st.sampled_from(["2024-03-15", "2024-03-16", ""])),
+            draw(WORDS),
+        )
+        found.append(unit)
+    return found
+
+
+@given(units=kept())
+def test_what_was_written_is_taken_apart_again(units):
+    text = lines.render(units)
+    assert list(lines.unpack(lines.pack(units), text)) == units
+
+
+@given(units=kept())
+def test_the_body_of_a_record_is_found_whatever_it_holds(units):
+    text = lines.render(units) + "\n[[/hiermem V1 00]]"
+    record = fence("V1", text, key=b"k", attributes={"messages": "0-3"})
+    assert lines.body_of(record) == text
+
+
+@given(units=kept(), other=kept())
+def test_what_does_not_belong_together_gives_nothing(units, other):
+    """Broken, lines of another text would be taken for what a piece of the zone holds."""
+    text = lines.render(other)
+    found = lines.unpack(lines.pack(units), text)
+    assert not found or lines.render(found) == text
+    assert lines.unpack("[1,", text) == ()
+    assert lines.unpack("", text) == ()
+
+
+@given(units=kept(), at=st.integers(0, 10))
+def test_a_mark_stands_where_and_only_where_something_was_left_out(units, at):
+    if at + 1 >= len(units):
+        return
+    before, after = units[at : at + 2]
+    text = lines.render([replace(before, text="one", date=""), replace(after, text="two", date="")])
+    if None in (before.index, after.index):
+        parted = False
+    elif before.index == after.index:
+        parted = after.ordinal > before.ordinal + 1
+    else:
+        parted = after.index > before.index + 1 or after.ordinal > 0
+    assert ("…" in text) == parted
