@@ -23,8 +23,6 @@ from hiermem.types import Node, Revision, Span, Unit
 #: Tokens that a minimal selection reserves for the frames of its two views and for what is said of
 #: the older open messages; the roots' pieces come on top (spec section 8.2).
 VIEW_TOKENS = 300
-#: How often a view is chosen anew until it fits its share well.
-_TRIES = 6
 #: What the frame of a record takes, about.
 FRAME = 70
 
@@ -188,19 +186,23 @@ class ZoneMaker:
         """Choose from a pool as much as fits ``share``, frame included."""
         frame = Frame(self._name(), span, gathered.dates, None, gathered.trust, excerpts=True)
         most = share - memory_block("view", frame, "", key=self.key, count=self.count).tokens
+
+        def made(room: int) -> tuple[pool.Chosen, Piece]:
+            chosen = gathered.choose(max(room, 1), count=self.count, weights=self.weights)
+            text = lines.render(chosen.units)
+            return chosen, self._piece("view", frame, text, covers, at=at)
+
         # The marks of what is left out come on top of what is chosen.
         room = most - most // 25
-        best: tuple[pool.Chosen, Piece] | None = None
-        for _ in range(_TRIES):
-            chosen = gathered.choose(max(room, 1), count=self.count, weights=self.weights)
-            piece = self._piece("view", frame, lines.render(chosen.units), covers, at=at)
-            over = piece.tokens - share
-            if over <= 0 and (best is None or piece.tokens > best[1].tokens):
-                best = chosen, piece
-            if room <= 1 or (best and (over > 0 or -over <= share // 40)):
-                break
-            room = max(1, room - over - share // 100)
-        chosen, piece = best or (chosen, piece)
+        chosen, piece = made(room)
+        while piece.tokens > share and room > 1:
+            room = max(1, room - (piece.tokens - share) - share // 100)
+            chosen, piece = made(room)
+        spare = share - piece.tokens
+        if spare > share // 40 and len(chosen.units) < len(gathered.units):
+            wider = made(room + spare - share // 100)
+            if piece.tokens < wider[1].tokens <= share:
+                chosen, piece = wider
         shown = yield from of_lines(chosen.units, gathered.told)
         return replace(
             piece,
