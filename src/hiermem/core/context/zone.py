@@ -209,7 +209,7 @@ class ZoneMaker:
             trimmed=chosen.trimmed,
             runs=runs_of(item.message.index for item in beside),
             shown=runs_of(shown),
-            kept=lines.pack(chosen.units),
+            kept=units.pack(chosen.units),
         )
 
     def _piece(

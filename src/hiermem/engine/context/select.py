@@ -23,7 +23,7 @@ from hiermem.core.context.selection import (
     ShownSummary,
 )
 from hiermem.core.context.view import Piece, Runs, Seen, View, runs_of
-from hiermem.core.log.size_changes import Told
+from hiermem.core.log.size_changes import LoggedChanges
 from hiermem.core.needs import Reading
 from hiermem.core.search.hits import Evidence
 from hiermem.core.text.measure import MESSAGE_OVERHEAD, canonical_json
@@ -175,7 +175,7 @@ async def taken_back(handle: Handle, session_id: str) -> Runs:
         shift.index
         for event in await handle.store.events(session_id)
         if event.kind in ("erase", "quarantine")
-        for shift in Told.from_json(event.detail).shifts
+        for shift in LoggedChanges.from_json(event.detail).shifts
     )
 
 
