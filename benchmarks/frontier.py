@@ -16,10 +16,11 @@ extractive method. They pay nothing for frames. No model is called.
 
     HIERMEM_DATA=path/to/data python benchmarks/frontier.py [locomo] [beam] [million]
         [--chats 0,1] [--budgets 4000,8000] [--set zone_rewrite=0.6,zone_limit=0.8]
-        [--no-rivals] [--until MESSAGES] [--svg FILE]
+        [--no-rivals] [--no-afresh] [--until MESSAGES] [--svg FILE]
 
 Without a corpus it runs LoCoMo and BEAM; ``--chats`` chooses from each by number. ``--set`` adds a
-row for another ContextPolicy and may be given several times.
+row for another ContextPolicy and may be given several times. ``--no-afresh`` leaves out
+``sticky=False``, which takes most of the time.
 """
 
 from __future__ import annotations
@@ -322,13 +323,14 @@ async def main() -> None:
     parser.add_argument("--budgets", default=",".join(map(str, BUDGETS)))
     parser.add_argument("--set", action="append", default=[], dest="more")
     parser.add_argument("--no-rivals", action="store_true")
+    parser.add_argument("--no-afresh", action="store_true")
     parser.add_argument("--until", type=int)
     parser.add_argument("--svg", type=Path)
     asked = parser.parse_args()
     budgets = [int(each) for each in asked.budgets.split(",")]
     policies: dict[str, ContextPolicy | None] = {"hiermem": ContextPolicy()}
     policies |= {text: policy_of(text) for text in asked.more}
-    if not asked.no_rivals:
+    if not (asked.no_rivals or asked.no_afresh):
         policies["hiermem, sticky=False"] = None
     data = folder()
     chosen = {int(each) for each in asked.chats.split(",") if each}
