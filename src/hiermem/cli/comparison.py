@@ -92,13 +92,13 @@ def compare(
         ("sliding window", sum(tokens[window:]), count - window, count - window, window),
         ("hiermem", context.total_tokens, covered, shown, _earliest(context)),
     )
-    for name, cost, messages, told, first in rows:
+    for name, cost, messages, with_line, first in rows:
         table.add_row(
             name,
             f"{cost:,}",
             f"{messages:,}",
             share(messages, count),
-            f"{told:,}",
+            f"{with_line:,}",
             _day(script[first].created_at),
             style="bold" if name == "hiermem" else "",
         )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hiermem.core.context import lines
 from hiermem.core.text.fence import fence
+from hiermem.core.text.units import pack
 from hiermem.types import Unit
 
 WORDS = st.sampled_from(["The pump runs hot.", "Yes …", "[2024-03-15]", "Ada: no", "…", "price 3"])
@@ -37,7 +38,7 @@ def kept(draw):
 @given(units=kept())
 def test_what_was_written_is_taken_apart_again(units):
     text = lines.render(units)
-    assert list(lines.unpack(lines.pack(units), text)) == units
+    assert list(lines.unpack(pack(units), text)) == units
 
 
 @given(units=kept())
@@ -51,7 +52,7 @@ def test_the_body_of_a_record_is_found_whatever_it_holds(units):
 def test_what_does_not_belong_together_gives_nothing(units, other):
     """Broken, lines of another text would be taken for what a piece of the zone holds."""
     text = lines.render(other)
-    found = lines.unpack(lines.pack(units), text)
+    found = lines.unpack(pack(units), text)
     assert not found or lines.render(found) == text
     assert lines.unpack("[1,", text) == ()
     assert lines.unpack("", text) == ()

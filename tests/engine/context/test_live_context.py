@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logbook import drawn
+from sampling import drawn
 from test_context import SMALL, START, Words, text
 
 from hiermem import (

@@ -4,7 +4,7 @@ Without the mark, two lines that stand below each other read as question and ans
 said in between. What is written can be taken apart again, so that the units that stand in a record
 are at hand when it is pooled with others.
 
-A gap is told from two units alone: another message stands between theirs, the second is not the
+A gap is recognised from two units alone: another message stands between theirs, the second is not the
 first piece of its message, or pieces between them are missing. Units of a text that no message
 backs have no gaps.
 """

@@ -49,7 +49,7 @@ class Pool:
     """The units of a stretch, before any is chosen.
 
     ``parts`` says where the units of each node of the cover are; ``groups`` where those are of
-    which each is to have its best unit first. ``told`` gives, for each line of a text that a model
+    which each is to have its best unit first. ``line_sources`` gives, for each line of a text that a model
     wrote, the node whose text it is.
     """
 
@@ -58,7 +58,7 @@ class Pool:
     parts: list[tuple[str, range]] = field(default_factory=list[tuple[str, range]])
     days: list[str] = field(default_factory=list[str])
     trusts: list[Trust] = field(default_factory=list[Trust])
-    told: dict[str, Covered] = field(default_factory=dict[str, Covered])
+    line_sources: dict[str, Covered] = field(default_factory=dict[str, Covered])
     #: Whether the units are those of the cover's own nodes, which may then all be kept.
     whole: bool = True
 
@@ -114,7 +114,7 @@ def gather(
     steps = yield from refine(cover, DEPTH * share)
     made, missing = yield from _texts(steps[-1])
     found: list[tuple[Covered, list[Unit], Revision | None]] = [
-        (item, told_by(revision), revision) for item, revision in made
+        (item, lines_of(revision), revision) for item, revision in made
     ]
     pool = Pool(whole=len(steps) == 1)
     for item in missing:
@@ -133,7 +133,7 @@ def gather(
         if revision is not None:
             pool.trusts.append(revision.trust)
         if revision is not None and not revision.provenance:
-            pool.told |= dict.fromkeys((unit.text for unit in own), item)
+            pool.line_sources |= dict.fromkeys((unit.text for unit in own), item)
             pool.units += own
         else:
             pool.units += _merged(own, _inside(item, at_hand, extra))
@@ -165,7 +165,7 @@ def fresh(
 ) -> Reading[Pool]:
     """Pool windows whose messages, or those that matter, are at hand in ``raw``.
 
-    A window that a model summarised is told by its summary, any other by its messages themselves.
+    A window that a model summarised is represented by its summary, any other by its messages.
     ``before`` is what comes before them in the same view, and ``kept`` are the lines of that.
     """
     read = yield from needs.revisions([(w.id, w.revision) for w in windows if w.revision])
@@ -180,9 +180,9 @@ def fresh(
         begin = len(pool.units)
         revision = texts.get(window.id)
         if revision is not None:
-            own = told_by(revision)
+            own = lines_of(revision)
             pool.units += own
-            pool.told |= dict.fromkeys((unit.text for unit in own), covered(window))
+            pool.line_sources |= dict.fromkeys((unit.text for unit in own), covered(window))
             pool.trusts.append(revision.trust)
         else:
             for item in verbatim.in_window(window, messages):
@@ -276,7 +276,7 @@ def _texts(
     return found, missing
 
 
-def told_by(revision: Revision) -> list[Unit]:
+def lines_of(revision: Revision) -> list[Unit]:
     """Return what a revision says, line by line."""
     if revision.provenance:
         return list(inputs.kept_units(revision))

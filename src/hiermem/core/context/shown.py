@@ -62,12 +62,12 @@ def of(indices: Iterable[int], *, total: int, gone: Runs = ()) -> ShownMessages:
     return ShownMessages(tuple(held), (shares[0], shares[1], shares[2], shares[3]))
 
 
-def of_lines(lines: Sequence[Unit], told: Mapping[str, Covered]) -> Reading[set[int]]:
-    """Find the messages that lines show; ``told`` says which node's text a model's line is of."""
+def of_lines(lines: Sequence[Unit], sources: Mapping[str, Covered]) -> Reading[set[int]]:
+    """Find the messages that lines show; ``sources`` says which node's text a model's line is of."""
     found = {unit.index for unit in lines if unit.index is not None}
     by_node: dict[str, tuple[Covered, list[str]]] = {}
-    for unit in lines if told else ():
-        node = _node_of(unit, told)
+    for unit in lines if sources else ():
+        node = _node_of(unit, sources)
         if node is not None:
             by_node.setdefault(node.id, (node, []))[1].append(unit.text)
     left = MOST_READ
@@ -81,13 +81,13 @@ def of_lines(lines: Sequence[Unit], told: Mapping[str, Covered]) -> Reading[set[
     return found
 
 
-def _node_of(unit: Unit, told: Mapping[str, Covered]) -> Covered | None:
+def _node_of(unit: Unit, sources: Mapping[str, Covered]) -> Covered | None:
     if unit.index is not None:
         return None
-    if unit.text in told:
-        return told[unit.text]
+    if unit.text in sources:
+        return sources[unit.text]
     head = unit.text.removesuffix("…")
-    return next((node for text, node in told.items() if text.startswith(head)), None)
+    return next((node for text, node in sources.items() if text.startswith(head)), None)
 
 
 def _spoken_of(

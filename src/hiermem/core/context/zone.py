@@ -58,9 +58,9 @@ class ZoneMaker:
             excerpts=bool(kept) and not window.verbatim,
         )
         piece = self._piece("summary", frame, text, (item,))
-        told_by = kept or pool.told_by(revision)
-        told = {} if kept else dict.fromkeys((unit.text for unit in told_by), item)
-        return replace(piece, shown=runs_of((yield from of_lines(told_by, told))))
+        own = kept or pool.lines_of(revision)
+        sources = {} if kept else dict.fromkeys((unit.text for unit in own), item)
+        return replace(piece, shown=runs_of((yield from of_lines(own, sources))))
 
     def in_full(self, window: Node, shown: Sequence[Shown]) -> Piece:
         """Show a window by what was said in it, word for word."""
@@ -203,7 +203,7 @@ class ZoneMaker:
             wider = made(room + spare - share // 100)
             if piece.tokens < wider[1].tokens <= share:
                 chosen, piece = wider
-        shown = yield from of_lines(chosen.units, gathered.told)
+        shown = yield from of_lines(chosen.units, gathered.line_sources)
         return replace(
             piece,
             trimmed=chosen.trimmed,

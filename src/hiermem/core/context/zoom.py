@@ -126,12 +126,12 @@ class _Zoomer:
         piece = self.zone.in_full(window, shown)
         in_full = piece.tokens <= room
         if not in_full:
-            told = yield from needs.revisions(
+            revisions = yield from needs.revisions(
                 [(window.id, window.revision)] * bool(window.revision)
             )
-            if not told:
+            if not revisions:
                 return
-            piece = yield from self.zone.whole(window, told[0])
+            piece = yield from self.zone.whole(window, revisions[0])
         if piece.text and piece.tokens <= room:
             self.choice.windows[at] = piece
             self.gaps = gaps
