@@ -1,8 +1,8 @@
 """The embedded default: one SQLite file that several threads and processes may share.
 
-The one rule: every write goes through the one writer thread and is durable when it returns. What a
-tenant's handle does stands in ``tenant``, what a row looks like in ``rows``, what a file must look
-like in ``files`` and ``schema``; here is what opens, closes and cleans the file.
+Every write goes through the one writer thread and is durable when it returns. This module opens,
+closes and cleans the file. ``tenant`` holds the operations of a tenant's handle, ``rows`` the
+format of a row, ``files`` and ``schema`` the requirements on a file.
 """
 
 from __future__ import annotations

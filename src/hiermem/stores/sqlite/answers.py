@@ -1,6 +1,6 @@
-"""What a decision asks for, answered on the connection and inside the transaction that writes.
+"""Answers to a decision's requests, read on the connection and in the transaction that writes.
 
-The one rule: each answer is the one that the store's method of the same meaning gives.
+Each answer equals the result of the store's method of the same meaning.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The statements that read and write blocks: pieces of indexes over a session's messages.
 
-The one rule: a block is never kept beside a message that was rewritten since it was worked out.
+A block is never kept after a message that it covers was rewritten, because the block was computed
+from the earlier text.
 """
 
 from __future__ import annotations

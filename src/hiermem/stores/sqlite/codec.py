@@ -1,7 +1,7 @@
-"""Shapes, times and JSON: what all rows are made of.
+"""Shapes, times and JSON, from which all rows are made.
 
-The one rule: a value that is not of the expected shape raises, and ``decode`` turns that into a
-StoreCorruptError. It knows no table.
+A value of an unexpected shape raises, and ``decode`` turns that into a StoreCorruptError. This
+module knows no table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a failure of SQLite means to the caller: busy, damaged, refused, or plainly failed.
+"""Translation of SQLite's failures for the caller: busy, damaged, refused, or any other failure.
 
-The one rule: the error says whether the write took effect. It never repeats a bound value; a
-cause that could hold one is cut off.
+The error says whether the write took effect. It never repeats a bound value; a cause that could
+hold one is cut off.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The store file: telling what it is, making it, checking it, migrating an older format.
+"""The store file: identifying it, creating it, checking it, and migrating an older format.
 
-A file that is not a store, is of a development version or a newer library, or is damaged is refused
-with an error that says so, and not a byte of it is changed. So the file is examined first, by a
-connection that cannot write.
+A file is refused with an error that gives the reason if it is not a store, if it is of a
+development version or a newer library, or if it is damaged. Not a byte of a refused file is
+changed. So the file is examined first, by a connection that cannot write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What every write begins with: the session's head; and how its statements are put together.
+"""The session's head, which every write reads first, and the helpers that build its statements.
 
-The one rule: a head is remembered only within the transaction that read it, or for as long as no
-other connection has committed.
+A head is remembered only within the transaction that read it, or for as long as no other connection
+has committed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The statements that write what no decision is about: runs, views, records, blocks.
+"""The statements that write without a decision: runs, views, records, blocks.
 
-The one rule: what was worked out in an earlier epoch of a session is not written.
+Data that was computed in an earlier epoch of a session is not written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The statements that read sessions, their logs, the journal and views.
 
-Each sees one state of the store: what was committed before it began. The one rule: every statement
-is bound to its tenant, by equality, through the session's number.
+Each function sees one state of the store: the data committed before it began. Every statement is
+bound to its tenant by equality, either directly or through the session's number.
 """
 
 from __future__ import annotations

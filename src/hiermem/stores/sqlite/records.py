@@ -1,6 +1,6 @@
 """The statements that read and write records: small documents by (kind, scope, key).
 
-The one rule: all expectations are looked at before the first change, so a call writes all or none.
+All expectations are checked before the first change, so a call writes all records or none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The statements that take away: trees, what is derived of a session, whole sessions, a tenant.
+"""The statements that remove trees, data derived from a session, whole sessions, and a tenant.
 
-The one rule: what goes leaves no row behind that bears its number or its name. That no byte is left
-behind either is the affair of ``scrub``.
+A removal leaves no row that bears the removed number or name. ``scrub`` is responsible for the
+bytes that a deleted row leaves in the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How a session and its log become rows and rows become values again.
+"""Conversion of a session and its log into rows, and of rows into values.
 
-The one rule: what comes out equals what went in, and a row that this module did not write becomes
-a StoreCorruptError, never a wrong value. Rows are plain tuples in the order of the column lists
-here, which are the only place where that order is stated.
+A value that is read equals the value that was written. A row that this module did not write raises
+a StoreCorruptError and never becomes a wrong value. Rows are plain tuples in the order of the
+column lists here; no other place states that order.
 """
 
 from __future__ import annotations

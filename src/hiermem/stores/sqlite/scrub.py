@@ -1,9 +1,10 @@
-"""Taking what was removed out of the bytes of the file, and not only out of its rows.
+"""Removal of deleted data from the bytes of the file; the rows alone are not enough.
 
-A deleted cell is overwritten with zeros, as ``secure_delete`` is on. That is not enough: cells that
-moved to another page when theirs was split leave a copy in the gap of the old one, and frames of
-the write-ahead log hold pages as they were. So the file is written anew, from what is in it, and
-the log is brought home and cut to nothing. The one rule: it never claims more than it did.
+A deleted cell is overwritten with zeros, because ``secure_delete`` is on. That does not remove
+every copy. When a page is split, a cell that moves to another page leaves a copy in the gap of the
+old page. Frames of the write-ahead log hold pages in their earlier state. So the file is rewritten
+from its content, and the log is checkpointed into the file and truncated to zero length. The result
+never claims more than was done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One tenant's handle on an SQLite store.
 
-The one rule: each method names the function that does it, and says whether it reads or writes; the
-statements stand in ``reads`` and ``tree_reads``, ``writes`` and ``tree_writes``, ``puts`` and
+Each method names the function that does the work, and says whether it reads or writes. The
+statements are in ``reads`` and ``tree_reads``, ``writes`` and ``tree_writes``, ``puts`` and
 ``removal``, ``records`` and ``blocks``.
 """
 

@@ -1,8 +1,8 @@
-"""The statements that read trees: nodes, revisions, and what is left to do.
+"""The statements that read trees: nodes, revisions, and the work that is left to do.
 
-The one rule is that of ``reads``: every statement is bound to its tenant through the session's
-number, and to one tree. Conditions that an index has are repeated word for word, or SQLite would
-not use it.
+As in ``reads``, every statement is bound to its tenant. A statement that reads a session's nodes or
+revisions is also bound to one tree. The conditions of an index are repeated word for word, because
+otherwise SQLite would not use the index.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How summaries and the journal become rows and rows become values again.
+"""Conversion of summaries and the journal into rows, and of rows into values.
 
-The one rule is that of ``rows``: what comes out equals what went in. Rows are plain tuples in the
-order of the column lists here, which are the only place where that order is stated.
+As in ``rows``, a value that is read equals the value that was written. Rows are plain tuples in the
+order of the column lists here; no other place states that order.
 """
 
 from __future__ import annotations

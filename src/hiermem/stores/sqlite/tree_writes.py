@@ -1,6 +1,6 @@
 """The statements that write trees: nodes by decision, and texts by compare-and-swap.
 
-The one rule is that of ``writes``: inside a transaction that is neither begun nor ended here.
+As in ``writes``, each function runs inside a transaction that it neither begins nor ends.
 """
 
 from __future__ import annotations

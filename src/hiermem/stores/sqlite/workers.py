@@ -1,8 +1,8 @@
 """The threads that SQLite runs on: one that writes, a few that read.
 
-The one rule: a write is answered only after the commit that holds it. Writes that wait together
-share one commit, and one that fails is undone alone; a thread that may block does its own write
-where nobody waits. Which statements run is not decided here.
+A write is answered only after the commit that holds it. Writes that wait together share one commit,
+and a write that fails is undone alone. A thread that may block does its own write when no other
+write waits. This module does not decide which statements run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The statements that write, each function inside a transaction that it neither begins nor ends.
 
-The one rule: read and decide first; call ``transaction.writing()`` before the first change; note a
-session's new head after the last one. So a decision that raises has nothing to undo.
+Each function reads and decides first, calls ``transaction.writing()`` before the first change, and
+records a session's new head after the last one. So a decision that raises has nothing to undo.
 """
 
 from __future__ import annotations

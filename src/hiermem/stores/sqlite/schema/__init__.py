@@ -1,8 +1,9 @@
-"""The schema of the store file, its format's number, and the steps from older formats.
+"""The schema of the store file, its format number, and the steps from older formats.
 
-``current.sql`` is what a fresh file gets. Until the first release is tagged, a change of the schema
-changes ``current.sql`` alone. After that it also raises VERSION and adds a step ``NNNN.sql`` (from
-format NNNN - 1 to NNNN) that leads an older file to the same; the migration compares the two.
+A new file gets the schema in ``current.sql``. Until the first release is tagged, a schema change
+edits ``current.sql`` alone. After that, it also raises VERSION and adds a step ``NNNN.sql`` (from
+format NNNN - 1 to NNNN). The steps must lead an older file to the same schema; the migration
+compares the two.
 """
 
 from __future__ import annotations
