@@ -30,7 +30,7 @@ _ALL = 1 << 62
 
 
 def answer(transaction: Transaction, tenant: str, session_id: str, need: Need) -> Any:
-    """Give what a decision asked for, read from the state that its changes will be made on."""
+    """Return the data that a decision requests, from the state that its changes will apply to."""
     connection = transaction.connection
     of = (connection, tenant, session_id)
     found: Any

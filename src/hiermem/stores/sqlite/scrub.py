@@ -23,11 +23,11 @@ _BACKUP = re.compile(r"\.v\d+\.bak(\.part)?(-journal|-wal|-shm)?")
 
 
 def scrub(path: Path, *, busy_timeout: float) -> Scrubbed:
-    """Write the file anew, empty its log and remove the backups made beside it.
+    """Rewrite the file, empty its log and remove the backups in its folder.
 
-    Every step is tried, whatever became of the one before. Where another connection is in the way
-    for longer than ``busy_timeout`` seconds, or a step fails, the reason is told. Raises
-    StoreCorruptError where the file is damaged.
+    Every step is tried, whether or not the step before it succeeded. If another connection holds a
+    lock for longer than ``busy_timeout`` seconds, or if a step fails, the result gives the reason.
+    Raises StoreCorruptError if the file is damaged.
     """
     removed, reasons = _remove_backups(path)
     try:
@@ -39,7 +39,7 @@ def scrub(path: Path, *, busy_timeout: float) -> Scrubbed:
 
 
 def _remove_backups(path: Path) -> tuple[list[str], list[str]]:
-    """Remove the backups; give the names of those that went, and why others did not."""
+    """Remove the backups; return the removed names, and the reasons why others remain."""
     removed: list[str] = []
     reasons: list[str] = []
     for beside in sorted(path.parent.iterdir()):
@@ -56,13 +56,13 @@ def _remove_backups(path: Path) -> tuple[list[str], list[str]]:
 
 
 def _rewrite(connection: sqlite3.Connection) -> list[str]:
-    """Write the file anew and empty the log; give the reasons why it is not done."""
+    """Rewrite the file and empty the log; return the reasons for what failed."""
     reasons: list[str] = []
     try:
         connection.execute("VACUUM")
     except FAILURES as error:
         reasons.append(_reason(error))
-    # Also where the first step failed: what is in the log alone goes with this one.
+    # This runs even if VACUUM failed, because it removes data that is only in the log.
     try:
         (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except FAILURES as error:
