@@ -1,8 +1,8 @@
 """The embedded default: one SQLite file that several threads and processes may share.
 
-The one rule: every write goes through the one writer thread and is durable when it returns. What a
-tenant's handle does stands in ``tenant``, what a row looks like in ``rows``, what a file must look
-like in ``files`` and ``schema``; here is what opens, closes and cleans the file.
+Every write goes through the one writer thread and is durable when it returns. This module opens,
+closes and cleans the file. ``tenant`` holds the operations of a tenant's handle, ``rows`` the
+format of a row, ``files`` and ``schema`` the requirements on a file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SQLiteStore:
         self, *, path: str, writer: Writer, readers: Readers | None, busy_timeout: float
     ) -> None:
         self._path = path
-        # The working directory may be another one by the time that the file is needed again.
+        # The working directory may have changed when the file is needed again.
         self._file = Path(path).absolute()
         self._writer = writer
         self._readers = readers
@@ -51,17 +51,17 @@ class SQLiteStore:
         busy_timeout: float = 5.0,
         readers: int = 3,
     ) -> SQLiteStore:
-        """Open the store at ``path``, making it where there is none; ":memory:" keeps nothing.
+        """Open the store at ``path``; create it if it does not exist. ":memory:" keeps nothing.
 
-        ``busy_timeout`` is how many seconds a write waits for another process; ``readers`` how many
-        reads may run at once. A file of an older format is migrated, after a copy to
-        ``<name>.v<n>.bak``. Files of up to 32 MB are checked for damage whole, larger ones only
-        their schema.
+        ``busy_timeout`` is the number of seconds that a write waits for another process;
+        ``readers`` is the number of reads that may run at once. A file of an older format is
+        migrated, after it was copied to ``<name>.v<n>.bak``. A file of up to 32 MB is checked for
+        damage as a whole; of a larger file, only the schema is checked.
 
-        Raises NotFoundError where ``create`` is off and there is none, StoreCorruptError where the
-        file is not a store, is of a development version or is damaged, StoreNewerError where it is
-        of a newer hiermem; all three leave the file untouched. Raises StoreBusyError or StoreError
-        where it cannot be opened.
+        Raises NotFoundError if ``create`` is off and the file does not exist, StoreCorruptError if
+        the file is not a store, is of a development version or is damaged, and StoreNewerError if
+        it is of a newer hiermem. All three leave the file untouched. Raises StoreBusyError or
+        StoreError if the file cannot be opened.
         """
         name = os.fspath(path)
         if not name:
@@ -91,24 +91,24 @@ class SQLiteStore:
 
     @property
     def path(self) -> str:
-        """Give the path that it was opened with."""
+        """Return the path with which the store was opened."""
         return self._path
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Name the optional abilities: a file is durable and may be shared, memory is neither."""
+        """Return the optional abilities: a file is durable and may be shared, memory is neither."""
         return frozenset({"durable", "shared"}) if self._readers else frozenset()
 
     def tenant(self, name: str) -> SQLiteTenant:
-        """Give the handle bound to tenant ``name``; does no I/O."""
+        """Return the handle that is bound to tenant ``name``; this does no I/O."""
         return SQLiteTenant(self, name)
 
     async def check(self) -> list[str]:
-        """Read the whole file and give what is wrong with it; an empty list where it is sound."""
+        """Read the whole file and return the damage found; the list is empty if there is none."""
         return await self.read(files.check)
 
     async def close(self) -> None:
-        """Finish what was begun and let go of the file. Calling it twice is harmless."""
+        """Finish the queued work and close the file. A second call is harmless."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -122,26 +122,26 @@ class SQLiteStore:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run ``work`` on a connection for reading; for the tenants' handles."""
+        """Run ``work`` on a connection for reading; the tenants' handles call this."""
         if self._readers:
             return await self._readers.run(lambda connection: work(connection, *args, **kwargs))
-        # A database in memory has one connection, which is the writer's.
+        # A database in memory has one connection, and the writer owns it.
         return await self._writer.run(
             lambda transaction: work(transaction.connection, *args, **kwargs)
         )
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run ``work`` on the writer and wait for its commit; for the tenants' handles."""
+        """Run ``work`` on the writer and wait for its commit; the tenants' handles call this."""
         return await self._writer.run(work)
 
     def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
-        """Run ``work`` on this thread, which blocks; BUSY, at once, where other writes wait."""
+        """Run ``work`` on this thread, which blocks; return BUSY at once if other writes wait."""
         return self._writer.run_here(work)
 
     async def scrub(self) -> Scrubbed:
-        """Take what was removed out of the file's bytes; for the tenants' handles."""
+        """Remove deleted data from the file's bytes; the tenants' handles call this."""
         if self._readers is None:
-            # In memory there are no bytes that outlive their row, and no backups.
+            # In memory, no bytes outlive their row, and there are no backups.
             await self._writer.run(lambda _: None)
             return Scrubbed(done=True)
         return await asyncio.to_thread(self._scrub)

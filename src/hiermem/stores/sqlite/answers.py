@@ -1,6 +1,6 @@
-"""What a decision asks for, answered on the connection and inside the transaction that writes.
+"""Answers to a decision's requests, read on the connection and in the transaction that writes.
 
-The one rule: each answer is the one that the store's method of the same meaning gives.
+Each answer equals the result of the store's method of the same meaning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALL = 1 << 62
 
 
 def answer(transaction: Transaction, tenant: str, session_id: str, need: Need) -> Any:
-    """Give what a decision asked for, read from the state that its changes will be made on."""
+    """Return the data that a decision requests, from the state that its changes will apply to."""
     connection = transaction.connection
     of = (connection, tenant, session_id)
     found: Any

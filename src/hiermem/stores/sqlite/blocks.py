@@ -1,6 +1,7 @@
 """The statements that read and write blocks: pieces of indexes over a session's messages.
 
-The one rule: a block is never kept beside a message that was rewritten since it was worked out.
+A block is never kept after a message that it covers was rewritten, because the block was computed
+from the earlier text.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def find(
     start: int,
     stop: int | None,
 ) -> list[Block]:
-    """Give the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
+    """Return the blocks of ``kind`` whose own ``start`` is in the range, ordered by ``start``."""
     with one_state(connection):
         at = place(connection, tenant, session_id)
         if at is None:
@@ -45,7 +46,7 @@ def find(
 
 
 def put(transaction: Transaction, number: int, blocks: Sequence[Block]) -> None:
-    """Insert the blocks, or replace those of the same kind and start."""
+    """Insert the blocks, or replace the blocks with the same kind and start."""
     transaction.writing()
     for block in blocks:
         row = (number, block.kind, block.start, block.stop, block.data)
@@ -53,7 +54,7 @@ def put(transaction: Transaction, number: int, blocks: Sequence[Block]) -> None:
 
 
 def drop(transaction: Transaction, number: int, kind: str) -> None:
-    """Remove all blocks of that kind."""
+    """Remove all blocks of ``kind``."""
     transaction.writing()
     transaction.connection.execute(
         "DELETE FROM blocks WHERE session = ? AND kind = ?", (number, kind)
@@ -61,7 +62,7 @@ def drop(transaction: Transaction, number: int, kind: str) -> None:
 
 
 def drop_holding(connection: sqlite3.Connection, number: int, index: int) -> None:
-    """Remove the blocks that hold the message, of every kind."""
+    """Remove the blocks of every kind that cover the message."""
     connection.execute(
         "DELETE FROM blocks WHERE session = ? AND stop > ? AND start <= ?", (number, index, index)
     )

@@ -1,7 +1,7 @@
-"""Shapes, times and JSON: what all rows are made of.
+"""Shapes, times and JSON, from which all rows are made.
 
-The one rule: a value that is not of the expected shape raises, and ``decode`` turns that into a
-StoreCorruptError. It knows no table.
+A value of an unexpected shape raises, and ``decode`` turns that into a StoreCorruptError. This
+module knows no table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BARE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the offset is added with the zone
 
-# One letter a column: i integer, s text, f real (or integer), b bytes; capitals may be NULL.
+# One letter per column: i integer, s text, f real (or integer), b bytes; a capital allows NULL.
 _KINDS: dict[str, tuple[type, ...]] = {
     "i": (int,),
     "s": (str,),
@@ -36,17 +36,17 @@ OPTIONAL_TEXT = _KINDS["S"]
 
 
 def shape(letters: str) -> tuple[tuple[type, ...], ...]:
-    """Give the allowed types of each column, one letter a column."""
+    """Return the allowed types of each column; ``letters`` has one letter per column."""
     return tuple(_KINDS[letter] for letter in letters)
 
 
 def decode(rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], T], what: str) -> list[T]:
-    """Read all ``rows`` of ``what``.
+    """Read all ``rows`` of the table ``what`` into values.
 
-    Raises StoreCorruptError where a row is not one that hiermem writes.
+    Raises StoreCorruptError if hiermem could not have written one of the rows.
     """
-    # All rows first, and the cursor let go whatever happens: a statement left half-way by an error
-    # would hold its connection to the state that it saw, even when that is closed.
+    # All rows are fetched first, and the cursor is closed in any case. A statement that an error
+    # left unfinished would keep its connection on the state that it saw, even after a close.
     try:
         complete = list(rows)
     finally:
@@ -62,40 +62,40 @@ def decode(rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], T], wh
 
 
 def pack(value: Any) -> str:
-    """Write a JSON value compactly."""
+    """Return ``value`` as compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 
 def _plain(value: Any) -> Any:
-    """Turn a read-only mapping, which json does not know, into one that it does."""
+    """Return a read-only mapping, which ``json`` does not support, as a dict."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 def to_micros(at: datetime) -> int:
-    """Give the whole microseconds from 1970 to ``at``, in UTC."""
+    """Return the whole microseconds from 1970 (UTC) to ``at``."""
     since = at - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def optional_micros(at: datetime | None) -> int | None:
-    """Give ``to_micros`` of a time that may be missing."""
+    """Return ``to_micros(at)``, or None if there is no time."""
     return None if at is None else to_micros(at)
 
 
 def read_time(micros: int) -> datetime:
-    """Read what ``to_micros`` wrote, as a time in UTC."""
+    """Return the time in UTC that ``to_micros`` wrote."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 def read_optional_time(micros: int | None) -> datetime | None:
-    """Read what ``optional_micros`` wrote."""
+    """Return the time in UTC, or None, that ``optional_micros`` wrote."""
     return None if micros is None else read_time(micros)
 
 
 def zone_of(at: datetime) -> int | None:
-    """Give the offset of ``at`` from UTC in microseconds, None for none."""
+    """Return the offset of ``at`` from UTC in microseconds, or None if it has no offset."""
     if at.tzinfo is UTC:
         return None
     offset = at.utcoffset()
@@ -103,24 +103,24 @@ def zone_of(at: datetime) -> int | None:
 
 
 def read_zoned_time(micros: int, zone: int | None) -> datetime:
-    """Read a time with the offset that ``zone_of`` wrote."""
+    """Return the time that ``to_micros`` wrote, with the offset that ``zone_of`` wrote."""
     if zone is None:
         return _EPOCH + timedelta(microseconds=micros)
-    # By way of the local reading: a time near the calendar's ends has none in UTC.
+    # The local time is computed first: near the ends of the calendar, a time has no value in UTC.
     return (_BARE_EPOCH + timedelta(microseconds=micros + zone)).replace(
         tzinfo=timezone(timedelta(microseconds=zone))
     )
 
 
 def check(row: Sequence[Any], shape: tuple[tuple[type, ...], ...]) -> None:
-    """Raise TypeError or ValueError where ``row`` does not have the types of ``shape``."""
+    """Raise TypeError or ValueError if ``row`` does not have the types of ``shape``."""
     for value, kinds in zip(row, shape, strict=True):
         if type(value) not in kinds:
             raise TypeError
 
 
 def texts(packed: str) -> tuple[str, ...]:
-    """Read a JSON list of texts."""
+    """Return the texts of a JSON list; raise if it holds anything but texts."""
     values = json.loads(packed) if packed != "[]" else ()
     if not all(type(value) is str for value in values):
         raise TypeError
@@ -128,7 +128,7 @@ def texts(packed: str) -> tuple[str, ...]:
 
 
 def mapping(packed: str) -> dict[str, Any]:
-    """Read a JSON object."""
+    """Return the mapping of a JSON object; raise if ``packed`` is no object."""
     value = json.loads(packed)
     if type(value) is not dict:
         raise TypeError

@@ -1,7 +1,7 @@
-"""What a failure of SQLite means to the caller: busy, damaged, refused, or plainly failed.
+"""Translation of SQLite's failures for the caller: busy, damaged, refused, or any other failure.
 
-The one rule: the error says whether the write took effect. It never repeats a bound value; a
-cause that could hold one is cut off.
+The error says whether the write took effect. It never repeats a bound value; a cause that could
+hold one is cut off.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from hiermem.errors import (
     UsageError,
 )
 
-#: What a statement may raise. Of a damaged file even the error's text may be unreadable.
+#: The errors that a statement may raise. With a damaged file, even the error's text may be
+#: unreadable, which raises UnicodeDecodeError.
 FAILURES = (sqlite3.Error, UnicodeDecodeError)
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-#: What to do about a damaged file; the end of several messages.
+#: The advice about a damaged file, with which several messages end.
 DAMAGED = "the file was left untouched; restore a copy of it"
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Say whether another connection was in the way."""
+    """Return whether another connection held a lock that the statement needed."""
     return _primary(error) in _BUSY
 
 
 def translate(error: Exception, *, committing: bool = False) -> Exception:
-    """Give the error of hiermem that ``error`` stands for; others are given back as they are.
+    """Return the error of hiermem that corresponds to ``error``, or ``error`` if there is none.
 
-    ``committing`` says that it came out of the commit itself. Then only a full disk and a held
-    lock are known to have undone it: a failed sync may still have reached the disk.
+    ``committing`` says that the commit itself raised ``error``. Then only a full disk and a held
+    lock are known to have undone the commit: a failed sync may still have reached the disk.
     """
     if isinstance(error, HiermemError):
         return error

@@ -1,8 +1,8 @@
-"""The store file: telling what it is, making it, checking it, migrating an older format.
+"""The store file: identifying it, creating it, checking it, and migrating an older format.
 
-A file that is not a store, is of a development version or a newer library, or is damaged is refused
-with an error that says so, and not a byte of it is changed. So the file is examined first, by a
-connection that cannot write.
+A file is refused with an error that gives the reason if it is not a store, if it is of a
+development version or a newer library, or if it is damaged. Not a byte of a refused file is
+changed. So the file is examined first, by a connection that cannot write.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from hiermem.stores.sqlite.schema import (
 
 MEMORY = ":memory:"
 _MAGIC = b"SQLite format 3\x00"
-#: Files up to this many bytes are read through when they are opened: a tenth of a second. Of larger
-#: ones the schema is checked; damage elsewhere is found when it is read, or by ``check``.
+#: A file of up to this many bytes is read completely when it is opened, which takes a tenth of a
+#: second. Of a larger file, only the schema is checked; other damage is found when the damaged part
+#: is read, or by ``check``.
 QUICK_CHECK_LIMIT = 32 << 20
 
 
 def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlite3.Connection:
     """Open a connection with the settings that every connection of hiermem has.
 
-    ``mode`` is SQLite's (rw, rwc, ro) or ``immutable``: read-only, and leaving no trace beside the
-    file, for when nobody else has it open.
+    ``mode`` is one of SQLite's modes (rw, rwc, ro) or ``immutable``. ``immutable`` is read-only and
+    creates no other file; it is for a file that no other connection has open.
     """
     if path == MEMORY:
         target = MEMORY
@@ -58,7 +59,7 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
         cached_statements=256,
     )
     try:
-        # A file may hold triggers and views made by somebody else; none of their code shall run.
+        # A file may hold triggers and views from another source; their code must not run.
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
         connection.execute("PRAGMA synchronous = FULL")
@@ -70,11 +71,11 @@ def connect(path: Path | str, *, busy_timeout: float, mode: str = "rw") -> sqlit
 
 
 def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) -> None:
-    """Make sure that ``path`` holds a sound store of this format: make it or migrate it.
+    """Make sure that ``path`` holds a sound store of this format: create it or migrate it.
 
-    Raises NotFoundError where there is none and ``create`` is off, StoreCorruptError where the
-    file is something else, of a development version or damaged, StoreNewerError, StoreBusyError,
-    or StoreError.
+    Raises NotFoundError if there is no file and ``create`` is off, StoreCorruptError if the file is
+    not a store, is of a development version or is damaged, StoreNewerError, StoreBusyError, or
+    StoreError.
     """
     try:
         found = _identify(path)
@@ -97,20 +98,21 @@ def prepare(path: Path, *, create: bool, busy_timeout: float, schema: Schema) ->
 
 
 def create_in(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Make a store in an empty database; for the one that lives in memory."""
+    """Create a store in an empty database in memory."""
     _create(connection, schema)
 
 
 def check(connection: sqlite3.Connection) -> list[str]:
-    """Read the whole file and give what SQLite finds wrong with it; nothing where it is sound."""
+    """Read the whole file and return the damage that SQLite finds; an empty list if none."""
     found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
     return [] if found == ["ok"] else found
 
 
 def _identify(path: Path) -> str:
-    """Tell from the first bytes whether ``path`` is absent, empty or a store, opening nothing.
+    """Return "absent", "empty" or "store" for ``path``, from the file's first bytes.
 
-    Raises StoreCorruptError where it is anything else, a store of a development version included.
+    SQLite does not open the file. Raises StoreCorruptError if the file is anything other than that,
+    including a store of a development version.
     """
     try:
         with path.open("rb") as file:
@@ -137,15 +139,15 @@ def _identify(path: Path) -> str:
 
 
 def _look(path: Path, *, busy_timeout: float, schema: Schema) -> bool:
-    """Check version, soundness and schema of a store without changing anything; say if it could.
+    """Check the version, soundness and schema of a store without changing anything.
 
-    Raises StoreNewerError or StoreCorruptError.
+    Return whether the check was possible. Raises StoreNewerError or StoreCorruptError.
     """
     if _beside(path, "-journal").exists():
-        # A store was killed while it was being made; only a writer may undo that. What is there
-        # afterwards is examined then.
+        # A process was killed while it created the store; only a writer may undo that. The result
+        # is examined afterwards.
         return False
-    # Where nobody has the file open, it is read without so much as a lock file beside it.
+    # If no other connection has the file open, it is read without even creating a lock file.
     alone = not _beside(path, "-wal").exists()
     mode = "immutable" if alone else "ro"
     try:
@@ -154,7 +156,7 @@ def _look(path: Path, *, busy_timeout: float, schema: Schema) -> bool:
     except (HiermemError, *FAILURES):
         if not alone or not _beside(path, "-wal").exists():
             raise
-        # Somebody opened it meanwhile, and what was read may be half of his write.
+        # Another connection opened the file meanwhile, and this one may have read half of a write.
         with closing(connect(path, busy_timeout=busy_timeout, mode="ro")) as connection:
             _examine(connection, path, schema)
     return True
@@ -178,7 +180,7 @@ def _examine(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
 
 
 def _compare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
-    """Refuse a schema with more, fewer or other tables, indexes, triggers or views than ours."""
+    """Refuse a schema whose tables, indexes, triggers or views differ from the expected ones."""
     present, expected = shape(connection), schema.expected()
     if present != expected:
         odd = sorted(
@@ -193,7 +195,7 @@ def _compare(connection: sqlite3.Connection, path: Path, schema: Schema) -> None
 
 @contextmanager
 def _locked(connection: sqlite3.Connection) -> Generator[None]:
-    """Hold the write lock; commit at the end, undo on an error."""
+    """Hold the write lock; commit at the end, or undo on an error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -205,10 +207,10 @@ def _locked(connection: sqlite3.Connection) -> Generator[None]:
 
 
 def _create(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Make the store, unless the file holds anything already.
+    """Create the store unless the file already holds one.
 
-    It happens before the file is set to WAL, so that its first page says what it is from the
-    first moment on, whatever happens next.
+    The store is created before the file is set to WAL mode. So the first page identifies the file
+    from the start, whatever happens next.
     """
     if _pragma(connection, "user_version"):
         return
@@ -232,8 +234,8 @@ def _migrate(
 ) -> None:
     """Migrate a store of an older format, after copying it to ``<name>.v<version>.bak``.
 
-    All steps are one transaction: where the process is killed, the file is what it was. The result
-    is compared with a fresh schema before it is committed.
+    All steps are one transaction: if the process is killed, the file keeps its earlier state. The
+    result is compared with a new file's schema before the commit.
     """
     if _pragma(connection, "user_version") >= schema.version:
         return
@@ -250,7 +252,7 @@ def _migrate(
 
 
 def _back_up(path: Path, version: int, *, busy_timeout: float) -> None:
-    """Copy the store beside itself, complete or not at all; the caller holds the write lock."""
+    """Copy the store in its own folder, complete or not at all; the caller holds the write lock."""
     whole, part = _beside(path, f".v{version}.bak"), _beside(path, f".v{version}.bak.part")
     part.unlink(missing_ok=True)
     with (
@@ -258,7 +260,7 @@ def _back_up(path: Path, version: int, *, busy_timeout: float) -> None:
         closing(connect(part, busy_timeout=busy_timeout, mode="rwc")) as target,
     ):
         source.backup(target)
-        # The copy of a file in WAL mode would want a second file beside it.
+        # In WAL mode, the copy would need a second file.
         target.execute("PRAGMA journal_mode = DELETE")
     with part.open("rb") as file:
         os.fsync(file.fileno())
@@ -266,9 +268,9 @@ def _back_up(path: Path, version: int, *, busy_timeout: float) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection, *, busy_timeout: float) -> None:
-    """Set the file to write-ahead logging, which it then stays in.
+    """Set the file to write-ahead logging (WAL mode), which is permanent.
 
-    SQLite does not wait for the lock that this takes, so this does.
+    SQLite does not wait for the lock that this needs, so this function waits.
     """
     give_up = time.monotonic() + busy_timeout
     while True:

@@ -1,7 +1,7 @@
-"""What every write begins with: the session's head; and how its statements are put together.
+"""The session's head, which every write reads first, and the helpers that build its statements.
 
-The one rule: a head is remembered only within the transaction that read it, or for as long as no
-other connection has committed.
+A head is remembered only within the transaction that read it, or for as long as no other connection
+has committed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from hiermem.types import SessionRecord
 
 
 def insert(table: str, owners: str, columns: str) -> str:
-    """Give the statement that inserts a row of ``owners`` and ``columns``."""
+    """Return the statement that inserts a row with ``owners`` and ``columns``."""
     names = f"{owners}, {columns}" if owners else columns
     marks = ", ".join("?" * len(names.split(",")))
     return f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 - names of this module
 
 
 def replacing(insert: str, key: str, columns: str) -> str:
-    """Give ``insert`` as one that replaces ``columns`` where the ``key`` is taken."""
+    """Return ``insert`` extended so that it replaces ``columns`` if the ``key`` is taken."""
     sets = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", "))
     return f"{insert} ON CONFLICT ({key}) DO UPDATE SET {sets}"
 
@@ -34,7 +34,10 @@ _FIND = (
 def find(
     transaction: Transaction, tenant: str, session_id: str
 ) -> tuple[int, SessionRecord] | None:
-    """Give the session's number and record, remembered where nobody else has committed since."""
+    """Return the session's number and record, or None if the session does not exist.
+
+    They are remembered until another connection commits.
+    """
     known = transaction.heads.get((tenant, session_id))
     if known is None:
         found = decode(
@@ -49,6 +52,6 @@ def find(
 
 
 def epoch_is(transaction: Transaction, tenant: str, session_id: str, epoch: int) -> bool:
-    """Say whether the session is there and nothing was taken back since ``epoch``."""
+    """Return whether the session exists and nothing was taken back since ``epoch``."""
     found = find(transaction, tenant, session_id)
     return found is not None and found[1].epoch == epoch

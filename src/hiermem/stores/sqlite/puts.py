@@ -1,6 +1,6 @@
-"""The statements that write what no decision is about: runs, views, records, blocks.
+"""The statements that write without a decision: runs, views, records, blocks.
 
-The one rule: what was worked out in an earlier epoch of a session is not written.
+Data that was computed in an earlier epoch of a session is not written.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ _VIEW = (
 
 
 def put_run(transaction: Transaction, tenant: str, run: RunRecord) -> None:
-    """Insert the run, or replace the one of the same id in its place."""
+    """Insert the run, or replace the run with the same id, which keeps its place."""
     transaction.writing()
     transaction.connection.execute(_RUN, (tenant, *tree_rows.run_row(run)))
 
 
 def put_view(transaction: Transaction, tenant: str, view: ViewRecord, epoch: int | None) -> bool:
-    """Insert the view, or replace the one of the same session and name; say whether."""
+    """Insert the view, or replace the view with the same session and name.
+
+    Return whether it was written; it is not if ``epoch`` is given and outdated.
+    """
     if epoch is not None and not epoch_is(transaction, tenant, view.session_id, epoch):
         return False
     transaction.writing()
@@ -43,7 +46,11 @@ def put_records(
     epochs: Mapping[str, int],
     standing: Sequence[Record],
 ) -> bool:
-    """Apply all of the writes, or none where an expectation or an epoch fails; say which."""
+    """Apply all writes and return True, or none and return False.
+
+    None is applied if an expectation or an epoch does not hold, or if a record of ``standing`` is
+    not stored exactly as given.
+    """
     check_record_writes(writes)
     if not all(epoch_is(transaction, tenant, id_, epoch) for id_, epoch in epochs.items()):
         return False
@@ -59,7 +66,10 @@ def put_blocks(
     blocks: Sequence[Block],
     epoch: int,
 ) -> bool:
-    """Insert the blocks, or replace those of the same kind and start; say whether."""
+    """Insert the blocks, or replace the blocks with the same kind and start.
+
+    Return whether they were written; they are not if ``epoch`` is not the session's epoch.
+    """
     head = heads.find(transaction, tenant, session_id)
     if head is None or head[1].epoch != epoch:
         return False
@@ -68,7 +78,7 @@ def put_blocks(
 
 
 def drop_blocks(transaction: Transaction, tenant: str, session_id: str, kind: str) -> None:
-    """Remove all blocks of that kind."""
+    """Remove all blocks of ``kind``."""
     head = heads.find(transaction, tenant, session_id)
     if head is not None:
         block_rows.drop(transaction, head[0], kind)

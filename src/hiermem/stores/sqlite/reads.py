@@ -1,7 +1,7 @@
 """The statements that read sessions, their logs, the journal and views.
 
-Each sees one state of the store: what was committed before it began. The one rule: every statement
-is bound to its tenant, by equality, through the session's number.
+Each function sees one state of the store: the data committed before it began. Every statement is
+bound to its tenant by equality, either directly or through the session's number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _SESSION = (
     "WHERE s.tenant = ?"
 )
 _MESSAGES = f"SELECT {rows.MESSAGE} FROM messages WHERE message >= ? AND message < ?"
-#: The condition is repeated word for word, and the index is named: nothing else would be cheap.
+#: The condition repeats the index's word for word, and the index is named; otherwise SQLite could
+#: not use the index, and the query would be expensive.
 ECHOING = tuple(
     f"SELECT message, rest FROM {table} INDEXED BY {table}_echoing "
     "WHERE message >= ? AND message < ? AND instr(rest, '\"echoes\":[[') > 0"
@@ -44,7 +45,7 @@ _PLACE = (
 
 @contextmanager
 def one_state(connection: sqlite3.Connection) -> Generator[None]:
-    """Let several statements see the same state; inside a transaction they do already."""
+    """Let several statements see the same state; inside a transaction they already do."""
     if connection.in_transaction:
         yield
         return
@@ -59,7 +60,10 @@ def one_state(connection: sqlite3.Connection) -> Generator[None]:
 def place(
     connection: sqlite3.Connection, tenant: str, session_id: str, tree: int | None = None
 ) -> tuple[int, int] | None:
-    """Give (the session's number, ``tree`` or the serving tree where it is None), or None."""
+    """Return (the session's number, the tree), or None if the session does not exist.
+
+    The tree is ``tree``, or the serving tree if ``tree`` is None.
+    """
     found = connection.execute(_PLACE, (tenant, session_id)).fetchall()
     for number, serving in decode(found, _read_place, "sessions"):
         return number, serving if tree is None else tree
@@ -72,7 +76,7 @@ def _read_place(row: Sequence[Any]) -> tuple[int, int]:
 
 
 def secret(connection: sqlite3.Connection) -> bytes:
-    """Give the store's secret."""
+    """Return the store's secret."""
     found = connection.execute("SELECT secret FROM store").fetchone()
     if found is None or not isinstance(found[0], bytes) or len(found[0]) != 32:
         raise StoreCorruptError(f"the store is damaged: its secret is missing; {DAMAGED}")
@@ -80,7 +84,7 @@ def secret(connection: sqlite3.Connection) -> bytes:
 
 
 def session(connection: sqlite3.Connection, tenant: str, session_id: str) -> SessionRecord | None:
-    """Give the session's record, or None."""
+    """Return the session's record, or None if it does not exist."""
     found = connection.execute(_SESSION + " AND s.id = ?", (tenant, session_id))
     for _, record in decode(found, rows.read_session, "sessions"):
         return record
@@ -88,13 +92,13 @@ def session(connection: sqlite3.Connection, tenant: str, session_id: str) -> Ses
 
 
 def sessions(connection: sqlite3.Connection, tenant: str) -> list[SessionRecord]:
-    """Give all sessions, in the order of their creation."""
+    """Return all sessions in the order of their creation."""
     found = connection.execute(_SESSION + " ORDER BY s.session", (tenant,))
     return [record for _, record in decode(found, rows.read_session, "sessions")]
 
 
 def forks(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[SessionRecord]:
-    """Give the sessions that were forked from this one, in the order of their creation."""
+    """Return the sessions forked from this session, in the order of their creation."""
     found = connection.execute(
         _SESSION + " AND s.forked_from = ? ORDER BY s.session", (tenant, session_id)
     )
@@ -110,7 +114,10 @@ def messages(
     *,
     thread: str | None,
 ) -> list[StoredMessage]:
-    """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+    """Return the messages with ``start <= index < stop``, ordered by index.
+
+    If ``thread`` is given, only its messages are returned.
+    """
     with one_state(connection):
         found_place = place(connection, tenant, session_id)
         if found_place is None:
@@ -128,7 +135,7 @@ def messages(
 
 
 def echoing(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[int]:
-    """Give the indices of the messages that have echoes, now or in an earlier version."""
+    """Return the indices of the messages that have echoes now or had them in an earlier version."""
     with one_state(connection):
         found_place = place(connection, tenant, session_id)
         if found_place is None:
@@ -146,7 +153,7 @@ def echoing(connection: sqlite3.Connection, tenant: str, session_id: str) -> lis
 def versions(
     connection: sqlite3.Connection, tenant: str, session_id: str, index: int
 ) -> list[StoredMessage]:
-    """Give what the message was before its edits, oldest first."""
+    """Return the versions of the message from before its edits, oldest first."""
     if not 0 <= index <= _ALL:
         return []
     found = connection.execute(
@@ -158,7 +165,7 @@ def versions(
 
 
 def events(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[LogEvent]:
-    """Give the log's events that are not messages, in the order they were written."""
+    """Return the log's events that are not messages, in the order of their writing."""
     found = connection.execute(
         f"SELECT {rows.EVENT} FROM events WHERE session = {_NUMBER} ORDER BY event",
         (tenant, session_id),
@@ -167,7 +174,7 @@ def events(connection: sqlite3.Connection, tenant: str, session_id: str) -> list
 
 
 def run(connection: sqlite3.Connection, tenant: str, run_id: str) -> RunRecord | None:
-    """Give the run of that id, or None."""
+    """Return the run with this id, or None if it does not exist."""
     found = connection.execute(
         f"SELECT {tree_rows.RUN} FROM runs WHERE tenant = ? AND id = ?", (tenant, run_id)
     )
@@ -179,7 +186,7 @@ def run(connection: sqlite3.Connection, tenant: str, run_id: str) -> RunRecord |
 def runs(
     connection: sqlite3.Connection, tenant: str, subject: str | None, limit: int
 ) -> list[RunRecord]:
-    """Give the newest runs first, of one subject where given."""
+    """Return up to ``limit`` runs, newest first; if ``subject`` is given, only its runs."""
     where, values = "tenant = ?", [tenant]
     if subject is not None:
         where, values = where + " AND subject = ?", [*values, subject]
@@ -197,7 +204,10 @@ def attempts(
     session_id: str | None,
     limit: int,
 ) -> list[Attempt]:
-    """Give the journalled attempts in the order they started, filtered where asked."""
+    """Return up to ``limit`` journalled attempts in the order in which they were recorded.
+
+    ``run_id`` and ``session_id`` filter the attempts if they are given.
+    """
     where, values = "tenant = ?", [tenant]
     if run_id is not None:
         where, values = where + " AND run_id = ?", [*values, run_id]
@@ -211,7 +221,7 @@ def attempts(
 
 
 def spent(connection: sqlite3.Connection, tenant: str, session_id: str | None) -> Spent:
-    """Add up the journalled attempts of one session, or of the tenant."""
+    """Return the totals of the journalled attempts of one session, or of the whole tenant."""
     where, values = "tenant = ?", [tenant]
     if session_id is not None:
         where, values = where + " AND session_id = ?", [*values, session_id]
@@ -233,7 +243,7 @@ def _read_spent(row: Sequence[Any]) -> Spent:
 def view(
     connection: sqlite3.Connection, tenant: str, session_id: str, name: str
 ) -> ViewRecord | None:
-    """Give the stored view, or None."""
+    """Return the stored view, or None if it does not exist."""
     found = connection.execute(
         "SELECT name, state FROM views WHERE tenant = ? AND session_id = ? AND name = ?",
         (tenant, session_id, name),
@@ -244,7 +254,7 @@ def view(
 
 
 def views(connection: sqlite3.Connection, tenant: str, session_id: str) -> list[ViewRecord]:
-    """Give all stored views of the session, by name."""
+    """Return all stored views of the session, ordered by name."""
     found = connection.execute(
         "SELECT name, state FROM views WHERE tenant = ? AND session_id = ? ORDER BY name",
         (tenant, session_id),

@@ -1,6 +1,6 @@
 """The statements that read and write records: small documents by (kind, scope, key).
 
-The one rule: all expectations are looked at before the first change, so a call writes all or none.
+All expectations are checked before the first change, so a call writes all records or none.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def find(
     key: str | None,
     limit: int,
 ) -> list[Record]:
-    """Give up to ``limit`` records of ``kind``, filtered where asked, by scope, then key."""
+    """Return up to ``limit`` records of ``kind``, ordered by scope, then key.
+
+    ``scope`` and ``key`` filter the records if they are given.
+    """
     where, values = _FIND, [tenant, kind]
     if scope is not None:
         where, values = where + " AND scope = ?", [*values, scope]
@@ -47,7 +50,7 @@ def find(
 
 
 def put(transaction: Transaction, tenant: str, writes: Sequence[RecordWrite]) -> bool:
-    """Apply all of the writes, or none where an expectation fails; say which."""
+    """Apply all writes, or none if an expectation fails; return whether they were applied."""
     check_record_writes(writes)
     connection = transaction.connection
     for write in writes:
@@ -67,14 +70,14 @@ def put(transaction: Transaction, tenant: str, writes: Sequence[RecordWrite]) ->
 
 
 def stands(transaction: Transaction, tenant: str, record: Record) -> bool:
-    """Say whether a record is stored just as it is given."""
+    """Return whether ``record`` is stored with exactly this body and version."""
     place = (tenant, record.kind, record.scope, record.key)
     found = transaction.connection.execute(_HELD, place).fetchone()
     return found is not None and tuple(found) == (record.body, record.version)
 
 
 def drop(transaction: Transaction, tenant: str, places: Sequence[tuple[str, str, str]]) -> None:
-    """Delete the records of those kinds, scopes and keys, as far as they are there."""
+    """Delete the records with these (kind, scope, key); missing ones are ignored."""
     transaction.connection.executemany(_DELETE, [(tenant, *place) for place in places])
 
 

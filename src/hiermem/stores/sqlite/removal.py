@@ -1,7 +1,7 @@
-"""The statements that take away: trees, what is derived of a session, whole sessions, a tenant.
+"""The statements that remove trees, data derived from a session, whole sessions, and a tenant.
 
-The one rule: what goes leaves no row behind that bears its number or its name. That no byte is left
-behind either is the affair of ``scrub``.
+A removal leaves no row that bears the removed number or name. ``scrub`` is responsible for the
+bytes that a deleted row leaves in the file.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from hiermem.stores.sqlite.rows import INDEX_BITS
 from hiermem.stores.sqlite.workers import Transaction
 from hiermem.types.transaction import Changes
 
-#: The tables whose rows bear a session's number.
+#: The tables whose rows hold a session's number.
 _BY_NUMBER: Final = ("keys", "events", "nodes", "revisions", "blocks", "heads", "sessions")
-#: The tables of the journal, and the column where the name stands that it is of.
+#: The tables of the journal, and the column that holds the name of the session or subject.
 _JOURNAL: Final = (("attempts", "session_id"), ("runs", "subject"))
-#: The tables whose rows bear a session's name, and the column where it stands.
+#: The tables whose rows hold a session's name, and the column that holds it.
 _BY_NAME: Final = (("views", "session_id"), *_JOURNAL, ("records", "scope"))
 
 # ruff: noqa: S608 - the statements are put together from the constants of this module alone
@@ -47,12 +47,12 @@ def derived(
 
 
 def journal(connection: sqlite3.Connection, tenant: str, subject: str) -> None:
-    """Remove the runs of that subject and the calls that were charged to it."""
+    """Remove the runs of this subject and the calls that were charged to it."""
     _named(connection, _JOURNAL, tenant, subject)
 
 
 def session(transaction: Transaction, tenant: str, session_id: str) -> None:
-    """Remove all that is kept of a session; of an unknown one, what bears its name."""
+    """Remove all data of a session; of an unknown session, all rows that hold its name."""
     connection = transaction.connection
     found = connection.execute(
         "SELECT session FROM sessions WHERE tenant = ? AND id = ?", (tenant, session_id)
@@ -64,7 +64,7 @@ def session(transaction: Transaction, tenant: str, session_id: str) -> None:
 
 
 def everything(transaction: Transaction, tenant: str) -> int:
-    """Remove everything that is kept for the tenant; give the number of sessions."""
+    """Remove all data of the tenant; return the number of sessions removed."""
     transaction.writing()
     connection = transaction.connection
     found = connection.execute("SELECT session FROM sessions WHERE tenant = ?", (tenant,))

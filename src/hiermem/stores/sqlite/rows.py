@@ -1,8 +1,8 @@
-"""How a session and its log become rows and rows become values again.
+"""Conversion of a session and its log into rows, and of rows into values.
 
-The one rule: what comes out equals what went in, and a row that this module did not write becomes
-a StoreCorruptError, never a wrong value. Rows are plain tuples in the order of the column lists
-here, which are the only place where that order is stated.
+A value that is read equals the value that was written. A row that this module did not write raises
+a StoreCorruptError and never becomes a wrong value. Rows are plain tuples in the order of the
+column lists here; no other place states that order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hiermem.types import (
 )
 from hiermem.types.transaction import LogEvent
 
-#: A message's key is its session's number shifted by this, plus its index.
+#: A message's key is its session's number, shifted by this many bits, plus its index.
 INDEX_BITS = 32
 _INDEX_MASK = (1 << INDEX_BITS) - 1
 
@@ -62,7 +62,7 @@ _STATES: tuple[MessageState, ...] = get_args(MessageState)
 
 
 def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
-    """Read (the session's number, its record) from the columns SESSION."""
+    """Return (the session's number, its record) from the columns SESSION."""
     check(row, _SESSION_SHAPE)
     number, id_, title, participants, config, counter, created_at, *head = row
     return number, SessionRecord(
@@ -85,12 +85,12 @@ def read_session(row: Sequence[Any]) -> tuple[int, SessionRecord]:
 
 
 def event_row(event: LogEvent) -> tuple[Any, ...]:
-    """Write the columns EVENT."""
+    """Return the columns EVENT for ``event``."""
     return event.kind, event.at, to_micros(event.when), event.detail
 
 
 def read_event(row: Sequence[Any]) -> LogEvent:
-    """Read the columns EVENT."""
+    """Return the event from the columns EVENT."""
     check(row, _EVENT_SHAPE)
     return LogEvent(row[0], row[1], read_time(row[2]), row[3])
 
@@ -99,7 +99,7 @@ def read_event(row: Sequence[Any]) -> LogEvent:
 
 
 def message_row(session: int, stored: StoredMessage) -> tuple[Any, ...]:
-    """Write the columns MESSAGE, of the session numbered ``session``."""
+    """Return the columns MESSAGE for a message of the session with the number ``session``."""
     message = stored.message
     content = message.content
     at = stored.created_at
@@ -133,7 +133,7 @@ def message_row(session: int, stored: StoredMessage) -> tuple[Any, ...]:
 
 
 def _rest(stored: StoredMessage) -> dict[str, Any]:
-    """Give what few messages have, under the names of their fields."""
+    """Return the values that few messages have, under the names of their fields."""
     message = stored.message
     rest: dict[str, Any] = {}
     if not isinstance(message.content, str):
@@ -185,13 +185,13 @@ def _read_call(packed: Sequence[Any]) -> ToolCall:
 
 
 def read_echoing(row: Sequence[Any]) -> tuple[int, bool]:
-    """Read the columns message and rest: give its index, and whether it has echoes."""
+    """Return (index, whether the message has echoes) from the columns message and rest."""
     check(row, shape("is"))
     return row[0] & _INDEX_MASK, bool(mapping(row[1]).get("echoes"))
 
 
 def read_message(row: Sequence[Any]) -> StoredMessage:
-    """Read the columns MESSAGE."""
+    """Return the message from the columns MESSAGE."""
     check(row, _MESSAGE_SHAPE)
     number, role, thread, name, content, at, zone, tokens, size, hash_, key, state, flags, rest = (
         row

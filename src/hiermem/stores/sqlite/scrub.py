@@ -1,9 +1,10 @@
-"""Taking what was removed out of the bytes of the file, and not only out of its rows.
+"""Removal of deleted data from the bytes of the file; the rows alone are not enough.
 
-A deleted cell is overwritten with zeros, as ``secure_delete`` is on. That is not enough: cells that
-moved to another page when theirs was split leave a copy in the gap of the old one, and frames of
-the write-ahead log hold pages as they were. So the file is written anew, from what is in it, and
-the log is brought home and cut to nothing. The one rule: it never claims more than it did.
+A deleted cell is overwritten with zeros, because ``secure_delete`` is on. That does not remove
+every copy. When a page is split, a cell that moves to another page leaves a copy in the gap of the
+old page. Frames of the write-ahead log hold pages in their earlier state. So the file is rewritten
+from its content, and the log is checkpointed into the file and truncated to zero length. The result
+never claims more than was done.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _BACKUP = re.compile(r"\.v\d+\.bak(\.part)?(-journal|-wal|-shm)?")
 
 
 def scrub(path: Path, *, busy_timeout: float) -> Scrubbed:
-    """Write the file anew, empty its log and remove the backups made beside it.
+    """Rewrite the file, empty its log and remove the backups in its folder.
 
-    Every step is tried, whatever became of the one before. Where another connection is in the way
-    for longer than ``busy_timeout`` seconds, or a step fails, the reason is told. Raises
-    StoreCorruptError where the file is damaged.
+    Every step is tried, whether or not the step before it succeeded. If another connection holds a
+    lock for longer than ``busy_timeout`` seconds, or if a step fails, the result gives the reason.
+    Raises StoreCorruptError if the file is damaged.
     """
     removed, reasons = _remove_backups(path)
     try:
@@ -38,7 +39,7 @@ def scrub(path: Path, *, busy_timeout: float) -> Scrubbed:
 
 
 def _remove_backups(path: Path) -> tuple[list[str], list[str]]:
-    """Remove the backups; give the names of those that went, and why others did not."""
+    """Remove the backups; return the removed names, and the reasons why others remain."""
     removed: list[str] = []
     reasons: list[str] = []
     for beside in sorted(path.parent.iterdir()):
@@ -55,13 +56,13 @@ def _remove_backups(path: Path) -> tuple[list[str], list[str]]:
 
 
 def _rewrite(connection: sqlite3.Connection) -> list[str]:
-    """Write the file anew and empty the log; give the reasons why it is not done."""
+    """Rewrite the file and empty the log; return the reasons for what failed."""
     reasons: list[str] = []
     try:
         connection.execute("VACUUM")
     except FAILURES as error:
         reasons.append(_reason(error))
-    # Also where the first step failed: what is in the log alone goes with this one.
+    # This runs even if VACUUM failed, because it removes data that is only in the log.
     try:
         (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except FAILURES as error:

@@ -1,7 +1,7 @@
 """One tenant's handle on an SQLite store.
 
-The one rule: each method names the function that does it, and says whether it reads or writes; the
-statements stand in ``reads`` and ``tree_reads``, ``writes`` and ``tree_writes``, ``puts`` and
+Each method names the function that does the work, and says whether it reads or writes. The
+statements are in ``reads`` and ``tree_reads``, ``writes`` and ``tree_writes``, ``puts`` and
 ``removal``, ``records`` and ``blocks``.
 """
 
@@ -38,7 +38,7 @@ P = ParamSpec("P")
 
 
 class Connections(Protocol):
-    """What a tenant's handle needs of its store."""
+    """The operations of the store that a tenant's handle uses."""
 
     async def read(
         self,
@@ -54,11 +54,11 @@ class Connections(Protocol):
         ...
 
     def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
-        """Run ``work`` on this thread, which blocks; BUSY, at once, where other writes wait."""
+        """Run ``work`` on this thread, which blocks; return BUSY at once if other writes wait."""
         ...
 
     async def scrub(self) -> Scrubbed:
-        """Take what was removed out of the file's bytes."""
+        """Remove deleted data from the file's bytes."""
         ...
 
 
@@ -71,25 +71,25 @@ class SQLiteTenant:
 
     @property
     def tenant(self) -> str:
-        """Give the tenant's name."""
+        """Return the tenant's name."""
         return self._name
 
     async def secret(self) -> bytes:
-        """Give the store's secret."""
+        """Return the store's secret."""
         return await self._store.read(reads.secret)
 
     # -- sessions
 
     async def session(self, session_id: str) -> SessionRecord | None:
-        """Give the session's record, or None."""
+        """Return the session's record, or None if it does not exist."""
         return await self._store.read(reads.session, self._name, session_id)
 
     async def sessions(self) -> list[SessionRecord]:
-        """Give all sessions, in the order of their creation."""
+        """Return all sessions in the order of their creation."""
         return await self._store.read(reads.sessions, self._name)
 
     async def forks(self, session_id: str) -> list[SessionRecord]:
-        """Give the sessions that were forked from this one, in the order of their creation."""
+        """Return the sessions forked from this session, in the order of their creation."""
         return await self._store.read(reads.forks, self._name, session_id)
 
     async def mutate(
@@ -99,7 +99,7 @@ class SQLiteTenant:
         *,
         keys: Sequence[str] = (),
     ) -> T:
-        """Read the snapshot, call ``decide`` once with it and commit its changes, atomically.
+        """Read the snapshot, call ``decide`` once with it and commit its changes atomically.
 
         ``decide`` runs on the thread that writes, while the write lock is held.
         """
@@ -115,9 +115,9 @@ class SQLiteTenant:
         *,
         keys: Sequence[str] = (),
     ) -> T | None:
-        """Do what ``mutate`` does on this thread, which blocks; None where other writes wait.
+        """Do the same as ``mutate`` on this thread, which blocks; return None if other writes wait.
 
-        ``decide`` must give a result that is not None.
+        ``decide`` must return a result that is not None.
         """
         name = self._name
         given = self._store.write_here(
@@ -126,9 +126,9 @@ class SQLiteTenant:
         return None if isinstance(given, Busy) else given
 
     async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
-        """Run a decision that reads as it goes and commit what it decides, atomically.
+        """Run a decision that requests its reads, and commit its changes atomically.
 
-        It runs on the thread that writes, while the write lock is held.
+        The decision runs on the thread that writes, while the write lock is held.
         """
         name = self._name
         return await self._store.write(
@@ -136,15 +136,15 @@ class SQLiteTenant:
         )
 
     async def erase_all(self) -> int:
-        """Remove everything that is kept for this tenant; give the number of sessions."""
+        """Remove all data of this tenant; return the number of sessions removed."""
         name = self._name
         return await self._store.write(lambda transaction: removal.everything(transaction, name))
 
     async def scrub(self) -> Scrubbed:
-        """Take what was removed out of the bytes of the file and its log, and remove backups.
+        """Remove deleted data from the bytes of the file and its log, and remove backups.
 
-        The file is written anew, which takes time in proportion to its size; this store's writes
-        wait meanwhile. Another process that is just reading or writing is waited for up to
+        The file is rewritten, which takes time in proportion to its size; this store's writes wait
+        meanwhile. If another process is reading or writing, this waits for it up to
         ``busy_timeout``.
         """
         return await self._store.scrub()
@@ -154,17 +154,20 @@ class SQLiteTenant:
     async def messages(
         self, session_id: str, start: int, stop: int, *, thread: str | None = None
     ) -> list[StoredMessage]:
-        """Give the messages with ``start <= index < stop``, of ``thread`` where given, by index."""
+        """Return the messages with ``start <= index < stop``, ordered by index.
+
+        If ``thread`` is given, only its messages are returned.
+        """
         return await self._store.read(
             reads.messages, self._name, session_id, start, stop, thread=thread
         )
 
     async def versions(self, session_id: str, index: int) -> list[StoredMessage]:
-        """Give what the message was before its edits, oldest first."""
+        """Return the versions of the message from before its edits, oldest first."""
         return await self._store.read(reads.versions, self._name, session_id, index)
 
     async def events(self, session_id: str) -> list[LogEvent]:
-        """Give the log's events that are not messages, in the order they were written."""
+        """Return the log's events that are not messages, in the order of their writing."""
         return await self._store.read(reads.events, self._name, session_id)
 
     # -- nodes and revisions
@@ -172,7 +175,7 @@ class SQLiteTenant:
     async def nodes(
         self, session_id: str, ids: Sequence[str], *, tree: int | None = None
     ) -> list[Node]:
-        """Give the nodes with these ids that exist, in the order of ``ids``."""
+        """Return the nodes with these ids that exist, in the order of ``ids``."""
         return await self._store.read(
             tree_reads.nodes, self._name, session_id, tuple(ids), tree=tree
         )
@@ -186,25 +189,28 @@ class SQLiteTenant:
         *,
         tree: int | None = None,
     ) -> list[Node]:
-        """Give the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``.
+
+        They are ordered by ordinal.
+        """
         return await self._store.read(
             tree_reads.level, self._name, session_id, level, start=start, stop=stop, tree=tree
         )
 
     async def levels(self, session_id: str, *, tree: int | None = None) -> dict[int, int]:
-        """Give the number of sealed nodes of each level that has any."""
+        """Return the number of sealed nodes for each level that has any."""
         return await self._store.read(tree_reads.levels, self._name, session_id, tree=tree)
 
     async def covering(
         self, session_id: str, thread: str, index: int, *, tree: int | None = None
     ) -> list[Node]:
-        """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal."""
+        """Return the sealed level-1 nodes of ``thread`` that hold the message, by ordinal."""
         return await self._store.read(
             tree_reads.covering, self._name, session_id, thread, index, tree=tree
         )
 
     async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
-        """Give the nodes that are not sealed, by level, then id."""
+        """Return the nodes that are not sealed, ordered by level, then id."""
         return await self._store.read(tree_reads.provisional, self._name, session_id, tree=tree)
 
     async def unfinished(
@@ -216,7 +222,10 @@ class SQLiteTenant:
         *,
         tree: int | None = None,
     ) -> list[Node]:
-        """Give up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
+        """Return up to ``limit`` sealed nodes of ``level`` that have work left, ordered by ordinal.
+
+        Only nodes with an ordinal above ``after`` are returned.
+        """
         return await self._store.read(
             tree_reads.unfinished,
             self._name,
@@ -230,7 +239,10 @@ class SQLiteTenant:
     async def outdated(
         self, session_id: str, level: int, strategies: Sequence[str], after: int, limit: int
     ) -> list[Node]:
-        """Give up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal."""
+        """Return up to ``limit`` sealed nodes of ``level`` with a strategy outside ``strategies``.
+
+        Only nodes with an ordinal above ``after`` are returned, ordered by ordinal.
+        """
         return await self._store.read(
             tree_reads.outdated,
             self._name,
@@ -242,23 +254,26 @@ class SQLiteTenant:
         )
 
     async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
-        """Give up to ``limit`` ids of sessions with unfinished nodes in the tree that serves."""
+        """Return up to ``limit`` ids of sessions with unfinished nodes in the serving tree."""
         return await self._store.read(tree_reads.backlog, self._name, after=after, limit=limit)
 
     async def tally(self, session_id: str, *, tree: int | None = None) -> list[NodeTally]:
-        """Add up the sealed nodes by level, then status."""
+        """Return the totals of the sealed nodes for each level and status, in that order."""
         return await self._store.read(tree_reads.tally, self._name, session_id, tree=tree)
 
     async def revisions(
         self, session_id: str, wanted: Sequence[tuple[str, int]], *, tree: int | None = None
     ) -> list[Revision]:
-        """Give the revisions with these (node id, number) that exist, in the order wanted."""
+        """Return the revisions with these (node id, number) that exist, in this order."""
         return await self._store.read(
             tree_reads.revisions, self._name, session_id, tuple(wanted), tree=tree
         )
 
     async def reusable(self, input_hash: str) -> Revision | None:
-        """Give the newest revision of this tenant, not degraded, with that input hash, or None."""
+        """Return the tenant's newest revision with this input hash, or None.
+
+        Degraded revisions are left out.
+        """
         return await self._store.read(tree_reads.reusable, self._name, input_hash)
 
     async def write_nodes(
@@ -269,7 +284,10 @@ class SQLiteTenant:
         attempts: Sequence[Attempt] = (),
         tree: int | None = None,
     ) -> list[bool]:
-        """Apply each write whose expectations hold and tell which did; record ``attempts``."""
+        """Apply each write whose expectations hold, and record ``attempts``.
+
+        Return for each write whether it was applied.
+        """
         name, wanted, tried = self._name, tuple(writes), tuple(attempts)
         return await self._store.write(
             lambda transaction: tree_writes.write_nodes(
@@ -280,34 +298,40 @@ class SQLiteTenant:
     # -- journal and views
 
     async def put_run(self, run: RunRecord) -> None:
-        """Insert the run, or replace the one of the same id."""
+        """Insert the run, or replace the run with the same id."""
         name = self._name
         await self._store.write(lambda transaction: puts.put_run(transaction, name, run))
 
     async def run(self, run_id: str) -> RunRecord | None:
-        """Give the run of that id, or None."""
+        """Return the run with this id, or None if it does not exist."""
         return await self._store.read(reads.run, self._name, run_id)
 
     async def runs(self, *, subject: str | None = None, limit: int = 100) -> list[RunRecord]:
-        """Give the newest runs first, of one subject where given."""
+        """Return up to ``limit`` runs, newest first; if ``subject`` is given, only its runs."""
         return await self._store.read(reads.runs, self._name, subject, limit)
 
     async def attempts(
         self, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1000
     ) -> list[Attempt]:
-        """Give the journalled attempts in the order they started, filtered where asked."""
+        """Return up to ``limit`` journalled attempts in the order in which they were recorded.
+
+        ``run_id`` and ``session_id`` filter the attempts if they are given.
+        """
         return await self._store.read(reads.attempts, self._name, run_id, session_id, limit)
 
     async def spent(self, session_id: str | None = None) -> Spent:
-        """Add up the journalled attempts of one session, or of the tenant."""
+        """Return the totals of the journalled attempts of one session, or of the whole tenant."""
         return await self._store.read(reads.spent, self._name, session_id)
 
     async def view(self, session_id: str, name: str) -> ViewRecord | None:
-        """Give the stored view, or None."""
+        """Return the stored view, or None if it does not exist."""
         return await self._store.read(reads.view, self._name, session_id, name)
 
     async def put_view(self, view: ViewRecord, *, epoch: int | None = None) -> bool:
-        """Insert the view, or replace the one of the same session and name; say whether."""
+        """Insert the view, or replace the view with the same session and name.
+
+        Return whether it was written; it is not if ``epoch`` is given and outdated.
+        """
         name = self._name
         return await self._store.write(
             lambda transaction: puts.put_view(transaction, name, view, epoch)
@@ -318,7 +342,10 @@ class SQLiteTenant:
     async def records(
         self, kind: str, *, scope: str | None = None, key: str | None = None, limit: int = 10_000
     ) -> list[Record]:
-        """Give up to ``limit`` records of ``kind``, filtered where asked, by scope, then key."""
+        """Return up to ``limit`` records of ``kind``, ordered by scope, then key.
+
+        ``scope`` and ``key`` filter the records if they are given.
+        """
         return await self._store.read(
             records.find, self._name, kind, scope=scope, key=key, limit=limit
         )
@@ -330,7 +357,11 @@ class SQLiteTenant:
         epochs: Mapping[str, int] | None = None,
         standing: Sequence[Record] = (),
     ) -> bool:
-        """Apply all of the writes, or none where an expectation fails; say which."""
+        """Apply all writes and return True, or none and return False.
+
+        None is applied if an expectation or an epoch does not hold, or if a record of ``standing``
+        is not stored exactly as given.
+        """
         name, wanted, still, there = self._name, tuple(writes), dict(epochs or {}), tuple(standing)
         return await self._store.write(
             lambda transaction: puts.put_records(transaction, name, wanted, still, there)
@@ -341,20 +372,23 @@ class SQLiteTenant:
     async def blocks(
         self, session_id: str, kind: str, start: int = 0, stop: int | None = None
     ) -> list[Block]:
-        """Give the blocks of ``kind`` whose own ``start`` is in that range, by ``start``."""
+        """Return the blocks of ``kind`` whose own ``start`` is in the range, by ``start``."""
         return await self._store.read(
             block_rows.find, self._name, session_id, kind, start=start, stop=stop
         )
 
     async def put_blocks(self, session_id: str, blocks: Sequence[Block], *, epoch: int) -> bool:
-        """Insert the blocks, or replace those of the same kind and start; say whether."""
+        """Insert the blocks, or replace the blocks with the same kind and start.
+
+        Return whether they were written; they are not if ``epoch`` is not the session's epoch.
+        """
         name, wanted = self._name, tuple(blocks)
         return await self._store.write(
             lambda transaction: puts.put_blocks(transaction, name, session_id, wanted, epoch)
         )
 
     async def drop_blocks(self, session_id: str, kind: str) -> None:
-        """Remove all blocks of that kind."""
+        """Remove all blocks of ``kind``."""
         name = self._name
         await self._store.write(
             lambda transaction: puts.drop_blocks(transaction, name, session_id, kind)

@@ -1,8 +1,8 @@
-"""The statements that read trees: nodes, revisions, and what is left to do.
+"""The statements that read trees: nodes, revisions, and the work that is left to do.
 
-The one rule is that of ``reads``: every statement is bound to its tenant through the session's
-number, and to one tree. Conditions that an index has are repeated word for word, or SQLite would
-not use it.
+As in ``reads``, every statement is bound to its tenant. A statement that reads a session's nodes or
+revisions is also bound to one tree. The conditions of an index are repeated word for word, because
+otherwise SQLite would not use the index.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ def _of(
     statement: str,
     *values: Any,
 ) -> list[Any]:
-    """Run a statement that binds (session, tree) before ``values``; nothing where it is unknown."""
+    """Run a statement that binds (session, tree) before ``values`` and return its rows.
+
+    The result is empty if the session is unknown.
+    """
     with one_state(connection):
         at = place(connection, tenant, session_id, tree)
         return [] if at is None else connection.execute(statement, (*at, *values)).fetchall()
@@ -85,7 +88,7 @@ def nodes(
     *,
     tree: int | None,
 ) -> list[Node]:
-    """Give the nodes with these ids that exist, in the order of ``ids``."""
+    """Return the nodes with these ids that exist, in the order of ``ids``."""
     with one_state(connection):
         at = place(connection, tenant, session_id, tree)
         if at is None:
@@ -104,7 +107,7 @@ def level(
     stop: int | None,
     tree: int | None,
 ) -> list[Node]:
-    """Give the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+    """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, ordered by ordinal."""
     end = 1 << 62 if stop is None else stop
     found = _of(connection, tenant, session_id, tree, _OF_LEVEL, level, start, end)
     return decode(found, tree_rows.read_node, "nodes")
@@ -113,7 +116,7 @@ def level(
 def levels(
     connection: sqlite3.Connection, tenant: str, session_id: str, *, tree: int | None
 ) -> dict[int, int]:
-    """Give the number of sealed nodes of each level that has any."""
+    """Return the number of sealed nodes for each level that has any."""
     counted = (
         "SELECT level, count(*) FROM nodes WHERE session = ? AND tree = ? AND sealed = 1 "
         "GROUP BY level ORDER BY level"
@@ -131,10 +134,11 @@ def covering(
     tree: int | None,
     last: int | None = None,
 ) -> list[Node]:
-    """Give the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+    """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
 
-    Where ``last`` is given: those whose span holds any of the messages from ``index`` to it. The
-    windows of a thread follow one another, so the first that begins after the message ends it.
+    If ``last`` is given, return the nodes whose span holds any message from ``index`` to ``last``.
+    The windows of a thread follow one another, so the search ends at the first window that begins
+    after the last message.
     """
     found: list[Any] = []
     last = index if last is None else last
@@ -153,7 +157,7 @@ def covering(
 def provisional(
     connection: sqlite3.Connection, tenant: str, session_id: str, *, tree: int | None
 ) -> list[Node]:
-    """Give the nodes that are not sealed, by level, then id."""
+    """Return the nodes that are not sealed, ordered by level, then id."""
     loose = _NODES + " AND sealed = 0 ORDER BY level, id"
     found = _of(connection, tenant, session_id, tree, loose)
     return decode(found, tree_rows.read_node, "nodes")
@@ -169,7 +173,10 @@ def unfinished(
     limit: int,
     tree: int | None,
 ) -> list[Node]:
-    """Give up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
+    """Return up to ``limit`` sealed nodes of ``level`` that have work left, ordered by ordinal.
+
+    Only nodes with an ordinal above ``after`` are returned.
+    """
     with one_state(connection):
         at = place(connection, tenant, session_id, tree)
         if at is None:
@@ -189,7 +196,10 @@ def outdated(
     after: int,
     limit: int,
 ) -> list[Node]:
-    """Give up to ``limit`` sealed nodes of ``level`` that were made in none of these ways."""
+    """Return up to ``limit`` sealed nodes of ``level`` with a strategy outside ``strategies``.
+
+    Only nodes with an ordinal above ``after`` are returned, ordered by ordinal.
+    """
     columns = ", ".join(f"n.{name}" for name in tree_rows.NODE.split(", "))
     other = (
         f"SELECT {columns} FROM nodes n JOIN {_SERVING} "
@@ -205,9 +215,10 @@ def outdated(
 def backlog(
     connection: sqlite3.Connection, tenant: str, *, after: str | None, limit: int
 ) -> list[str]:
-    """Give up to ``limit`` ids of sessions after ``after`` with unfinished nodes.
+    """Return up to ``limit`` ids of sessions after ``after`` with unfinished nodes.
 
-    It leaps from one session with work left to the next, in the index of unfinished nodes.
+    The search goes from one session with work left directly to the next, in the index of
+    unfinished nodes.
     """
     waiting: list[str] = []
     with one_state(connection):
@@ -218,7 +229,7 @@ def backlog(
             if number is None:
                 break
             for id_, waits in connection.execute(_WAITS, (tenant, number)).fetchall():
-                if waits:  # it may be that only the tree being built has work left
+                if waits:  # perhaps only the tree that is being built has work left
                     waiting.append(id_)
     return waiting
 
@@ -226,7 +237,7 @@ def backlog(
 def tally(
     connection: sqlite3.Connection, tenant: str, session_id: str, *, tree: int | None
 ) -> list[NodeTally]:
-    """Add up the sealed nodes by level, then status."""
+    """Return the totals of the sealed nodes for each level and status, in that order."""
     return decode(_of(connection, tenant, session_id, tree, _TALLY), _read_tally, "nodes")
 
 
@@ -246,7 +257,7 @@ def revisions(
     *,
     tree: int | None,
 ) -> list[Revision]:
-    """Give the revisions with these (node id, number) that exist, in the order wanted."""
+    """Return the revisions with these (node id, number) that exist, in the order of ``wanted``."""
     with one_state(connection):
         at = place(connection, tenant, session_id, tree)
         if at is None:
@@ -260,7 +271,10 @@ def revisions(
 
 
 def reusable(connection: sqlite3.Connection, tenant: str, input_hash: str) -> Revision | None:
-    """Give the newest revision of this tenant, not degraded, with that input hash, or None."""
+    """Return the tenant's newest revision with this input hash, or None.
+
+    Degraded revisions are left out.
+    """
     found = connection.execute(
         f"SELECT {tree_rows.REVISION} FROM revisions WHERE tenant = ? AND input_hash = ? "
         "AND degraded = 0 ORDER BY written DESC LIMIT 1",

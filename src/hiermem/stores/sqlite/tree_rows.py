@@ -1,7 +1,7 @@
-"""How summaries and the journal become rows and rows become values again.
+"""Conversion of summaries and the journal into rows, and of rows into values.
 
-The one rule is that of ``rows``: what comes out equals what went in. Rows are plain tuples in the
-order of the column lists here, which are the only place where that order is stated.
+As in ``rows``, a value that is read equals the value that was written. Rows are plain tuples in the
+order of the column lists here; no other place states that order.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NODE_SHAPE = shape("siiSiiiIii" + "siiiiii" + "iiiiSsiiiS" + "iiiSI" + "siI")
 _REVISION_SHAPE = shape("sisisssssi" + "ssssfssii" + "iiiis")
 _RUN_SHAPE = shape("sssiIss")
 _ATTEMPT_SHAPE = shape("ssssisissiiIiiF")
-#: The level in the id of a node, sealed or still open.
+#: Matches the level in the id of a sealed or open node.
 _LEVEL_OF = re.compile(r"(?:open/)?L(\d{1,9})(?:[./]|$)")
 _STATUSES: tuple[Status, ...] = get_args(Status)
 _UNITS: tuple[SizeUnit, ...] = get_args(SizeUnit)
@@ -56,7 +56,7 @@ _TRUSTS: tuple[Trust, ...] = get_args(Trust)
 
 
 def node_row(node: Node) -> tuple[Any, ...]:
-    """Write the columns NODE."""
+    """Return the columns NODE for ``node``."""
     span = node.span
     return (
         node.id,
@@ -98,7 +98,7 @@ def node_row(node: Node) -> tuple[Any, ...]:
 
 
 def read_node(row: Sequence[Any]) -> Node:
-    """Read the columns NODE."""
+    """Return the node from the columns NODE."""
     check(row, _NODE_SHAPE)
     if row[22] not in _STATUSES or row[32] not in _UNITS:
         raise ValueError
@@ -140,9 +140,9 @@ def read_node(row: Sequence[Any]) -> Node:
 
 
 def _check_levels(id_: str, level: int, children: Sequence[str]) -> None:
-    """Refuse a node that would lead upwards: a walk over such rows would never end.
+    """Refuse a node with a child on its own or a higher level; a walk over it might never end.
 
-    Ids that do not tell their level, as only a test gives them, are taken as they are.
+    An id that does not state its level is accepted; only tests use such ids.
     """
     own = _LEVEL_OF.match(id_)
     if own is not None and int(own[1]) != level:
@@ -154,7 +154,7 @@ def _check_levels(id_: str, level: int, children: Sequence[str]) -> None:
 
 
 def revision_row(revision: Revision) -> tuple[Any, ...]:
-    """Write the columns REVISION."""
+    """Return the columns REVISION for ``revision``."""
     return (
         revision.node_id,
         revision.number,
@@ -184,7 +184,7 @@ def revision_row(revision: Revision) -> tuple[Any, ...]:
 
 
 def read_revision(row: Sequence[Any]) -> Revision:
-    """Read the columns REVISION."""
+    """Return the revision from the columns REVISION."""
     check(row, _REVISION_SHAPE)
     if row[16] not in _TRUSTS:
         raise ValueError
@@ -220,7 +220,7 @@ def read_revision(row: Sequence[Any]) -> Revision:
 
 
 def run_row(run: RunRecord) -> tuple[Any, ...]:
-    """Write the columns RUN."""
+    """Return the columns RUN for ``run``."""
     return (
         run.id,
         run.kind,
@@ -233,7 +233,7 @@ def run_row(run: RunRecord) -> tuple[Any, ...]:
 
 
 def read_run(row: Sequence[Any]) -> RunRecord:
-    """Read the columns RUN."""
+    """Return the run from the columns RUN."""
     check(row, _RUN_SHAPE)
     id_, kind, subject, started_at, ended_at, outcome, detail = row
     return RunRecord(
@@ -248,7 +248,7 @@ def read_run(row: Sequence[Any]) -> RunRecord:
 
 
 def attempt_row(attempt: Attempt) -> tuple[Any, ...]:
-    """Write the columns ATTEMPT."""
+    """Return the columns ATTEMPT for ``attempt``."""
     return (
         attempt.id,
         attempt.run_id,
@@ -269,7 +269,7 @@ def attempt_row(attempt: Attempt) -> tuple[Any, ...]:
 
 
 def read_attempt(row: Sequence[Any]) -> Attempt:
-    """Read the columns ATTEMPT."""
+    """Return the attempt from the columns ATTEMPT."""
     check(row, _ATTEMPT_SHAPE)
     id_, run_id, session_id, node_id, number, model, started_at, *how = row
     return Attempt(

@@ -1,6 +1,6 @@
 """The statements that write trees: nodes by decision, and texts by compare-and-swap.
 
-The one rule is that of ``writes``: inside a transaction that is neither begun nor ended here.
+As in ``writes``, each function runs inside a transaction that it neither begins nor ends.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def write_structure(
     at: tuple[int, int],
     changes: Changes[Any],
 ) -> None:
-    """Write dropped, forgotten and new nodes and the parents of older ones, in this order.
+    """Write dropped, forgotten and new nodes and the parents of older nodes, in this order.
 
-    ``at`` is (the session's number, the tree that they are of).
+    ``at`` is (the session's number, the tree of the nodes).
     """
     if changes.drop_tree is not None:
         removal.tree(connection, at[0], changes.drop_tree)
@@ -66,7 +66,10 @@ def write_nodes(
     attempts: Sequence[Attempt],
     tree: int | None,
 ) -> list[bool]:
-    """Apply each write whose expectations hold and tell which did; record ``attempts``."""
+    """Apply each write whose expectations hold, and record ``attempts``.
+
+    Return for each write whether it was applied.
+    """
     for write in writes:
         check_write(write)
     connection = transaction.connection
@@ -84,7 +87,7 @@ def write_nodes(
 def _write_node(
     connection: sqlite3.Connection, tenant: str, at: tuple[int, int], write: NodeWrite
 ) -> bool:
-    """Compare and swap one node; say whether it was written."""
+    """Write one node by compare-and-swap; return whether it was written."""
     standing = "SELECT version, revision FROM nodes WHERE session = ? AND tree = ? AND id = ?"
     now = connection.execute(standing, (*at, write.node.id)).fetchone()
     if now is None or now[0] != write.expected:

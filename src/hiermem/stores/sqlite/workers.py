@@ -1,8 +1,8 @@
 """The threads that SQLite runs on: one that writes, a few that read.
 
-The one rule: a write is answered only after the commit that holds it. Writes that wait together
-share one commit, and one that fails is undone alone; a thread that may block does its own write
-where nobody waits. Which statements run is not decided here.
+A write is answered only after the commit that holds it. Writes that wait together share one commit,
+and a write that fails is undone alone. A thread that may block does its own write when no other
+write waits. This module does not decide which statements run.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from hiermem.types import SessionRecord
 
 T = TypeVar("T")
 
-#: Writes that may share one commit; beyond it the first of them would wait too long.
+#: The number of writes that may share one commit; with more, the first write would wait too long.
 _GROUP = 256
-#: Sessions whose head the writer remembers.
+#: The number of sessions whose head the writer remembers.
 _REMEMBERED = 1024
 
 
 class Transaction:
-    """What a write works with: the connection, inside a transaction that is not its own alone.
+    """The connection that a write uses, inside a transaction that it may share with other writes.
 
-    ``heads`` are the (number, record) of sessions as this transaction sees them, by (tenant, id).
-    It is emptied whenever another connection has committed.
+    ``heads`` maps (tenant, session id) to (number, record) as this transaction sees the session. It
+    is emptied whenever another connection has committed.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.heads: dict[tuple[str, str], tuple[int, SessionRecord]] = {}
-        #: Set while a decision runs: what it raises is its own affair and is not translated.
+        #: True while a decision runs: an error that the decision raises is not translated.
         self.deciding = False
         self._grouped = False
         self._marked = False
         self._seen: int | None = None
 
     def writing(self) -> None:
-        """Mark the point to go back to should this write fail; call it before the first change."""
+        """Mark the point to return to if this write fails; call this before the first change."""
         if self._grouped and not self._marked:
             self.connection.execute("SAVEPOINT one")
         self._marked = True
@@ -52,7 +52,7 @@ class Transaction:
     # -- for the writer
 
     def begin(self, *, grouped: bool) -> None:
-        """Take the write lock; forget the heads where another connection committed meanwhile."""
+        """Take the write lock; forget the heads if another connection has committed meanwhile."""
         self.connection.execute("BEGIN IMMEDIATE")
         self._grouped = grouped
         (seen,) = self.connection.execute("PRAGMA data_version").fetchone()
@@ -69,12 +69,12 @@ class Transaction:
     def undo(self) -> None:
         """Undo this write alone.
 
-        Raises sqlite3.OperationalError where SQLite has already undone the whole group.
+        Raises sqlite3.OperationalError if SQLite has already undone the whole group.
         """
         self.deciding = False
         if self._marked:
-            # A write records a head only after its last statement, but what it read may be one
-            # that it had changed before.
+            # A write records a head only after its last statement. But it may have read and
+            # remembered a head after a change of its own.
             self.heads.clear()
             if self._grouped:
                 self.connection.execute("ROLLBACK TO one")
@@ -82,24 +82,24 @@ class Transaction:
         self._marked = False
 
     def abandon(self) -> None:
-        """Undo the whole group, where SQLite has not already done so; raises nothing."""
+        """Undo the whole group unless SQLite has already done so; raise nothing."""
         self.heads.clear()
         self._marked = False
         if self.connection.in_transaction:
-            # Where even this fails, the next BEGIN fails and says so to whoever comes next.
+            # If even this fails, the next BEGIN fails too and reports it to the next caller.
             with suppress(*FAILURES):
                 self.connection.execute("ROLLBACK")
 
 
 class Busy:
-    """What ``run_here`` gives where other writes go first."""
+    """The type of BUSY, which ``run_here`` returns if other writes go first."""
 
 
 BUSY: Final = Busy()
 
 
 class _Work(Generic[T]):
-    """A piece of work and its outcome; who does it here and now needs no more."""
+    """A piece of work and its outcome; ``run_here`` needs no more than this."""
 
     __slots__ = ("error", "result", "work")
 
@@ -110,7 +110,7 @@ class _Work(Generic[T]):
 
 
 class _Job(_Work[T]):
-    """A piece of work and the future, in its own event loop, that waits for its outcome."""
+    """A piece of work, and the future that waits for its outcome in its own event loop."""
 
     __slots__ = ("future", "loop")
 
@@ -120,8 +120,8 @@ class _Job(_Work[T]):
         self.future: asyncio.Future[T] = self.loop.create_future()
 
     def settle(self) -> None:
-        """Hand the outcome to the waiting future; runs in its event loop."""
-        if self.future.done():  # the one who waited was cancelled
+        """Set the outcome on the waiting future; this runs in the future's event loop."""
+        if self.future.done():  # the waiting task was cancelled
             return
         if self.error is None:
             self.future.set_result(self.result)  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def _settle_all(jobs: list[_Job[Any]]) -> None:
 
 
 def _answer(jobs: Sequence[_Work[Any]]) -> None:
-    """Wake each event loop once for all of its jobs; work done here and now waits in none."""
+    """Wake each event loop once for all of its jobs; work of ``run_here`` waits in no loop."""
     loops: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
     for job in jobs:
         if isinstance(job, _Job):
@@ -145,12 +145,12 @@ def _answer(jobs: Sequence[_Work[Any]]) -> None:
     for loop, mine in loops.items():
         try:
             loop.call_soon_threadsafe(_settle_all, mine)
-        except RuntimeError:  # the loop was closed; nobody waits any more
+        except RuntimeError:  # the loop was closed, so no task waits any more
             continue
 
 
 class _Worker:
-    """A queue whose jobs are worked off by one or more threads."""
+    """A queue of jobs, and the one or more threads that process them."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
@@ -159,10 +159,10 @@ class _Worker:
         self._closed = False
 
     async def run(self, work: Callable[[Any], T]) -> T:
-        """Do ``work`` on a thread of this worker and give its result, or raise its error.
+        """Do ``work`` on a thread of this worker and return its result, or raise its error.
 
-        Where the waiting task is cancelled, work not yet begun is left out and work begun is
-        finished; either way it took effect as a whole or not at all.
+        If the waiting task is cancelled, work that has not begun is skipped and work that has begun
+        is finished. In both cases the work takes effect as a whole or not at all.
         """
         job = _Job(work)
         with self._guard:
@@ -173,14 +173,14 @@ class _Worker:
         try:
             return await job.future
         finally:
-            # An error's traceback holds this frame; without it the two would be a cycle.
+            # An error's traceback holds this frame; without ``del`` the two would form a cycle.
             del job
 
     def _hire(self) -> None:
-        """Make sure that there is a thread for the job just queued."""
+        """Make sure that a thread exists for the job that was just queued."""
 
     def close(self) -> None:
-        """Finish what is queued, then end the threads; blocks. Calling it twice is harmless."""
+        """Finish the queued jobs, then end the threads; this blocks. A second call is harmless."""
         with self._guard:
             if not self._closed:
                 self._closed = True
@@ -191,14 +191,14 @@ class _Worker:
 
 
 class Writer(_Worker):
-    """The one thread that writes; it owns ``connection`` from here on and closes it.
+    """The one thread that writes; it owns ``connection`` and closes it.
 
-    A thread that may block can do its own write while nobody else waits for one: ``run_here``.
+    A thread that may block can do its own write with ``run_here`` while no other write waits.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__()
-        # Whoever holds it is the one who writes.
+        # The thread that holds this lock is the one that writes.
         self._turn = threading.Lock()
         self._wanted = False
         self._transaction = Transaction(connection)
@@ -232,9 +232,9 @@ class Writer(_Worker):
             self._transaction.connection.close()
 
     def run_here(self, work: Callable[[Transaction], T]) -> T | Busy:
-        """Do ``work`` on this thread, which blocks, and commit it; BUSY where others go first.
+        """Do ``work`` on this thread, which blocks, and commit it; return BUSY if others go first.
 
-        Two threads need not be woken then, which takes as long as the write itself.
+        This avoids waking two threads, which takes as long as the write itself.
         """
         if self._wanted or not self._queue.empty() or not self._turn.acquire(blocking=False):
             return BUSY
@@ -244,7 +244,7 @@ class Writer(_Worker):
             job = _Work(work)
             try:
                 self._commit([job])
-            except BaseException:  # an interrupt, which this thread may get between any two lines
+            except BaseException:  # this thread may be interrupted between any two lines
                 self._transaction.abandon()
                 raise
         finally:
@@ -254,12 +254,12 @@ class Writer(_Worker):
         try:
             raise job.error
         finally:
-            # The error's traceback holds this frame; without it the two would be a cycle.
+            # The error's traceback holds this frame; without ``del`` the two would form a cycle.
             del job
 
     @contextmanager
     def pause(self) -> Generator[None]:
-        """Let nobody write through this writer meanwhile; blocks while somebody does.
+        """Keep all writes of this writer waiting meanwhile; block until a running write is done.
 
         Raises MemoryClosedError after ``close``.
         """
@@ -269,7 +269,7 @@ class Writer(_Worker):
             yield
 
     def _commit(self, jobs: Sequence[_Work[Any]]) -> Sequence[_Work[Any]]:
-        """Work off ``jobs`` in one transaction; give those that have to go into another one."""
+        """Process ``jobs`` in one transaction; return the jobs that need another transaction."""
         transaction = self._transaction
         try:
             transaction.begin(grouped=len(jobs) > 1)
@@ -305,10 +305,10 @@ class Writer(_Worker):
     def _fail(
         self, jobs: Sequence[_Work[Any]], error: BaseException, *, committing: bool
     ) -> Sequence[_Work[Any]]:
-        """Undo everything; answer those of ``jobs`` that had not failed by themselves."""
+        """Undo everything and answer ``jobs``; a job that failed by itself keeps its error."""
         for job in jobs:
             if job.error is None:
-                # One error object a job: each is raised with a traceback of its own.
+                # Each job gets its own error object, because each is raised with its own traceback.
                 if isinstance(error, FAILURES):
                     job.error = translate(error, committing=committing)
                 else:
@@ -319,7 +319,7 @@ class Writer(_Worker):
 
 
 class Readers(_Worker):
-    """Up to ``limit`` threads that read, each with a connection of its own, hired when needed."""
+    """Up to ``limit`` threads that read, each with its own connection, started when needed."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], limit: int) -> None:
         super().__init__()
@@ -328,7 +328,7 @@ class Readers(_Worker):
         self._busy = 0
 
     def _hire(self) -> None:
-        # Called under the guard. A thread counts as busy from the moment its job is queued.
+        # The caller holds the guard. A thread counts as busy as soon as its job is queued.
         self._busy += 1
         if self._busy > len(self._threads) and len(self._threads) < self._limit:
             thread = threading.Thread(target=self._work, name="hiermem-reader", daemon=True)

@@ -1,7 +1,7 @@
 """The statements that write, each function inside a transaction that it neither begins nor ends.
 
-The one rule: read and decide first; call ``transaction.writing()`` before the first change; note a
-session's new head after the last one. So a decision that raises has nothing to undo.
+Each function reads and decides first, calls ``transaction.writing()`` before the first change, and
+records a session's new head after the last one. So a decision that raises has nothing to undo.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hiermem.types.transaction import Batch, Changes, Copy, Deciding, KeyEntry, 
 
 T = TypeVar("T")
 
-#: Keys looked up by one statement; a fixed number keeps the statement prepared.
+#: The number of keys that one statement looks up; a fixed number keeps the statement prepared.
 _KEYS_AT_ONCE = 50
 
 
@@ -84,7 +84,7 @@ def mutate(
     decide: Callable[[Snapshot], Changes[T]],
     keys: Sequence[str],
 ) -> T:
-    """Read the snapshot, call ``decide`` with it, write what it decided and give its result."""
+    """Read the snapshot, call ``decide`` with it, write its changes and return its result."""
     head = heads.find(transaction, tenant, session_id)
     number, before = head or (0, None)
     known = _known_keys(transaction.connection, number, keys) if head and keys else {}
@@ -96,7 +96,7 @@ def mutate(
 
 
 def transact(transaction: Transaction, tenant: str, decide: Callable[[], Deciding[T]]) -> T:
-    """Run a decision that reads as it goes, write what it decided and give its result."""
+    """Run a decision that requests its reads, write its changes and return its result."""
 
     def answered(session_id: str, need: Any) -> Any:
         transaction.deciding = False
@@ -122,7 +122,7 @@ def transact(transaction: Transaction, tenant: str, decide: Callable[[], Decidin
 
 
 def _change(transaction: Transaction, tenant: str, session_id: str, changes: Changes[Any]) -> None:
-    """Write one session's changes, in the order of their fields."""
+    """Write one session's changes in the order of their fields."""
     after = changes.session
     if after is None:
         return
@@ -157,7 +157,7 @@ def _source(
     after: SessionRecord,
     copy: Copy | None,
 ) -> tuple[int, int] | None:
-    """Give the number and the serving tree of the session that ``copy`` is of."""
+    """Return the number and the serving tree of the source session of ``copy``, or None."""
     if copy is None:
         return None
     if before is not None:
@@ -175,7 +175,10 @@ def _copy(
     copy: Copy,
     source: tuple[int, int],
 ) -> None:
-    """Copy messages, their versions, keys and texts; ``at`` is (number, tree), as ``source`` is."""
+    """Copy messages, their versions, keys and texts from ``source`` to ``at``.
+
+    Both are (session number, tree).
+    """
     number, tree = source
     first = number << INDEX_BITS
     own = rows.MESSAGE.removeprefix("message, ")
@@ -210,7 +213,10 @@ def _write_record(
     before: SessionRecord | None,
     after: SessionRecord,
 ) -> int:
-    """Write the session's record and give its number; what an append leaves alone is left alone."""
+    """Write the session's record and return its number.
+
+    The fields that an append does not change are written only if they differ.
+    """
     head = (
         after.messages,
         int(after.closed),
@@ -241,7 +247,7 @@ def _write_record(
 
 
 def _fixed(record: SessionRecord) -> tuple[Any, ...]:
-    """Give what an append leaves alone."""
+    """Return the fields that an append does not change."""
     return (
         record.config,
         record.title,

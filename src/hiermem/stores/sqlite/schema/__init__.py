@@ -1,8 +1,9 @@
-"""The schema of the store file, its format's number, and the steps from older formats.
+"""The schema of the store file, its format number, and the steps from older formats.
 
-``current.sql`` is what a fresh file gets. Until the first release is tagged, a change of the schema
-changes ``current.sql`` alone. After that it also raises VERSION and adds a step ``NNNN.sql`` (from
-format NNNN - 1 to NNNN) that leads an older file to the same; the migration compares the two.
+A new file gets the schema in ``current.sql``. Until the first release is tagged, a schema change
+edits ``current.sql`` alone. After that, it also raises VERSION and adds a step ``NNNN.sql`` (from
+format NNNN - 1 to NNNN). The steps must lead an older file to the same schema; the migration
+compares the two.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-#: "hier": marks an SQLite file as a store of hiermem.
+#: "hier": this id marks an SQLite file as a store of hiermem.
 APPLICATION_ID = 0x68696572
-#: "hmem": the mark that development versions used before format 1. They numbered their formats from
-#: 1 as well, so the number alone does not tell their files from ours.
+#: "hmem": the id that development versions used before format 1. They also numbered their formats
+#: from 1, so the format number alone does not distinguish their files from current ones.
 DEVELOPMENT_ID = 0x686D656D
-#: The format's number, which the file holds as its ``user_version``.
+#: The format number, which the file holds as its ``user_version``.
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A format of the file: its whole schema, and the step to each format from the one before."""
+    """A format of the file: its whole schema, and the step that leads to each format since 2."""
 
     version: int
     script: str
     steps: Mapping[int, str] = field(default_factory=dict[int, str])
 
     def expected(self) -> dict[tuple[str, str], str]:
-        """Give the shape of a fresh file."""
+        """Return the shape of a new file."""
         return dict(_shape_of(self.script))
 
 
@@ -56,9 +57,9 @@ def read(folder: Traversable, version: int) -> Schema:
 
 
 def statements(script: str) -> Iterator[str]:
-    """Give the statements of ``script`` one by one.
+    """Yield the statements of ``script`` one by one.
 
-    ``executescript`` would do it, but it commits the transaction that they must share.
+    ``executescript`` is no alternative: it commits the transaction that the statements must share.
     """
     statement = ""
     for line in script.splitlines(keepends=True):
@@ -71,9 +72,9 @@ def statements(script: str) -> Iterator[str]:
 
 
 def shape(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
-    """Give the definition of every table, index, trigger and view, by (kind, name).
+    """Return the definition of every table, index, trigger and view, by (kind, name).
 
-    Comments, quotes and white space are left out: ALTER TABLE writes them otherwise than we do.
+    Comments, quotes and white space are left out, because ALTER TABLE writes them differently.
     """
     found = connection.execute("SELECT type, name, sql FROM sqlite_schema").fetchall()
     return {

@@ -1,15 +1,15 @@
--- The store file, as a fresh one is made. Times are whole microseconds since 1970 in UTC; lists and
+-- The schema of a new store file. Times are whole microseconds since 1970 in UTC; lists and
 -- mappings are JSON. Raw rows are the truth: nothing here is derived from something else here.
 
--- One row: what identifies this file.
+-- The table has one row, which identifies this file.
 CREATE TABLE store (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     secret BLOB NOT NULL,
     created_at INTEGER NOT NULL
 );
 
--- AUTOINCREMENT, because a number must not come back after its session was erased: the messages'
--- keys are made from it.
+-- AUTOINCREMENT, because a number must not be used again after its session was erased: the keys of
+-- the messages are made from it.
 CREATE TABLE sessions (
     session INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant TEXT NOT NULL,
@@ -25,7 +25,7 @@ CREATE TABLE sessions (
 );
 CREATE INDEX sessions_forked ON sessions (tenant, forked_from) WHERE forked_from IS NOT NULL;
 
--- What every append rewrites, apart from what it does not.
+-- The fields of a session that every append rewrites, separate from the fields that it does not.
 CREATE TABLE heads (
     session INTEGER PRIMARY KEY,
     messages INTEGER NOT NULL,
@@ -38,8 +38,8 @@ CREATE TABLE heads (
 );
 
 -- message = session << 32 | index: a session's messages lie together, in order, in one tree.
--- content is NULL where the message has parts; rest holds what few messages have; zone is the
--- offset from UTC in microseconds, NULL for none.
+-- content is NULL if the message has parts; rest holds the values that few messages have; zone is
+-- the offset from UTC in microseconds, NULL for none.
 CREATE TABLE messages (
     message INTEGER PRIMARY KEY,
     role TEXT NOT NULL,
@@ -56,10 +56,11 @@ CREATE TABLE messages (
     flags TEXT,
     rest TEXT
 );
--- Those that hold memory which was rendered here, and at times one that only looks like it.
+-- The messages that hold memory text rendered by this library, and at times a message that only
+-- seems to.
 CREATE INDEX messages_echoing ON messages (message) WHERE instr(rest, '"echoes":[[') > 0;
 
--- What a message was before its edits, in the order of the edits.
+-- The versions of a message from before its edits, in the order of the edits.
 CREATE TABLE versions (
     edit INTEGER PRIMARY KEY,
     message INTEGER NOT NULL,
@@ -98,8 +99,8 @@ CREATE TABLE events (
 );
 CREATE INDEX events_of ON events (session);
 
--- A session has one tree that serves, which its head names, and at times one that is being built.
--- The tenant stands here for the sake of nodes_unfinished.
+-- A session has one serving tree, which its head names, and at times a tree that is being built.
+-- The tenant is repeated here for the index nodes_unfinished.
 CREATE TABLE nodes (
     node INTEGER PRIMARY KEY,
     tenant TEXT NOT NULL,
@@ -144,10 +145,12 @@ CREATE TABLE nodes (
 );
 CREATE INDEX nodes_sealed ON nodes (session, tree, level, ordinal) WHERE sealed = 1;
 CREATE INDEX nodes_provisional ON nodes (session, tree, level, id) WHERE sealed = 0;
--- Only what an update has to look at, so that finding it costs what there is to do.
+-- Only the nodes that an update has to process, so that finding them costs in proportion to their
+-- number.
 CREATE INDEX nodes_unfinished ON nodes (tenant, session, tree, level, ordinal)
     WHERE sealed = 1 AND (status <> 'active' OR degraded = 1 OR dirty = 1);
--- The windows of a thread by where they end: those that hold a message are the first after it.
+-- The windows of a thread, ordered by their end: the windows that hold a message are the first ones
+-- that end after it.
 CREATE INDEX nodes_covering ON nodes (session, tree, thread, stop, start)
     WHERE sealed = 1 AND level = 1;
 
@@ -229,7 +232,7 @@ CREATE TABLE views (
     PRIMARY KEY (tenant, session_id, name)
 ) WITHOUT ROWID;
 
--- Small documents of any kind, which the store does not look into.
+-- Small documents of any kind; the store does not interpret their bodies.
 CREATE TABLE records (
     record INTEGER PRIMARY KEY,
     tenant TEXT NOT NULL,
@@ -243,7 +246,7 @@ CREATE TABLE records (
 CREATE INDEX records_by_key ON records (tenant, kind, key, scope);
 CREATE INDEX records_of_scope ON records (tenant, scope);
 
--- Pieces of indexes over messages; each can be made again from them.
+-- Pieces of indexes over messages; each piece can be computed again from the messages.
 CREATE TABLE blocks (
     block INTEGER PRIMARY KEY,
     session INTEGER NOT NULL,
