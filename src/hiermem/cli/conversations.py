@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
 from hiermem import InvalidMessageError, Message, UsageError
-from hiermem.data import demo_conversation
 
 #: The beginning of a transcript's message: an optional time in brackets, a name and a colon.
 _SPOKEN = re.compile(
@@ -33,8 +33,8 @@ _ROLES = {
 
 def bundled() -> list[Message]:
     """Return the conversation that ships with the library: five weeks of building one system."""
-    lines = demo_conversation().split("\n")
-    return list(_keyed(_from_lines(lines, name="demo.jsonl"), name="demo.jsonl"))
+    text = files("hiermem.data").joinpath("demo.jsonl").read_text(encoding="utf-8")
+    return list(_keyed(_from_lines(text.split("\n"), name="demo.jsonl"), name="demo.jsonl"))
 
 
 def read(path: Path, *, assistants: frozenset[str] = frozenset()) -> Iterator[Message]:

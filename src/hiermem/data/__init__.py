@@ -1,8 +1,8 @@
 """The data that ships with the package: word lists, thesaurus, vocabulary, sample conversation.
 
 This module reads package resources and nothing else, through ``importlib.resources``. Word lists
-are read once in a process and kept; the vocabulary and the sample conversation are read each time
-they are asked for, since their callers keep what they make of them.
+are read once in a process and kept. The vocabulary is read at each call, because its caller keeps the
+encoding that it builds. The command line reads the sample conversation.
 
 A word list is a text file. A line that begins with ``#`` is a comment, an entry begins at the
 margin, and a line that begins with a blank continues the entry above it.
@@ -80,8 +80,3 @@ def vocabulary(encoding: str) -> dict[bytes, int]:
         ranks[raw[start:place]] = rank
         rank += 1
     return ranks
-
-
-def demo_conversation() -> str:
-    """Return the sample conversation as JSONL, one message a line."""
-    return _read("demo.jsonl").decode("utf-8")
