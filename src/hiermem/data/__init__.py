@@ -1,8 +1,8 @@
 """The data that ships with the package: word lists, thesaurus, vocabulary, sample conversation.
 
 This module reads package resources and nothing else, through ``importlib.resources``. Word lists
-are read once in a process and kept. The vocabulary is read at each call, because its caller keeps the
-encoding that it builds. The command line reads the sample conversation.
+are read once in a process and kept. The vocabulary is read at each call, because its caller keeps
+the encoding that it builds. The command line reads the sample conversation.
 
 A word list is a text file. A line that begins with ``#`` is a comment, an entry begins at the
 margin, and a line that begins with a blank continues the entry above it.
