@@ -1,8 +1,8 @@
-"""What every store does alike: running a decision, and refusing changes that contradict themselves.
+"""Decides what all stores do alike: run a decision, and refuse changes that contradict themselves.
 
-The one rule: these checks look at the arguments alone, never at what is stored, so that all stores
-refuse the same writes for the same reasons and at no cost. Such a write is a fault of the caller;
-refusing it keeps the fault from becoming a damaged session.
+The checks look at the arguments alone, never at stored values, so that all stores refuse the same
+writes for the same reasons and at no cost. Such a write is the caller's fault; refusing it keeps
+the fault from damaging the session.
 """
 
 from __future__ import annotations

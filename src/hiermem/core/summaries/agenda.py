@@ -5,10 +5,10 @@
     wants() -> a page to read -> add()
     next()  -> a node to make -> settle() | put_off() | fail()
 
-The one rule: a level's nodes are read only when all unfinished nodes of the levels below have been
-read, so a child that is not known to be open is settled, and no list of what is done is needed.
-Memory is one page a level and what is in flight, whatever the session's length; only nodes that
-could not be made are remembered by id. A node above one of those is left for the next run.
+A level's nodes are read only when all unfinished nodes of the levels below have been read. A child
+that is not known to be open is therefore settled, and no list of finished nodes is needed. Memory
+holds one page per level and the nodes in flight, whatever the session's length; only nodes that
+could not be made are remembered by id. A node above such a node is left for the next run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides what an answer is worth: the problems it has, the anchors it keeps, its tokens.
 
-The one rule: an answer counts as extracted only where each of its units stands in the inputs. Then
-it is judged by its size and form alone, for its words are the record's own; what only a writer can
-get wrong (language, sections, inventions) cannot be wrong in it.
+An answer counts as extracted only where each of its units stands in the inputs. It is then judged
+by its size and form alone, because its words are the record's own: the errors that only a writer
+can make (language, sections, inventions) cannot occur in it.
 """
 
 from __future__ import annotations

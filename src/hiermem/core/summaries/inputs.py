@@ -1,8 +1,8 @@
 """Decides what a summary is made from: which texts, in which order, under which hashes.
 
-The one rule: what is erased, quarantined, empty or our own rendering come back is covered and
-never read; everything else of the stretch is read exactly once. The overlap is shown beside the
-inputs and is no part of them. Reading the store is the engine's business.
+Messages that are erased, quarantined, empty or hiermem's own rendering sent back are covered and
+never read; everything else of the stretch is read exactly once. The overlap is shown with the
+inputs and is no part of them. The engine reads the store.
 """
 
 from __future__ import annotations

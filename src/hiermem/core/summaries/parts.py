@@ -1,7 +1,7 @@
-"""Writes down the draft of one part of a node's inputs, so that it is paid for once.
+"""Decides how the draft of one part of a node's inputs is stored, so that it is paid for once.
 
-The one rule: a part is known by a hash of all that its request says, so what is found under a key
-answers that request and no other. Whether inputs are asked for in parts is decided in ``plan``.
+A part's key is a hash of all that its request says, so a draft found under a key answers that
+request and no other. Whether inputs are summarised in parts is decided in ``plan``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides what a run does to a node: how it is made, how long, how often it may ask, what it keeps.
 
-The one rule: every choice an update makes is a function here (or in ``status`` and ``agenda``), of
-values that were read before; the engine asks and obeys. A dry run is these functions and nothing
-else, which is why what it says is what happens.
+Every choice of an update is a function here (or in ``status`` and ``agenda``) of values that were
+read before; the engine asks and obeys. A dry run calls these functions and nothing more, so its
+report is what an update would do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decides what a model reads: a template's constant words, the facts, and the record as data.
 
-The one rule: what comes from a conversation stands only between the two marks of the record, and
-the marks hold a hash of everything between them, so nothing inside can write the closing one.
-The constant part comes first and the record after it, which is what providers' prompt caches
-reward. Texts are rendered here; files are read by ``hiermem.prompts``.
+Text from a conversation stands only between the two marks of the record. The marks hold a hash of
+everything between them, so no text inside can write the closing mark. The constant part comes first
+and the record after it, because providers' prompt caches reward a constant prefix. Texts are
+rendered here; files are read by ``hiermem.prompts``.
 """
 
 from __future__ import annotations

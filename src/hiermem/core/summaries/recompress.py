@@ -1,6 +1,6 @@
-"""Decides which summaries are to be made anew on request.
+"""Decides which summaries get a new text on request.
 
-The one rule: nothing that is sealed changes its bounds here; only texts are asked for.
+Only texts are requested here; nothing that is sealed changes its bounds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an update of all of a tenant's sessions tells: how far it is, what it did, what it would do.
+"""Decides what an update of all of a tenant's sessions reports: progress, work done, work planned.
 
-The one rule: sums are made here, of reports that were made elsewhere. Where an update of all begins
-again after it was cut off is decided by ``resume``.
+This module only adds up reports that were made elsewhere. ``resume`` decides where an interrupted
+update of all sessions continues.
 """
 
 from __future__ import annotations

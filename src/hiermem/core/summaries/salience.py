@@ -1,8 +1,8 @@
 """Decides which units a summary of a given size keeps.
 
-The one rule: the result never exceeds the budget as the given counter counts it, and the same units
-give the same result in every process. It does not split text (``units``) nor know what a word is
-worth (``lexicon``).
+The result never exceeds the budget as the given counter counts it, and the same units give the same
+result in every process. This module neither splits text (``units``) nor knows what a word is worth
+(``lexicon``).
 
 The method is weighted term coverage with diminishing returns, a submodular objective, maximised by
 a cost-scaled lazy greedy (Lin and Bilmes 2010, Leskovec et al. 2007). A set of units is worth, for

@@ -1,9 +1,9 @@
 """Decides whether a model's answer is fit to be memory.
 
-The one rule: what is doubtful in form never becomes memory, and what a conversation is about never
-counts against it: a summary may tell of errors, refusals and apologies. No problem's detail
-holds text of a message or an answer, since it is journalled. It re-makes nothing: that is the
-engine's.
+An answer that is doubtful in form never becomes memory. The subject of a conversation never counts
+against an answer: a summary may tell of errors, refusals and apologies. No problem's detail holds
+text of a message or an answer, because details are journalled. The engine, not this module, makes a
+refused summary again.
 """
 
 from __future__ import annotations

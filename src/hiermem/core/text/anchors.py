@@ -1,8 +1,8 @@
 """Decides which facts of a text must survive compression word for word, and which did.
 
-The one rule: an anchor is found by its form alone, without a model and in linear time: a number,
-date, path, identifier, URL, quote or negated constraint. Fenced code counts by its digest, as
-everywhere. It accepts and refuses nothing: that is ``validate``.
+An anchor is found by its form alone, without a model and in linear time: a number, date, path,
+identifier, URL, quote or negated constraint. Fenced code counts by its digest, as in all modules.
+This module accepts and refuses no text: ``validate`` does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Decides what makes two texts, or two ways of making one, the same.
+"""Decides when two texts, or two ways of making a text, are the same.
 
-The one rule: a hash covers everything that can change what comes out, and nothing else. Session,
-index, title and participants are left out on purpose, so a fork or a replay finds the summaries
-that were made before. All hashes are tagged with their method; a later one can stand beside them.
+A hash covers everything that can change the result, and nothing more. Session, index, title and
+participants are left out on purpose, so a fork or a replay finds the summaries that were made
+before. Every hash is tagged with its method, so hashes of a later method can be stored alongside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decides, roughly, which language a text is in: enough to see that an answer is in another one.
+"""Decides, roughly, which language a text is in: enough to notice an answer in another language.
 
-The one rule: no guess is better than a wrong one. It gives None for short, mixed or unknown text,
-and reads a bounded sample, so its cost does not depend on the length.
+A missing guess is better than a wrong guess. The result is None for short, mixed or unknown text.
+Only a bounded sample is read, so the cost does not depend on the length.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decides what a word is worth to a summary: its term, and whether it is an anchor or a filler.
 
-The one rule: everything here works on one sentence-like piece at a time and in one pass, so that
-its cost is linear whatever the text. The lists are English; words of other languages count as plain
-ones, and scripts without spaces are read as pairs of characters. It scores nothing: weights belong
-to ``salience``.
+Every function works on one sentence-like unit at a time and in one pass, so that its cost is linear
+for any text. The lists are English; words of other languages count as plain words, and scripts
+without spaces are read as pairs of characters. This module scores nothing: weights belong to
+``salience``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a message says, what it costs, and where an oversize one may be cut.
+"""Decides what a message's text is, what it costs, and where an oversize message may be cut.
 
-The one rule: all of it is a function of the message, the counter and the unit, so that the same
-message weighs the same whenever and wherever it is measured. ``body`` is the text that summaries
-and character offsets refer to; ``message_tokens`` is the cost of showing the message unchanged.
-Whether a message *must* be cut, and what becomes of the slices, is decided by the fold.
+All results are functions of the message, the counter and the unit, so that a message weighs the
+same at any time and place of measuring. ``body`` is the text that summaries and character offsets
+refer to; ``message_tokens`` is the cost of showing the message unchanged. Whether a message *must*
+be cut, and what becomes of the slices, is decided by the fold.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The one text policy: what text may come in, and how much of it.
+"""Decides which text may come in, and how much of it: the one text policy.
 
-The one rule: every text that reaches a store or a prompt has passed here, so that every store takes
-the same set of texts and gives them back code point for code point. A lone surrogate or a NUL is
-refused, or replaced by U+FFFD where the session was opened so; what is over its cap is always
-refused, since cutting would lose it. Nothing else is touched: no normalisation, no stripping. Sizes
-are in code points. What a text means or costs is decided elsewhere.
+Every text that reaches a store or a prompt has passed this policy, so that every store accepts the
+same set of texts and returns them code point for code point. A lone surrogate or a NUL is refused,
+or replaced by U+FFFD where the session was opened with that option. A text over its cap is always
+refused, because cutting would lose content. Nothing else is changed: no normalisation, no
+stripping. Sizes are in code points. What a text means or costs is decided elsewhere.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Where a text that is too long may be cut, and the cutting.
+"""Decides where a text that is too long may be cut, and cuts it.
 
-The one rule: slices joined are the text, code point for code point, and no cut parts a grapheme
-cluster (an accented letter, a flag, a family emoji, CR LF) that would fit by itself. A slice ends
-at the last blank line in its second half, else at a line end, a sentence end, white space, or
-between two clusters. What a text costs is told by the caller; this module only keeps within it.
-All of it is linear in the text.
+The slices joined are the text, code point for code point, and no cut parts a grapheme cluster (an
+accented letter, a flag, a family emoji, CR LF) that would fit by itself. A slice ends at the last
+blank line in its second half; without one, at a line end, a sentence end, white space, or between
+two clusters, in this order. The caller supplies the cost of a text; this module only keeps within
+the limit. All of it is linear in the text.
 
-Clusters follow the rules of Unicode's UAX #29 (GB3 to GB13) on what Python's unicodedata knows;
-where that lacks a property (pictographs, conjuncts), two characters too many are kept together.
+Clusters follow the rules of Unicode's UAX #29 (GB3 to GB13), as far as Python's unicodedata has the
+properties. Where a property is missing (pictographs, conjuncts), the code keeps two characters
+together rather than part a cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How far a text may be believed, and what that means for a text made from several.
+"""Decides how far a text may be believed, and what that means for a text made from several.
 
-The one rule: a summary's trust is the lowest of its sources', so that a tool's output cannot gain
-standing by being summarised.
+A summary's trust is the lowest of its sources', so that a tool's output cannot gain standing by
+being summarised.
 """
 
 from __future__ import annotations

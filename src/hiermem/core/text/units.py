@@ -1,8 +1,8 @@
-"""Decides what the pieces of a text are that a summary may keep, and how kept ones are written.
+"""Decides which units of a text a summary may keep, and how kept units are written.
 
-The one rule: what is rendered can be taken apart again exactly, so a summary of summaries is made
-from the original sentences with their speakers and dates, never from re-read prose. Nothing here
-weighs a piece against another: that is ``salience``. Every scan is a single pass.
+A rendered summary can be split into its units again exactly, so a summary of summaries is made from
+the original sentences with their speakers and dates, never from re-read prose. Units are weighed
+against each other in ``salience``, not here. Every scan is a single pass.
 """
 
 from __future__ import annotations

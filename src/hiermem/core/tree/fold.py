@@ -1,21 +1,26 @@
-"""The fold of a session's log: every message and event, in order, into windows and groups.
+"""Decides which windows and groups a session's log forms: a fold over its messages and events.
 
-It is run inside the transaction that appends, and says which nodes to insert, which older nodes get
-a parent, and which messages get a flag. However the log is cut into calls, the same nodes come out
-(P4), and a sealed node's bounds are never spoken of again (P5).
+The fold runs inside the transaction that appends. Its result is the nodes to insert, the parents
+that older nodes get, and the flags that messages get. The same nodes result however the log is cut
+into calls (P4), and no result changes the bounds of a sealed node (P5).
 
-The one rule: windows that close at one message are numbered by the closing message's own thread
-first, then by first index; that order is the order of the tree.
+Several windows can close at one message. They are numbered by thread, the closing message's own
+thread first, then by first index; this order is the order of the tree.
 
-Where the specification leaves a choice: idleness is looked at after the arriving message has joined
-its window, so a thread that speaks is never idle; a thread is forgotten, with its run of users and
-its late calls, when it has been silent for twice the idle limit (its next message begins it anew);
-the close of a session abandons open exchange groups and flags them; with ``enabled`` off, turns
-are followed and open windows grow, but nothing is sealed, not by flush or close either, and no
-thread is forgotten. Times come back in UTC. A session that is reopened keeps its root as a node
-among others, so each close after new messages puts one level on top of it.
+Where the specification leaves a choice:
 
-It reads no message and no node.
+- Idleness is checked after the arriving message has joined its window, so a thread that speaks is
+  never idle.
+- A thread that has been silent for twice the idle limit is forgotten, with its run of users and
+  its late calls. Its next message starts the thread from an empty state.
+- The close of a session abandons open exchange groups and flags them.
+- With ``enabled`` off, turns are followed and open windows grow, but nothing is sealed, not by
+  flush or close either, and no thread is forgotten.
+- Times are returned in UTC.
+- A session that is reopened keeps its root as a node among others, so each close after new
+  messages puts one level on top of it.
+
+The fold reads no stored message and no stored node.
 """
 
 from __future__ import annotations

@@ -1,20 +1,24 @@
-"""The recursion of levels: sealed windows become L1 nodes, groups of nodes the next level's.
+"""Decides which nodes form a group: sealed windows become L1 nodes, their groups the next level's.
 
-A node that arrives at a level joins its open group; a group that is full becomes a node and arrives
-at the level above, by the same code for every level. In all of it a node weighs its *allotted*
-size, which follows from its inputs' sizes alone: structure never depends on a text.
+A node that arrives at a level joins its open group. A full group becomes a node and arrives at the
+level above; the same code serves every level. Here a node weighs its *allotted* size, which follows
+from the sizes of its inputs alone: structure never depends on a text.
 
-The one rule: nodes arrive in the order of the windows they cover, so that every node covers a
-contiguous range of windows and the open groups together, highest level first, cover them all.
+Nodes arrive in the order of the windows they cover. Therefore every node covers a contiguous range
+of windows, and the open groups together, highest level first, cover all windows.
 
-Where the specification leaves a choice: a fraction of a size is rounded down, at least 1; a node
-that is not verbatim is allotted at least one less than its input, whatever its floor; a size in
-tokens is allotted in the proportion of the size in the session's unit, as floors and caps are in
-that unit; a group's ``thread`` is its children's where they have one in common; at close the levels
-are gone through upwards, and a lone node joins the next level by the ordinary rule. A size that was
-taken in another unit is converted by one rule (``windows.converted``).
+Where the specification leaves a choice:
 
-It decides nothing about windows and generates no text.
+- A fraction of a size is rounded down, to at least 1.
+- A node that is not verbatim is allotted at least one less than its input, whatever its floor.
+- A size in tokens is allotted in the proportion of the size in the session's unit, because floors
+  and caps are in that unit.
+- A group's ``thread`` is its children's where they have one in common.
+- At close the levels are processed upwards, and a lone node joins the next level by the ordinary
+  rule.
+- A size that was taken in another unit is converted by ``windows.converted``.
+
+This module decides nothing about windows and generates no text.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Decides which message is too large for a window, and how it is cut (rule 2 of sealing).
 
-A message over the hard limit is cut into slices of at most the target. The one rule: over the limit
-means sliced, even where there is nothing to cut at: what is one piece, such as an image, is then
-one slice, and it closes what precedes it all the same. An append, a re-pack and a replay of the log
-ask here.
+A message over the hard limit is cut into slices of at most the target. This holds even where the
+message cannot be cut: an indivisible message, such as an image, is one slice, and it still closes
+the window before it. Appending, re-packing and replaying a log all use this module.
 """
 
 from __future__ import annotations

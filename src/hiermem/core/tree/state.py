@@ -1,14 +1,12 @@
-"""The state of a session's fold: all that an append has to know of what came before.
+"""Decides what the state of a session's fold holds: all that an append needs of earlier messages.
 
-It is one small JSON text. What grows with use, threads and open groups, is kept packed inside it
-until something looks at it: an append unpacks one thread, the seal of a window one group. Its size
-is bounded: a thread takes a constant number of figures and is forgotten once it has been silent
-for twice the idle limit, an open group has at most ``fan_in`` children, and levels grow as log n.
+The state is one small JSON text. Its growing parts, threads and open groups, stay packed until they
+are read: an append unpacks one thread, the seal of a window one group. The size is bounded: a
+thread takes a constant number of figures and is forgotten once it has been silent for twice the
+idle limit, an open group has at most ``fan_in`` children, and levels grow as log n.
 
-The one rule: it holds nothing that is not needed to go on; what can be read from the log is not
-repeated here.
-
-It applies no rule: ``hiermem.core.tree.fold`` does.
+The state holds only what the next append needs; it repeats nothing that can be read from the log.
+The rules are applied by ``hiermem.core.tree.fold``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads the configuration that a session's record, or an event of its log, holds as text.
 
-The one rule: only what hiermem wrote is taken for a configuration; the same text gives the same
-object, so that reading it again costs nothing.
+Only text that hiermem wrote is accepted as a configuration. The same text returns the same object,
+so reading it again costs nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The public, pure face of the sealing rules: whether a message would close a window, and why.
+"""The public, pure interface to the sealing rules: whether a message would close a window, and why.
 
-It asks ``hiermem.core.tree.windows.receive``, which is what an append runs, and keeps no rule of
-its own: what it says is what an append would do.
+The answer comes from ``hiermem.core.tree.windows.receive``, which an append runs too. This module
+has no rule of its own, so its answer is what an append would do. Asking changes nothing.
 
-The one rule: asking changes nothing.
-
-It sees one thread: a window that another thread's messages leave idle is not its concern.
+The answer concerns one thread: a window of another thread that becomes idle is not considered.
 """
 
 from __future__ import annotations

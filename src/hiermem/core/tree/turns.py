@@ -1,23 +1,25 @@
-"""Turns and exchange groups: which messages of a thread belong together, and where a cut may fall.
+"""Decides which messages of a thread belong together, and where a cut may fall.
 
 An exchange group is an assistant's tool calls with all their results. It opens with the message
-that calls and ends when every call has its result, before the thread's next user or call-less
-assistant message, or when it holds GROUP_LIMIT messages; whoever closes its window from outside
-(idleness, the session's close) abandons it. What arrives inside goes with it: system messages,
-further calls, results of calls that nobody made. A point of the thread is *whole* where no group
-is open, and *safe* where, besides, the assistant spoke last or the last RUN messages were all
-users' (system messages skipped).
+that calls. It ends when every call has its result, before the thread's next user message or
+assistant message without calls, or when it holds GROUP_LIMIT messages. An event that closes its
+window from outside (idleness, the session's close) abandons it. Messages that arrive inside belong
+to it: system messages, further calls, results of calls that nobody made. A point of the thread is
+*whole* where no group is open. A whole point is *safe* where the assistant spoke last or the last
+RUN messages were all users' (system messages skipped).
 
-The one rule: what is remembered of a thread is of constant size; a group is known by its count and
-its unanswered calls, never by its messages.
+The state of a thread has constant size: a group is represented by its count and its unanswered
+calls, never by its messages.
 
-Where the specification leaves a choice: two calls with one id need two results; a result that
-names no call answers the oldest unanswered call of the open group; a result of a call that its
-group gave up (of the last LATE of them) is flagged ``late_result``, any other that answers nothing
-``orphan_result``, and neither opens a group; an assistant message whose call was given up is
-flagged ``missing_result`` once.
+Where the specification leaves a choice:
 
-It does not know about sizes, windows or time.
+- Two calls with one id need two results.
+- A result that names no call answers the oldest unanswered call of the open group.
+- A result of a call that its group gave up (of the last LATE of them) is flagged ``late_result``,
+  any other that answers nothing ``orphan_result``; neither opens a group.
+- An assistant message whose call was given up is flagged ``missing_result`` once.
+
+This module does not know about sizes, windows or time.
 """
 
 from __future__ import annotations

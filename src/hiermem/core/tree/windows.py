@@ -1,19 +1,22 @@
-"""The five rules by which a thread's open window is sealed: a fold, one message at a time.
+"""Decides when a thread's open window is sealed: five rules as a fold, one message at a time.
 
-An open window is three segments: what lies before its last *safe* point, what lies between that
-and its last *whole* point, and the rest, which is an open exchange group. Sizes only ever add up,
-so of all safe points the last one holds most, and of all whole ones too: no earlier point can be
-the one a rule asks for. Hence a window is of constant size however many messages it holds, and
-taking a message in costs the same at any length.
+An open window is three segments: the part before its last *safe* point, the part between that point
+and its last *whole* point, and the rest, which is an open exchange group. Sizes only add up, so the
+last safe point holds the most of all safe points, and the last whole point the most of all whole
+points; no rule can ask for an earlier one. Hence a window's state has constant size however many
+messages it holds, and adding a message costs the same at any length.
 
-The one rule: every close goes through ``_close``, which moves the bounds forward and never back.
+Every close goes through ``_close``, which moves the bounds forward and never back.
 
-Where the specification leaves a choice: sizes on a threshold count as the comparison sign says,
-thresholds being rounded to a millionth so that a tolerance of 0.1 means what it says; an open
-window that shares a message or an exchange group with the one before is ``linked``; a system
-message after an assistant's answer makes the end unsafe (the assistant did not speak last).
+Where the specification leaves a choice:
 
-It does not know threads, nodes or levels.
+- Sizes on a threshold count as the comparison sign says. Thresholds are rounded to a millionth, so
+  that a tolerance of 0.1 is exactly that.
+- An open window that shares a message or an exchange group with the one before is ``linked``.
+- A system message after an assistant's answer makes the end unsafe (the assistant did not speak
+  last).
+
+This module does not know about threads, nodes or levels.
 """
 
 from __future__ import annotations
