@@ -141,7 +141,7 @@ def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool =
 
 
 def kept_units(revision: Revision) -> tuple[Unit, ...]:
-    """Give the units a text was made of, () where nothing records them.
+    """Return the units a text was made of, () where nothing records them.
 
     A whole message that was kept word for word is one unit on record; here it comes in sentences,
     so that a selection can take a part of it.
@@ -158,7 +158,7 @@ def kept_units(revision: Revision) -> tuple[Unit, ...]:
 
 
 def overlap_before(node: Node, before: Sequence[StoredMessage], size: int) -> str:
-    """Give the last ``size`` characters of what precedes a window in its thread.
+    """Return the last ``size`` characters of what precedes a window in its thread.
 
     ``before`` are the thread's messages up to and including the one in which the window begins, in
     order. A summariser reads them to understand the beginning; nothing covers them twice.
@@ -167,7 +167,7 @@ def overlap_before(node: Node, before: Sequence[StoredMessage], size: int) -> st
 
 
 def overlap_shown(node: Node, before: Sequence[StoredMessage], size: int) -> tuple[str, int | None]:
-    """Give the overlap, and the first message that it shows, or would show if it were not empty.
+    """Return the overlap, and the first message that it shows, or would show if it were not empty.
 
     That is None where no overlap is asked for.
     """
@@ -220,7 +220,7 @@ def partition(
 
 
 def most_parts(sizes: Sequence[int], room: int | None, *, count: Count) -> int:
-    """Give the most parts that ``partition`` makes of summaries of at most these tokens each.
+    """Return the most parts that ``partition`` makes of summaries of at most these tokens each.
 
     Two parts that follow each other are more than the room together, whatever their texts. What is
     over the room alone is halved: each time, what is halved is over it, and no text is halved more
@@ -269,7 +269,7 @@ def word_for_word(inputs: Inputs, *, count: Count) -> Verbatim:
 def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:
     """Move provenance to another place of the same conversation, for a text that is reused there.
 
-    Gives "" where an index would fall outside ``among``: no provenance is better than a wrong one.
+    Returns "" where an index would fall outside ``among``: no provenance is better than a wrong one.
     """
     if not provenance or not shift:
         return provenance
@@ -283,13 +283,13 @@ def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:
 
 
 def within(span: Span, index: int) -> tuple[int, int | None]:
-    """Give the characters of message ``index`` that ``span`` holds."""
+    """Return the characters of message ``index`` that ``span`` holds."""
     begin = span.start_char if index == span.start else 0
     return begin, span.stop_char if index == span.stop - 1 else None
 
 
 def heard(stored: StoredMessage, begin: int, end: int | None) -> str:
-    """Give that stretch of a message's body, without what hiermem rendered itself."""
+    """Return that stretch of a message's body, without what hiermem rendered itself."""
     text = body(stored.message)
     if not stored.echoes:
         return text[begin:end] if begin or end is not None else text
@@ -317,9 +317,9 @@ def _halves(source: SourceText) -> tuple[SourceText, SourceText]:
 
 
 def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
-    """Give one unit for each message, or the recorded units of each summary.
+    """Return one unit for each message, or the recorded units of each summary.
 
-    Gives [] where a summary has none on record: its text has a layout of its own.
+    Returns [] where a summary has none on record: its text has a layout of its own.
     """
     found: list[Unit] = []
     for source in sources:

@@ -42,7 +42,7 @@ def key_of(
 
 
 def is_of(key: str, node_id: str) -> bool:
-    """Say whether a part is one of ``node_id``."""
+    """Return whether a part is one of ``node_id``."""
     return key.rpartition("/")[0] == node_id
 
 

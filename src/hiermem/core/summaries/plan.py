@@ -99,7 +99,7 @@ class UpdateReport:
 
     @property
     def tokens(self) -> int:
-        """Give the tokens in and out together."""
+        """Return the tokens in and out together."""
         return self.tokens_in + self.tokens_out
 
 
@@ -175,12 +175,12 @@ def level_plan(
 
 
 def node_hash(node: Node, inputs: Inputs, strategy: str) -> str:
-    """Give the present input hash of ``node`` when it is made by ``strategy``."""
+    """Return the present input hash of ``node`` when it is made by ``strategy``."""
     return made_hash(node.level, VERBATIM if node.verbatim else strategy, inputs)
 
 
 def made_hash(level: int, strategy: str, inputs: Inputs) -> str:
-    """Give the hash of being made of ``inputs`` by ``strategy``.
+    """Return the hash of being made of ``inputs`` by ``strategy``.
 
     What is kept word for word has no use for an overlap, and so does not depend on it.
     """
@@ -189,7 +189,7 @@ def made_hash(level: int, strategy: str, inputs: Inputs) -> str:
 
 
 def is_clean(node: Node, inputs: Inputs, serving: Revision, *, follow: Sequence[str] = ()) -> bool:
-    """Say whether a dirty node's inputs are, after all, what its text was made from.
+    """Return whether a dirty node's inputs are, after all, what its text was made from.
 
     Compared under the recorded strategy: another model's name alone makes nothing dirty. Where the
     policy is to ``follow`` the present ways of making, the recorded one must be among them.
@@ -201,7 +201,7 @@ def is_clean(node: Node, inputs: Inputs, serving: Revision, *, follow: Sequence[
 
 
 def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Lengths:
-    """Give the length to ask for and the hard limit, for inputs of ``tokens``.
+    """Return the length to ask for and the hard limit, for inputs of ``tokens``.
 
     What is allotted, but less than the inputs really are (P8): a child's text may have come out
     shorter than it was allotted. Inputs of at most ``verbatim_tokens`` may keep their length.
@@ -212,7 +212,7 @@ def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConf
 
 
 def _allotted(node: Node, config: HierarchyConfig) -> int:
-    """Give the tokens that ``config`` allots to a node.
+    """Return the tokens that ``config`` allots to a node.
 
     They are those it was sealed with, unless the ratio was changed since: then what is made anew
     takes the new one, while the structure goes on weighing what it weighed.
@@ -226,7 +226,7 @@ def _allotted(node: Node, config: HierarchyConfig) -> int:
 
 
 def may_reuse(revision: Revision, length: Lengths) -> bool:
-    """Say whether a text made elsewhere from the same inputs fits here as well.
+    """Return whether a text made elsewhere from the same inputs fits here as well.
 
     Where it is known for which length it was made, that must be the same: equal inputs were sealed
     under another configuration, else.
@@ -256,7 +256,7 @@ def in_parts(
 
 
 def anchor_limit(target: int) -> int:
-    """Give how many anchors a text of ``target`` tokens is held to: one for every twenty.
+    """Return how many anchors a text of ``target`` tokens is held to: one for every twenty.
 
     A sentence that says what a figure means takes about that many.
     """
@@ -266,7 +266,7 @@ def anchor_limit(target: int) -> int:
 def room_for_inputs(
     window: int | None, *, inputs: int, answer: int, prompt: int, margin: float = 1.0
 ) -> int | None:
-    """Give the tokens that inputs may take at once in a model's ``window``; None is no limit.
+    """Return the tokens that inputs may take at once in a model's ``window``; None is no limit.
 
     A part of the ``inputs`` is answered with its share of the whole ``answer``, so a request grows
     by both together; what is no longer than its inputs takes at most half of the room for them.
@@ -313,7 +313,7 @@ def after_answer(
 
 
 def better(first: tuple[float, int], second: tuple[float, int]) -> bool:
-    """Say whether the ``second`` (fidelity, soft problems) is at least as good as the first."""
+    """Return whether the ``second`` (fidelity, soft problems) is at least as good as the first."""
     return (second[0], -second[1]) >= (first[0], -first[1])
 
 
@@ -329,7 +329,7 @@ def after_failure(node: Node, kind: Failure, policy: UpdatePolicy) -> tuple[int,
 def worst_calls(
     level: int, parts: int, policy: UpdatePolicy, *, is_deterministic: bool, windows: int = 1
 ) -> int:
-    """Give the most calls that one node can take in a run.
+    """Return the most calls that one node can take in a run.
 
     Both prompts for each of the ``parts`` of its inputs, for level 3 and up once more for those of
     the ``windows`` below, each with all its retries. A ``is_deterministic`` model (the extractive
@@ -394,7 +394,7 @@ class Tally:
         )
 
     def plan(self) -> UpdatePlan:
-        """Give the sums."""
+        """Return the sums."""
         waves = math.ceil(self._calls / self._policy.concurrency)
         seconds = (
             waves * _REMOTE_SECONDS + max(0, waves - 1) * self._policy.batch_delay

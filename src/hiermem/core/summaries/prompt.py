@@ -73,7 +73,7 @@ class PromptTemplate:
 
     @property
     def identity(self) -> str:
-        """Give name, version and a hash of the words: what the strategy hash covers."""
+        """Return name, version and a hash of the words: what the strategy hash covers."""
         words = json.dumps([self.system, self.user, self.sections, self.required])
         return f"{self.name}@{self.version}#{hashlib.sha256(words.encode()).hexdigest()[:16]}"
 
@@ -147,7 +147,7 @@ def render(
 
 
 def told(facts: Facts) -> dict[str, str]:
-    """Give what fills the places for the facts about a record."""
+    """Return what fills the places for the facts about a record."""
     return {
         "title": _line(facts.title or ""),
         "participants": ", ".join(map(_line, facts.participants)),

@@ -35,7 +35,7 @@ def recompress(
 ) -> Deciding[tuple[str, ...]]:
     """Ask for new texts of the made nodes of ``level`` over the messages of ``span``, or of all.
 
-    Gives their ids. What has no text yet will be made anyway. Raises NotFoundError.
+    Returns their ids. What has no text yet will be made anyway. Raises NotFoundError.
     """
     record: SessionRecord | None = yield session_id, NeedSession()
     if record is None:

@@ -65,7 +65,7 @@ class BatchReport:
 
     @property
     def tokens(self) -> int:
-        """Give the tokens in and out together."""
+        """Return the tokens in and out together."""
         return self.tokens_in + self.tokens_out
 
 
@@ -147,7 +147,7 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
 
 
 def resume(runs: Sequence[RunRecord], *, purpose: str, sessions: Sequence[str]) -> int:
-    """Give how many of ``sessions`` the newest run of the same ``purpose`` was through with.
+    """Return how many of ``sessions`` the newest run of the same ``purpose`` was through with.
 
     ``runs`` are those over all sessions, newest first; ``purpose`` says what for (strategy, model,
     configuration). 0 where that run came to its end: then everything is looked at again. A run ends

@@ -186,7 +186,7 @@ class _Pool:
     # -- what a unit costs and is worth now
 
     def _heading_cost(self, at: int) -> int:
-        """Give the tokens of the speaker and the date of a unit, where they are not shown yet."""
+        """Return the tokens of the speaker and the date of a unit, where they are not shown yet."""
         unit, cost = self._units[at], 0
         if self._message[at] not in self._seen_messages and unit.speaker:
             if unit.speaker not in self._labels:
@@ -199,11 +199,11 @@ class _Pool:
         return cost
 
     def _missing(self, at: int) -> list[int]:
-        """Give the units that must come with a unit and are not taken yet."""
+        """Return the units that must come with a unit and are not taken yet."""
         return [place for place in self._company.get(at, ()) if place not in self._taken]
 
     def _cost(self, at: int) -> int:
-        """Give what showing a unit adds in tokens, with the units that come with it."""
+        """Return what showing a unit adds in tokens, with the units that come with it."""
         cost = self._tokens[at] + self._heading_cost(at)
         if at in self._company:
             shown = {self._message[at]}
@@ -215,7 +215,7 @@ class _Pool:
         return cost
 
     def _gain(self, at: int, cost: int) -> float:
-        """Give what a unit of that cost adds now, per token."""
+        """Return what a unit of that cost adds now, per token."""
         value = sum(map(self._worth.__getitem__, self._terms[at])) * self._prior[at]
         if at in self._company:
             for place in self._missing(at):
@@ -301,14 +301,14 @@ class _Pool:
             version += 1
 
     def measured(self, number: int | None = None) -> Selection:
-        """Give the first ``number`` units taken (all for None) as they would be rendered."""
+        """Return the first ``number`` units taken (all for None) as they would be rendered."""
         places = sorted(list(self._taken)[:number])
         units = tuple(self._taken[place] for place in places)
         text = render(units)
         return Selection(units, text, self._count(text))
 
     def result(self) -> Selection:
-        """Give what was taken, spending once more what joining the parts has saved.
+        """Return what was taken, spending once more what joining the parts has saved.
 
         Where the counter counts the parts lower than the whole, the units taken last are left out.
         """
@@ -333,7 +333,7 @@ class _Pool:
         return best if best.units and best.tokens <= self._budget else self._last_resort()
 
     def _last_resort(self) -> Selection:
-        """Give a part of the best unit with its headings, else of the first without them."""
+        """Return a part of the best unit with its headings, else of the first without them."""
         self._taken.clear()
         self._seen_messages.clear()
         self._seen_days = {""}
@@ -350,7 +350,7 @@ class _Pool:
 
 
 def _prior(unit: Unit, weights: Weights) -> float:
-    """Give what a unit is worth by who said it, where, and in which form."""
+    """Return what a unit is worth by who said it, where, and in which form."""
     prior = 1.0 if unit.role == "user" else weights.other_role
     if unit.ordinal == 0:
         prior *= 1 + weights.lead
@@ -358,7 +358,7 @@ def _prior(unit: Unit, weights: Weights) -> float:
 
 
 def _overtaken(units: Sequence[Unit], terms: Sequence[tuple[int, ...]]) -> list[int]:
-    """Give the plans of which a later sentence of the same speaker tells the outcome.
+    """Return the plans of which a later sentence of the same speaker tells the outcome.
 
     The two are of one thing where they share terms that few others have.
     """
@@ -404,7 +404,7 @@ def _without_columns(terms: dict[str, int]) -> dict[str, int]:
 
 
 def _message_numbers(units: Iterable[Unit]) -> list[int]:
-    """Give each unit the running number of the message that it comes from."""
+    """Return each unit the running number of the message that it comes from."""
     numbers: list[int] = []
     before = None
     for unit in units:
@@ -447,7 +447,7 @@ def _company(units: Sequence[Unit], message: Sequence[int]) -> dict[int, tuple[i
 
 
 def _answers(units: Sequence[Unit], message: Sequence[int]) -> dict[int, int]:
-    """Give the position of the bare "Yes." or "No." that answers each question, by the question's.
+    """Return the position of the bare "Yes." or "No." that answers each question, by the question's.
 
     Alone such an answer says nothing and is never kept; with its question it is a fact.
     """
@@ -463,13 +463,13 @@ def _answers(units: Sequence[Unit], message: Sequence[int]) -> dict[int, int]:
 
 
 def _own_names(units: Iterable[Unit]) -> frozenset[str]:
-    """Give the speakers' names and their starts, as "Mel" for Melanie: they call, not tell."""
+    """Return the speakers' names and their starts, as "Mel" for Melanie: they call, not tell."""
     names = {name for unit in units for name in unit.speaker.lower().split()} - _ROLE_LABELS
     return frozenset(name[:end] for name in names for end in range(3, len(name) + 1))
 
 
 def _head(text: str, room: int, count: Callable[[str], int]) -> str:
-    """Give the longest start of ``text`` that counts no more than ``room``, marked as cut."""
+    """Return the longest start of ``text`` that counts no more than ``room``, marked as cut."""
     if count(text) <= room:
         return text
     for mark in ("…", ""):
@@ -490,7 +490,7 @@ def _head(text: str, room: int, count: Callable[[str], int]) -> str:
 
 
 def _joins(before: str, after: str) -> bool:
-    """Say whether two code points belong to one visible character."""
+    """Return whether two code points belong to one visible character."""
     return before == "\u200d" or (
         after != "" and (after in "\u200d\ufe0e\ufe0f" or unicodedata.combining(after) != 0)
     )

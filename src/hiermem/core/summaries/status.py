@@ -62,7 +62,7 @@ def standing(node: Node, *, now: datetime, owner: str = "") -> Standing:
 
 
 def _move(node: Node, to: Status) -> Node:
-    """Give ``node`` the status ``to``; the lease does not outlive ``generating``."""
+    """Return ``node`` the status ``to``; the lease does not outlive ``generating``."""
     if to not in _NEXT[node.status]:
         raise IllegalTransitionError(
             f"summary {node.id} is {node.status}; it cannot become {to}, only "
@@ -155,9 +155,9 @@ def force(node: Node, *, now: datetime) -> Node:
 
 
 def resize(before: Node, structure: Node) -> Node:
-    """Give a provisional node its new extent; the text it has serves until a new one is made.
+    """Return a provisional node its new extent; the text it has serves until a new one is made.
 
-    Gives ``before`` itself where nothing of its structure changed.
+    Returns ``before`` itself where nothing of its structure changed.
     """
     now = replace(
         structure,
@@ -207,7 +207,7 @@ def rebase(before: Node, current: Node, after: Node) -> Node | None:
 
 
 def is_written(current: Node, after: Node) -> bool:
-    """Say whether ``after`` is what is stored, whoever reported the write as failed."""
+    """Return whether ``after`` is what is stored, whoever reported the write as failed."""
     return replace(current, version=after.version, parent=after.parent) == after
 
 
@@ -218,7 +218,7 @@ def write(
     revision: Revision | None = None,
     inputs: tuple[tuple[str, int], ...] = (),
 ) -> NodeWrite:
-    """Give the compare-and-swap that turns ``before`` into ``after``."""
+    """Return the compare-and-swap that turns ``before`` into ``after``."""
     return NodeWrite(
         node=replace(after, version=before.version + 1),
         expected=before.version,

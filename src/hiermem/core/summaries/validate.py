@@ -162,7 +162,7 @@ def check(
     fidelity: Fidelity | None = None,
     min_fidelity: float = 0.0,
 ) -> tuple[Problem, ...]:
-    """Give what is wrong with ``response``, hard problems first; () where it is fit.
+    """Return what is wrong with ``response``, hard problems first; () where it is fit.
 
     ``input_tokens`` counts what was summarised, without the prompt. ``sections`` are the headings
     that were asked for.
@@ -187,7 +187,7 @@ def check(
 def check_extract(
     response: LLMResponse, *, request: LLMRequest, tokens: int, input_tokens: int
 ) -> tuple[Problem, ...]:
-    """Give what is wrong with an answer of ``tokens`` tokens that was taken from its inputs."""
+    """Return what is wrong with an answer of ``tokens`` tokens that was taken from its inputs."""
     if _says_nothing(response.text):
         return (*_finish(response), Problem("empty", "nothing was extracted", hard=True))
     return (
@@ -198,7 +198,7 @@ def check_extract(
 
 
 def _says_nothing(text: str) -> bool:
-    """Say whether an answer has no word beyond its headings ("...", "## Overview")."""
+    """Return whether an answer has no word beyond its headings ("...", "## Overview")."""
     said = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return not any(char.isalnum() for line in said for char in line)
 
@@ -231,7 +231,7 @@ def _form(text: str, *, request: LLMRequest) -> Iterator[Problem]:
 
 
 def _is_cut_json(answer: str) -> bool:
-    """Say whether an answer begins as JSON and ends inside of it."""
+    """Return whether an answer begins as JSON and ends inside of it."""
     if not _JSON_START.match(answer):
         return False
     bare = _JSON_STRING.sub("", answer)
@@ -262,7 +262,7 @@ def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[
 
 
 def _terms(text: str) -> tuple[str, ...]:
-    """Give the terms of an answer that could only come from its inputs, in order.
+    """Return the terms of an answer that could only come from its inputs, in order.
 
     These are the heads of words of four letters or more, of names of three, figures, and the pairs
     of characters of scripts without spaces. () where there are none.
@@ -280,12 +280,12 @@ def _terms(text: str) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    """Give ``text`` as it is compared: whole code points, without case."""
+    """Return ``text`` as it is compared: whole code points, without case."""
     return unicodedata.normalize("NFC", text).casefold()
 
 
 def _stands_in(term: str, told: str) -> bool:
-    """Say whether a word of ``told`` begins with ``term``, or holds it, in a compact script."""
+    """Return whether a word of ``told`` begins with ``term``, or holds it, in a compact script."""
     at = told.find(term)
     while at >= 0:
         if term[0] >= _COMPACT or at == 0 or not told[at - 1].isalnum():
@@ -303,7 +303,7 @@ def _openings(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _same_script(letters: str, *, request: LLMRequest) -> bool:
-    """Say whether most of ``letters`` are of a script that the inputs are written in."""
+    """Return whether most of ``letters`` are of a script that the inputs are written in."""
     share = max(40, _SCRIPT_SAMPLE // max(1, len(request.inputs)))
     spoken = _scripts("".join(source.text[:share] for source in request.inputs)[:_SCRIPT_SAMPLE])
     answered = _scripts(letters[:_SCRIPT_SAMPLE])

@@ -15,14 +15,14 @@ _ORDER: Final[tuple[Trust, ...]] = ("tool", "conversation", "system")
 
 
 def trust_of(stored: StoredMessage) -> Trust:
-    """Give how far a message may be believed: a tool's output least, a system message most."""
+    """Return how far a message may be believed: a tool's output least, a system message most."""
     if stored.role == "tool":
         return "tool"
     return "system" if stored.role == "system" else "conversation"
 
 
 def lowest(trusts: Iterable[Trust]) -> Trust:
-    """Give the lowest of these; nothing at all is as good as conversation.
+    """Return the lowest trust; without any source, that of conversation.
 
     >>> lowest(["system", "tool"])
     'tool'

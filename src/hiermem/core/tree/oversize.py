@@ -17,7 +17,7 @@ from hiermem.types import Message
 
 
 def is_oversize(size: int, config: HierarchyConfig) -> bool:
-    """Say whether a message of ``size``, in the configuration's unit, is to be sliced."""
+    """Return whether a message of ``size``, in the configuration's unit, must be sliced."""
     return config.enabled and size > config.hard_limit
 
 
@@ -29,7 +29,7 @@ def cut(
     counter: TokenCounter,
     echoes: Sequence[tuple[int, int]] = (),
 ) -> tuple[tuple[int, ...], tuple[Slice, ...]]:
-    """Give the inner offsets at which a message is cut, and its slices; () where it stays whole."""
+    """Return the inner offsets at which a message is cut, and its slices; both () if not cut."""
     if not is_oversize(size, config):
         return (), ()
     unit = config.unit
@@ -41,7 +41,7 @@ def cut(
 
 
 def slices_at(points: Sequence[int], sizes: Sequence[tuple[int, int]]) -> tuple[Slice, ...]:
-    """Give the slices that ``points`` make; ``sizes`` are each one's size and tokens."""
+    """Return the slices between ``points``; ``sizes`` holds the size and tokens of each slice."""
     return tuple(
         Slice(begin, end, size, tokens)
         for begin, end, (size, tokens) in zip((0, *points), (*points, None), sizes, strict=True)

@@ -15,12 +15,12 @@ from hiermem.errors import StoreCorruptError
 
 @lru_cache(maxsize=64)
 def config_from(text: str) -> HierarchyConfig:
-    """Read a stored configuration; the same text gives the same object.
+    """Read a stored configuration; the same text returns the same object.
 
-    Raises StoreCorruptError where it is not one that hiermem wrote; the error tells nothing of it.
+    Raises StoreCorruptError where hiermem did not write the text; the error holds nothing of it.
     """
     try:
-        # Defaults would make a configuration of any object; what was stored names its fields.
+        # With defaults any object would be a configuration; a stored one names its fields.
         given = json.loads(text)
         whole = isinstance(given, dict) and given.keys() >= {"unit", "target", "levels"}
         config = HierarchyConfig.from_json(text) if whole else None

@@ -17,7 +17,7 @@ from hiermem.types import StoredMessage
 
 
 class CompressionTrigger:
-    """Says why a message that arrives would close its thread's open window.
+    """Decides why an arriving message would close its thread's open window.
 
     >>> from datetime import UTC, datetime
     >>> trigger = CompressionTrigger(HierarchyConfig.by_tokens())
@@ -35,13 +35,13 @@ class CompressionTrigger:
     def check(
         self, window: OpenWindow | None, message: Arrival | StoredMessage
     ) -> tuple[Reason, ...]:
-        """Give a reason for each window that ``message`` would close, in order; () where none.
+        """Return a reason for each window that ``message`` would close, in order; () where none.
 
         ``window`` is the open window of the message's thread (``SessionState.open_windows``), None
-        where none is open (what its thread said before is then not looked at). A message that only
-        makes the window due closes nothing. A stored message counts with its ``size``.
+        where none is open (earlier messages of the thread are then not considered). A message that
+        only makes the window due closes nothing. A stored message counts with its ``size``.
 
-        Raises UsageError for anything else.
+        Raises UsageError for arguments of another type.
         """
         if window is not None and not isinstance(window, OpenWindow):
             raise UsageError(f"window is {type(window).__name__}; it must be an OpenWindow or None")
