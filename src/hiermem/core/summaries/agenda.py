@@ -129,7 +129,7 @@ class Agenda:
         heapq.heappush(self._levels[node.level].ready, (node.ordinal, node.id, node))
 
     def fail(self, node_id: str) -> None:
-        """Return a node up for this run, and with it all that wait for it."""
+        """Give up a node for this run, and all nodes that wait for it."""
         lost = [node_id]
         while lost:
             child = lost.pop()

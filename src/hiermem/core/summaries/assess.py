@@ -63,7 +63,7 @@ def assess(
     min_fidelity: float,
     limit: int,
 ) -> Draft:
-    """Check one written answer. ``limit`` is the number of its inputs' anchors that it must keep."""
+    """Check one written answer; it is held to ``limit`` anchors of its inputs."""
     text = check(
         response.text.strip()[:MAX_CONTENT], what="summary", cap=MAX_CONTENT, on_bad="replace"
     )

@@ -395,7 +395,7 @@ def message_hash(message: Message) -> str:
 
 
 def fingerprint(message: Message) -> str:
-    """Return a hash of what must be equal under one key: role, content, name, thread, tool calls."""
+    """Return a hash of all that must be equal under one key: role, content, name, thread, calls."""
     return _digest("key", message, message.thread, "")
 
 

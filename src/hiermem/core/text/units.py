@@ -240,7 +240,7 @@ def _lead(unit: Unit, *, before: Unit | None, shown: str) -> str:
 
 
 def continues(before: Unit, unit: Unit) -> bool:
-    """Return whether ``unit`` is of the same message, or the same other text, as ``before``."""
+    """Return whether ``unit`` continues the message (or text without one) of ``before``."""
     return (
         before.index == unit.index
         and before.speaker == unit.speaker
