@@ -6,7 +6,8 @@ The life cycle of a node:
     ----------  ----------  --------------  --------------------------------------------------
     pending     generating  claim           a run starts on it, a remote one under a lease
     generating  active      succeed         a fit text, or the stand-in, is committed
-    generating  active      keep            no new text; the node keeps the one it has
+    generating  active      keep            no new text; the node keeps the text it has
+    generating  active      keep_previous   as keep; the inputs are unchanged: dirty, forced end
     generating  failed      fail            no fit text
     generating  pending     expire, reset   the run released it, or its lease has ended
     failed      pending     reset           the next try
@@ -19,11 +20,11 @@ Flags of an active node, which change no status:
     stale     its text, or a child's, describes what an edit has changed; cleared with a new text
               once no child is stale
     degraded  the text is the stand-in; the node is tried again
-    forced    a new text was requested whatever the inputs are
+    forced    a new text was requested whatever the inputs are; ends as dirty does
 
-Every change of a status is made here; one that is not in the table is an IllegalTransitionError. A
-change of status never removes the serving revision. ``write`` sets the version, once for each
-stored change.
+Every change of a status is made here; a change that is not in the table is an
+IllegalTransitionError. A change of status never removes the serving revision. ``write`` sets the
+version, once for each stored change.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class _Anchor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """How well an output keeps the facts of its inputs.
+    """The degree to which an output keeps the facts of its inputs.
 
     ``value`` is kept / required, 1.0 where none was required. ``unsupported`` lists figures and
     names in the output that no input has: possible inventions of a model.

@@ -224,7 +224,7 @@ def _formal(sentence: str) -> Iterator[NameMention]:
 def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
     quoted: str,
 ) -> tuple[EntityType, str, float] | None:
-    """Return what a stretch in back-quotes names, None if it is an expression or a plain word."""
+    """Return the name in a stretch in back-quotes, None if it is an expression or a plain word."""
     if quoted.lower() in _PLAIN_CODE or " " in quoted or len(quoted) < 3:
         return None
     if FILE.fullmatch(quoted):
@@ -332,7 +332,7 @@ def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
 def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
     name: str, *, before: str, after: str
 ) -> tuple[EntityType, float]:
-    """Return what a capitalised name is likely to be; "concept" if nothing tells."""
+    """Return the likely kind of a capitalised name, and how certain it is; "concept" if unknown."""
     lower = name.lower()
     last = lower.rsplit(" ", 1)[-1]
     first = lower.split(" ", 1)[0]
