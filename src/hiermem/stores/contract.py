@@ -1,8 +1,8 @@
-"""What every store does alike: running a decision, and refusing changes that contradict themselves.
+"""Decides what all stores do alike: run a decision, and refuse changes that contradict themselves.
 
-The one rule: these checks look at the arguments alone, never at what is stored, so that all stores
-refuse the same writes for the same reasons and at no cost. Such a write is a fault of the caller;
-refusing it keeps the fault from becoming a damaged session.
+The checks look at the arguments alone, never at stored values, so that all stores refuse the same
+writes for the same reasons and at no cost. Such a write is the caller's fault; refusing it keeps
+the fault from damaging the session.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def refuse(session_id: str, what: str) -> UsageError:
-    """Make the error for a write that contradicts what is stored; nothing of it is written."""
+    """Return the error for a write that contradicts stored values; nothing of it is written."""
     return UsageError(f"session {session_id!r}: the write contradicts what is stored: {what}")
 
 
@@ -30,8 +30,8 @@ def check_changes(
 ) -> None:
     """Check that ``changes`` may write the record ``after`` over ``before``.
 
-    Raises UsageError where it is of another session, is not one version on, or where the appended
-    messages are not numbered on from the last one.
+    Raises UsageError where ``after`` is of another session, its version is not the next one, or
+    the appended messages are not numbered from the last one on.
     """
     if after.id != session_id:
         raise refuse(session_id, f"the record is that of {after.id!r}")
@@ -62,7 +62,7 @@ def check_write(write: NodeWrite) -> None:
 
 
 def check_record_writes(writes: Sequence[RecordWrite]) -> None:
-    """Refuse writes of which two are of one record, or one expects a version below 0."""
+    """Refuse two writes of one record, and a write that expects a version below 0."""
     if len({(write.kind, write.scope, write.key) for write in writes}) < len(writes):
         raise UsageError("two writes of one call are of the same record; join them")
     for write in writes:
@@ -74,9 +74,9 @@ def check_record_writes(writes: Sequence[RecordWrite]) -> None:
 
 
 def run_decision(decide: Callable[[], Deciding[T]], answer: Callable[[str, Need], Any]) -> Batch[T]:
-    """Call ``decide`` once and answer what its generator asks, up to the effects that it decides.
+    """Call ``decide`` once, answer its generator's needs, and return the effects that it decides.
 
-    What ``answer`` raises ends the decision and is raised here.
+    An exception of ``answer`` ends the decision and is raised here.
     """
     deciding = decide()
     reply: Any = None

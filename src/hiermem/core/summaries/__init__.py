@@ -1,1 +1,1 @@
-"""How a summary is made: from what, in which order, by which request, and whether it is fit."""
+"""Decides how a summary is made: its inputs, the order, the request, and whether it is fit."""

@@ -5,10 +5,10 @@
     wants() -> a page to read -> add()
     next()  -> a node to make -> settle() | put_off() | fail()
 
-The one rule: a level's nodes are read only when all unfinished nodes of the levels below have been
-read, so a child that is not known to be open is settled, and no list of what is done is needed.
-Memory is one page a level and what is in flight, whatever the session's length; only nodes that
-could not be made are remembered by id. A node above one of those is left for the next run.
+A level's nodes are read only when all unfinished nodes of the levels below have been read. A child
+that is not known to be open is therefore settled, and no list of finished nodes is needed. Memory
+holds one page per level and the nodes in flight, whatever the session's length; only nodes that
+could not be made are remembered by id. A node above such a node is left for the next run.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Final
 
 from hiermem.types import Node
 
-#: Nodes read at once; no more than this many of one level wait for their children at a time.
+#: Nodes read in one page; at most this many of one level wait for their children at a time.
 PAGE: Final = 256
 
 
 @dataclass(slots=True)
 class _Level:
-    """One level's place in the run: what was read, what is ready, what waits."""
+    """One level's state in the run: nodes read, nodes ready, nodes that wait."""
 
     stop: int
     after: int = -1
@@ -39,8 +39,8 @@ class _Level:
 class Agenda:
     """The order of one run over the sealed nodes that exist when it begins.
 
-    ``counts`` gives the number of sealed nodes by level; what is sealed later is the next run's.
-    ``tried`` are nodes for which a stand-in is all that was to be had just now; they keep it.
+    ``counts`` is the number of sealed nodes by level; nodes sealed later are left to the next run.
+    ``tried`` are nodes that got only a stand-in just now; they keep it.
     """
 
     def __init__(self, counts: Mapping[int, int], tried: AbstractSet[str] = frozenset()) -> None:
@@ -53,11 +53,11 @@ class Agenda:
 
     @property
     def open(self) -> int:
-        """Give the number of nodes that were read and are neither settled nor given up."""
+        """Return the number of nodes that were read and are neither settled nor failed."""
         return len(self._open)
 
     def next(self) -> Node | None:
-        """Take the next node that may be made now; None where a page must be read, or none is."""
+        """Take the next node that is ready; None where a page must be read or no node is left."""
         for level in self._levels.values():
             if level.ready:
                 return heapq.heappop(level.ready)[2]
@@ -66,7 +66,7 @@ class Agenda:
         return None
 
     def wants(self) -> tuple[int, int] | None:
-        """Give the (level, after) of the page to read before ``next`` can say more."""
+        """Return the (level, after) of the page that ``next`` needs; None where it needs none."""
         for number, level in self._levels.items():
             if level.ready:
                 return None
@@ -75,7 +75,7 @@ class Agenda:
         return None
 
     def add(self, number: int, page: Sequence[Node], *, limit: int = PAGE) -> None:
-        """Take in a page of unfinished nodes, which was read with ``limit``."""
+        """Add a page of unfinished nodes, which was read with ``limit``."""
         level = self._levels[number]
         mine = [node for node in page if node.ordinal < level.stop]
         if mine:
@@ -85,7 +85,7 @@ class Agenda:
             self._admit(node)
 
     def add_loose(self, nodes: Sequence[Node]) -> None:
-        """Take in nodes outside the levels' pages, such as provisional ones, lowest first."""
+        """Add nodes outside the levels' pages, such as provisional ones, lowest first."""
         for node in nodes:
             self._levels.setdefault(node.level, _Level(stop=0, read=True))
         self._levels = dict(sorted(self._levels.items()))
@@ -93,9 +93,9 @@ class Agenda:
             self._admit(node)
 
     def mark_dirty(self, node: Node) -> bool:
-        """Take note that this run made ``node`` dirty; say whether that is one node more to make.
+        """Record that this run made ``node`` dirty; return whether it is one more node to make.
 
-        It is not where its page is still to come, or where it waits here anyway.
+        It is not where its page has not been read yet, or where it waits here already.
         """
         waiting = self._missing.get(node.id)
         if waiting is not None:
@@ -110,7 +110,7 @@ class Agenda:
         return True
 
     def settle(self, node_id: str) -> None:
-        """Note that a node has its text: its parent may be ready now."""
+        """Record that a node has its text: its parent may be ready now."""
         self._open.pop(node_id, None)
         for parent_id in self._parents.pop(node_id, ()):
             waiting = self._missing.get(parent_id)
@@ -129,7 +129,7 @@ class Agenda:
         heapq.heappush(self._levels[node.level].ready, (node.ordinal, node.id, node))
 
     def fail(self, node_id: str) -> None:
-        """Give a node up for this run, and with it all that wait for it."""
+        """Give up a node for this run, and all nodes that wait for it."""
         lost = [node_id]
         while lost:
             child = lost.pop()
@@ -142,7 +142,7 @@ class Agenda:
                     lost.append(parent_id)
 
     def _admit(self, node: Node) -> None:
-        """Take one node in, unless a child of it was given up."""
+        """Add one node, unless a child of it was given up."""
         if node.id in self._tried and node.status == "active" and not node.dirty:
             return
         if any(child in self._failed for child in node.children):

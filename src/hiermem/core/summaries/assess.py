@@ -1,8 +1,8 @@
 """Decides what an answer is worth: the problems it has, the anchors it keeps, its tokens.
 
-The one rule: an answer counts as extracted only where each of its units stands in the inputs. Then
-it is judged by its size and form alone, for its words are the record's own; what only a writer can
-get wrong (language, sections, inventions) cannot be wrong in it.
+An answer counts as extracted only where each of its units stands in the inputs. It is then judged
+by its size and form alone, because its words are the record's own: the errors that only a writer
+can make (language, sections, inventions) cannot occur in it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.protocols import LLMRequest, LLMResponse
 from hiermem.types import Unit
 
-#: Anchors kept with a revision, and unsupported figures and names likewise.
+#: The most anchors kept with a revision, and the most unsupported figures and names.
 MOST_ANCHORS: Final = 64
-#: Anchors of the inputs that an extract is searched for.
+#: The most anchors of the inputs that are searched for in an extract.
 _MOST_SOUGHT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A text that may become a revision, with what is known of its worth.
+    """A text that may become a revision, and the measures of its worth.
 
-    ``units`` are () where it was written and not extracted; ``missing`` are the inputs' lost
-    anchors, ``anchors`` its own.
+    ``units`` are () where the text was written and not extracted; ``missing`` are the inputs' lost
+    anchors, ``anchors`` the text's own.
     """
 
     text: str
@@ -45,12 +45,12 @@ class Draft:
 
     @property
     def fit(self) -> bool:
-        """Say whether it may become memory."""
+        """Return whether the draft may become memory."""
         return not any(problem.hard for problem in self.problems)
 
     @property
     def worth(self) -> tuple[float, int]:
-        """Give what two fit drafts are compared by."""
+        """Return the key by which two fit drafts are compared."""
         return self.fidelity, len(self.problems)
 
 
@@ -63,7 +63,7 @@ def assess(
     min_fidelity: float,
     limit: int,
 ) -> Draft:
-    """Check one written answer. ``limit`` is how many of its inputs' anchors it is held to."""
+    """Check one written answer; it is held to ``limit`` anchors of its inputs."""
     text = check(
         response.text.strip()[:MAX_CONTENT], what="summary", cap=MAX_CONTENT, on_bad="replace"
     )
@@ -89,10 +89,10 @@ def assess(
 
 
 def is_extract(response: LLMResponse, *, request: LLMRequest) -> bool:
-    """Say whether an answer is made of units of the request's inputs, as it claims by ``units``.
+    """Return whether an answer is made of units of the request's inputs, as it claims by ``units``.
 
-    Most units stand in their message as they are, which one search of that message shows. Only
-    where one does not (a code digest, a cut or capitalised piece) are the inputs split once more.
+    Most units stand unchanged in their message, which one search of that message shows. Only
+    where a unit does not (a code digest, a cut or capitalised piece) are the inputs split again.
     """
     kept = response.units
     if not kept or units.render(kept) != response.text:
@@ -125,7 +125,7 @@ def is_extract(response: LLMResponse, *, request: LLMRequest) -> bool:
 
 
 def _is_start(text: str, whole: set[str]) -> bool:
-    """Say whether ``text`` is the start of one of ``whole``, with or without a mark of its end."""
+    """Return whether ``text`` is the start of a text in ``whole``, with or without a cut mark."""
     start = text.removesuffix("…")
     return bool(start) and any(each.startswith(start) for each in whole)
 
@@ -140,8 +140,8 @@ def assess_extract(
 ) -> Draft:
     """Check one answer that ``is_extract``: its size and form, and which anchors it keeps.
 
-    ``known`` are the inputs' anchors where they are on record, weightiest first. One pass over the
-    inputs at most: an extract is made for every window of a conversation.
+    ``known`` are the inputs' anchors where they are on record, weightiest first. The check makes at
+    most one pass over the inputs, because an extract is made for every window of a conversation.
     """
     text = response.text
     tokens = request.counter.count(text)
@@ -166,7 +166,7 @@ def assess_extract(
 
 
 def _stands_in(anchor: str, text: str) -> bool:
-    """Say whether ``anchor`` stands in ``text`` as a word of its own."""
+    """Return whether ``anchor`` stands in ``text`` as a word of its own."""
     at = text.find(anchor)
     while at >= 0:
         end = at + len(anchor)
@@ -197,6 +197,6 @@ def join(drafts: Sequence[Draft], *, count: Callable[[str], int]) -> Draft:
 
 
 def weigh_against(draft: Draft, texts: Sequence[str], *, limit: int) -> tuple[float, int]:
-    """Give a draft's worth as measured on other inputs, to compare two ways of making it."""
+    """Return a draft's worth measured on ``texts``, to compare two ways of making a node."""
     found = fidelity(inputs=texts, output=draft.text, limit=limit)
     return found.value, sum(not problem.hard for problem in draft.problems)

@@ -1,8 +1,8 @@
 """Decides what a summary is made from: which texts, in which order, under which hashes.
 
-The one rule: what is erased, quarantined, empty or our own rendering come back is covered and
-never read; everything else of the stretch is read exactly once. The overlap is shown beside the
-inputs and is no part of them. Reading the store is the engine's business.
+Messages that are erased, quarantined, empty or hiermem's own rendering sent back are covered and
+never read; everything else of the stretch is read exactly once. The overlap is shown with the
+inputs and is no part of them. The engine reads the store.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hiermem.core.text.trust import lowest, trust_of
 from hiermem.protocols import SourceText
 from hiermem.types import Node, Position, Revision, Span, StoredMessage, Trust, Unit
 
-#: How many messages of the session before a window are looked at for its overlap.
+#: How many messages of the session before a window are read for its overlap.
 OVERLAP_REACH: Final = 200
 #: Tokens that the frame around one text costs, in messages and in prompts alike.
 _FRAME: Final = 4
 
-#: Tokens that a text may have more when it is counted in two halves, and the most characters that
-#: a token is taken to have.
+#: Extra tokens that a text may have when it is counted in two halves, and the assumed maximum of
+#: characters per token.
 _CUT: Final = 1
 _LONGEST_TOKEN: Final = 128
-#: Who speaks in the text of a child.
+#: The speaker of a child's text.
 SUMMARY: Final = "Summary"
 
 #: Counts the tokens of a text.
@@ -37,14 +37,14 @@ Count: TypeAlias = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What one node is made from.
+    """The inputs that one node is made from.
 
-    ``outputs`` are the inputs' output hashes, what is skipped as empty included; ``serving`` the
-    (node id, revision) pairs that a commit must still find serving; ``tokens`` what the inputs
-    weigh together, which is what a summary has to stay under; ``anchors`` the facts on record for
-    them, weightiest first, None where they have to be looked for, as in messages; ``tags`` and
-    ``entities`` what they bear as labels, likewise; ``overlap_from`` the first message that
-    ``overlap`` shows, or would if it were not empty, None without an overlap.
+    ``outputs`` are the inputs' output hashes, also of inputs that are skipped as empty.
+    ``serving`` are the (node id, revision) pairs that must still serve at the commit. ``tokens``
+    is the weight of all inputs, which a summary must stay under. ``anchors`` are the facts on
+    record for them, weightiest first; None where they must be searched, as in messages. ``tags``
+    and ``entities`` are their labels, likewise. ``overlap_from`` is the first message that
+    ``overlap`` shows, or would show if it were not empty; None without an overlap.
     """
 
     sources: tuple[SourceText, ...]
@@ -71,14 +71,14 @@ class Verbatim:
 def from_messages(
     node: Node, messages: Iterable[StoredMessage], *, count: Count, overlap: str = ""
 ) -> Inputs:
-    """Take the inputs of a level-1 node from the messages of its stretch, in order."""
+    """Return the inputs of a level-1 node from the messages of its stretch, in order."""
     return from_stretch(node.span, messages, count=count, overlap=overlap)
 
 
 def from_stretch(
     span: Span, messages: Iterable[StoredMessage], *, count: Count, overlap: str = ""
 ) -> Inputs:
-    """Take the inputs that the messages of ``span`` give, in order."""
+    """Return the inputs of the messages of ``span``, in order."""
     sources: list[SourceText] = []
     outputs: list[str] = []
     tokens = 0
@@ -107,9 +107,9 @@ def from_stretch(
 
 
 def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool = False) -> Inputs:
-    """Take the inputs of a node of level 2 or more from its children and what they say.
+    """Return the inputs of a node of level 2 or more from its children and their texts.
 
-    For a ``verbatim`` node the recorded units stay whole; else they come in sentences.
+    For a ``verbatim`` node the recorded units stay whole; otherwise they are split into sentences.
     """
     sources = tuple(
         SourceText(
@@ -141,10 +141,10 @@ def from_children(children: Sequence[tuple[Node, Revision]], *, verbatim: bool =
 
 
 def kept_units(revision: Revision) -> tuple[Unit, ...]:
-    """Give the units a text was made of, () where nothing records them.
+    """Return the units a text was made of, () where they are not on record.
 
-    A whole message that was kept word for word is one unit on record; here it comes in sentences,
-    so that a selection can take a part of it.
+    A whole message that was kept word for word is one unit on record; here it is split into
+    sentences, so that a selection can take a part of it.
     """
     found: list[Unit] = []
     for unit in units.unpack(revision.provenance, revision.text):
@@ -158,7 +158,7 @@ def kept_units(revision: Revision) -> tuple[Unit, ...]:
 
 
 def overlap_before(node: Node, before: Sequence[StoredMessage], size: int) -> str:
-    """Give the last ``size`` characters of what precedes a window in its thread.
+    """Return the last ``size`` characters before a window in its thread.
 
     ``before`` are the thread's messages up to and including the one in which the window begins, in
     order. A summariser reads them to understand the beginning; nothing covers them twice.
@@ -167,9 +167,9 @@ def overlap_before(node: Node, before: Sequence[StoredMessage], size: int) -> st
 
 
 def overlap_shown(node: Node, before: Sequence[StoredMessage], size: int) -> tuple[str, int | None]:
-    """Give the overlap, and the first message that it shows, or would show if it were not empty.
+    """Return the overlap, and the first message that it shows, or would show if it were not empty.
 
-    That is None where no overlap is asked for.
+    The message is None where no overlap is requested.
     """
     text: str = ""
     first: int | None = None
@@ -185,7 +185,7 @@ def overlap_shown(node: Node, before: Sequence[StoredMessage], size: int) -> tup
         if said.strip():
             text = f"{speaker(stored.message)}: {said}" + (f"\n{text}" if text else "")
             first = stored.index
-    # Where there was room for more, a message that was empty would have been shown too.
+    # Where there was room for more, an empty message counts as shown too.
     if len(text) < size:
         first = max(0, node.span.start - OVERLAP_REACH)
     return text[-size:], first
@@ -196,7 +196,7 @@ def partition(
 ) -> tuple[tuple[SourceText, ...], ...]:
     """Split inputs into parts of at most ``room`` tokens each, for a model with a small window.
 
-    A text that is over it alone is cut in halves, at white space where there is some.
+    A text that alone is over the room is halved, at white space where it has any.
     """
     room = max(room, 1)
     parts: list[tuple[SourceText, ...]] = []
@@ -220,11 +220,11 @@ def partition(
 
 
 def most_parts(sizes: Sequence[int], room: int | None, *, count: Count) -> int:
-    """Give the most parts that ``partition`` makes of summaries of at most these tokens each.
+    """Return the most parts that ``partition`` makes of summaries of at most these tokens each.
 
-    Two parts that follow each other are more than the room together, whatever their texts. What is
-    over the room alone is halved: each time, what is halved is over it, and no text is halved more
-    often than its length in characters can be.
+    Two neighbouring parts together are over the room, whatever their texts. A text that alone is
+    over the room is halved: every halved text is over the room, and no text is halved more often
+    than its length in characters can be.
     """
     if room is None:
         return 1
@@ -241,10 +241,10 @@ def most_parts(sizes: Sequence[int], room: int | None, *, count: Count) -> int:
 
 
 def word_for_word(inputs: Inputs, *, count: Count) -> Verbatim:
-    """Write the inputs as the summary itself, in no more tokens than they are.
+    """Write the inputs as the summary itself, in no more tokens than the inputs have.
 
-    Dates and speakers are left out, in that order, where they would make it longer; last of all the
-    text is trimmed, which only ever takes what a line end costs.
+    Dates and then speakers are left out where they would make the text longer. As a last step the
+    text is trimmed, which takes at most the cost of a line end.
     """
     room = inputs.tokens
     whole = _whole_units(inputs.sources)
@@ -269,7 +269,8 @@ def word_for_word(inputs: Inputs, *, count: Count) -> Verbatim:
 def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:
     """Move provenance to another place of the same conversation, for a text that is reused there.
 
-    Gives "" where an index would fall outside ``among``: no provenance is better than a wrong one.
+    Returns "" where an index would fall outside ``among``: no provenance is better than a wrong
+    provenance.
     """
     if not provenance or not shift:
         return provenance
@@ -283,13 +284,13 @@ def rebase(provenance: str, text: str, *, shift: int, among: Span) -> str:
 
 
 def within(span: Span, index: int) -> tuple[int, int | None]:
-    """Give the characters of message ``index`` that ``span`` holds."""
+    """Return the characters of message ``index`` that ``span`` holds."""
     begin = span.start_char if index == span.start else 0
     return begin, span.stop_char if index == span.stop - 1 else None
 
 
 def heard(stored: StoredMessage, begin: int, end: int | None) -> str:
-    """Give that stretch of a message's body, without what hiermem rendered itself."""
+    """Return the stretch of a message's body without hiermem's own renderings."""
     text = body(stored.message)
     if not stored.echoes:
         return text[begin:end] if begin or end is not None else text
@@ -304,7 +305,7 @@ def heard(stored: StoredMessage, begin: int, end: int | None) -> str:
 
 
 def _part(stored: StoredMessage, begin: int, end: int | None) -> str:
-    """Name a part of a message by its hash and the characters that are in it."""
+    """Return a name for a part of a message: the message's hash and the part's characters."""
     echoes = "".join(f"-{first}:{last}" for first, last in stored.echoes)
     return f"{stored.hash}[{begin}:{'' if end is None else end}{echoes}]"
 
@@ -317,9 +318,9 @@ def _halves(source: SourceText) -> tuple[SourceText, SourceText]:
 
 
 def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
-    """Give one unit for each message, or the recorded units of each summary.
+    """Return one unit for each message, or the recorded units of each summary.
 
-    Gives [] where a summary has none on record: its text has a layout of its own.
+    Returns [] where a summary has no units on record: its text has a layout of its own.
     """
     found: list[Unit] = []
     for source in sources:
@@ -334,7 +335,7 @@ def _whole_units(sources: Sequence[SourceText]) -> list[Unit]:
 
 
 def in_turn(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Merge lists that are sorted by weight, taking from each in turn, without repeats."""
+    """Merge lists that are sorted by weight: one item from each in turn, without repeats."""
     merged: dict[str, None] = {}
     for rank in range(max(map(len, lists), default=0)):
         merged.update((found[rank], None) for found in lists if rank < len(found))

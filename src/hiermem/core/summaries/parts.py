@@ -1,7 +1,7 @@
-"""Writes down the draft of one part of a node's inputs, so that it is paid for once.
+"""Decides how the draft of one part of a node's inputs is stored, so that it is paid for once.
 
-The one rule: a part is known by a hash of all that its request says, so what is found under a key
-answers that request and no other. Whether inputs are asked for in parts is decided in ``plan``.
+A part's key is a hash of all that its request says, so a draft found under a key answers that
+request and no other. Whether inputs are summarised in parts is decided in ``plan``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hiermem.core.summaries.validate import Problem
 from hiermem.core.text.hashes import input_hash
 from hiermem.protocols import SourceText
 
-#: The kind of the records that hold them; their scope is the session.
+#: The kind of the records that hold parts; their scope is the session.
 PART: Final = "part"
 _LISTS: Final = ("missing", "unsupported", "anchors")
 
@@ -31,7 +31,7 @@ def key_of(
     strategy: str,
     overlap: str,
 ) -> str:
-    """Name the answer to one part of what ``node_id`` is made from."""
+    """Return the key of the answer to one part of the inputs of ``node_id``."""
     said = [
         json.dumps([s.index, s.role, s.speaker, s.date, s.text, s.trust], ensure_ascii=True)
         for s in sources
@@ -42,12 +42,12 @@ def key_of(
 
 
 def is_of(key: str, node_id: str) -> bool:
-    """Say whether a part is one of ``node_id``."""
+    """Return whether ``key`` is that of a part of ``node_id``."""
     return key.rpartition("/")[0] == node_id
 
 
 def to_json(draft: Draft) -> str | None:
-    """Write a draft; None for an extracted one, which costs nothing to make again."""
+    """Write a draft; None for an extracted draft, which costs nothing to make again."""
     if draft.units:
         return None
     return json.dumps(asdict(draft), ensure_ascii=False, separators=(",", ":"))

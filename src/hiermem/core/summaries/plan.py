@@ -1,8 +1,8 @@
 """Decides what a run does to a node: how it is made, how long, how often it may ask, what it keeps.
 
-The one rule: every choice an update makes is a function here (or in ``status`` and ``agenda``), of
-values that were read before; the engine asks and obeys. A dry run is these functions and nothing
-else, which is why what it says is what happens.
+Every choice of an update is a function here (or in ``status`` and ``agenda``) of values that were
+read before; the engine asks and obeys. A dry run calls these functions and nothing more, so its
+report is what an update would do.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from hiermem.protocols import SourceText
 from hiermem.types import Node, Revision
 from hiermem.types.prices import Prices
 
-#: From this level on, a text that lost too many anchors is made again from the windows below.
+#: From this level up, a text that lost too many anchors is made again from the windows below.
 FROM_WINDOWS: Final = 3
 #: Prompts for one text: the ordinary one and the stricter one.
 PROMPTS: Final = 2
-#: Inputs are not cut into smaller pieces than this: they would tell nothing, one by one. A model
-#: whose window has no room for so much is not asked in vain more often than once.
+#: Inputs are not cut into smaller pieces than this, which would say nothing one by one. A model
+#: whose window has no room for such a piece is asked in vain only once.
 _LEAST_ROOM: Final = 64
 #: Tokens around the inputs of a request, where the template has not been counted.
 _FRAME: Final = 200
-#: Seconds that a remote call is taken to last in a plan, and tokens a second of local work.
+#: A plan's assumptions: seconds of a remote call, and tokens per second of local work.
 _REMOTE_SECONDS: Final = 4.0
 _LOCAL_TOKENS: Final = 250_000
 
 
 # ---------------------------------------------------------------------------------------------
-# What a caller of update sees
+# The results that a caller of update sees
 
 
 @dataclass(frozen=True, slots=True)
 class UpdatePlan:
-    """What an update would do; nothing was written and no model was called.
+    """The work that an update would do; nothing was written and no model was called.
 
-    ``calls`` is what it takes if every answer is fit, and exact, but for a model whose window is so
-    small that summaries are read in parts: in how many depends on how long they come out, and above
-    level 1 ``calls`` goes by what they are allotted. ``calls_max`` is never passed: it holds every
-    stricter prompt, retry and part that there can be, while the session stays as it is.
-    ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no call
+    ``calls`` is the number of calls if every answer is fit. It is exact, except for a model whose
+    window is so small that summaries are read in parts: the number of parts depends on the length
+    of the texts, and above level 1 ``calls`` assumes their allotted sizes. ``calls_max`` is never
+    exceeded while the session is unchanged: it includes every possible stricter prompt, retry and
+    part. ``by_level`` counts the nodes that get a text, ``reused`` those of them that need no call
     because the same inputs were summarised before. ``tokens_in`` and ``tokens_out`` are estimates
-    for ``calls``, and so is ``cost``, where the model has prices; ``seconds`` assumes ordinary
-    answering times and keeps to the limits a minute.
+    for ``calls``, and so is ``cost``, where the model has prices. ``seconds`` assumes ordinary
+    answering times and respects the limits per minute.
     """
 
     calls: int = 0
@@ -68,18 +68,18 @@ class UpdatePlan:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReport:
-    """What an update did.
+    """The work that an update did.
 
-    ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each of them once: given a fresh
-    text, given one that was made before, given the extractive stand-in, or left without a new one.
-    ``by_level`` counts the first three by level. ``calls`` are requests to the model,
-    ``tokens_in`` and ``tokens_out`` what they took, ``cost`` what they cost where the model has
-    prices; ``unknown`` are requests cut off or not answered in time, of which nobody knows whether
-    they were charged. ``stopped`` names the cap that ended the run. It is "circuit_open" where the
-    provider failed again and again; ``retry_after`` is then in how many seconds it may be asked
-    again.
-    ``swapped`` says of a full re-pack that its tree serves now; where it does not, the next one
-    goes on where this one stopped, or begins anew where the session was reconfigured meanwhile.
+    ``made``, ``reused``, ``degraded`` and ``failed`` count nodes, each node once: it got a new
+    text, a text that was made before, the extractive stand-in, or no new text. ``by_level`` counts
+    the first three by level. ``calls`` are requests to the model, ``tokens_in`` and ``tokens_out``
+    their tokens, ``cost`` their cost where the model has prices. ``unknown`` are requests cut off
+    or not answered in time; whether they were charged is not known. ``stopped`` names the cap that
+    ended the run. It is "circuit_open" where the provider failed again and again; ``retry_after``
+    is then the number of seconds until it may be asked again.
+    ``swapped`` is True where the tree of a full re-pack serves now. Where it does not, the next
+    re-pack continues this one, or starts from the beginning where the session was reconfigured in
+    between.
     """
 
     run_id: str
@@ -99,13 +99,13 @@ class UpdateReport:
 
     @property
     def tokens(self) -> int:
-        """Give the tokens in and out together."""
+        """Return the tokens in and out together."""
         return self.tokens_in + self.tokens_out
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateProgress:
-    """How far an update is. ``by_level`` gives (done, total) for each level that has work."""
+    """The progress of an update. ``by_level`` holds (done, total) for each level that has work."""
 
     done: int
     total: int
@@ -118,7 +118,7 @@ class UpdateProgress:
 
 @dataclass(frozen=True, slots=True)
 class LevelPlan:
-    """What all nodes of one level share: the prompt and the hash of how they are made."""
+    """The plan that all nodes of one level share: the prompt and the strategy hash."""
 
     level: int
     template: PromptTemplate
@@ -130,7 +130,7 @@ class LevelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long a text shall be, and how long it may be at most, in tokens."""
+    """The target length of a text and its hard limit, in tokens."""
 
     target: int
     limit: int
@@ -145,10 +145,10 @@ def level_plan(
     model: str,
     counter: str,
 ) -> LevelPlan:
-    """Work out how nodes of ``level`` are made.
+    """Return the plan by which nodes of ``level`` are made.
 
-    The lengths of all levels below count too: they decide what is allotted here. So does, for level
-    1, how much of the window before is shown.
+    The strategy includes the lengths of all levels below, because they decide the allotted sizes
+    here, and for level 1 the size of the overlap with the window before.
     """
     settings = config.level(level)
     measures: list[object] = [config.unit, config.verbatim_tokens, config.ratio_only]
@@ -175,24 +175,25 @@ def level_plan(
 
 
 def node_hash(node: Node, inputs: Inputs, strategy: str) -> str:
-    """Give the present input hash of ``node`` when it is made by ``strategy``."""
+    """Return the present input hash of ``node``, made by ``strategy``."""
     return made_hash(node.level, VERBATIM if node.verbatim else strategy, inputs)
 
 
 def made_hash(level: int, strategy: str, inputs: Inputs) -> str:
-    """Give the hash of being made of ``inputs`` by ``strategy``.
+    """Return the input hash of a text that is made of ``inputs`` by ``strategy``.
 
-    What is kept word for word has no use for an overlap, and so does not depend on it.
+    A text that is kept word for word does not depend on the overlap, because it does not use it.
     """
     overlap = "" if strategy == VERBATIM else inputs.overlap
     return input_hash(level=level, strategy=strategy, outputs=inputs.outputs, overlap=overlap)
 
 
 def is_clean(node: Node, inputs: Inputs, serving: Revision, *, follow: Sequence[str] = ()) -> bool:
-    """Say whether a dirty node's inputs are, after all, what its text was made from.
+    """Return whether a dirty node's inputs are, after all, those that its text was made from.
 
-    Compared under the recorded strategy: another model's name alone makes nothing dirty. Where the
-    policy is to ``follow`` the present ways of making, the recorded one must be among them.
+    They are compared under the recorded strategy: another model's name alone makes nothing dirty.
+    Where the policy is to ``follow`` the present strategies, the recorded strategy must be among
+    them.
     """
     if follow and serving.strategy not in follow:
         return False
@@ -201,10 +202,10 @@ def is_clean(node: Node, inputs: Inputs, serving: Revision, *, follow: Sequence[
 
 
 def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConfig) -> Lengths:
-    """Give the length to ask for and the hard limit, for inputs of ``tokens``.
+    """Return the length to ask for and the hard limit, for inputs of ``tokens``.
 
-    What is allotted, but less than the inputs really are (P8): a child's text may have come out
-    shorter than it was allotted. Inputs of at most ``verbatim_tokens`` may keep their length.
+    The length is the allotted one, but less than the actual inputs (P8): a child's text may be
+    shorter than its allotted size. Inputs of at most ``verbatim_tokens`` may keep their length.
     """
     most = tokens - 1 if tokens > config.verbatim_tokens else tokens
     target = max(1, min(_allotted(node, config), most))
@@ -212,10 +213,10 @@ def lengths(node: Node, tokens: int, *, hard_ratio: float, config: HierarchyConf
 
 
 def _allotted(node: Node, config: HierarchyConfig) -> int:
-    """Give the tokens that ``config`` allots to a node.
+    """Return the tokens that ``config`` allots to a node.
 
-    They are those it was sealed with, unless the ratio was changed since: then what is made anew
-    takes the new one, while the structure goes on weighing what it weighed.
+    They are those it was sealed with, unless the ratio was changed since. Then a new text takes the
+    new ratio, while the weight of the node in the structure does not change.
     """
     if node.verbatim or node.unit != config.unit:
         return node.allotted_tokens
@@ -226,10 +227,10 @@ def _allotted(node: Node, config: HierarchyConfig) -> int:
 
 
 def may_reuse(revision: Revision, length: Lengths) -> bool:
-    """Say whether a text made elsewhere from the same inputs fits here as well.
+    """Return whether a text made elsewhere from the same inputs fits here as well.
 
-    Where it is known for which length it was made, that must be the same: equal inputs were sealed
-    under another configuration, else.
+    Where the length it was made for is known, that length must be the same; if it differs, the
+    equal inputs were sealed under another configuration.
     """
     made_for = revision.extras.get("target", length.target)
     return revision.tokens <= length.limit and made_for == length.target
@@ -238,15 +239,15 @@ def may_reuse(revision: Revision, length: Lengths) -> bool:
 def in_parts(
     inputs: Inputs, *, level: int, config: HierarchyConfig, room: int | None, count: Count
 ) -> tuple[tuple[SourceText, ...], ...]:
-    """Split inputs into what is asked for at once.
+    """Split inputs into the parts that are requested one by one.
 
-    ``room`` is what a small model's window leaves. A message that an edit made larger than the hard
-    limit cannot be cut any more, because its window keeps its bounds; so a window that holds one is
-    summarised in parts of at most that limit.
+    ``room`` is the space that a small model's window leaves. A message that an edit made larger
+    than the hard limit cannot be cut any more, because its window keeps its bounds; so a window
+    that holds such a message is summarised in parts of at most that limit.
     """
     parts: tuple[tuple[SourceText, ...], ...] = (inputs.sources,)
     measure = count if config.unit == "tokens" else len
-    # No message is over the limit where all of them together are not.
+    # Where all messages together are within the limit, no single one is over it.
     over = config.unit == "chars" or inputs.tokens > config.hard_limit
     if level == 1 and over and any(measure(s.text) > config.hard_limit for s in inputs.sources):
         parts = partition(inputs.sources, config.hard_limit, count=measure)
@@ -256,9 +257,9 @@ def in_parts(
 
 
 def anchor_limit(target: int) -> int:
-    """Give how many anchors a text of ``target`` tokens is held to: one for every twenty.
+    """Return how many anchors a text of ``target`` tokens must keep: one for every twenty tokens.
 
-    A sentence that says what a figure means takes about that many.
+    A sentence that explains a figure has about twenty tokens.
     """
     return max(4, min(64, target // 20))
 
@@ -266,11 +267,11 @@ def anchor_limit(target: int) -> int:
 def room_for_inputs(
     window: int | None, *, inputs: int, answer: int, prompt: int, margin: float = 1.0
 ) -> int | None:
-    """Give the tokens that inputs may take at once in a model's ``window``; None is no limit.
+    """Return the tokens that inputs may take at once in a model's ``window``; None is no limit.
 
     A part of the ``inputs`` is answered with its share of the whole ``answer``, so a request grows
-    by both together; what is no longer than its inputs takes at most half of the room for them.
-    ``margin`` is how many of the model's tokens, in which its window is stated, one of ours may be.
+    by both together; an answer no longer than its inputs takes at most half of the room.
+    ``margin`` is the most tokens of the model, in which its window is stated, per counted token.
     """
     if window is None:
         return None
@@ -282,7 +283,7 @@ def room_for_inputs(
 def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
     """Share a length among parts in proportion to their sizes, at least one token each.
 
-    One token a part is kept back for the line ends between them.
+    One token per part is reserved for the line ends between the parts.
     """
     whole = max(1, sum(sizes))
     limit = max(len(sizes), length.limit - len(sizes))
@@ -294,7 +295,7 @@ def shares(length: Lengths, sizes: Sequence[int]) -> list[Lengths]:
 
 
 # ---------------------------------------------------------------------------------------------
-# What becomes of an answer
+# The use of an answer
 
 Failure: TypeAlias = Literal["rejected", "transient", "permanent"]
 
@@ -302,10 +303,10 @@ Failure: TypeAlias = Literal["rejected", "transient", "permanent"]
 def after_answer(
     *, tried: int, problems: Sequence[Problem], is_deterministic: bool
 ) -> Literal["accept", "again", "settle"]:
-    """Decide on an answer: take it, ask once more, or settle for the best one so far.
+    """Decide on an answer: take it, ask once more, or take the best answer so far.
 
-    A ``is_deterministic`` model is not asked again: its words are all the record's own and come out
-    the same.
+    An ``is_deterministic`` model is not asked again: its words are all the record's own, and its
+    answer would be the same.
     """
     if not problems or (is_deterministic and not any(problem.hard for problem in problems)):
         return "accept"
@@ -313,14 +314,14 @@ def after_answer(
 
 
 def better(first: tuple[float, int], second: tuple[float, int]) -> bool:
-    """Say whether the ``second`` (fidelity, soft problems) is at least as good as the first."""
+    """Return whether the ``second`` (fidelity, soft problems) is at least as good as the first."""
     return (second[0], -second[1]) >= (first[0], -first[1])
 
 
 def after_failure(node: Node, kind: Failure, policy: UpdatePolicy) -> tuple[int, bool]:
-    """Count the attempts spent after a failed one, and say whether the stand-in is due.
+    """Return the attempts spent after a failed one, and whether the stand-in is due.
 
-    A permanent failure spends them all at once: the same call would only fail again.
+    A permanent failure spends all attempts at once: the same call would fail again.
     """
     spent = policy.max_attempts if kind == "permanent" else node.attempts + 1
     return min(spent, policy.max_attempts), spent >= policy.max_attempts
@@ -329,11 +330,11 @@ def after_failure(node: Node, kind: Failure, policy: UpdatePolicy) -> tuple[int,
 def worst_calls(
     level: int, parts: int, policy: UpdatePolicy, *, is_deterministic: bool, windows: int = 1
 ) -> int:
-    """Give the most calls that one node can take in a run.
+    """Return the most calls that one node can take in a run.
 
-    Both prompts for each of the ``parts`` of its inputs, for level 3 and up once more for those of
-    the ``windows`` below, each with all its retries. A ``is_deterministic`` model (the extractive
-    one) is asked once: it would only say the same again.
+    They are both prompts for each of the ``parts`` of its inputs, and from level 3 up both for each
+    part of the ``windows`` below, each with all its retries. An ``is_deterministic`` model (the
+    extractive one) is asked once, because it would repeat its answer.
     """
     if is_deterministic:
         return parts
@@ -368,14 +369,14 @@ class Tally:
         self._reused[node.level] = self._reused.get(node.level, 0) + 1
 
     def shared(self, node: Node, *, most: int, windows: int = 1) -> None:
-        """Count a node that gets another one's answer, and asks itself where that one gets none."""
+        """Count a node that shares another node's answer, and asks itself where that one fails."""
         self.reused(node)
         self._fail(node, most, windows)
 
     def called(self, node: Node, *, parts: int, most: int | None = None, windows: int = 1) -> None:
-        """Count a node that takes ``parts`` requests; at ``most`` so many, where that is not known.
+        """Count a node that takes ``parts`` requests; ``most`` is the limit where that is a guess.
 
-        ``windows`` are the most requests that asking from the windows below it takes.
+        ``windows`` is the most requests that the node takes when made from the windows below it.
         """
         self.kept(node)
         self._calls += parts
@@ -384,7 +385,7 @@ class Tally:
         self._out += node.allotted_tokens
 
     def _fail(self, node: Node, parts: int, windows: int) -> None:
-        """Count what a node takes where every answer but the last is unfit."""
+        """Count a node's calls where every answer but the last is unfit."""
         self._worst += worst_calls(
             node.level,
             parts,
@@ -394,7 +395,7 @@ class Tally:
         )
 
     def plan(self) -> UpdatePlan:
-        """Give the sums."""
+        """Return the sums as a plan."""
         waves = math.ceil(self._calls / self._policy.concurrency)
         seconds = (
             waves * _REMOTE_SECONDS + max(0, waves - 1) * self._policy.batch_delay

@@ -1,9 +1,9 @@
 """Decides what a model reads: a template's constant words, the facts, and the record as data.
 
-The one rule: what comes from a conversation stands only between the two marks of the record, and
-the marks hold a hash of everything between them, so nothing inside can write the closing one.
-The constant part comes first and the record after it, which is what providers' prompt caches
-reward. Texts are rendered here; files are read by ``hiermem.prompts``.
+Text from a conversation stands only between the two marks of the record. The marks hold a hash of
+everything between them, so no text inside can write the closing mark. The constant part comes first
+and the record after it, because providers' prompt caches reward a constant prefix. Texts are
+rendered here; files are read by ``hiermem.prompts``.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
 _PLACES: Final = frozenset(
     {"title", "participants", "period", "count", "length", "overlap", "record"}
 )
-#: The places of a prompt that consolidates: its name begins so.
+#: The places of a consolidation prompt, whose name begins with this word.
 _BANK: Final = "consolidate"
 _BANK_PLACES: Final = frozenset(
     {"rules", "files", "outlines", "missing", "synthesis", "count", "period", "record"}
 )
 #: Tokens to words, for models that count words better than tokens. English prose has about 0.75.
 _WORDS_PER_TOKEN: Final = 0.75
-#: How many lost facts a second request names; more of them crowd out the record itself.
+#: How many lost facts a second request names; more would crowd out the record itself.
 _MOST_NAMED: Final = 24
 _PIECE: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """One prompt: who asks for what, with places to fill.
+    """One prompt: a system part and a user part, with places to fill.
 
     ``user`` may hold ``{{title}}``, ``{{participants}}``, ``{{period}}``, ``{{count}}``,
     ``{{length}}`` and ``{{overlap}}``, and must hold ``{{record}}``; a line whose only place is
     empty is left out. A prompt named ``consolidate`` may hold ``{{rules}}``, ``{{files}}``,
     ``{{outlines}}``, ``{{missing}}``, ``{{synthesis}}``, ``{{period}}`` and ``{{count}}`` instead,
-    and its record are the notes. ``required`` are the section headings that an answer must have.
-    Raises ConfigError where a place is unknown or the record has none.
+    and its record is the notes. ``required`` are the section headings that an answer must have.
+    Raises ConfigError where a place is unknown or the record has no place.
     """
 
     name: str
@@ -73,7 +73,7 @@ class PromptTemplate:
 
     @property
     def identity(self) -> str:
-        """Give name, version and a hash of the words: what the strategy hash covers."""
+        """Return name, version and a hash of the words, which the strategy hash covers."""
         words = json.dumps([self.system, self.user, self.sections, self.required])
         return f"{self.name}@{self.version}#{hashlib.sha256(words.encode()).hexdigest()[:16]}"
 
@@ -81,8 +81,8 @@ class PromptTemplate:
     def parse(cls, text: str) -> PromptTemplate:
         """Read a template file: header lines, then the parts under ``[system]`` and ``[user]``.
 
-        The header gives ``name``, ``version`` and ``sections``, comma-separated, with a ``*`` after
-        each required one. Raises ConfigError where a part is missing.
+        The header holds ``name``, ``version`` and ``sections``, comma-separated, with a ``*`` after
+        each required section. Raises ConfigError where a part is missing.
         """
         head, mark, rest = text.partition("\n[system]\n")
         system, second, user = rest.partition("\n[user]\n")
@@ -109,7 +109,7 @@ class PromptTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a model is told about the record; none of it is hashed."""
+    """The facts about the record that a prompt states; none of them is hashed."""
 
     title: str | None
     participants: tuple[str, ...]
@@ -121,7 +121,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long an answer shall be: ``target`` and hard ``limit`` in tokens, and their ratio."""
+    """The length of an answer: ``target`` and hard ``limit`` in tokens, and their ratio."""
 
     target: int
     limit: int
@@ -147,7 +147,7 @@ def render(
 
 
 def told(facts: Facts) -> dict[str, str]:
-    """Give what fills the places for the facts about a record."""
+    """Return the values of the places for the facts about a record."""
     return {
         "title": _line(facts.title or ""),
         "participants": ", ".join(map(_line, facts.participants)),
@@ -157,7 +157,7 @@ def told(facts: Facts) -> dict[str, str]:
 
 
 def fill(template: PromptTemplate, values: Mapping[str, str]) -> tuple[ChatMessage, ...]:
-    """Put ``values`` into the places of ``template``; a line with nothing but empty ones goes."""
+    """Put ``values`` into the places of ``template``; drop lines with empty places only."""
     lines: list[str] = []
     for line in template.user.splitlines():
         places = _PLACE.findall(line)
@@ -170,9 +170,9 @@ def fill(template: PromptTemplate, values: Mapping[str, str]) -> tuple[ChatMessa
 def stricter(
     messages: Sequence[ChatMessage], problems: Sequence[Problem], *, missing: Sequence[str] = ()
 ) -> tuple[ChatMessage, ...]:
-    """Ask again, naming what was wrong and the facts that were lost.
+    """Return a second request that names the problems and the lost facts.
 
-    It is added at the end, so everything before it is still in the provider's cache.
+    The addition stands at the end, so everything before it is still in the provider's cache.
     """
     wrong = "\n".join(f"- {each.kind.replace('_', ' ')}: {each.detail}" for each in problems)
     asked = (
@@ -193,8 +193,8 @@ def stricter(
 def plain(inputs: Sequence[SourceText]) -> str:
     """Write inputs as ``[date]`` and ``Speaker: text`` lines.
 
-    Further lines of one text are indented, so a line at the margin is never a speaker that the
-    text itself made up.
+    Further lines of one text are indented, so the text itself cannot invent a speaker at the
+    margin.
     """
     lines: list[str] = []
     shown = ""
@@ -214,7 +214,7 @@ def marked(name: str, text: str) -> str:
     """Put ``text`` between marks that it cannot hold itself."""
     data = text.encode("utf-8", "surrogatepass")
     digest = hashlib.sha256()
-    # hashlib lets go of the interpreter's lock for longer pieces, and getting it back from busy
+    # hashlib releases the interpreter's lock for longer pieces, and reacquiring it from busy
     # threads takes longer than the hashing.
     for at in range(0, len(data), _PIECE):
         digest.update(data[at : at + _PIECE])

@@ -1,6 +1,6 @@
-"""Decides which summaries are to be made anew on request.
+"""Decides which summaries get a new text on request.
 
-The one rule: nothing that is sealed changes its bounds here; only texts are asked for.
+Only texts are requested here; nothing that is sealed changes its bounds.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from hiermem.types.transaction import (
     NeedSession,
 )
 
-#: Nodes looked at together.
+#: Nodes read together.
 _PAGE: Final = 512
 
 
 def recompress(
     session_id: str, *, level: int, span: tuple[int, int] | None, now: datetime
 ) -> Deciding[tuple[str, ...]]:
-    """Ask for new texts of the made nodes of ``level`` over the messages of ``span``, or of all.
+    """Request new texts for the made nodes of ``level`` over the messages of ``span``, or for all.
 
-    Gives their ids. What has no text yet will be made anyway. Raises NotFoundError.
+    Returns their ids. A node without a text will be made anyway. Raises NotFoundError.
     """
     record: SessionRecord | None = yield session_id, NeedSession()
     if record is None:
@@ -75,10 +75,10 @@ def _of_level(
 def _over(
     session_id: str, level: int, start: int, stop: int
 ) -> Generator[tuple[str, Need], Any, list[Node]]:
-    """Read the nodes of ``level`` over the windows that hold a message of that stretch.
+    """Read the nodes of ``level`` over the windows that hold a message of the stretch.
 
-    It costs what the stretch holds, not what the session does: from its messages to their windows,
-    and from these up.
+    The cost depends on the stretch, not on the session: the search goes from its messages to their
+    windows, and from these up.
     """
     found: dict[str, Node] = {}
     reached: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""What an update of all of a tenant's sessions tells: how far it is, what it did, what it would do.
+"""Decides what an update of all of a tenant's sessions reports: progress, work done, work planned.
 
-The one rule: sums are made here, of reports that were made elsewhere. Where an update of all begins
-again after it was cut off is decided by ``resume``.
+This module only adds up reports that were made elsewhere. ``resume`` decides where an interrupted
+update of all sessions continues.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ WorkerState: TypeAlias = Literal["new", "running", "paused", "stopping", "stoppe
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """How far an update of all sessions is.
+    """The progress of an update of all sessions.
 
-    ``done`` of ``total`` sessions are through, those of an earlier, cut-off run included.
-    ``session_id`` is the one that this is told of and ``nodes`` how far it is; None when it ended.
+    ``done`` of ``total`` sessions are finished, including those of an earlier, interrupted run.
+    ``session_id`` is the session reported on and ``nodes`` its progress; None when it ended.
     """
 
     done: int
@@ -36,12 +36,12 @@ class BatchProgress:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What an update of all sessions did.
+    """The work that an update of all sessions did.
 
-    ``sessions`` were to be looked at; ``updated`` of them were brought as far as they can be,
-    ``resumed`` had been by the run that this one goes on with, ``failures`` names the error that
-    ended a session's update. The rest, where there is one, was not reached: ``stopped`` names the
-    cap, or is "circuit_open" where the provider kept failing; it may be asked again in
+    ``sessions`` is the number of sessions to update. ``updated`` of them are now as complete as
+    possible, ``resumed`` were finished by the run that this run continues, and ``failures`` names
+    the errors that ended a session's update. Any other session was not reached: ``stopped`` names
+    the cap, or is "circuit_open" where the provider kept failing; it may be asked again in
     ``retry_after`` seconds. The other figures are sums of the sessions' reports.
     """
 
@@ -65,18 +65,18 @@ class BatchReport:
 
     @property
     def tokens(self) -> int:
-        """Give the tokens in and out together."""
+        """Return the tokens in and out together."""
         return self.tokens_in + self.tokens_out
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """What a background worker is doing, and has done since it was started.
+    """The present work of a background worker, and its work since it was started.
 
-    ``active`` sessions are being worked on, ``waiting`` ones wait for their turn, ``resting`` ones
-    for a while to pass, because what is left of them failed or is in another worker's hands.
-    ``in_flight`` are model calls. ``stopped`` names the cap that keeps it from working, or is
-    "circuit_open" while the provider is left alone.
+    ``active`` sessions are being updated and ``waiting`` ones wait for their turn. ``resting`` ones
+    wait for some time to pass, because their remaining work failed or belongs to another worker.
+    ``in_flight`` are model calls. ``stopped`` names the cap that stops the worker, or is
+    "circuit_open" while the provider is not called.
     ``last_error`` is the name of the newest error that ended a session's turn.
     """
 
@@ -121,7 +121,7 @@ def add_report(total: BatchReport, report: UpdateReport) -> BatchReport:
 
 
 def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
-    """Add up what updates would do; the time is that of one after the other."""
+    """Add up the plans of updates; the time is that of one update after the other."""
     total = UpdatePlan()
     by_level: dict[int, int] = {}
     reused: dict[int, int] = {}
@@ -147,11 +147,12 @@ def add_plans(plans: Iterable[UpdatePlan]) -> UpdatePlan:
 
 
 def resume(runs: Sequence[RunRecord], *, purpose: str, sessions: Sequence[str]) -> int:
-    """Give how many of ``sessions`` the newest run of the same ``purpose`` was through with.
+    """Return how many of ``sessions`` the newest run of the same ``purpose`` had finished.
 
-    ``runs`` are those over all sessions, newest first; ``purpose`` says what for (strategy, model,
-    configuration). 0 where that run came to its end: then everything is looked at again. A run ends
-    its sessions in any order; what counts is the last one before which none was open.
+    ``runs`` are those over all sessions, newest first; ``purpose`` names strategy, model and
+    configuration. The number is 0 where that run reached its end: then every session is checked
+    again. A run finishes its sessions in any order; the number counts the sessions up to the last
+    one before which none was open.
     """
     for run in runs:
         if run.detail.get("purpose") != purpose:

@@ -1,8 +1,8 @@
 """Decides which units a summary of a given size keeps.
 
-The one rule: the result never exceeds the budget as the given counter counts it, and the same units
-give the same result in every process. It does not split text (``units``) nor know what a word is
-worth (``lexicon``).
+The result never exceeds the budget as the given counter counts it, and the same units give the same
+result in every process. This module neither splits text (``units``) nor knows what a word is worth
+(``lexicon``).
 
 The method is weighted term coverage with diminishing returns, a submodular objective, maximised by
 a cost-scaled lazy greedy (Lin and Bilmes 2010, Leskovec et al. 2007). A set of units is worth, for
@@ -47,32 +47,32 @@ from hiermem.core.text.lexicon import (
 from hiermem.core.text.units import continues, render
 from hiermem.types import Unit
 
-#: Added to a unit's cost before it is scaled, so that the shortest do not win by shortness alone.
+#: Added to a unit's cost before it is scaled, so that short units do not win by shortness alone.
 _COST_OFFSET = 3
-#: Less than this many tokens hold nothing worth a look.
+#: A room of fewer tokens than this holds nothing useful.
 _CRUMB = 3
 #: Speakers' labels that are not names.
 _ROLE_LABELS = {"user", "assistant", "system", "tool", "summary"}
-#: Figures of one unit that count; a sentence that says something holds fewer.
+#: The most figures of one unit that count; an informative sentence holds fewer.
 _MOST_FIGURES = 8
-#: What a plan is still worth beside its outcome, in how many units at most a term must stand to
-#: tell one thing from another, and how many such terms make two sentences speak of one thing.
+#: The factor for a plan whose outcome is known; the most units that a distinctive term stands in;
+#: and the number of shared distinctive terms that make two sentences speak of one thing.
 _OVERTAKEN = 0.4
 _FEW = 4
 _SAME_THING = 3
-#: How many sentences before the last one come with a sentence that leans on it.
+#: How many sentences further back come with a sentence that leans on the one before it.
 _CHAIN = 2
-#: How often what rendering saved is spent again.
+#: How often the tokens that rendering saved are spent again.
 _REFILLS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What counts how much in a selection.
+    """The weights of a selection.
 
-    ``anchor`` and ``decision`` are the weights of such terms beside 1 for plain words: 4 suits
-    assistants and chats, 1 or 2 the gist of long meetings. ``other_role`` scales what anyone but
-    the user said: lower remembers the user, 1.0 both alike.
+    ``anchor`` and ``decision`` are the weights of such terms, where a plain word weighs 1: 4 suits
+    assistants and chats, 1 or 2 the gist of long meetings. ``other_role`` scales units of any
+    speaker but the user: a lower value favours the user, 1.0 treats all alike.
     """
 
     anchor: float = 4.0
@@ -86,7 +86,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was kept: ``text`` is ``units.render`` of ``units``, ``tokens`` its count."""
+    """The kept units: ``text`` is ``units.render`` of ``units``, ``tokens`` its count."""
 
     units: tuple[Unit, ...] = ()
     text: str = ""
@@ -104,12 +104,12 @@ def select(
 ) -> Selection:
     """Keep the units worth most within ``budget`` tokens, in their given order.
 
-    ``groups`` are lists of positions in ``units``, oldest first: before the rest is pooled, each
-    keeps its best unit, cut to ``piece`` tokens with its date and speaker, for as long as the
-    budget lasts. A bare "Yes." is kept where the question before it is. Where nothing can be
+    ``groups`` are lists of positions in ``units``, oldest first. Before the rest is pooled, each
+    group keeps its best unit, cut to ``piece`` tokens with its date and speaker, for as long as the
+    budget lasts. A bare "Yes." is kept where the question before it is kept. Where nothing can be
     scored or nothing fits, the head of the first unit stands for all. ``count(text) <= budget``
-    holds for every counter; a counter is taken to count parts apart as no less than joined, and
-    where that fails, what was taken last is left out again.
+    holds for every counter. The method assumes that separate parts count no less than the joined
+    text; where that fails, the units taken last are left out again.
     """
     if budget <= 0 or not units:
         return Selection()
@@ -121,7 +121,7 @@ def select(
 
 
 class _Pool:
-    """The state of one selection: what every unit is worth and costs now, and what was taken."""
+    """The state of one selection: the present worth and cost of every unit, and the taken units."""
 
     def __init__(
         self, units: Sequence[Unit], budget: int, count: Callable[[str], int], weights: Weights
@@ -154,7 +154,7 @@ class _Pool:
     def _score(self) -> None:
         """Read the terms of every unit and weigh them over all units.
 
-        Exact repeats by one speaker and back-channel count once and not at all.
+        Exact repeats by one speaker count once, back-channel does not count.
         """
         lexicon = Lexicon()
         found: list[dict[str, int]] = []
@@ -183,10 +183,10 @@ class _Pool:
         ]
         self._terms = [tuple(number[term] for term in terms) for terms in found]
 
-    # -- what a unit costs and is worth now
+    # -- the present cost and worth of a unit
 
     def _heading_cost(self, at: int) -> int:
-        """Give the tokens of the speaker and the date of a unit, where they are not shown yet."""
+        """Return the tokens of the speaker and the date of a unit, where they are not shown yet."""
         unit, cost = self._units[at], 0
         if self._message[at] not in self._seen_messages and unit.speaker:
             if unit.speaker not in self._labels:
@@ -199,11 +199,11 @@ class _Pool:
         return cost
 
     def _missing(self, at: int) -> list[int]:
-        """Give the units that must come with a unit and are not taken yet."""
+        """Return the units that must come with a unit and are not taken yet."""
         return [place for place in self._company.get(at, ()) if place not in self._taken]
 
     def _cost(self, at: int) -> int:
-        """Give what showing a unit adds in tokens, with the units that come with it."""
+        """Return the tokens that showing a unit adds, with the units that come with it."""
         cost = self._tokens[at] + self._heading_cost(at)
         if at in self._company:
             shown = {self._message[at]}
@@ -215,7 +215,7 @@ class _Pool:
         return cost
 
     def _gain(self, at: int, cost: int) -> float:
-        """Give what a unit of that cost adds now, per token."""
+        """Return the worth per token that a unit of ``cost`` adds now."""
         value = sum(map(self._worth.__getitem__, self._terms[at])) * self._prior[at]
         if at in self._company:
             for place in self._missing(at):
@@ -228,9 +228,9 @@ class _Pool:
         return value / scale
 
     def _take(self, at: int, cost: int, *, cut: Unit | None = None) -> None:
-        """Show a unit (or what was ``cut`` from it); what it told is worth less from now on."""
+        """Show a unit (or ``cut``, a part of it); from now on its terms are worth less."""
         self._left -= cost
-        # What it comes with goes first, so that leaving out the last ones leaves nothing alone.
+        # Its company is taken first, so that leaving out the last units leaves no unit alone.
         for place in [at] if cut else [*self._missing(at), at]:
             unit = cut or self._units[place]
             self._taken.setdefault(place, unit)
@@ -245,7 +245,7 @@ class _Pool:
     def represent(self, group: Sequence[int], piece: int) -> None:
         """Take the best unit of a group, cut to ``piece`` tokens where none is shorter.
 
-        A group all of whose units say nothing is represented by its first.
+        A group whose units all say nothing is represented by its first unit.
         """
         room = min(piece, self._left)
         if not group or room <= 0 or any(at in self._taken for at in group):
@@ -255,7 +255,7 @@ class _Pool:
             if not self._terms[at]:
                 continue
             cost = self._cost(at)
-            # A unit that must be cut is worth what fits of it.
+            # Of a unit that must be cut, only the fitting part has worth.
             gain = self._gain(at, cost) * min(1.0, room / max(1, cost))
             if gain > best_gain:
                 best, best_gain, best_cost = at, gain, cost
@@ -270,14 +270,14 @@ class _Pool:
         heading = self._heading_cost(at)
         if heading > room // 2:
             unit, heading = replace(unit, speaker="", date=""), 0
-        # The first token of a line may merge otherwise than after a space: both must fit.
+        # The first token of a line may merge differently than after a space: both must fit.
         text = _head(unit.text, room - heading, lambda text: self._count("\n" + text))
         if text:
             cost = heading + self._count("\n" + text)
             self._take(at, min(cost, room), cut=replace(unit, text=text))
 
     def fill(self) -> None:
-        """Spend what is left on the units that add most per token, until nothing fits."""
+        """Spend the rest of the budget on the units that add most per token, until nothing fits."""
         if self._left <= _CRUMB:
             return
         waiting = [at for at, terms in enumerate(self._terms) if terms and at not in self._taken]
@@ -301,14 +301,14 @@ class _Pool:
             version += 1
 
     def measured(self, number: int | None = None) -> Selection:
-        """Give the first ``number`` units taken (all for None) as they would be rendered."""
+        """Return the first ``number`` units taken (all for None) as they would be rendered."""
         places = sorted(list(self._taken)[:number])
         units = tuple(self._taken[place] for place in places)
         text = render(units)
         return Selection(units, text, self._count(text))
 
     def result(self) -> Selection:
-        """Give what was taken, spending once more what joining the parts has saved.
+        """Return the taken units, after spending the tokens that joining the parts has saved.
 
         Where the counter counts the parts lower than the whole, the units taken last are left out.
         """
@@ -333,7 +333,7 @@ class _Pool:
         return best if best.units and best.tokens <= self._budget else self._last_resort()
 
     def _last_resort(self) -> Selection:
-        """Give a part of the best unit with its headings, else of the first without them."""
+        """Return a part of the best unit with its headings, or of the first unit without them."""
         self._taken.clear()
         self._seen_messages.clear()
         self._seen_days = {""}
@@ -350,7 +350,7 @@ class _Pool:
 
 
 def _prior(unit: Unit, weights: Weights) -> float:
-    """Give what a unit is worth by who said it, where, and in which form."""
+    """Return a unit's worth by its speaker, its position and its form."""
     prior = 1.0 if unit.role == "user" else weights.other_role
     if unit.ordinal == 0:
         prior *= 1 + weights.lead
@@ -358,9 +358,9 @@ def _prior(unit: Unit, weights: Weights) -> float:
 
 
 def _overtaken(units: Sequence[Unit], terms: Sequence[tuple[int, ...]]) -> list[int]:
-    """Give the plans of which a later sentence of the same speaker tells the outcome.
+    """Return the plans whose outcome a later sentence of the same speaker tells.
 
-    The two are of one thing where they share terms that few others have.
+    Plan and outcome are of one thing where they share terms that few other units have.
     """
     said_by: dict[int, list[int]] = {}
     for at, own in enumerate(terms):
@@ -387,8 +387,8 @@ def _overtaken(units: Sequence[Unit], terms: Sequence[tuple[int, ...]]) -> list[
 def _without_columns(terms: dict[str, int]) -> dict[str, int]:
     """Leave out the figures of a unit beyond the first few.
 
-    A pasted row of a table is all figures, each of them an anchor; without this bound it would
-    outweigh every sentence, though none of its figures says what it means.
+    A pasted row of a table is all figures, each of them an anchor. Without this bound the row would
+    outweigh every sentence, although no figure in it is explained.
     """
     if len(terms) <= _MOST_FIGURES or sum([term[0].isdigit() for term in terms]) <= _MOST_FIGURES:
         return terms
@@ -404,7 +404,7 @@ def _without_columns(terms: dict[str, int]) -> dict[str, int]:
 
 
 def _message_numbers(units: Iterable[Unit]) -> list[int]:
-    """Give each unit the running number of the message that it comes from."""
+    """Return for each unit the running number of the message that it comes from."""
     numbers: list[int] = []
     before = None
     for unit in units:
@@ -417,11 +417,11 @@ def _message_numbers(units: Iterable[Unit]) -> list[int]:
 
 
 def _company(units: Sequence[Unit], message: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Give, by its position, the units without which a unit says too little.
+    """Return, by a unit's position, the units without which the unit says too little.
 
-    A heading comes with what stands under it, an item of a list with the heading of the list, what
-    leans on the sentence before it with that sentence, and a question with its bare answer. Only
-    what is among ``units`` can come: where it is not, a unit stands by itself, a heading not.
+    A heading comes with the next unit of its message, an item of a list with the heading of the
+    list, a sentence that leans on the one before with that sentence, and a question with its bare
+    answer. Only members of ``units`` can come; a unit without such a member stands by itself.
     """
     company: dict[int, tuple[int, ...]] = {}
     heading: int | None = None
@@ -447,9 +447,9 @@ def _company(units: Sequence[Unit], message: Sequence[int]) -> dict[int, tuple[i
 
 
 def _answers(units: Sequence[Unit], message: Sequence[int]) -> dict[int, int]:
-    """Give the position of the bare "Yes." or "No." that answers each question, by the question's.
+    """Return the positions of bare answers ("Yes.", "No."), by the positions of their questions.
 
-    Alone such an answer says nothing and is never kept; with its question it is a fact.
+    Such an answer alone says nothing and is never kept; with its question it is a fact.
     """
     return {
         at - 1: at
@@ -463,13 +463,13 @@ def _answers(units: Sequence[Unit], message: Sequence[int]) -> dict[int, int]:
 
 
 def _own_names(units: Iterable[Unit]) -> frozenset[str]:
-    """Give the speakers' names and their starts, as "Mel" for Melanie: they call, not tell."""
+    """Return the speakers' names and their starts ("Mel" for Melanie), which only address."""
     names = {name for unit in units for name in unit.speaker.lower().split()} - _ROLE_LABELS
     return frozenset(name[:end] for name in names for end in range(3, len(name) + 1))
 
 
 def _head(text: str, room: int, count: Callable[[str], int]) -> str:
-    """Give the longest start of ``text`` that counts no more than ``room``, marked as cut."""
+    """Return the longest start of ``text`` within ``room`` tokens, marked as cut."""
     if count(text) <= room:
         return text
     for mark in ("…", ""):
@@ -490,7 +490,7 @@ def _head(text: str, room: int, count: Callable[[str], int]) -> str:
 
 
 def _joins(before: str, after: str) -> bool:
-    """Say whether two code points belong to one visible character."""
+    """Return whether two code points belong to one visible character."""
     return before == "\u200d" or (
         after != "" and (after in "\u200d\ufe0e\ufe0f" or unicodedata.combining(after) != 0)
     )

@@ -6,7 +6,8 @@ The life cycle of a node:
     ----------  ----------  --------------  --------------------------------------------------
     pending     generating  claim           a run starts on it, a remote one under a lease
     generating  active      succeed         a fit text, or the stand-in, is committed
-    generating  active      keep            no new text; the node keeps the one it has
+    generating  active      keep            no new text; the node keeps the text it has
+    generating  active      keep_previous   as keep; the inputs are unchanged: dirty, forced end
     generating  failed      fail            no fit text
     generating  pending     expire, reset   the run released it, or its lease has ended
     failed      pending     reset           the next try
@@ -19,11 +20,11 @@ Flags of an active node, which change no status:
     stale     its text, or a child's, describes what an edit has changed; cleared with a new text
               once no child is stale
     degraded  the text is the stand-in; the node is tried again
-    forced    a new text was requested whatever the inputs are
+    forced    a new text was requested whatever the inputs are; ends as dirty does
 
-Every change of a status is made here; one that is not in the table is an IllegalTransitionError. A
-change of status never removes the serving revision. ``write`` sets the version, once for each
-stored change.
+Every change of a status is made here; a change that is not in the table is an
+IllegalTransitionError. A change of status never removes the serving revision. ``write`` sets the
+version, once for each stored change.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ _NEXT: Final[dict[Status, frozenset[Status]]] = {
     "active": frozenset({"pending"}),
 }
 
-#: What a run sees in a node: nothing to do, free to be made, or in another run's hands.
+#: A node as a run sees it: nothing to do, free to be made, or leased by another run.
 Standing: TypeAlias = Literal["settled", "free", "leased"]
 
 
 def standing(node: Node, *, now: datetime, owner: str = "") -> Standing:
-    """Say what the run ``owner`` has to do with ``node``; its own lease does not stop it."""
+    """Return the standing of ``node`` for the run ``owner``, whose own lease does not stop it."""
     if node.status == "active" and not node.degraded and not node.dirty:
         return "settled"
     if (
@@ -62,7 +63,7 @@ def standing(node: Node, *, now: datetime, owner: str = "") -> Standing:
 
 
 def _move(node: Node, to: Status) -> Node:
-    """Give ``node`` the status ``to``; the lease does not outlive ``generating``."""
+    """Return ``node`` in the status ``to``; the lease ends with ``generating``."""
     if to not in _NEXT[node.status]:
         raise IllegalTransitionError(
             f"summary {node.id} is {node.status}; it cannot become {to}, only "
@@ -72,9 +73,9 @@ def _move(node: Node, to: Status) -> Node:
 
 
 def reset(node: Node, *, now: datetime, owner: str = "") -> Node:
-    """Bring a free node back to ``pending``: retry it, make it anew, or end a dead lease.
+    """Return a free node to ``pending``: for a retry, a new text, or after an expired lease.
 
-    Raises IllegalTransitionError where another run's lease on it is still good.
+    Raises IllegalTransitionError where another run's lease on the node is still valid.
     """
     if node.status == "pending":
         return node
@@ -93,14 +94,14 @@ def claim(node: Node, *, owner: str, until: datetime | None) -> Node:
 
 
 def expire(node: Node) -> Node:
-    """Let go of a node that was being generated; nothing came of it and no attempt is spent."""
+    """Release a node that was being generated without a result; no attempt is spent."""
     if node.status != "generating":
         raise IllegalTransitionError(f"summary {node.id} is {node.status}; nobody is making it")
     return _move(node, "pending")
 
 
 def succeed(node: Node, revision: Revision, *, stale: bool = False) -> Node:
-    """Make ``revision`` the one that serves; ``stale`` where a child's text is flagged still."""
+    """Make ``revision`` the serving revision; ``stale`` where a child's text is still flagged."""
     return replace(
         _move(node, "active"),
         revision=revision.number,
@@ -115,21 +116,21 @@ def succeed(node: Node, revision: Revision, *, stale: bool = False) -> Node:
 
 
 def fail(node: Node, *, error: str, attempts: int) -> Node:
-    """Record that nothing fit came out; ``attempts`` is how many were spent in all."""
+    """Record that no fit text resulted; ``attempts`` is the number spent in all."""
     return replace(_move(node, "failed"), error=error, attempts=attempts)
 
 
 def keep(node: Node, *, error: str | None) -> Node:
-    """Go on with the text that a node has, after making it anew came to nothing."""
+    """Keep the text that a node has, after no new text resulted."""
     if not node.revision:
         raise IllegalTransitionError(f"summary {node.id} has no text to go on with")
     return replace(_move(node, "active"), error=error)
 
 
 def clean(node: Node, *, stale: bool = False) -> Node:
-    """Take the dirt off an active node whose inputs turned out to be what they were.
+    """Clear ``dirty`` on an active node whose inputs turned out to be unchanged.
 
-    ``stale`` says that a child's text is flagged still; the flag goes where none is.
+    ``stale`` is True where a child's text is still flagged; otherwise the flag is cleared.
     """
     if node.status != "active":
         raise IllegalTransitionError(f"summary {node.id} is {node.status}; it is not made")
@@ -137,27 +138,27 @@ def clean(node: Node, *, stale: bool = False) -> Node:
 
 
 def keep_previous(node: Node, *, error: str | None, stale: bool = False) -> Node:
-    """Go on with a good text that was to be made anew for its own sake, and was not to be had.
+    """Keep a good text after a new one was requested for its own sake and none resulted.
 
-    Nothing that it was made from changed, so it is no less true than before (P7).
+    The inputs of the text did not change, so the text is as true as before (P7).
     """
     return replace(clean(keep(node, error=error), stale=stale), attempts=0)
 
 
 def mark_dirty(node: Node, *, now: datetime | None = None) -> Node:
-    """Mark a node whose input changed; it goes on serving until it is made anew."""
+    """Mark a node whose input changed; its text serves until a new one is made."""
     return replace(node, dirty=True, since=node.since or now)
 
 
 def force(node: Node, *, now: datetime) -> Node:
-    """Ask for a new text of a made node, whatever it is made from."""
+    """Request a new text for a made node, whatever its inputs are."""
     return replace(mark_dirty(node, now=now), forced=True, attempts=0)
 
 
 def resize(before: Node, structure: Node) -> Node:
-    """Give a provisional node its new extent; the text it has serves until a new one is made.
+    """Return a provisional node with its new extent; its text serves until a new one is made.
 
-    Gives ``before`` itself where nothing of its structure changed.
+    Returns ``before`` itself where its structure did not change.
     """
     now = replace(
         structure,
@@ -188,11 +189,12 @@ def resize(before: Node, structure: Node) -> Node:
 
 
 def rebase(before: Node, current: Node, after: Node) -> Node | None:
-    """Carry a change over to what is stored now, or give None where it no longer applies.
+    """Apply a change to the node that is stored now, or return None where it no longer applies.
 
-    Between a read and its commit a node may be given its parent, because its group was sealed, or a
-    longer lease of the same owner; neither touches what its text was made from. Each of the two is
-    one write: a version that is further on was also raised by something that does, such as an edit.
+    Between a read and its commit a node may get its parent, because its group was sealed, or a
+    longer lease of the same owner. Neither affects the inputs of its text, and each is one write.
+    A version that is further ahead was also raised by a write that does affect them, such as an
+    edit.
     """
     harmless = (current.parent != before.parent) + (current.lease_until != before.lease_until)
     if current.version - before.version > harmless:
@@ -207,7 +209,7 @@ def rebase(before: Node, current: Node, after: Node) -> Node | None:
 
 
 def is_written(current: Node, after: Node) -> bool:
-    """Say whether ``after`` is what is stored, whoever reported the write as failed."""
+    """Return whether ``after`` is stored, even if the write was reported as failed."""
     return replace(current, version=after.version, parent=after.parent) == after
 
 
@@ -218,7 +220,7 @@ def write(
     revision: Revision | None = None,
     inputs: tuple[tuple[str, int], ...] = (),
 ) -> NodeWrite:
-    """Give the compare-and-swap that turns ``before`` into ``after``."""
+    """Return the compare-and-swap write that turns ``before`` into ``after``."""
     return NodeWrite(
         node=replace(after, version=before.version + 1),
         expected=before.version,

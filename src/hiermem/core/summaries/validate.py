@@ -1,9 +1,9 @@
 """Decides whether a model's answer is fit to be memory.
 
-The one rule: what is doubtful in form never becomes memory, and what a conversation is about never
-counts against it: a summary may tell of errors, refusals and apologies. No problem's detail
-holds text of a message or an answer, since it is journalled. It re-makes nothing: that is the
-engine's.
+An answer that is doubtful in form never becomes memory. The subject of a conversation never counts
+against an answer: a summary may tell of errors, refusals and apologies. No problem's detail holds
+text of a message or an answer, because details are journalled. The engine, not this module, makes a
+refused summary again.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ProblemKind: TypeAlias = Literal[
     "wrong_language",
 ]
 
-#: A refusal or an error message is the whole answer, and short.
+#: A refusal or an error message is the whole answer, and at most this long.
 _SHORT: Final = 600
-#: A copied stretch this long, in code points, is no quotation any more.
+#: A copied stretch this long, in code points, is more than a quotation.
 _ECHO: Final = 240
-#: Inputs of this many tokens or fewer may come out as long as they went in.
+#: A summary of inputs of this many tokens or fewer may be as long as the inputs.
 _SMALL_INPUT: Final = 200
 
 _REFUSAL: Final = re.compile(
@@ -71,7 +71,7 @@ _HTTP_TEXT: Final = (
     r"(?:bad request|unauthori[sz]ed|forbidden|not found|request timeout|too many requests"
     r"|internal server error|bad gateway|service (?:temporarily )?unavailable|gateway time-?out)"
 )
-#: What an error's body begins with, however long it is.
+#: The beginning of an error's body of any length.
 _ERROR_BODY: Final = re.compile(
     r"\{\s*\"(?:error|errors|detail|message|status_code)\"\s*:"
     r"|<!doctype html|<html[\s>]"
@@ -93,9 +93,9 @@ _ERROR_LINE: Final = re.compile(
 )
 _DECORATION: Final = "#*_-:.) \t0123456789"
 
-#: What a program writes for nothing, and a person for later.
+#: A program's text for an empty value, and a person's placeholder.
 _CONSTANTS: Final = words("null none nil nan n/a na undefined todo tbd ok okay empty blank")
-#: An announcement of a summary that does not come.
+#: An announcement of a summary that does not follow.
 _ANNOUNCED: Final = re.compile(
     r"(?:(?:sure|certainly|of course|okay|ok|absolutely|great)\b[!,. ]*)?"
     r"(?:here(?:[’']s| is| are)|below is|this is|the following is)\b[^\n]{0,80}:\s*$",  # noqa: RUF001
@@ -108,18 +108,18 @@ _TERM: Final = re.compile(r"\w+")
 _UNSPACED: Final = re.compile(
     "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f]+"
 )
-#: Letters from here on (Hebrew, Arabic, Indic, ...) are of words that are short or take prefixes.
+#: Letters from here on (Hebrew, Arabic, Indic, ...) form words that are short or take prefixes.
 _COMPACT: Final = "\u0530"
-#: Letters of a word that are compared: endings differ between a talk and what is told of it.
+#: Letters of a word that are compared: endings differ between a conversation and its summary.
 _TERM_HEAD: Final = 5
-#: Up to so many terms of its own, an answer needs one of the inputs'; a longer one needs two.
+#: An answer of up to this many terms needs one term of the inputs; a longer answer needs two.
 _FEW_TERMS: Final = 6
-#: Terms of an answer that are looked up, and code points of its inputs that tell their script.
+#: The most terms of an answer that are looked up, and the code points read for the inputs' script.
 _MOST_TERMS: Final = 400
 _SCRIPT_SAMPLE: Final = 4000
-#: So many first words of a text are known again where they are quoted.
+#: The number of a text's first words that are recognised as a quotation of the text.
 _OPENING: Final = 3
-#: Words that are in any talk, and those that any talk about a summary is made of.
+#: Words of any conversation, and words of any remark about a summary.
 _CONTENTLESS: Final = words(
     """
     the and for that this with from have been were will would could should there their they them
@@ -142,10 +142,11 @@ _CONTENTLESS: Final = words(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with an answer.
+    """One problem of an answer.
 
-    A ``hard`` one never becomes memory. The others earn one stricter try, after which the better
-    answer may be taken. ``detail`` tells what would be right and holds no text.
+    An answer with a ``hard`` problem never becomes memory. Any other problem causes one stricter
+    try, after which the better answer may be taken. ``detail`` says what would be right and holds
+    no text of the answer.
     """
 
     kind: ProblemKind
@@ -162,10 +163,10 @@ def check(
     fidelity: Fidelity | None = None,
     min_fidelity: float = 0.0,
 ) -> tuple[Problem, ...]:
-    """Give what is wrong with ``response``, hard problems first; () where it is fit.
+    """Return the problems of ``response``, hard problems first; () where it is fit.
 
-    ``input_tokens`` counts what was summarised, without the prompt. ``sections`` are the headings
-    that were asked for.
+    ``input_tokens`` counts the summarised inputs, without the prompt. ``sections`` are the
+    requested headings.
     """
     text = response.text
     if not text.strip():
@@ -187,7 +188,7 @@ def check(
 def check_extract(
     response: LLMResponse, *, request: LLMRequest, tokens: int, input_tokens: int
 ) -> tuple[Problem, ...]:
-    """Give what is wrong with an answer of ``tokens`` tokens that was taken from its inputs."""
+    """Return the problems of an answer of ``tokens`` tokens that was extracted from its inputs."""
     if _says_nothing(response.text):
         return (*_finish(response), Problem("empty", "nothing was extracted", hard=True))
     return (
@@ -198,13 +199,13 @@ def check_extract(
 
 
 def _says_nothing(text: str) -> bool:
-    """Say whether an answer has no word beyond its headings ("...", "## Overview")."""
+    """Return whether an answer has no word beyond its headings ("...", "## Overview")."""
     said = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return not any(char.isalnum() for line in said for char in line)
 
 
 def _finish(response: LLMResponse) -> Iterator[Problem]:
-    """Yield what the finish reason says against the answer."""
+    """Yield the problem that the finish reason shows, if any."""
     if response.finish_reason == "length":
         yield Problem("truncated", "the answer was cut off at its token limit", hard=True)
     elif response.finish_reason == "refusal":
@@ -214,7 +215,7 @@ def _finish(response: LLMResponse) -> Iterator[Problem]:
 
 
 def _form(text: str, *, request: LLMRequest) -> Iterator[Problem]:
-    """Yield a problem where the whole answer is a refusal, an error message or a mere form."""
+    """Yield a problem where the whole answer is a refusal, an error message or an empty form."""
     answer = text.strip()
     head = answer[:_SHORT]
     whole = len(answer) <= _SHORT
@@ -231,7 +232,7 @@ def _form(text: str, *, request: LLMRequest) -> Iterator[Problem]:
 
 
 def _is_cut_json(answer: str) -> bool:
-    """Say whether an answer begins as JSON and ends inside of it."""
+    """Return whether an answer begins as JSON and ends before the JSON does."""
     if not _JSON_START.match(answer):
         return False
     bare = _JSON_STRING.sub("", answer)
@@ -239,10 +240,10 @@ def _is_cut_json(answer: str) -> bool:
 
 
 def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[Problem]:
-    """Yield a problem where next to nothing in the answer is from its inputs.
+    """Yield a problem where almost nothing in the answer is from its inputs.
 
-    Small inputs are not judged, for a fair summary of them may have none of their words, nor is an
-    answer in a script that the inputs are not in.
+    Small inputs are not judged, because a fair summary of them may have none of their words. An
+    answer in another script than the inputs is not judged either.
     """
     if input_tokens <= _SMALL_INPUT:
         return
@@ -262,10 +263,10 @@ def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[
 
 
 def _terms(text: str) -> tuple[str, ...]:
-    """Give the terms of an answer that could only come from its inputs, in order.
+    """Return the terms of an answer that could only come from its inputs, in order.
 
-    These are the heads of words of four letters or more, of names of three, figures, and the pairs
-    of characters of scripts without spaces. () where there are none.
+    They are the heads of words of four letters or more, of names of three, figures, and the pairs
+    of characters of scripts without spaces. The result is () where there are none.
     """
     found: dict[str, None] = {}
     for run in _UNSPACED.findall(text):
@@ -280,12 +281,12 @@ def _terms(text: str) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    """Give ``text`` as it is compared: whole code points, without case."""
+    """Return ``text`` in the form that is compared: whole code points, without case."""
     return unicodedata.normalize("NFC", text).casefold()
 
 
 def _stands_in(term: str, told: str) -> bool:
-    """Say whether a word of ``told`` begins with ``term``, or holds it, in a compact script."""
+    """Return whether a word of ``told`` begins with ``term``, or holds it, in a compact script."""
     at = told.find(term)
     while at >= 0:
         if term[0] >= _COMPACT or at == 0 or not told[at - 1].isalnum():
@@ -295,7 +296,7 @@ def _stands_in(term: str, told: str) -> bool:
 
 
 def _openings(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the first words of each text, by which an answer may name what it is about."""
+    """Yield the first words of each text, by which an answer may name its subject."""
     for text in texts:
         opening = _plain(text[:200]).split()[:_OPENING]
         if len(opening) == _OPENING:
@@ -303,7 +304,7 @@ def _openings(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _same_script(letters: str, *, request: LLMRequest) -> bool:
-    """Say whether most of ``letters`` are of a script that the inputs are written in."""
+    """Return whether most of ``letters`` are of a script that the inputs are written in."""
     share = max(40, _SCRIPT_SAMPLE // max(1, len(request.inputs)))
     spoken = _scripts("".join(source.text[:share] for source in request.inputs)[:_SCRIPT_SAMPLE])
     answered = _scripts(letters[:_SCRIPT_SAMPLE])
@@ -339,7 +340,7 @@ def _size(tokens: int, *, request: LLMRequest, input_tokens: int) -> Iterator[Pr
 def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
     """Yield a problem where the answer is one stretch of its inputs or of the prompt.
 
-    An extracted answer is made of such stretches, and says so by its units.
+    An extracted answer is made of such stretches, and its units declare that.
     """
     answer = " ".join(response.text.split())
     if response.units or len(answer) < _ECHO:
@@ -355,7 +356,7 @@ def _language(text: str, *, request: LLMRequest) -> Iterator[Problem]:
     answered = language.guess(prose(text))
     if answered is None:
         return
-    # A share of each input, so that no single long one speaks for a conversation in two languages.
+    # Each input gets a share, so that one long input does not decide for two languages.
     share = max(200, 6000 // max(1, len(request.inputs)))
     spoken = language.guess("\n".join(prose(source.text)[:share] for source in request.inputs))
     if spoken is not None and spoken != answered:
@@ -367,7 +368,7 @@ def _language(text: str, *, request: LLMRequest) -> Iterator[Problem]:
 def _content(
     text: str, *, sections: Sequence[str], fidelity: Fidelity | None, min_fidelity: float
 ) -> Iterator[Problem]:
-    """Yield what is missing: the sections that were asked for, the anchors of the inputs."""
+    """Yield the missing parts: sections that were requested, anchors of the inputs."""
     headings = [line.strip(_DECORATION).casefold() for line in text.splitlines()]
     missing = [
         name for name in sections if not any(line.startswith(name.casefold()) for line in headings)

@@ -1,1 +1,1 @@
-"""What a text is: its policy, its fences, its pieces, its words, the facts that it must keep."""
+"""Decides what a text is: its policy, its fences, its units, its words, the facts it must keep."""

@@ -1,8 +1,8 @@
 """Decides which facts of a text must survive compression word for word, and which did.
 
-The one rule: an anchor is found by its form alone, without a model and in linear time: a number,
-date, path, identifier, URL, quote or negated constraint. Fenced code counts by its digest, as
-everywhere. It accepts and refuses nothing: that is ``validate``.
+An anchor is found by its form alone, without a model and in linear time: a number, date, path,
+identifier, URL, quote or negated constraint. Fenced code counts by its digest, as in all modules.
+This module accepts and refuses no text: ``validate`` does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from hiermem.core.text.lexicon import stem, words
 from hiermem.core.text.units import prose
 
-#: The longest anchor, in code points: longer matches are cut, since an index holds them.
+#: The longest anchor, in code points. Longer matches are cut, because an index stores anchors.
 ANCHOR_CAP: Final = 120
 
 _Kind: TypeAlias = Literal["number", "date", "literal", "quote", "constraint"]
-#: What a kind weighs. A lone digit is often only a list number and weighs least.
+#: The weight of each kind. A lone digit is often only a list number and weighs least.
 _WEIGHT: Final[dict[_Kind, float]] = {
     "number": 4.0,
     "date": 4.0,
@@ -58,7 +58,7 @@ _NAMED_DATE: Final = re.compile(
 )
 _ISO_DATE: Final = re.compile(r"\b(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?!\d)")
 _UNSPACED_DATE: Final = re.compile(r"(?:(?P<y>\d{4})年)?(?P<m>\d{1,2})月(?P<d>\d{1,2})日")
-#: The dates, each with what none of its matches is without.
+#: The forms of dates, each with a text that every match of the form contains.
 _DATES: Final = ((_NAMED_DATE, " "), (_ISO_DATE, ""), (_UNSPACED_DATE, "月"))
 _URL: Final = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`)\]}]{1,500}")
 _QUOTED: Final = re.compile(
@@ -77,7 +77,7 @@ _CONSTRAINT: Final = re.compile(
     r"((?: +[^\s.,;:!?()]{1,40}){1,6})",
     re.IGNORECASE,
 )
-#: "I don't know" and its like constrain nothing.
+#: "I don't know" and similar clauses constrain nothing.
 _NO_CONSTRAINT: Final = frozenset(
     {"know", "think", "remember", "mind", "worry", "sure", "wait", "believe", "understand", "see"}
 )
@@ -96,7 +96,7 @@ _WORD: Final = re.compile(r"\w+")
 
 
 class _Anchor(NamedTuple):
-    """An anchor as it is written, and the key under which other spellings of it are equal."""
+    """An anchor as written, and its key, which is equal for other spellings of the anchor."""
 
     text: str
     kind: _Kind
@@ -106,10 +106,10 @@ class _Anchor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """How well an output keeps the facts of its inputs.
+    """The degree to which an output keeps the facts of its inputs.
 
     ``value`` is kept / required, 1.0 where none was required. ``unsupported`` lists figures and
-    names in the output that no input has: what a model may have made up.
+    names in the output that no input has: possible inventions of a model.
     """
 
     required: tuple[str, ...]
@@ -119,7 +119,7 @@ class Fidelity:
 
 
 def find(text: str, *, limit: int = 64) -> tuple[str, ...]:
-    """Give the ``limit`` weightiest anchors of ``text``, weightiest first, then in order.
+    """Return the ``limit`` weightiest anchors of ``text``, weightiest first, then in order.
 
     >>> find("Never deploy on Friday: v2.1 broke /etc/app.toml on 3 May 2024.")
     ('3 May 2024', 'v2.1', '/etc/app.toml', 'Never deploy on Friday')
@@ -130,14 +130,14 @@ def find(text: str, *, limit: int = 64) -> tuple[str, ...]:
 def fidelity(
     *, inputs: Sequence[str], output: str, limit: int, beside: Sequence[str] = ()
 ) -> Fidelity:
-    """Say which of the ``limit`` weightiest anchors of ``inputs`` the ``output`` keeps.
+    """Return which of the ``limit`` weightiest anchors of ``inputs`` the ``output`` keeps.
 
-    ``beside`` is what else the writer was shown (dates, speakers, a title): it supports what the
-    output says, and nothing of it is required.
+    ``beside`` is the other text that the writer saw (dates, speakers, a title): it supports the
+    output's statements, and nothing of it is required.
 
     A number is the same with other thousands separators, a date in another usual notation, a path
-    or quote in other case or spacing; a constraint is kept where the output denies half of its
-    words at least.
+    or quote in other case or spacing. A constraint is kept where the output denies at least half
+    of its words.
     """
     source = "\n".join(inputs)
     present = list(_anchors(source))
@@ -161,7 +161,7 @@ def fidelity(
 
 
 def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
-    """Give the distinct anchors of most weight; one said often weighs more, by its square root."""
+    """Return the weightiest distinct anchors; weights grow with the square root of the count."""
     first: dict[str, _Anchor] = {}
     said: Counter[str] = Counter()
     for anchor in anchors:
@@ -197,7 +197,7 @@ def _anchors(text: str) -> Iterator[_Anchor]:
 
 
 def _spaced(text: str) -> str:
-    """Put a space in the place of each run of a script without spaces."""
+    """Replace each run of a script without spaces by a space."""
     return text if text.isascii() else _UNSPACED.sub(" ", text)
 
 
@@ -229,12 +229,12 @@ def _url(match: re.Match[str]) -> _Anchor:
 
 
 def _is_plain(token: str) -> bool:
-    """Say at once whether ``token`` is a word like most, in small letters, a title or capitals."""
+    """Return, cheaply, whether ``token`` is a plain word in lower case, title case or capitals."""
     return token.isalpha() and (token.islower() or token.istitle() or token.isupper())
 
 
 def _read_token(token: str) -> _Anchor | None:
-    """Give the anchor that one token is, or None for an ordinary word."""
+    """Return the anchor that one token is, or None for an ordinary word."""
     token = token[:ANCHOR_CAP]
     bare = token.strip("$€£¥#%")
     digits = bare.replace(",", "").replace(":", "", 1)
@@ -255,7 +255,7 @@ def _read_token(token: str) -> _Anchor | None:
 
 
 def _date_key(match: re.Match[str]) -> str:
-    """Give the key of a written date: ``year-month-day``, or ``month-day``; "" for no date."""
+    """Return the key of a written date: ``year-month-day``, or ``month-day``; "" for no date."""
     parts = {name[0]: part for name, part in match.groupdict().items() if part}
     written = parts["m"].lower()
     month = int(written) if written.isdigit() else _MONTHS.index(written[:3]) + 1
@@ -267,30 +267,30 @@ def _date_key(match: re.Match[str]) -> str:
 
 
 def _keys(anchors: Iterable[_Anchor]) -> frozenset[str]:
-    """Give the keys of ``anchors``, with the days of the year that full dates imply."""
+    """Return the keys of ``anchors``, and the month-day keys that full dates imply."""
     keys = {anchor.key for anchor in anchors}
     return frozenset(keys | {key[5:] for key in keys if _ISO_DATE.fullmatch(key)})
 
 
 def _content(clause: str) -> list[str]:
-    """Give the stems of the words of a clause that carry its meaning."""
+    """Return the stems of the words of a clause that carry its meaning."""
     return [stem(word) for word in _WORD.findall(clause.lower()) if word not in _GLUE]
 
 
 def _denied(text: str) -> frozenset[str]:
-    """Give the stems of all words that ``text`` denies."""
+    """Return the stems of all words that ``text`` denies."""
     return frozenset(
         word for match in _CONSTRAINT.finditer(text) for word in _content(match.group(1))
     )
 
 
 def _fold(text: str) -> str:
-    """Give ``text`` in one case and with single spaces."""
+    """Return ``text`` in one case and with single spaces."""
     return " ".join(text.casefold().split())
 
 
 def _is_kept(anchor: _Anchor, *, keys: frozenset[str], denied: frozenset[str], folded: str) -> bool:
-    """Say whether the output described by the other arguments holds ``anchor``."""
+    """Return whether the output described by the other arguments holds ``anchor``."""
     if anchor.key in keys:
         return True
     if anchor.kind == "constraint":
@@ -300,9 +300,9 @@ def _is_kept(anchor: _Anchor, *, keys: frozenset[str], denied: frozenset[str], f
 
 
 def _unsupported(output: str, *, source: str, known: frozenset[str]) -> tuple[str, ...]:
-    """Give the figures and names of ``output`` that are not in ``source``, figures first.
+    """Return the figures and names of ``output`` that are not in ``source``, figures first.
 
-    ``known`` are the keys of the anchors of ``source``. Headings and rendered days are no claims.
+    ``known`` are the keys of the anchors of ``source``. Headings and rendered days claim nothing.
     """
     said = frozenset(_WORD.findall(source.casefold()))
     told = _HEADING.sub("", output)

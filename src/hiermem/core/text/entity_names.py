@@ -34,7 +34,7 @@ FILE: Final = re.compile(
     rf"(?<![\w@:./-])(?:~/|\.{{0,2}}/)?(?:[\w.-]{{1,60}}/){{0,12}}[\w-][\w.-]{{0,60}}\.{_EXTENSION}"
     r"(?![\w/-]|\.\w)"
 )
-#: What no file's name is without; it is found faster than a name is found missing.
+#: A part of every file's name. A search for it is faster than a failing search for a name.
 _FILE_END: Final = re.compile(rf"\.{_EXTENSION}")
 _URL: Final = re.compile(r"\bhttps?://[^\s<>\"'`)\]},]{3,300}")
 _CALL: Final = re.compile(r"(?<![\w./-])(?:[A-Za-z_]\w{0,60}\.){0,4}[A-Za-z_]\w{1,60}\(\)")
@@ -46,13 +46,13 @@ _CAMEL: Final = re.compile(
     r"(?<![\w./@-])(?:[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+|[A-Z]{2,}[a-z][A-Za-z0-9]+"
     r"|[a-z]+(?:[A-Z][a-z0-9]+)+|[A-Z][a-z]+[A-Z]{2,}[a-z]*)(?![\w(/-])"
 )
-#: Where letters change their case inside a word: what no name in mixed case is without.
+#: A change of case inside a word: every name in mixed case has one.
 _CASE_CHANGE: Final = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 _VERSION: Final = r"v?\d{1,4}(?:\.\d{1,4}){1,3}"
 _JS_NAME: Final = re.compile(r"(?<![\w./@-])[A-Z][A-Za-z0-9]{0,20}\.(?:js|io|com|net|ai)(?![\w/-])")
 _JS_END: Final = re.compile(r"\.(?:js|io|com|net|ai)(?![\w/-])")
 _POINT: Final = re.compile(r"\d\.\d")
-#: A name followed by a version is a product, whatever it looks like.
+#: A name followed by a version is a product, whatever its form.
 _VERSIONED: Final = re.compile(
     rf"(?<![\w./@-])([A-Z][\w.+#-]{{1,40}}(?: [A-Z][\w.+#-]{{1,30}})?) "
     rf"(?:version |v)?({_VERSION})(?![\w])"
@@ -224,7 +224,7 @@ def _formal(sentence: str) -> Iterator[NameMention]:
 def _read_code(  # noqa: PLR0911 - a row of cases, the first of which holds
     quoted: str,
 ) -> tuple[EntityType, str, float] | None:
-    """Return what a stretch in back-quotes names, None if it is an expression or a plain word."""
+    """Return the name in a stretch in back-quotes, None if it is an expression or a plain word."""
     if quoted.lower() in _PLAIN_CODE or " " in quoted or len(quoted) < 3:
         return None
     if FILE.fullmatch(quoted):
@@ -332,7 +332,7 @@ def _trimmed(run: str, at: int) -> Iterator[tuple[int, str]]:
 def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
     name: str, *, before: str, after: str
 ) -> tuple[EntityType, float]:
-    """Return what a capitalised name is likely to be; "concept" if nothing tells."""
+    """Return the likely kind of a capitalised name, and how certain it is; "concept" if unknown."""
     lower = name.lower()
     last = lower.rsplit(" ", 1)[-1]
     first = lower.split(" ", 1)[0]
@@ -340,7 +340,7 @@ def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
         return "technology", 0.9
     if lower in PLACES:
         return "place", 0.85
-    # What tells of a name from before it ends right before it, in a space.
+    # A context word before a name ends right before it, with a space.
     told = before[-1:].isspace()
     if told and _TITLED.search(before):
         return "person", 0.9

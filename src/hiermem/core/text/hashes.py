@@ -1,8 +1,8 @@
-"""Decides what makes two texts, or two ways of making one, the same.
+"""Decides when two texts, or two ways of making a text, are the same.
 
-The one rule: a hash covers everything that can change what comes out, and nothing else. Session,
-index, title and participants are left out on purpose, so a fork or a replay finds the summaries
-that were made before. All hashes are tagged with their method; a later one can stand beside them.
+A hash covers everything that can change the result, and nothing more. Session, index, title and
+participants are left out on purpose, so a fork or a replay finds the summaries that were made
+before. Every hash is tagged with its method, so hashes of a later method can be stored alongside.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TAG: Final = "sha256:"
 
 
 def _hash(kind: str, parts: Sequence[object]) -> str:
-    """Hash ``parts`` as canonical JSON under ``kind``, so that no two lists run together."""
+    """Hash ``parts`` as canonical JSON under ``kind``, so that no two lists are confused."""
     written = json.dumps([kind, *parts], ensure_ascii=True, separators=(",", ":"))
     return _TAG + hashlib.sha256(written.encode("ascii")).hexdigest()
 
@@ -30,7 +30,7 @@ def strategy_hash(
     model: str,
     counter: str,
 ) -> str:
-    """Hash how summaries of one level are made.
+    """Hash the way in which summaries of one level are made.
 
     ``template`` is the identity of the prompt (name, version and a hash of its text); ``lengths``
     are the settings that decide how long summaries up to this level are.
@@ -39,7 +39,7 @@ def strategy_hash(
 
 
 def input_hash(*, level: int, strategy: str, outputs: Sequence[str], overlap: str = "") -> str:
-    """Hash what a node is made from: its inputs' output hashes, in order, and the strategy.
+    """Hash a node's sources: its inputs' output hashes, in order, and the strategy.
 
     >>> a = input_hash(level=1, strategy="s", outputs=["x", "y"])
     >>> a == input_hash(level=1, strategy="s", outputs=["y", "x"])
@@ -55,9 +55,9 @@ def output_hash(
     tags: Sequence[str] = (),
     entities: Sequence[str] = (),
 ) -> str:
-    """Hash what a node says. Equal hashes stop dirt from travelling further up."""
+    """Hash a node's text. An equal hash stops the dirty mark from moving further up."""
     return _hash("output", [text, list(anchors), list(tags), list(entities)])
 
 
-#: The strategy of nodes whose inputs are kept word for word: no setting and no model matters.
+#: The strategy of nodes whose inputs are kept word for word: they depend on no setting or model.
 VERBATIM: Final = _hash("strategy", ["verbatim"])

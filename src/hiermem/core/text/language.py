@@ -1,7 +1,7 @@
-"""Decides, roughly, which language a text is in: enough to see that an answer is in another one.
+"""Decides, roughly, which language a text is in: enough to notice an answer in another language.
 
-The one rule: no guess is better than a wrong one. It gives None for short, mixed or unknown text,
-and reads a bounded sample, so its cost does not depend on the length.
+A missing guess is better than a wrong guess. The result is None for short, mixed or unknown text.
+Only a bounded sample is read, so the cost does not depend on the length.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from hiermem.core.text.lexicon import words
 
 _SAMPLE: Final = 6000
-#: Fewer letters than this prove nothing.
+#: A sample with fewer letters than this proves nothing.
 _LETTERS_NEEDED: Final = 40
 _SCRIPTS: Final = {
     "latin": "A-Za-z\u00c0-\u024f",
@@ -27,12 +27,12 @@ _SCRIPTS: Final = {
     "hangul": "\uac00-\ud7af",
 }
 _SCRIPT: Final = {name: re.compile(f"[{ranges}]") for name, ranges in _SCRIPTS.items()}
-#: A code point of these scripts says about as much as three letters.
+#: A code point of these scripts carries about as much as three letters.
 _DENSE: Final = frozenset({"han", "kana", "hangul"})
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
-#: Frequent words that stand in one of these languages only.
+#: Frequent words that occur in one of these languages only.
 _TELLING: Final = {
     "en": words("the and of to is that was with for they have from what which would are it you"),
     "de": words("der die das und ist nicht ein eine mit auf sich auch dem den wir ich sie werden"),
@@ -45,7 +45,7 @@ _TELLING: Final = {
 
 
 def guess(text: str) -> str | None:
-    """Give a language's code, or a script's name where the script tells no more; None if unsure.
+    """Return a language's code, or its script's name if only that is known; None if unsure.
 
     >>> guess("The meeting was moved to Friday, and they have agreed to pay for the room.")
     'en'
@@ -69,7 +69,7 @@ def guess(text: str) -> str | None:
 
 
 def _latin(sample: str) -> str | None:
-    """Give the language whose telling words stand in ``sample`` clearly more than any other's."""
+    """Return the language whose marker words are clearly the most frequent in ``sample``."""
     spoken = _WORD.findall(sample.lower())
     hits = sorted(
         ((sum(word in telling for word in spoken), code) for code, telling in _TELLING.items()),

@@ -1,9 +1,9 @@
 """Decides what a word is worth to a summary: its term, and whether it is an anchor or a filler.
 
-The one rule: everything here works on one sentence-like piece at a time and in one pass, so that
-its cost is linear whatever the text. The lists are English; words of other languages count as plain
-ones, and scripts without spaces are read as pairs of characters. It scores nothing: weights belong
-to ``salience``.
+Every function works on one sentence-like unit at a time and in one pass, so that its cost is linear
+for any text. The lists are English; words of other languages count as plain words, and scripts
+without spaces are read as pairs of characters. This module scores nothing: weights belong to
+``salience``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _FILLER: Final = words(
     definitely totally congrats congratulations certainly exactly
     """
 )
-#: What may stand between a filler and its comma: "Thanks so much, ...".
+#: Words that may stand between a filler and its comma: "Thanks so much, ...".
 _FILLER_TAIL: Final = frozenset({"so", "much", "a", "lot"})
 _BACK_CHANNEL: Final = _FILLER | words(
     """
@@ -79,14 +79,14 @@ _WORD: Final = re.compile(
     r"|[A-Za-z_]\w*(?:\.\w+)+"  # a dotted name
     r"|\w+(?:[-'’]\w+)*"  # noqa: RUF001 - the typographic apostrophe is meant
 )
-#: The last of these alone, which finds the same words in a text without slashes and inner dots.
+#: The last alternative alone: it finds the same words in a text without slashes and inner dots.
 _PLAIN_WORD: Final = re.compile(r"\w+(?:[-'’]\w+)*")  # noqa: RUF001
 _LETTERS: Final = re.compile(r"\w+")
 _DIGIT: Final = re.compile(r"\d")
 _UNSPACED: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0e7f"
 _UNSPACED_RUN: Final = re.compile(f"[{_UNSPACED}]+")
 _LEADING_FILLER: Final = re.compile(r"([A-Za-z]+)((?: [A-Za-z]+){0,3}?)\s*[,!.…—-]+\s+")
-#: A pronoun for a subject, or one for an object with no clause between it and the start.
+#: A pronoun as subject, or a pronoun as object with no clause between it and the start.
 _LEANING: Final = re.compile(
     r"(?:(?:and|but|so|also|then|because|plus|or) )?(?:"
     r"(?:it|they|he|she|them|him|those|these|its|their|his)(?:['’]\w+)?\b"  # noqa: RUF001
@@ -107,13 +107,13 @@ _OUTCOME: Final = re.compile(
     r"\b(?:went|did|got|made|won|took|met|had|bought|found|gave|saw|ran|came|left|began|started"
     r"|finished|completed|passed|[a-z]{3,}ed)\b"
 )
-#: The longest word whose reading is kept beyond one selection; longer ones are no words.
+#: The longest word whose reading is kept beyond one selection; longer strings are no words.
 _LONGEST_KEPT: Final = 24
 _SUFFIXES: Final = ("ingly", "edly", "ing", "ed", "ies", "es", "s", "ly")
 
 
 def stem(word: str) -> str:
-    """Cut one common English ending from a lower-case ``word``, leaving three letters at least.
+    """Cut one common English ending from a lower-case ``word``, leaving at least three letters.
 
     >>> stem("planned"), stem("cities"), stem("is")
     ('plann', 'cit', 'is')
@@ -127,7 +127,7 @@ def stem(word: str) -> str:
 
 
 def _is_literal(word: str) -> bool:
-    """Say whether ``word`` is a number, path, URL or identifier rather than a word."""
+    """Return whether ``word`` is a number, path, URL or identifier rather than a word."""
     return (
         _DIGIT.search(word) is not None
         or "/" in word
@@ -138,10 +138,10 @@ def _is_literal(word: str) -> bool:
 
 
 def _read(word: str) -> tuple[str, int, int]:
-    """Give the term of ``word`` and its kind as the first word of a piece and inside it.
+    """Return the term of ``word``, its kind as the first word of a piece, and its kind inside one.
 
-    A capital says nothing at the start of a sentence, so a name is known by one inside it. A word
-    that carries nothing has kind 0.
+    A capital at the start of a sentence proves nothing, so only a capital inside it marks a name.
+    A word without meaning of its own has kind 0.
     """
     if len(word) <= _LONGEST_KEPT and word.isalpha():
         return _read_letters(word)
@@ -168,10 +168,10 @@ def _read_afresh(word: str) -> tuple[str, int, int]:
 
 
 class Lexicon:
-    """Reads terms out of pieces of text, remembering the words it has met.
+    """Reads the terms of pieces of text, and keeps each word's reading.
 
-    Natural text repeats its words, so most are read once. One is made for each selection and
-    forgotten with it: no number, path or identifier of a conversation stays in memory behind it.
+    Natural text repeats its words, so most are read once. Each selection has a lexicon of its own,
+    so that no number, path or identifier of a conversation stays in memory after it.
     """
 
     __slots__ = ("_met",)
@@ -180,7 +180,7 @@ class Lexicon:
         self._met: dict[str, tuple[str, int, int]] = {}
 
     def terms(self, text: str) -> dict[str, int]:
-        """Give the terms of one piece of text with the strongest kind each has in it.
+        """Return the terms of one piece of text, each with its strongest kind in the piece.
 
         >>> Lexicon().terms("We never met Ana in Porto")
         {'never': 2, 'met': 1, 'ana': 3, 'porto': 3}
@@ -209,7 +209,7 @@ class Lexicon:
 
 
 def is_back_channel(text: str) -> bool:
-    """Say whether ``text`` only keeps a conversation going ("Wow, thanks!") and says nothing.
+    """Return whether ``text`` only keeps a conversation going ("Wow, thanks!"), without content.
 
     >>> is_back_channel("Yeah, sounds good!"), is_back_channel("No new bugs.")
     (True, False)
@@ -221,7 +221,7 @@ def is_back_channel(text: str) -> bool:
 
 
 def is_heading(text: str) -> bool:
-    """Return whether ``text`` only announces what stands under it.
+    """Return whether ``text`` only announces the text under it.
 
     >>> is_heading("Tuning Parameters:"), is_heading("Ratio: 3")
     (True, False)
@@ -239,10 +239,10 @@ def is_item(text: str) -> bool:
 
 
 def leans(text: str) -> bool:
-    """Return whether ``text`` speaks of something that only the text before it names.
+    """Return whether ``text`` refers to a thing that only the text before it names.
 
-    So it does where it begins with a pronoun, or has one for an object before any other clause
-    could have named the thing.
+    This is so where ``text`` begins with a pronoun, or has a pronoun as object before any other
+    clause could have named the thing.
 
     >>> leans("A friend made it for me."), leans("I bought a lamp and put it here.")
     (True, False)
@@ -251,17 +251,17 @@ def leans(text: str) -> bool:
 
 
 def is_plan(text: str) -> bool:
-    """Return whether ``text`` tells of what somebody means to do."""
+    """Return whether ``text`` tells of an intention."""
     return _PLAN.search(text) is not None
 
 
 def tells_outcome(text: str) -> bool:
-    """Return whether ``text`` tells of what somebody did."""
+    """Return whether ``text`` tells of something that was done."""
     return _OUTCOME.search(text) is not None and _PLAN.search(text) is None
 
 
 def is_bare_answer(text: str) -> bool:
-    """Say whether ``text`` is nothing but a yes or a no.
+    """Return whether ``text`` is only a yes or a no.
 
     >>> is_bare_answer("Yes, of course!"), is_bare_answer("Thanks!")
     (True, False)
@@ -272,8 +272,8 @@ def is_bare_answer(text: str) -> bool:
 def strip_fillers(text: str) -> str:
     """Drop leading fillers, but only those that punctuation sets off.
 
-    "Thanks Mel, we won." becomes "We won."; "No new bugs" must keep its "No", and so does every
-    word that is part of a clause.
+    "Thanks Mel, we won." becomes "We won.". "No new bugs" keeps its "No", because every word that
+    is part of a clause is kept.
     """
     while match := _LEADING_FILLER.match(text):
         opening, tail = match.groups()

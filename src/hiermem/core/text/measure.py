@@ -1,9 +1,9 @@
-"""What a message says, what it costs, and where an oversize one may be cut.
+"""Decides what a message's text is, what it costs, and where an oversize message may be cut.
 
-The one rule: all of it is a function of the message, the counter and the unit, so that the same
-message weighs the same whenever and wherever it is measured. ``body`` is the text that summaries
-and character offsets refer to; ``message_tokens`` is the cost of showing the message unchanged.
-Whether a message *must* be cut, and what becomes of the slices, is decided by the fold.
+All results are functions of the message, the counter and the unit, so that a message weighs the
+same at any time and place of measuring. ``body`` is the text that summaries and character offsets
+refer to; ``message_tokens`` is the cost of showing the message unchanged. Whether a message *must*
+be cut, and what becomes of the slices, is decided by the fold.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Unit = Literal["tokens", "chars"]
 
 #: Tokens that a provider adds to each message for its role and frame.
 MESSAGE_OVERHEAD = 4
-#: Tokens of an image: the low-detail price, and that of one of ordinary size otherwise.
+#: Tokens of an image: the low-detail price, and the price of an image of ordinary size.
 IMAGE_LOW = 85
 IMAGE_HIGH = 765
-#: Tokens of a file beside those of its name.
+#: Tokens of a file in addition to those of its name.
 FILE_OVERHEAD = 64
 
 _MAX_SHOWN = 200
@@ -42,7 +42,7 @@ _SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System", "tool
 
 
 def _plain(value: object) -> Any:
-    """Give json the plain form of a mapping or sequence type of someone else's."""
+    """Return the plain form of a foreign mapping or sequence type, for ``json``."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence):
@@ -56,9 +56,9 @@ _ENCODER = json.JSONEncoder(
 
 
 def canonical_json(value: Any) -> str:
-    """Write a JSON value in its one form: keys sorted, no white space, characters as they are.
+    """Write a JSON value in canonical form: keys sorted, no white space, non-ASCII unescaped.
 
-    Raises InvalidMessageError for what is not JSON.
+    Raises InvalidMessageError for a value that is not JSON.
 
     >>> canonical_json({"b": 1, "a": ["ü"]})
     '{"a":["ü"],"b":1}'
@@ -73,7 +73,7 @@ def canonical_json(value: Any) -> str:
 
 
 def _arguments(call: ToolCall) -> str:
-    """Give a call's arguments in canonical form, or as they are where they are not JSON."""
+    """Return a call's arguments in canonical form, or unchanged where they are not JSON."""
     text = call.arguments
     try:
         return _ENCODER.encode(json.loads(text))
@@ -82,28 +82,28 @@ def _arguments(call: ToolCall) -> str:
 
 
 def _call_json(call: ToolCall) -> str:
-    """Give a call as canonical JSON, its arguments being the text that the model wrote."""
+    """Return a call as canonical JSON, with its arguments as the text that the model wrote."""
     return _ENCODER.encode(
         {"arguments": call.arguments, "id": call.id, "name": call.name, "type": call.type}
     )
 
 
 def _call_price(call: ToolCall, counter: TokenCounter) -> int:
-    """Count a call as a request shows it: canonical JSON, what is called nested in it."""
+    """Count a call as a request shows it: canonical JSON with the called function nested in it."""
     kind, field = ("custom", "input") if call.type == "custom" else ("function", "arguments")
     shown = {field: call.arguments, "name": call.name}
     return counter.count(_ENCODER.encode({kind: shown, "id": call.id, "type": kind}))
 
 
 # ---------------------------------------------------------------------------------------------
-# What a message says
+# The text of a message
 
 
 def body(message: Message) -> str:
-    """Give the text of a message: what is summarised, and what character offsets count in.
+    """Return the text of a message, which summaries and character offsets refer to.
 
     Text parts and placeholders for other parts stand on lines of their own, and tool calls follow
-    as ``name(arguments)``. A plain text message's body is its content, the same object.
+    as ``name(arguments)``. The body of a plain text message is its content, the same object.
 
     >>> body(Message.user("Hello"))
     'Hello'
@@ -120,7 +120,7 @@ def body(message: Message) -> str:
 
 
 def _part_text(part: Part) -> str:
-    """Give a part as text: itself, or a short placeholder without the data of a data URL."""
+    """Return a part's text, or a short placeholder without the data of a data URL."""
     if isinstance(part, TextPart):
         return part.text
     if isinstance(part, ImagePart):
@@ -132,7 +132,7 @@ def _part_text(part: Part) -> str:
 
 
 def _shown(reference: str) -> str:
-    """Give the recognisable head of a reference, on one line."""
+    """Return the recognisable head of a reference, on one line."""
     if reference[:5].lower() == "data:":
         reference = reference[:_MAX_SHOWN].partition(",")[0]
     return _one_line(reference[:_MAX_SHOWN])
@@ -143,21 +143,21 @@ def _call_text(call: ToolCall) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Turn every control, line end and run of white space into one space."""
+    """Replace every control, line end and run of white space by one space."""
     if text.isprintable():
         return text
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def speaker(message: Message) -> str:
-    """Give the name under which a message is quoted, on one line: its own, or its role's.
+    """Return the name under which a message is quoted, on one line: the speaker's, or the role's.
 
     >>> speaker(Message.user("Hi", name="Ada")), speaker(Message.assistant("Hi"))
     ('Ada', 'Assistant')
     """
     name = message.name
     if name:
-        # A line end in a name would let it pass for the start of another message.
+        # A name with a line end could look like the start of another message.
         shown = _one_line(name)
         if shown and not shown.isspace():
             return shown
@@ -165,7 +165,7 @@ def speaker(message: Message) -> str:
 
 
 def day(created_at: datetime) -> str:
-    """Give the date under which a message is quoted, in UTC.
+    """Return the date under which a message is quoted, in UTC.
 
     >>> day(datetime(2024, 3, 15, 9, 30, tzinfo=UTC))
     '2024-03-15'
@@ -174,11 +174,11 @@ def day(created_at: datetime) -> str:
 
 
 # ---------------------------------------------------------------------------------------------
-# What a message costs
+# The cost of a message
 
 
 def _part_price(part: Part, counter: TokenCounter) -> int | None:
-    """Give the tokens of a part that is not text, by the stated rule; None for text."""
+    """Return the tokens of a part that is not text, by ``message_tokens``' rule; None for text."""
     if isinstance(part, TextPart):
         return None
     if isinstance(part, ImagePart):
@@ -189,7 +189,7 @@ def _part_price(part: Part, counter: TokenCounter) -> int | None:
 
 
 def _frame(message: Message, *, unit: Unit, counter: TokenCounter) -> int:
-    """Give what every message and slice costs beside its text: the speaker's name, the role."""
+    """Return the fixed cost of every message and slice: the speaker's name and the role."""
     name = message.name
     if unit == "chars":
         return len(name) if name else 0
@@ -199,9 +199,10 @@ def _frame(message: Message, *, unit: Unit, counter: TokenCounter) -> int:
 def message_tokens(message: Message, counter: TokenCounter) -> int:
     """Count a message as shown unchanged, in tokens.
 
-    Content, name, each tool call as canonical JSON of its chat shape, and MESSAGE_OVERHEAD for the
-    role. An image is 85 tokens where its detail is "low" and 765 otherwise; a file is 64 and the
-    tokens of its name (or reference); an opaque part is its canonical JSON.
+    The sum holds content, name, each tool call as canonical JSON of its chat shape, and
+    MESSAGE_OVERHEAD for the role. An image is 85 tokens where its detail is "low" and 765
+    otherwise; a file is 64 and the tokens of its name (or reference); an opaque part is its
+    canonical JSON.
     """
     content = message.content
     if isinstance(content, str):
@@ -227,7 +228,7 @@ def message_size(
 ) -> int:
     """Weigh a message for sealing, in ``unit``; at least 1.
 
-    In tokens it is what ``message_tokens`` gives, in characters the code points of its body and
+    The size in tokens is ``message_tokens``, the size in characters the code points of body and
     name. ``echoes`` are ranges of the body that weigh nothing.
     """
     if not echoes:
@@ -243,7 +244,7 @@ def message_size(
 
 
 def _heard(start: int, end: int, echoes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Give the stretches between two offsets that lie in no echo; the echoes come sorted."""
+    """Return the stretches between two offsets that lie in no echo; ``echoes`` are sorted."""
     for begin, stop in echoes:
         if begin >= end:
             break
@@ -255,7 +256,7 @@ def _heard(start: int, end: int, echoes: Sequence[tuple[int, int]]) -> Iterator[
 
 
 def _pieces(message: Message, counter: TokenCounter) -> list[Piece]:
-    """Cut a body into the pieces that are priced by different rules; joined they are the body."""
+    """Cut a body into pieces that are priced by different rules; the pieces joined are the body."""
     content = message.content
     if isinstance(content, str):
         if not message.tool_calls:
@@ -265,7 +266,7 @@ def _pieces(message: Message, counter: TokenCounter) -> list[Piece]:
         pieces = [Piece(_part_text(part), _part_price(part, counter)) for part in content]
     for call in message.tool_calls:
         text = _call_text(call)
-        # A call costs its canonical JSON; the line that stands for it is shorter.
+        # A call costs its canonical JSON; its line in the body is shorter.
         extra = _call_price(call, counter) - counter.count(text)
         pieces.append(Piece(text, extra=max(0, extra)))
     # The line end between two pieces belongs to the first.
@@ -273,14 +274,14 @@ def _pieces(message: Message, counter: TokenCounter) -> list[Piece]:
 
 
 def _muted(pieces: Sequence[Piece], echoes: Sequence[tuple[int, int]]) -> list[Piece]:
-    """Cut pieces where echoes begin and end, and let what is an echo cost nothing."""
+    """Cut pieces where echoes begin and end, and price echoes at zero."""
     found: list[Piece] = []
     begin = 0
     for piece in pieces:
         stop = begin + len(piece.text)
         heard = list(_heard(begin, stop, echoes))
         if piece.price is not None:
-            # Priced where it begins, as in weighing.
+            # A piece is priced where it begins, as in weighing.
             free = not heard or heard[0][0] > begin
             found.append(piece._replace(price=0, extra=0) if free else piece)
             begin = stop
@@ -328,13 +329,13 @@ def slice_points(
     counter: TokenCounter,
     echoes: Sequence[tuple[int, int]] = (),
 ) -> tuple[int, ...]:
-    """Give the inner offsets at which to cut a body into slices of at most ``target``.
+    """Return the inner offsets at which to cut a body into slices of at most ``target``.
 
-    A slice ends at the last blank line in its second half, else at a line end, sentence end, white
-    space or grapheme boundary there. It is measured with the message's frame (its name and role)
-    and so is over the target only where that alone leaves no room: where it takes more than half
+    A slice ends at the last blank line in its second half; without one, at a line end, sentence
+    end, white space or grapheme boundary there. It is measured with the message's frame (its name
+    and role). A slice is over the target in two cases only. Where the frame takes more than half
     the target, a slice may be over by the excess, so that a long name cannot make a slice of each
-    character; and where one grapheme cluster or one part that is not text is larger by itself.
+    character. And one grapheme cluster, or one part that is not text, can be larger by itself.
     ``echoes`` are ranges of the body that weigh nothing: a slice may be longer by them.
     Time grows linearly with the body.
     """
@@ -359,9 +360,9 @@ def slice_sizes(
     counter: TokenCounter,
     echoes: Sequence[tuple[int, int]] = (),
 ) -> tuple[tuple[int, int], ...]:
-    """Give (size in ``unit``, tokens) of each slice that ``points`` make, each with the frame.
+    """Return (size in ``unit``, tokens) of each slice that ``points`` make, each with the frame.
 
-    Both are what is heard: ``echoes`` are ranges of the body that weigh nothing.
+    ``echoes`` are ranges of the body that weigh nothing in either figure.
     """
     echoes = sorted(echoes)
     pieces = _pieces(message, counter)
@@ -383,10 +384,10 @@ def slice_sizes(
 
 
 def message_hash(message: Message) -> str:
-    """Give a message's output hash: H(role, name, content, tool calls, created_at).
+    """Return a message's output hash: H(role, name, content, tool calls, created_at).
 
-    Tagged SHA-256, of which 160 bits are kept. The time counts as an instant, whatever zone it was
-    written in. Every part is preceded by its length, so that no two messages run together.
+    The hash is a tagged SHA-256, of which 160 bits are kept. The time counts as an instant in any
+    time zone. Every part is preceded by its length, so that no two messages are confused.
     """
     at = message.created_at
     moment = "-" if at is None else str((at - _EPOCH) // _MICROSECOND)
@@ -394,7 +395,7 @@ def message_hash(message: Message) -> str:
 
 
 def fingerprint(message: Message) -> str:
-    """Give what "the same message" means for a key: role, content, name, thread, tool calls."""
+    """Return a hash of all that must be equal under one key: role, content, name, thread, calls."""
     return _digest("key", message, message.thread, "")
 
 

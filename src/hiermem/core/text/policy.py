@@ -1,10 +1,10 @@
-"""The one text policy: what text may come in, and how much of it.
+"""Decides which text may come in, and how much of it: the one text policy.
 
-The one rule: every text that reaches a store or a prompt has passed here, so that every store takes
-the same set of texts and gives them back code point for code point. A lone surrogate or a NUL is
-refused, or replaced by U+FFFD where the session was opened so; what is over its cap is always
-refused, since cutting would lose it. Nothing else is touched: no normalisation, no stripping. Sizes
-are in code points. What a text means or costs is decided elsewhere.
+Every text that reaches a store or a prompt has passed this policy, so that every store accepts the
+same set of texts and returns them code point for code point. A lone surrogate or a NUL is refused,
+or replaced by U+FFFD where the session was opened with that option. A text over its cap is always
+refused, because cutting would lose content. Nothing else is changed: no normalisation, no
+stripping. Sizes are in code points. What a text means or costs is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ MAX_PARTS = 1_024
 MAX_CALLS = 1_024
 #: The arguments of all the tool calls of one message.
 MAX_ARGUMENTS = 1_048_576
-#: The metadata of one message: its texts and keys, and one for each other value.
+#: The metadata of one message: code points of its texts and keys, and one for each other value.
 MAX_METADATA = 1_048_576
 #: The nesting of metadata and of JSON parts.
 MAX_DEPTH = 64
 
-# An integer of more bits cannot be printed under Python's default digit limit, so no JSON holds it.
+# Python's default digit limit refuses to print an integer of more bits, so no JSON can hold it.
 _MAX_BITS = 4_096
 _BAD = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 
 
 def check(text: str, *, what: str, cap: int, on_bad: OnBad = "refuse") -> str:
-    """Give ``text`` as a plain str that any store can hold, or refuse it.
+    """Return ``text`` as a plain str that any store can hold, or refuse it.
 
     ``what`` names the value in the error, which never holds any of the text. ``cap`` is in code
     points. Raises InvalidTextError.
@@ -55,17 +55,17 @@ def check(text: str, *, what: str, cap: int, on_bad: OnBad = "refuse") -> str:
         text = _plain(text, what=what)
     if len(text) > cap:
         raise InvalidTextError(f"{what} has {len(text):,} characters; at most {cap:,} are allowed")
-    # Both looks are passes in C, and the first knows ASCII at once.
+    # Both checks are passes in C, and the first recognises ASCII at once.
     if "\x00" in text or not (text.isascii() or _encodes(text)):
         return _mend(text, what=what, on_bad=on_bad)
     return text
 
 
 def _plain(text: object, *, what: str) -> str:
-    """Turn a subclass of str into the str it holds; refuse what is no text."""
+    """Turn a subclass of str into the str it holds; refuse any other type."""
     if not isinstance(text, str):
         raise InvalidTextError(f"{what} is {type(text).__name__}; it must be text")
-    # A subclass may override anything, so that its own methods are not asked.
+    # A subclass may override any method, so its own methods are not called.
     return str.__str__(text)
 
 
@@ -87,14 +87,14 @@ def _mend(text: str, *, what: str, on_bad: OnBad) -> str:
             f"{what} holds {kind} at character {found.start():,}, which cannot be stored; remove "
             'it, or open the session with on_bad_text="replace" to have U+FFFD in its place'
         )
-    # Two halves that stand together are the character they were meant to be; a half alone, and a
-    # NUL, become U+FFFD.
+    # Two surrogate halves in a row become the character that they encode; a half alone and a NUL
+    # become U+FFFD.
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return joined.replace("\x00", _REPLACEMENT)
 
 
 def check_name(text: str, *, what: str, on_bad: OnBad = "refuse") -> str:
-    """Give a name (tenant, session id, thread, key): 1 to 512 code points, otherwise free.
+    """Return a name (tenant, session id, thread, key) of 1 to 512 code points, or refuse it.
 
     Raises InvalidTextError.
     """
@@ -107,12 +107,12 @@ def check_name(text: str, *, what: str, on_bad: OnBad = "refuse") -> str:
 def check_json(
     value: Any, *, what: str, cap: int = MAX_METADATA, on_bad: OnBad = "refuse"
 ) -> tuple[Any, int]:
-    """Copy a JSON value into plain dicts, lists and scalars; give it with its weight.
+    """Return a copy of a JSON value in plain dicts, lists and scalars, and its weight.
 
-    The weight is the code points of all texts and keys plus one for each value, and is what
-    ``cap`` bounds. Mappings must have text keys, numbers must be finite, nesting is at most
-    MAX_DEPTH; tuples become lists, as JSON has no other. Raises InvalidTextError for a bad text
-    or too much of it, InvalidMessageError for what is not JSON.
+    The weight is the code points of all texts and keys plus one for each value; ``cap`` bounds it.
+    Mappings must have text keys, numbers must be finite, nesting is at most MAX_DEPTH; tuples
+    become lists, because JSON has no other sequence. Raises InvalidTextError for a bad text or
+    too much of it, InvalidMessageError for a value that is not JSON.
     """
     copier = _JsonCopier(what=what, cap=cap, on_bad=on_bad)
     copy = copier.copy(value, 0)
@@ -120,7 +120,7 @@ def check_json(
 
 
 class _JsonCopier:
-    """One copy under way: what is left of the cap, and what to call the value in an error."""
+    """One copy in progress: the rest of the cap, and the name of the value in errors."""
 
     __slots__ = ("cap", "left", "on_bad", "what")
 
@@ -160,7 +160,7 @@ class _JsonCopier:
         return check(text, what=self.what, cap=self.cap, on_bad=self.on_bad)
 
     def _number(self, value: float) -> float:
-        # A subclass of a number (an enum's member, say) is stored as the number it is.
+        # A value of a subclass of a number (an enum's member, say) is stored as a plain number.
         if isinstance(value, int):
             if value.bit_length() > _MAX_BITS:
                 raise InvalidMessageError(f"{self.what} holds an integer of over {_MAX_BITS} bits")
@@ -180,11 +180,11 @@ class _JsonCopier:
 
 
 def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:
-    """Check every text inside a message; give the message itself where nothing had to change.
+    """Check every text inside a message; return the message itself where nothing had to change.
 
-    Covers content, parts, name, thread, key, tool calls and metadata, and leaves plain types in
-    all of them. Raises InvalidTextError for a bad or too long text and InvalidMessageError for
-    any other wrong shape.
+    The check covers content, parts, name, thread, key, tool calls and metadata, and leaves plain
+    types in all of them. Raises InvalidTextError for a bad or too long text and
+    InvalidMessageError for any other wrong shape.
     """
     if not isinstance(message, Message):
         raise InvalidMessageError(
@@ -207,7 +207,7 @@ def clean_message(message: Message, *, on_bad: OnBad = "refuse") -> Message:
         if calls is not message.tool_calls:
             changes["tool_calls"] = calls
     if message.metadata or type(message.metadata) is not MappingProxyType:
-        # Copied even where it is empty: the caller could fill it later.
+        # Even an empty mapping is copied: the caller could fill it later.
         changes["metadata"] = _clean_metadata(message.metadata, on_bad=on_bad)
     _check_time(message)
     return replace(message, **changes) if changes else message
@@ -227,14 +227,14 @@ def _clean_names(message: Message, changes: dict[str, Any], *, on_bad: OnBad) ->
         if call_id is not message.tool_call_id:
             changes["tool_call_id"] = call_id
     if message.name is not None:
-        # An export often writes "" for a speaker without a name, so that it is let in.
+        # An export often writes "" for a speaker without a name, so "" is accepted.
         name = check(message.name, what="name", cap=MAX_NAME, on_bad=on_bad)
         if name is not message.name:
             changes["name"] = name
 
 
 def _check_time(message: Message) -> None:
-    """Refuse a time that has no counterpart in UTC, where every store keeps it."""
+    """Refuse a time that has no counterpart in UTC, because every store keeps times in UTC."""
     at = message.created_at
     if at is not None and not 1 < at.year < 9999:
         raise InvalidMessageError("created_at must lie between the years 2 and 9998")
@@ -249,7 +249,7 @@ def _clean_metadata(metadata: Mapping[str, Any], *, on_bad: OnBad) -> Any:
 
 
 def _clean_parts(parts: tuple[Part, ...], *, on_bad: OnBad) -> tuple[Part, ...]:
-    """Check the parts one by one against what is left of the message's cap."""
+    """Check the parts one by one against the rest of the message's cap."""
     if len(parts) > MAX_PARTS:
         raise InvalidMessageError(
             f"content has {len(parts):,} parts; at most {MAX_PARTS:,} are allowed"

@@ -1,13 +1,14 @@
-"""Where a text that is too long may be cut, and the cutting.
+"""Decides where a text that is too long may be cut, and cuts it.
 
-The one rule: slices joined are the text, code point for code point, and no cut parts a grapheme
-cluster (an accented letter, a flag, a family emoji, CR LF) that would fit by itself. A slice ends
-at the last blank line in its second half, else at a line end, a sentence end, white space, or
-between two clusters. What a text costs is told by the caller; this module only keeps within it.
-All of it is linear in the text.
+The slices joined are the text, code point for code point, and no cut parts a grapheme cluster (an
+accented letter, a flag, a family emoji, CR LF) that would fit by itself. A slice ends at the last
+blank line in its second half; without one, at a line end, a sentence end, white space, or between
+two clusters, in this order. The caller supplies the cost of a text; this module only keeps within
+the limit. All of it is linear in the text.
 
-Clusters follow the rules of Unicode's UAX #29 (GB3 to GB13) on what Python's unicodedata knows;
-where that lacks a property (pictographs, conjuncts), two characters too many are kept together.
+Clusters follow the rules of Unicode's UAX #29 (GB3 to GB13), as far as Python's unicodedata has the
+properties. Where a property is missing (pictographs, conjuncts), the code keeps two characters
+together rather than part a cluster.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from unicodedata import category, combining
 
 
 class Piece(NamedTuple):
-    """A stretch of a text that is cut up.
+    """A stretch of a text that is to be cut.
 
-    Where ``price`` is given, it stands for the tokens of the whole piece, which is then never cut.
-    ``extra`` tokens are due in the slice in which the piece begins.
+    Where ``price`` is set, it is the token cost of the whole piece, which is then never cut.
+    ``extra`` tokens are added in the slice in which the piece begins.
     """
 
     text: str
@@ -35,8 +36,8 @@ class Piece(NamedTuple):
 
 _VIRAMA = 9
 _JOINER = "\u200d"
-# No break before these, beside all combining marks: joiners, halfwidth voicing marks, skin tones,
-# tags, and the two vowels that UAX #29 names beside the spacing marks.
+# No break before these and before all combining marks: joiners, halfwidth voicing marks, skin
+# tones, tags, and the two vowels that UAX #29 names in addition to the spacing marks.
 _EXTENDING = re.compile(
     "[\u200c\u200d\uff9e\uff9f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f\u0e33\u0eb3]"
 )
@@ -51,7 +52,7 @@ def _is_flag_half(char: str) -> bool:
 
 
 def _jamo(char: str) -> str:
-    """Give the part of a Hangul syllable that a character is: L, V, T, LV, LVT, or ""."""
+    """Return a character's Hangul syllable type: L, V, T, LV, LVT, or ""."""
     if "\uac00" <= char <= "\ud7a3":
         return "LV" if (ord(char) - 0xAC00) % 28 == 0 else "LVT"
     if "\u1100" <= char <= "\u115f" or "\ua960" <= char <= "\ua97c":
@@ -76,7 +77,7 @@ _JAMO_JOINS = frozenset(
 
 
 def is_boundary(text: str, place: int, start: int = 0) -> bool:
-    """Say whether a grapheme cluster ends before ``place``; ``start`` is a place known to be one.
+    """Return whether a grapheme cluster ends before ``place``; ``start`` is a known boundary.
 
     >>> is_boundary("e\u0301e", 1), is_boundary("e\u0301e", 2)
     (False, True)
@@ -88,7 +89,7 @@ def is_boundary(text: str, place: int, start: int = 0) -> bool:
         return before != "\r"
     prepended = before >= "\u0600" and _PREPENDED.match(before) is not None
     if prepended or after.isascii():
-        # Only a prepended sign joins a plain letter or digit to what stands before it.
+        # Only a prepended sign joins a plain letter or digit to the character before it.
         return not prepended or category(after) in _BREAKING
     if _breaks_after(before) or _extends(after) or before == _JOINER:
         return _breaks_after(before)
@@ -100,12 +101,12 @@ def is_boundary(text: str, place: int, start: int = 0) -> bool:
 
 
 def _extends(char: str) -> bool:
-    """Say whether a character belongs to the cluster before it."""
+    """Return whether a character belongs to the cluster before it."""
     return category(char) in _MARKS or _EXTENDING.match(char) is not None
 
 
 def _breaks_after(char: str) -> bool:
-    """Say whether a cluster ends behind a control or format character, whatever follows it."""
+    """Return whether a cluster always ends after the character: a control or format character."""
     return category(char) in _BREAKING and not _EXTENDING.match(char)
 
 
@@ -128,10 +129,10 @@ _SPACES = (" ", "\t", "\u3000")
 
 
 def best_break(text: str, start: int, end: int, low: int | None = None) -> int:
-    """Give the best place, after ``start`` and up to ``end``, to end the slice that began there.
+    """Return the best place, after ``start`` and up to ``end``, to end the slice that began there.
 
-    Looks in the second half (or from ``low`` on, where that is later). Where no cluster ends in
-    the whole slice, it is ``end``: the cluster is larger than the slice.
+    The place is in the second half (or from ``low`` on, where that is later). Where no cluster
+    ends in the whole slice, it is ``end``: the cluster is larger than the slice.
     """
     half = start + (end - start + 1) // 2
     low = max(half, start + 1, low or 0)
@@ -146,7 +147,7 @@ def best_break(text: str, start: int, end: int, low: int | None = None) -> int:
 
 
 def _blank_lines(text: str, low: int, end: int) -> Iterator[int]:
-    # From one character before, so that a blank line that ends right at ``low`` counts.
+    # Start one character before, so that a blank line that ends right at ``low`` counts.
     found = [match.end() for match in _BLANK_LINES.finditer(text, max(0, low - 2), end)]
     return (place for place in reversed(found) if place >= low)
 
@@ -161,7 +162,7 @@ def _sentence_ends(text: str, low: int, end: int) -> Iterator[int]:
 
 
 def _white_spaces(text: str, low: int, end: int) -> Iterator[int]:
-    # The kinds of space are asked for one by one, as rfind is a pass in C; the last of any counts.
+    # Each kind of space is searched by itself, because rfind is a pass in C; the last hit counts.
     places = [next(_after_each(space, text, low, end), 0) for space in _SPACES]
     last = max(places)
     if last:
@@ -170,7 +171,7 @@ def _white_spaces(text: str, low: int, end: int) -> Iterator[int]:
 
 
 def _after_each(char: str, text: str, low: int, end: int) -> Iterator[int]:
-    """Give the places after each ``char``, the last one first, from ``end`` down to ``low``."""
+    """Return the places after each ``char``, the last one first, from ``end`` down to ``low``."""
     place = text.rfind(char, low - 1, end)
     while place >= 0:
         yield place + 1
@@ -182,7 +183,7 @@ def _after_each(char: str, text: str, low: int, end: int) -> Iterator[int]:
 
 
 def char_points(text: str, room: int) -> tuple[int, ...]:
-    """Give the offsets that cut ``text`` into slices of at most ``room`` code points."""
+    """Return the offsets that cut ``text`` into slices of at most ``room`` code points."""
     points: list[int] = []
     start = 0
     while len(text) - start > room:
@@ -194,10 +195,10 @@ def char_points(text: str, room: int) -> tuple[int, ...]:
 def token_points(
     pieces: Sequence[Piece], room: int, count: Callable[[str], int]
 ) -> tuple[int, ...]:
-    """Give the offsets that cut the joined ``pieces`` into slices of at most ``room`` tokens.
+    """Return the offsets that cut the joined ``pieces`` into slices of at most ``room`` tokens.
 
-    A slice's tokens are the counts of the texts in it, piece by piece, and what the pieces charge.
-    Only a piece with a price over ``room``, or a cluster over it, makes a slice that is over it.
+    A slice's tokens are the counts of the texts in it, piece by piece, plus the prices and extras
+    of its pieces. A slice is over ``room`` only for a piece with a price, or a cluster, over it.
     """
     return tuple(_Slicer(pieces, room, count).points)
 
@@ -205,9 +206,9 @@ def token_points(
 class _Slicer:
     """One cutting, from the left, each slice as long as fits.
 
-    Each slice is found by probing: the length is guessed from the characters a token of the last
-    probe, counted, and corrected. A probe is never longer than four times what fits, and there
-    are a handful a slice, so that all probes together are a few passes over the text.
+    Each slice is found by probing: the length is guessed from the characters per token of the last
+    probe, counted, and corrected. A probe is never longer than four times the fitting length, and
+    a slice takes a handful of probes, so all probes together are a few passes over the text.
     """
 
     def __init__(self, pieces: Sequence[Piece], room: int, count: Callable[[str], int]) -> None:
@@ -221,7 +222,7 @@ class _Slicer:
         for piece in pieces:
             stop = begin + len(piece.text)
             due = piece.extra + (piece.price or 0)
-            # What costs nothing (an echo, an empty text) stays with what stands before it.
+            # A piece without cost (an echo, an empty text) stays with the piece before it.
             if due and self._used and self._used + due > room:
                 self._close(begin)
             self._used += due
@@ -243,7 +244,7 @@ class _Slicer:
                 self._used += tokens
                 return
             if end == place and place == begin and self._used > due:
-                # Not a character fits behind what the slice holds already.
+                # No further character fits into the slice.
                 self._close(begin, used=due)
                 continue
             cut = self._cut(place, end, over, room)
@@ -256,13 +257,13 @@ class _Slicer:
     def _fit(self, place: int, stop: int, room: int) -> tuple[int, int, int]:
         """Probe how far the text from ``place`` fits ``room`` tokens.
 
-        Gives an end that fits and nearly fills the room, its tokens, and the nearest end known
+        Returns an end that fits and nearly fills the room, its tokens, and the nearest end known
         not to fit (or ``stop`` + 1).
         """
         fits, tokens, over = place, 0, stop + 1
         if room <= 0:
             return fits, tokens, place + 1
-        # A cut goes back to a boundary anyway, so that the last three per cent are not sought.
+        # A cut moves back to a boundary anyway, so the search leaves out the last three per cent.
         enough = room - room // 32
         aim = (enough + room) // 2
         probe = min(stop, place + max(1, int(aim * self._ratio)))
@@ -299,15 +300,15 @@ class _Slicer:
                 return cut
             if is_boundary(text, end, start):
                 return end
-            # A prefix can cost more than the whole, as its last word is cut: take less, one by
-            # one where little is left.
+            # A prefix can cost more than the whole, because its last word is cut: take less,
+            # character by character where little is left.
             last = cut - 1 - (cut - place) // 8 if cut - place > 64 else cut - 1
         return max(end, place + 1)
 
     def _cluster_end(self, place: int, end: int, over: int, room: int) -> int:
         """End a slice that is one cluster and does not end by ``end``: whole, if it fits."""
         start = self.points[-1] if self.points else 0
-        # What goes on for longer than the room that was left cannot fit.
+        # A cluster that is longer than the remaining room cannot fit.
         reach = end + 64 + (end - place) // 8
         for later in range(end + 1, min(over, len(self._text) + 1, reach)):
             if is_boundary(self._text, later, start):

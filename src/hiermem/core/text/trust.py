@@ -1,7 +1,7 @@
-"""How far a text may be believed, and what that means for a text made from several.
+"""Decides how far a text may be believed, and what that means for a text made from several.
 
-The one rule: a summary's trust is the lowest of its sources', so that a tool's output cannot gain
-standing by being summarised.
+A summary's trust is the lowest of its sources', so that a tool's output cannot gain standing by
+being summarised.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _ORDER: Final[tuple[Trust, ...]] = ("tool", "conversation", "system")
 
 
 def trust_of(stored: StoredMessage) -> Trust:
-    """Give how far a message may be believed: a tool's output least, a system message most."""
+    """Return how far a message may be believed: a tool's output least, a system message most."""
     if stored.role == "tool":
         return "tool"
     return "system" if stored.role == "system" else "conversation"
 
 
 def lowest(trusts: Iterable[Trust]) -> Trust:
-    """Give the lowest of these; nothing at all is as good as conversation.
+    """Return the lowest trust; without any source, that of conversation.
 
     >>> lowest(["system", "tool"])
     'tool'

@@ -1,8 +1,8 @@
-"""Decides what the pieces of a text are that a summary may keep, and how kept ones are written.
+"""Decides which units of a text a summary may keep, and how kept units are written.
 
-The one rule: what is rendered can be taken apart again exactly, so a summary of summaries is made
-from the original sentences with their speakers and dates, never from re-read prose. Nothing here
-weighs a piece against another: that is ``salience``. Every scan is a single pass.
+A rendered summary can be split into its units again exactly, so a summary of summaries is made from
+the original sentences with their speakers and dates, never from re-read prose. Units are weighed
+against each other in ``salience``, not here. Every scan is a single pass.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hiermem.errors import StoreCorruptError
 from hiermem.protocols import SourceText
 from hiermem.types import Role, Unit
 
-#: The longest piece, in code points; a sentence above 480 is cut at clause marks to 320 or fewer.
+#: The longest unit, in code points; a sentence above 480 is cut at clause marks to 320 or fewer.
 UNIT_CAP: Final = 480
 _CUT: Final = 320
 #: The longest speaker's label that is rendered, in code points: it is repeated line after line.
 LABEL_CAP: Final = 48
 _DIGEST_CAP: Final = 200
-#: How much of a code block is looked at for its digest.
+#: How much of a code block is read for its digest.
 _CODE_READ: Final = 20_000
 
 _FENCE: Final = "```"
@@ -36,10 +36,10 @@ _SENTENCE_END: Final = re.compile(
 _ABBREVIATIONS: Final = words("mr mrs ms dr prof vs cf approx e.g i.e")
 _CLAUSE_MARKS: Final = (";", ",", "，", "、", ":")  # noqa: RUF001
 _BLANKS: Final = re.compile(r"\s+")
-#: What a list puts before an item. Its numbers would tell of holes, since few items are kept.
+#: A list's mark before an item. Kept numbers would show gaps, because few items are kept.
 _ITEM_MARK: Final = re.compile(r"(?:[-*•–]|\(?\d{1,2}[.)])\s+")  # noqa: RUF001
 _BOLD_LINE: Final = re.compile(r"(?:\d{1,2}[.)] +)?\*\*[^*]{1,80}\*\*:?")
-#: A sentence longer than this is taken apart where it joins statements, each this long at least.
+#: A sentence longer than this is split where it joins statements, each at least this long.
 _LONG_SENTENCE: Final = 120
 _SHORTEST: Final = 40
 _JOINT: Final = re.compile(
@@ -63,7 +63,7 @@ _EXTENSION: Final = (
 _FILE_NAME: Final = re.compile(r"\b[\w./-]{1,80}" + _EXTENSION)
 _FILE_END: Final = re.compile(_EXTENSION)
 
-#: The units of the inputs that are being worked on; they go when the inputs do.
+#: The units of the inputs in use; an entry is dropped with its input.
 _SPLIT: Final[WeakKeyDictionary[SourceText, list[Unit]]] = WeakKeyDictionary()
 
 
@@ -71,8 +71,8 @@ def split(text: str, *, index: int | None, role: Role, speaker: str, date: str) 
     """Split a message's text into units, in order.
 
     Fenced code becomes one digest of its signatures and file names; the rest is split into lines,
-    sentences and, above ``UNIT_CAP``, clauses. Back-channel pieces are dropped, unless the text is
-    nothing else: a text that is not blank always gives one unit at least.
+    sentences and, above ``UNIT_CAP``, clauses. Back-channel pieces are dropped, unless the text
+    has no other: a text that is not blank always has at least one unit.
     """
     speaker = _label(speaker)
     pieces = list(_pieces(text))
@@ -85,10 +85,10 @@ def split(text: str, *, index: int | None, role: Role, speaker: str, date: str) 
 
 
 def of_source(source: SourceText) -> list[Unit]:
-    """Give the units of one input: those it was extracted with, or else its text split afresh.
+    """Return the units of one input: the units on record, or without any its text split.
 
-    A text is split once for all who ask while somebody holds the input: the summariser, the check
-    of its answer, and the labels.
+    A text is split once while the input object lives, for all users of its units: the summariser,
+    the check of its answer, and the labels.
     """
     if source.units:
         return list(source.units)
@@ -106,7 +106,7 @@ def of_source(source: SourceText) -> list[Unit]:
 
 
 def prose(text: str) -> str:
-    """Give ``text`` with each fenced code block replaced by its digest."""
+    """Return ``text`` with each fenced code block replaced by its digest."""
     if _FENCE not in text:
         return text
     parts = text.split(_FENCE)
@@ -116,7 +116,7 @@ def prose(text: str) -> str:
 
 
 def _label(speaker: str) -> str:
-    """Give ``speaker`` as one short line, so that a name cannot look like more than a name."""
+    """Return ``speaker`` as one short line, so that a name cannot imitate other text."""
     label = " ".join(speaker[: 4 * LABEL_CAP].split())
     return label if len(label) <= LABEL_CAP else label[: LABEL_CAP - 1] + "…"
 
@@ -165,7 +165,7 @@ def _sentences(line: str) -> Iterator[str]:
 
 
 def _is_unfinished(line: str, *, start: int, end: int) -> bool:
-    """Say whether the dot before ``end`` belongs to a list number, a lone "No." or a title."""
+    """Return whether the dot before ``end`` belongs to a list number, a lone "No." or a title."""
     if line[end - 1] != ".":
         return False
     word = line[max(start, end - 12) : end - 1].rsplit(None, 1)[-1:]
@@ -176,7 +176,7 @@ def _is_unfinished(line: str, *, start: int, end: int) -> bool:
 
 
 def _clauses(sentence: str) -> Iterator[str]:
-    """Yield ``sentence`` whole, or cut at clause marks, else at spaces, where it is over-long."""
+    """Yield ``sentence``; an over-long one cut at clause marks, or without any at spaces."""
     start = 0
     while len(sentence) - start > UNIT_CAP:
         low, high = start + _CUT // 2, start + _CUT
@@ -192,7 +192,7 @@ def _clauses(sentence: str) -> Iterator[str]:
 
 
 def _statements(clause: str) -> Iterator[str]:
-    """Yield the statements that a long sentence joins by "and", "but" or "so", each by itself."""
+    """Yield each of the statements that a long sentence joins by "and", "but" or "so"."""
     start = 0
     for match in _JOINT.finditer(clause) if len(clause) > _LONG_SENTENCE else ():
         if match.start() - start >= _SHORTEST and len(clause) - match.end() >= _SHORTEST:
@@ -204,7 +204,7 @@ def _statements(clause: str) -> Iterator[str]:
 def _digest(block: str) -> str:
     """Describe a code block in one line by its signatures and file names.
 
-    Bodies kept as they are measure at most .01 better in fact survival, and read badly.
+    Unchanged code bodies measure at most .01 better in fact survival, and read badly.
     """
     language, _, body = block[:_CODE_READ].partition("\n")
     if not body.strip():
@@ -226,10 +226,10 @@ def _digest(block: str) -> str:
 
 
 def _lead(unit: Unit, *, before: Unit | None, shown: str) -> str:
-    """Give what is written ahead of ``unit``.
+    """Return the text that is written before ``unit``.
 
-    A line end, the date where ``shown`` is another one, and the speaker; or only a space, where
-    it goes on in the message of ``before``.
+    It is a line end, the date where ``shown`` is another date, and the speaker. It is only a space
+    where the unit continues the message of ``before``.
     """
     line = "\n" if before else ""
     if unit.date and unit.date != shown:
@@ -240,7 +240,7 @@ def _lead(unit: Unit, *, before: Unit | None, shown: str) -> str:
 
 
 def continues(before: Unit, unit: Unit) -> bool:
-    """Say whether ``unit`` goes on in the message, or the text without one, of ``before``."""
+    """Return whether ``unit`` continues the message (or text without one) of ``before``."""
     return (
         before.index == unit.index
         and before.speaker == unit.speaker
@@ -253,7 +253,7 @@ def continues(before: Unit, unit: Unit) -> bool:
 def render(units: Sequence[Unit]) -> str:
     """Write ``units`` as text: ``[date]`` where it changes, ``Speaker: ...`` for each message.
 
-    No unit holds a line end, so every line begins with a date or a speaker that is really one.
+    No unit holds a line end, so every line begins with a genuine date or speaker.
     """
     out: list[str] = []
     before, shown = None, ""
@@ -264,9 +264,9 @@ def render(units: Sequence[Unit]) -> str:
 
 
 def pack(units: Sequence[Unit]) -> str:
-    """Write where each unit came from as compact JSON, to be read beside the rendered text.
+    """Write the provenance of each unit as compact JSON, to be read with the rendered text.
 
-    It holds lengths instead of copies: the text itself is stored once. The form is
+    The JSON holds lengths instead of copies: the text itself is stored once. The form is
     ``[who, dates, rows]`` with a row ``[index, who, date, ordinal, length, ordinal, length, ...]``
     for each message; the length of a code digest is negative.
     """
@@ -284,7 +284,7 @@ def pack(units: Sequence[Unit]) -> str:
 
 
 def unpack(packed: str, text: str) -> tuple[Unit, ...]:
-    """Give back the units that ``render`` wrote as ``text`` and ``pack`` as ``packed``.
+    """Return the units of a ``text`` by ``render`` and a ``packed`` value by ``pack``.
 
     Raises StoreCorruptError where the two do not belong together.
     """
@@ -300,7 +300,7 @@ def unpack(packed: str, text: str) -> tuple[Unit, ...]:
 
 
 def _read_rows(data: Any, text: str) -> Iterator[Unit]:
-    """Yield the units of a packed value, finding each text by walking the layout again."""
+    """Yield the units of a packed value, and find each text by following the layout."""
     who, dates, rows = data
     at = 0
     before, shown = None, ""

@@ -1,1 +1,1 @@
-"""How messages become windows and windows become levels: one fold over a session's log."""
+"""Decides how messages become windows and windows become levels: one fold over a session's log."""

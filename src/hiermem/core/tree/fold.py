@@ -1,21 +1,26 @@
-"""The fold of a session's log: every message and event, in order, into windows and groups.
+"""Decides which windows and groups a session's log forms: a fold over its messages and events.
 
-It is run inside the transaction that appends, and says which nodes to insert, which older nodes get
-a parent, and which messages get a flag. However the log is cut into calls, the same nodes come out
-(P4), and a sealed node's bounds are never spoken of again (P5).
+The fold runs inside the transaction that appends. Its result is the nodes to insert, the parents
+that older nodes get, and the flags that messages get. The same nodes result however the log is cut
+into calls (P4), and no result changes the bounds of a sealed node (P5).
 
-The one rule: windows that close at one message are numbered by the closing message's own thread
-first, then by first index; that order is the order of the tree.
+Several windows can close at one message. They are numbered by thread, the closing message's own
+thread first, then by first index; this order is the order of the tree.
 
-Where the specification leaves a choice: idleness is looked at after the arriving message has joined
-its window, so a thread that speaks is never idle; a thread is forgotten, with its run of users and
-its late calls, when it has been silent for twice the idle limit (its next message begins it anew);
-the close of a session abandons open exchange groups and flags them; with ``enabled`` off, turns
-are followed and open windows grow, but nothing is sealed, not by flush or close either, and no
-thread is forgotten. Times come back in UTC. A session that is reopened keeps its root as a node
-among others, so each close after new messages puts one level on top of it.
+Where the specification leaves a choice:
 
-It reads no message and no node.
+- Idleness is checked after the arriving message has joined its window, so a thread that speaks is
+  never idle.
+- A thread that has been silent for twice the idle limit is forgotten, with its run of users and
+  its late calls. Its next message starts the thread from an empty state.
+- The close of a session abandons open exchange groups and flags them.
+- With ``enabled`` off, turns are followed and open windows grow, but nothing is sealed, not by
+  flush or close either, and no thread is forgotten.
+- Times are returned in UTC.
+- A session that is reopened keeps its root as a node among others, so each close after new
+  messages puts one level on top of it.
+
+The fold reads no stored message and no stored node.
 """
 
 from __future__ import annotations
@@ -35,9 +40,9 @@ from hiermem.types import Node
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What a fold decided: the next state, and what to write beside it.
+    """The result of a fold: the next state, and the writes that belong to it.
 
-    ``nodes`` are new; those whose group was sealed in the same fold bear their parent already.
+    ``nodes`` are new; a node whose group was sealed in the same fold has its parent already.
     ``parents`` are (child, parent) pairs for nodes of earlier folds. ``flags`` are (message index,
     flag) pairs. ``drop`` are ids of provisional nodes that are out of date.
     """
@@ -50,7 +55,7 @@ class Folded:
 
 
 def arrive(state: SessionState, arrivals: Sequence[Arrival], config: HierarchyConfig) -> Folded:
-    """Fold messages in, in order.
+    """Fold messages into the state, in order.
 
     Raises UsageError where an index is not the next one or the session is closed.
     """
@@ -93,16 +98,17 @@ def close(state: SessionState, config: HierarchyConfig) -> Folded:
 
 
 def reopen(state: SessionState) -> Folded:
-    """Let a closed session go on; what was sealed stays as it is."""
+    """Open a closed session again; sealed nodes stay as they are."""
     return Folded(replace(state, closed=False))
 
 
 def provisional(state: SessionState, config: HierarchyConfig) -> tuple[Node, ...]:
-    """Give the nodes that stand for what is open, where the configuration lets open groups grow.
+    """Return the nodes for open windows and groups, where the configuration lets open groups grow.
 
-    One for each open window, ``open/L1/{thread}``, by where it begins; one for each open group of
-    two or more, ``open/L{level}``, lowest level first. None is sealed, their ordinal is -1, and
-    that of a window covers no sealed window yet: its ``windows`` is the empty range at their end.
+    Each open window has a node ``open/L1/{thread}``, in order of the windows' first messages. Each
+    open group of two or more has a node ``open/L{level}``, lowest level first. None is sealed, and
+    their ordinal is -1. A window's node covers no sealed window yet: its ``windows`` is the empty
+    range after them.
     """
     if config.open_groups != "grow" or not config.enabled:
         return ()
@@ -126,17 +132,17 @@ def provisional(state: SessionState, config: HierarchyConfig) -> tuple[Node, ...
 
 
 def provisional_window(thread: str) -> str:
-    """Give the id of the node that stands for the open window of ``thread``."""
+    """Return the id of the node that stands for the open window of ``thread``."""
     return f"open/L1/{thread}"
 
 
 def provisional_group(level: int) -> str:
-    """Give the id of the node that stands for the open group of ``level``."""
+    """Return the id of the node that stands for the open group of ``level``."""
     return f"open/L{level}"
 
 
 class _Fold:
-    """One fold at work: what was unpacked, what was sealed and flagged so far."""
+    """One fold in progress: the unpacked state, and the seals and flags so far."""
 
     def __init__(self, state: SessionState, config: HierarchyConfig) -> None:
         self.state = state
@@ -151,21 +157,21 @@ class _Fold:
 
     @property
     def growth(self) -> Growth:
-        """Give the growing tree, begun when something is first sealed."""
+        """Return the growing tree, created at the first seal."""
         if self._growth is None:
             self._growth = Growth(self.state.ordinals, self.state.groups, self.config)
         return self._growth
 
     def strand(self, thread: str) -> Strand:
-        """Give what is remembered of ``thread`` now."""
+        """Return the present state of ``thread``."""
         kept = self._strands.get(thread)
         if kept is not None:
             return kept
-        # One that was forgotten in this fold is still in the state that the fold began with.
+        # A thread that was forgotten in this fold is still in the state that the fold began with.
         return self.state.strand(thread) if thread in self._lasts else Strand()
 
     def by_first_index(self) -> list[str]:
-        """Name the threads with an open window, by where it begins."""
+        """Return the threads with an open window, in order of the windows' first messages."""
         begins: list[tuple[int, str]] = []
         for thread in self._lasts:
             content = self.strand(thread).window.content
@@ -174,7 +180,7 @@ class _Fold:
         return [thread for _, thread in sorted(begins)]
 
     def arrive(self, arrival: Arrival) -> None:
-        """Take one message in: its own thread by the rules, then another one for idleness."""
+        """Add one message: apply the rules to its thread, then check other threads for idleness."""
         if arrival.index != self._next or self.state.closed:
             raise UsageError(
                 f"message {arrival.index} cannot arrive: "
@@ -195,7 +201,7 @@ class _Fold:
             self._idle(arrival.index)
 
     def keep(self, thread: str, strand: Strand, seals: Iterable[Seal]) -> None:
-        """Remember the thread as it is now and let its sealed windows arrive in the tree."""
+        """Store the thread's present state and let its sealed windows arrive in the tree."""
         self._strands[thread] = strand
         for seal in seals:
             self.growth.window(seal, thread)
@@ -212,7 +218,7 @@ class _Fold:
         self.keep(thread, Strand(turns, window.settled(turns, self.limits.boundary)), seals)
 
     def _idle(self, index: int) -> None:
-        """Close the window that message ``index`` leaves idle; forget the thread that stays so.
+        """Close the window that is idle at message ``index``; forget a thread idle for too long.
 
         Each message has one index, so at most one thread reaches each of the two marks.
         """
@@ -225,7 +231,7 @@ class _Fold:
                 self._strands.pop(thread, None)
 
     def folded(self, *, closed: bool | None = None) -> Folded:
-        """Give what was decided, the changed parts of the state packed again."""
+        """Return the result, with the changed parts of the state packed again."""
         kept = self.state.threads
         threads = {
             thread: (last, strand.pack()) if (strand := self._strands.get(thread)) else kept[thread]

@@ -1,20 +1,24 @@
-"""The recursion of levels: sealed windows become L1 nodes, groups of nodes the next level's.
+"""Decides which nodes form a group: sealed windows become L1 nodes, their groups the next level's.
 
-A node that arrives at a level joins its open group; a group that is full becomes a node and arrives
-at the level above, by the same code for every level. In all of it a node weighs its *allotted*
-size, which follows from its inputs' sizes alone: structure never depends on a text.
+A node that arrives at a level joins its open group. A full group becomes a node and arrives at the
+level above; the same code serves every level. Here a node weighs its *allotted* size, which follows
+from the sizes of its inputs alone: structure never depends on a text.
 
-The one rule: nodes arrive in the order of the windows they cover, so that every node covers a
-contiguous range of windows and the open groups together, highest level first, cover them all.
+Nodes arrive in the order of the windows they cover. Therefore every node covers a contiguous range
+of windows, and the open groups together, highest level first, cover all windows.
 
-Where the specification leaves a choice: a fraction of a size is rounded down, at least 1; a node
-that is not verbatim is allotted at least one less than its input, whatever its floor; a size in
-tokens is allotted in the proportion of the size in the session's unit, as floors and caps are in
-that unit; a group's ``thread`` is its children's where they have one in common; at close the levels
-are gone through upwards, and a lone node joins the next level by the ordinary rule. A size that was
-taken in another unit is converted by one rule (``windows.converted``).
+Where the specification leaves a choice:
 
-It decides nothing about windows and generates no text.
+- A fraction of a size is rounded down, to at least 1.
+- A node that is not verbatim is allotted at least one less than its input, whatever its floor.
+- A size in tokens is allotted in the proportion of the size in the session's unit, because floors
+  and caps are in that unit.
+- A group's ``thread`` is its children's where they have one in common.
+- At close the levels are processed upwards, and a lone node joins the next level by the ordinary
+  rule.
+- A size that was taken in another unit is converted by ``windows.converted``.
+
+This module decides nothing about windows and generates no text.
 """
 
 from __future__ import annotations
@@ -31,10 +35,10 @@ from hiermem.types import Node, SizeUnit, Span
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A sealed node without a parent, with what is remembered of it until it has one.
+    """A sealed node without a parent, with the figures that are kept until it has one.
 
     ``first`` and ``last`` are the earliest and latest time covered, in microseconds since 1970 UTC.
-    ``unit`` is what ``allotted`` was measured in; None is the unit of the configuration.
+    ``unit`` is the unit of ``allotted``; None is the unit of the configuration.
     """
 
     id: str
@@ -51,12 +55,12 @@ class Root:
     unit: SizeUnit | None = None
 
     def size(self, unit: SizeUnit) -> int:
-        """Give what it is allotted, in ``unit``."""
+        """Return the node's allotted size, in ``unit``."""
         return converted(self.allotted, self.allotted_tokens, self.unit or unit, unit)
 
     @classmethod
     def of(cls, node: Node) -> Root:
-        """Take it from a sealed node."""
+        """Make the root of a sealed node."""
         return cls(
             node.id,
             node.level,
@@ -74,9 +78,9 @@ class Root:
 
 
 def hull(spans: Iterable[Span]) -> Span:
-    """Give the stretch from where the first of the spans begins to where the last one ends.
+    """Return the stretch from the beginning of the first span to the end of the last one.
 
-    An end inside a message stays one, even where that message is empty by now.
+    An end inside a message stays inside it, even where that message is empty by now.
     """
     known = tuple(spans)
     first = min(known, key=lambda span: span.begin)
@@ -85,9 +89,9 @@ def hull(spans: Iterable[Span]) -> Span:
 
 
 def weigh(level: LevelConfig, size: int, *, verbatim: bool) -> int:
-    """Give the size allotted to a node of ``size``: ``min(input, clamp(ratio * input, …))``.
+    """Return the size allotted to a node of ``size``: ``min(input, clamp(ratio * input, …))``.
 
-    A node that is kept word for word is allotted its input; any other one less at least (P8).
+    A node that is kept word for word is allotted its input; any other node at least one less (P8).
     """
     if verbatim:
         return size
@@ -151,7 +155,7 @@ def group_node(level: int, ordinal: int, group: Sequence[Root], config: Hierarch
 def allot(
     number: int, size: int, tokens: int, config: HierarchyConfig, *, unit: SizeUnit | None = None
 ) -> tuple[int, int, bool]:
-    """Give the allotted size, the same in tokens, and whether the node is kept word for word.
+    """Return the allotted size, the same in tokens, and whether the node is kept word for word.
 
     ``size`` is in ``unit``, None being the configuration's own, in which floors and caps are.
     """
@@ -166,7 +170,7 @@ def allot(
 
 
 def _in_unit(level: LevelConfig, unit: SizeUnit | None) -> LevelConfig:
-    """Give a level's floor and cap in the other unit than the one they were written in."""
+    """Return a level's rule with floor and cap converted to the unit they were not written in."""
 
     def other(size: int) -> int:
         return size // CHARS_A_TOKEN if unit == "tokens" else size * CHARS_A_TOKEN
@@ -176,7 +180,7 @@ def _in_unit(level: LevelConfig, unit: SizeUnit | None) -> LevelConfig:
 
 
 def _overfull(group: Sequence[Root], child: Root, rule: LevelConfig, unit: SizeUnit) -> bool:
-    """Say whether a group must be sealed before ``child`` joins it (spec section 5)."""
+    """Return whether a group must be sealed before ``child`` joins it (spec section 5)."""
     if rule.max_size is None or len(group) < 2:
         return False
     size = sum(member.size(unit) for member in group) + child.size(unit)
@@ -184,7 +188,7 @@ def _overfull(group: Sequence[Root], child: Root, rule: LevelConfig, unit: SizeU
 
 
 def _full(group: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> bool:
-    """Say whether a group is to be sealed as it is (spec section 5)."""
+    """Return whether a group must be sealed now (spec section 5)."""
     if len(group) < 2:
         return False
     if len(group) >= rule.fan_in:
@@ -196,9 +200,9 @@ def _full(group: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> bool:
 
 
 def parts(children: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> list[list[Root]]:
-    """Split a group's children by the rule of their arrival; a lone last one joins the part before.
+    """Split a group's children by the rule of arrival; a lone last child joins the part before.
 
-    There is one part where the rule would have made no other group of them.
+    There is one part where the rule would not have split them.
     """
     found: list[list[Root]] = [[]]
     for child in children:
@@ -216,7 +220,7 @@ def parts(children: Sequence[Root], rule: LevelConfig, unit: SizeUnit) -> list[l
 
 
 class Growth:
-    """The growing of a tree during one fold: what it seals, and the open groups it leaves.
+    """The growth of a tree during one fold: the nodes it seals, and the open groups it leaves.
 
     ``ordinals`` holds the number of sealed nodes of level 1, 2, …; ``groups`` the open group of
     level 2, 3, … as ``pack`` wrote it. A group is unpacked when its level is reached, so that
@@ -236,11 +240,11 @@ class Growth:
         self._levels: dict[int, LevelConfig] = {}
 
     def ordinals(self) -> tuple[int, ...]:
-        """Give the number of sealed nodes of level 1, 2, … as it is now."""
+        """Return the present number of sealed nodes of level 1, 2, …."""
         return tuple(self._ordinals)
 
     def groups(self) -> tuple[str, ...]:
-        """Give the open groups of level 2, 3, … as they are now, packed."""
+        """Return the present open groups of level 2, 3, …, packed."""
         packed = list(self._packed)
         for level, group in self._open.items():
             packed.extend("[]" for _ in range(level - 1 - len(packed)))
@@ -257,9 +261,9 @@ class Growth:
         return node
 
     def finish(self) -> None:
-        """Seal what is open, lowest level first, until one root is left.
+        """Seal the open groups, lowest level first, until one root is left.
 
-        A lone node joins the group of the level above as it is.
+        A lone node joins the group of the level above unchanged.
         """
         level = 2
         while True:
@@ -275,7 +279,7 @@ class Growth:
             level += 1
 
     def _number(self, level: int) -> int:
-        """Give the next ordinal of ``level`` and count it as given."""
+        """Return the next ordinal of ``level`` and count it as used."""
         self._ordinals.extend(0 for _ in range(level - len(self._ordinals)))
         number = self._ordinals[level - 1]
         self._ordinals[level - 1] += 1

@@ -1,9 +1,8 @@
 """Decides which message is too large for a window, and how it is cut (rule 2 of sealing).
 
-A message over the hard limit is cut into slices of at most the target. The one rule: over the limit
-means sliced, even where there is nothing to cut at: what is one piece, such as an image, is then
-one slice, and it closes what precedes it all the same. An append, a re-pack and a replay of the log
-ask here.
+A message over the hard limit is cut into slices of at most the target. This holds even where the
+message cannot be cut: an indivisible message, such as an image, is one slice, and it still closes
+the window before it. Appending, re-packing and replaying a log all use this module.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from hiermem.types import Message
 
 
 def is_oversize(size: int, config: HierarchyConfig) -> bool:
-    """Say whether a message of ``size``, in the configuration's unit, is to be sliced."""
+    """Return whether a message of ``size``, in the configuration's unit, must be sliced."""
     return config.enabled and size > config.hard_limit
 
 
@@ -30,7 +29,7 @@ def cut(
     counter: TokenCounter,
     echoes: Sequence[tuple[int, int]] = (),
 ) -> tuple[tuple[int, ...], tuple[Slice, ...]]:
-    """Give the inner offsets at which a message is cut, and its slices; () where it stays whole."""
+    """Return the inner offsets at which a message is cut, and its slices; both () if not cut."""
     if not is_oversize(size, config):
         return (), ()
     unit = config.unit
@@ -42,7 +41,7 @@ def cut(
 
 
 def slices_at(points: Sequence[int], sizes: Sequence[tuple[int, int]]) -> tuple[Slice, ...]:
-    """Give the slices that ``points`` make; ``sizes`` are each one's size and tokens."""
+    """Return the slices between ``points``; ``sizes`` holds the size and tokens of each slice."""
     return tuple(
         Slice(begin, end, size, tokens)
         for begin, end, (size, tokens) in zip((0, *points), (*points, None), sizes, strict=True)

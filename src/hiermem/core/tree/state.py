@@ -1,14 +1,12 @@
-"""The state of a session's fold: all that an append has to know of what came before.
+"""Decides what the state of a session's fold holds: all that an append needs of earlier messages.
 
-It is one small JSON text. What grows with use, threads and open groups, is kept packed inside it
-until something looks at it: an append unpacks one thread, the seal of a window one group. Its size
-is bounded: a thread takes a constant number of figures and is forgotten once it has been silent
-for twice the idle limit, an open group has at most ``fan_in`` children, and levels grow as log n.
+The state is one small JSON text. Its growing parts, threads and open groups, stay packed until they
+are read: an append unpacks one thread, the seal of a window one group. The size is bounded: a
+thread takes a constant number of figures and is forgotten once it has been silent for twice the
+idle limit, an open group has at most ``fan_in`` children, and levels grow as log n.
 
-The one rule: it holds nothing that is not needed to go on; what can be read from the log is not
-repeated here.
-
-It applies no rule: ``hiermem.core.tree.fold`` does.
+The state holds only what the next append needs; it repeats nothing that can be read from the log.
+The rules are applied by ``hiermem.core.tree.fold``.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _decode: Callable[[str], Any] = json.JSONDecoder().decode
 
 
 class Strand(NamedTuple):
-    """What is remembered of one thread: its end, and its open window."""
+    """The state of one thread: its end, and its open window."""
 
     turns: Turns = Turns()
     window: Window = Window()
@@ -50,13 +48,13 @@ class Strand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenWindow:
-    """The open window of a thread, as data: what will be in the thread's next L1, so far.
+    """The open window of a thread, as data: the content of the thread's next L1 so far.
 
-    It begins at ``begin`` and ends with message ``last_index``, the last of its thread.
-    ``safe_messages`` and ``safe_size`` tell what lies before its last safe point and
-    ``whole_messages`` what lies before its last whole one. ``group_messages`` is the number of
-    messages in the open exchange group, 0 where none is open. ``linked`` says that it shares a
-    message or an exchange group with the sealed window before it in its thread.
+    The window begins at ``begin`` and ends with message ``last_index``, the last of its thread.
+    ``safe_messages`` and ``safe_size`` count the part before the last safe point,
+    ``whole_messages`` the part before the last whole point. ``group_messages`` is the number of
+    messages in the open exchange group, 0 where none is open. ``linked`` is True where the window
+    shares a message or an exchange group with the sealed window before it in its thread.
     """
 
     thread: str
@@ -77,7 +75,7 @@ class OpenWindow:
 
     @classmethod
     def of(cls, thread: str, strand: Strand) -> OpenWindow | None:
-        """Take it from what is remembered of ``thread``; None where no window is open."""
+        """Return the open window of ``thread`` from its state; None where no window is open."""
         turns, window = strand
         content = window.content
         if not content.messages:
@@ -103,7 +101,7 @@ class OpenWindow:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """Where a session's fold stands.
+    """The state of a session's fold.
 
     ``ordinals`` is the number of sealed nodes of level 1, 2, …; ``groups`` the open groups of level
     2, 3, … packed; ``threads`` gives for each thread the index of its last message and its packed
@@ -143,38 +141,38 @@ class SessionState:
         return state
 
     def next_ordinal(self, level: int) -> int:
-        """Give the number of sealed nodes of ``level``, which is the ordinal of the next."""
+        """Return the number of sealed nodes of ``level``, which is the ordinal of the next."""
         return self.ordinals[level - 1] if level <= len(self.ordinals) else 0
 
     def group(self, level: int) -> tuple[Root, ...]:
-        """Give the children of the open group of ``level``, 2 or more, in order."""
+        """Return the children of the open group of ``level``, 2 or more, in order."""
         return tuple(unpack(self.groups[level - 2])) if level - 2 < len(self.groups) else ()
 
     def roots(self) -> tuple[Root, ...]:
-        """Give all sealed nodes without a parent, in the order of their windows.
+        """Return all sealed nodes without a parent, in the order of their windows.
 
         Together they cover every sealed window exactly once, in as few nodes as there are.
         """
         return tuple(root for packed in reversed(self.groups) for root in unpack(packed))
 
     def strand(self, thread: str) -> Strand:
-        """Give what is remembered of ``thread``; an unknown one has said nothing."""
+        """Return the state of ``thread``; an unknown thread has an empty one."""
         kept = self.threads.get(thread)
         return Strand.unpack(kept[1]) if kept else Strand()
 
     def open_windows(self) -> tuple[OpenWindow, ...]:
-        """Give the open windows that hold anything, by where they begin."""
+        """Return the open windows that are not empty, in order of their first messages."""
         windows = (OpenWindow.of(name, self.strand(name)) for name in self.threads)
         return tuple(sorted((w for w in windows if w is not None), key=lambda w: w.begin))
 
     def with_size(
         self, thread: str, index: int, *, size: int, tokens: int, char: int | None = None
     ) -> SessionState:
-        """Give the state after an edit of a message that changed its sizes by these amounts.
+        """Return the state after an edit of a message that changed its sizes by these amounts.
 
         Nothing changes where the message is not in the open window of ``thread``. Bounds never
-        move: the rules look at the next arrival. ``char`` is where the window begins now, where it
-        begins inside that message.
+        move: the rules are applied at the next arrival. ``char`` is the new beginning of the window
+        where the window begins inside that message.
         """
         kept = self.threads.get(thread)
         if kept is None:
@@ -188,10 +186,10 @@ class SessionState:
         )
 
     def with_roots(self, id_: str, roots: Sequence[Root]) -> tuple[SessionState, int | None]:
-        """Give the state with ``roots`` in the place of the root ``id_``.
+        """Return the state with ``roots`` in the place of the root ``id_``, and a level.
 
-        The number is the level of the open group that held it; None, and this state, where none
-        did.
+        The level is that of the open group that held the root. Where no group held it, the state
+        is unchanged and the level None.
         """
         for place, packed in enumerate(self.groups):
             group = unpack(packed)
@@ -203,13 +201,13 @@ class SessionState:
         return self, None
 
     def with_ordinals(self, level: int, count: int) -> SessionState:
-        """Give the state after ``count`` more nodes of ``level`` were given an ordinal."""
+        """Return the state after ``count`` more nodes of ``level`` were given an ordinal."""
         ordinals = (*self.ordinals, *(0 for _ in range(level - len(self.ordinals))))
         ordinals = (*ordinals[: level - 1], ordinals[level - 1] + count, *ordinals[level:])
         return replace(self, ordinals=ordinals)
 
     def with_chars(self, real: Callable[[int, int], int]) -> SessionState:
-        """Give the state with every offset inside a message as ``real(index, offset)`` has it."""
+        """Return the state with every offset inside a message set to ``real(index, offset)``."""
 
         def placed(root: Root) -> Root:
             span = root.span
@@ -233,9 +231,9 @@ class SessionState:
         return replace(self, groups=groups, threads=threads)
 
     def in_unit(self, before: SizeUnit, after: SizeUnit) -> SessionState:
-        """Give the state of a session whose sizes were in ``before`` and are to be in ``after``.
+        """Return the state with its sizes converted from the unit ``before`` to ``after``.
 
-        What is open is converted; what is sealed keeps the unit that it was sealed in.
+        Open windows and groups are converted; sealed nodes keep the unit they were sealed in.
         """
         if before == after:
             return self

@@ -1,7 +1,7 @@
 """Reads the configuration that a session's record, or an event of its log, holds as text.
 
-The one rule: only what hiermem wrote is taken for a configuration; the same text gives the same
-object, so that reading it again costs nothing.
+Only text that hiermem wrote is accepted as a configuration. The same text returns the same object,
+so reading it again costs nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from hiermem.errors import StoreCorruptError
 
 @lru_cache(maxsize=64)
 def config_from(text: str) -> HierarchyConfig:
-    """Read a stored configuration; the same text gives the same object.
+    """Read a stored configuration; the same text returns the same object.
 
-    Raises StoreCorruptError where it is not one that hiermem wrote; the error tells nothing of it.
+    Raises StoreCorruptError where hiermem did not write the text; the error holds nothing of it.
     """
     try:
-        # Defaults would make a configuration of any object; what was stored names its fields.
+        # With defaults any object would be a configuration; a stored one names its fields.
         given = json.loads(text)
         whole = isinstance(given, dict) and given.keys() >= {"unit", "target", "levels"}
         config = HierarchyConfig.from_json(text) if whole else None

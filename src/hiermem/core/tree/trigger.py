@@ -1,11 +1,9 @@
-"""The public, pure face of the sealing rules: whether a message would close a window, and why.
+"""The public, pure interface to the sealing rules: whether a message would close a window, and why.
 
-It asks ``hiermem.core.tree.windows.receive``, which is what an append runs, and keeps no rule of
-its own: what it says is what an append would do.
+The answer comes from ``hiermem.core.tree.windows.receive``, which an append runs too. This module
+has no rule of its own, so its answer is what an append would do. Asking changes nothing.
 
-The one rule: asking changes nothing.
-
-It sees one thread: a window that another thread's messages leave idle is not its concern.
+The answer concerns one thread: a window of another thread that becomes idle is not considered.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from hiermem.types import StoredMessage
 
 
 class CompressionTrigger:
-    """Says why a message that arrives would close its thread's open window.
+    """Decides why an arriving message would close its thread's open window.
 
     >>> from datetime import UTC, datetime
     >>> trigger = CompressionTrigger(HierarchyConfig.by_tokens())
@@ -37,13 +35,13 @@ class CompressionTrigger:
     def check(
         self, window: OpenWindow | None, message: Arrival | StoredMessage
     ) -> tuple[Reason, ...]:
-        """Give a reason for each window that ``message`` would close, in order; () where none.
+        """Return a reason for each window that ``message`` would close, in order; () where none.
 
         ``window`` is the open window of the message's thread (``SessionState.open_windows``), None
-        where none is open (what its thread said before is then not looked at). A message that only
-        makes the window due closes nothing. A stored message counts with its ``size``.
+        where none is open (earlier messages of the thread are then not considered). A message that
+        only makes the window due closes nothing. A stored message counts with its ``size``.
 
-        Raises UsageError for anything else.
+        Raises UsageError for arguments of another type.
         """
         if window is not None and not isinstance(window, OpenWindow):
             raise UsageError(f"window is {type(window).__name__}; it must be an OpenWindow or None")

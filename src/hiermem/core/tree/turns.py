@@ -1,23 +1,25 @@
-"""Turns and exchange groups: which messages of a thread belong together, and where a cut may fall.
+"""Decides which messages of a thread belong together, and where a cut may fall.
 
 An exchange group is an assistant's tool calls with all their results. It opens with the message
-that calls and ends when every call has its result, before the thread's next user or call-less
-assistant message, or when it holds GROUP_LIMIT messages; whoever closes its window from outside
-(idleness, the session's close) abandons it. What arrives inside goes with it: system messages,
-further calls, results of calls that nobody made. A point of the thread is *whole* where no group
-is open, and *safe* where, besides, the assistant spoke last or the last RUN messages were all
-users' (system messages skipped).
+that calls. It ends when every call has its result, before the thread's next user message or
+assistant message without calls, or when it holds GROUP_LIMIT messages. An event that closes its
+window from outside (idleness, the session's close) abandons it. Messages that arrive inside belong
+to it: system messages, further calls, results of calls that nobody made. A point of the thread is
+*whole* where no group is open. A whole point is *safe* where the assistant spoke last or the last
+RUN messages were all users' (system messages skipped).
 
-The one rule: what is remembered of a thread is of constant size; a group is known by its count and
-its unanswered calls, never by its messages.
+The state of a thread has constant size: a group is represented by its count and its unanswered
+calls, never by its messages.
 
-Where the specification leaves a choice: two calls with one id need two results; a result that
-names no call answers the oldest unanswered call of the open group; a result of a call that its
-group gave up (of the last LATE of them) is flagged ``late_result``, any other that answers nothing
-``orphan_result``, and neither opens a group; an assistant message whose call was given up is
-flagged ``missing_result`` once.
+Where the specification leaves a choice:
 
-It does not know about sizes, windows or time.
+- Two calls with one id need two results.
+- A result that names no call answers the oldest unanswered call of the open group.
+- A result of a call that its group gave up (of the last LATE of them) is flagged ``late_result``,
+  any other that answers nothing ``orphan_result``; neither opens a group.
+- An assistant message whose call was given up is flagged ``missing_result`` once.
+
+This module does not know about sizes, windows or time.
 """
 
 from __future__ import annotations
@@ -32,28 +34,28 @@ from hiermem.types import Role, StoredMessage
 
 #: An exchange group of this many messages ends, answered or not.
 GROUP_LIMIT = 100
-#: So many users' messages in a row make a point safe without an assistant.
+#: This many users' messages in a row make a point safe without an assistant.
 RUN = 10
-#: So many calls that were given up are remembered in each thread, the newest.
+#: The number of given-up calls, the newest, that each thread's state keeps.
 LATE = 100
 
 Boundary = Literal["turn", "message"]
-#: A message's index with what is to be noted on it.
+#: A message's index with the flag to set on it.
 Flag = tuple[int, str]
 
 
 def call_mark(call_id: str) -> str:
-    """Give what is remembered of a tool call's id: enough to know it again, not what it says.
+    """Return the mark of a tool call's id: enough to recognise the id, not to read it.
 
-    The state of a session and the events of its log outlast the messages: what they hold must not
-    bring back a word of one that was erased.
+    The state of a session and the events of its log outlast the messages, so they must not hold a
+    word of an erased message.
     """
     return hashlib.sha256(f"call\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A piece of an oversize message, up to before ``end_char``; None is the message's end."""
+    """A slice of an oversize message, up to, not with, ``end_char``; None is the message's end."""
 
     begin_char: int
     end_char: int | None
@@ -63,11 +65,11 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What sealing needs to know of a message; its text it never sees.
+    """The facts of a message that sealing needs; its text is not among them.
 
     ``size`` is in the session's unit and ``tokens`` in tokens, both as summarising weighs them.
-    ``calls`` are the marks (``call_mark``) of an assistant's tool calls; ``result_of`` is that of
-    the call that a tool's result names. ``slices`` is given exactly where ``size`` alone exceeds
+    ``calls`` are the marks (``call_mark``) of an assistant's tool calls; ``result_of`` is the mark
+    of the call that a tool's result names. ``slices`` is set exactly where ``size`` alone exceeds
     the hard limit.
     """
 
@@ -83,7 +85,7 @@ class Arrival:
 
     @classmethod
     def of(cls, stored: StoredMessage, slices: Sequence[Slice] = ()) -> Arrival:
-        """Take it from a message as it is stored; ``slices`` are its measured pieces, if any."""
+        """Make the arrival of a stored message; ``slices`` are its measured slices, if any."""
         message = stored.message
         return cls(
             stored.index,
@@ -99,12 +101,12 @@ class Arrival:
 
 
 class Turns(NamedTuple):
-    """What is remembered of a thread's end.
+    """The state of a thread's end.
 
-    ``run`` counts the users' messages at the end, system messages skipped, up to RUN;
-    ``assistant`` says whether the assistant spoke last; ``members`` is the number of messages in
-    the open exchange group, 0 where none is open; ``waiting`` holds its unanswered calls as (mark
-    of the call, index of the message that calls); ``late`` the marks of the calls given up.
+    ``run`` counts the users' messages at the end, system messages skipped, up to RUN.
+    ``assistant`` is whether the assistant spoke last. ``members`` is the number of messages in
+    the open exchange group, 0 where none is open. ``waiting`` holds its unanswered calls as (mark
+    of the call, index of the message that calls), ``late`` the marks of the calls given up.
     """
 
     run: int = 0
@@ -114,7 +116,7 @@ class Turns(NamedTuple):
     late: tuple[str, ...] = ()
 
     def safe(self, boundary: Boundary) -> bool:
-        """Say whether a whole end is a safe one."""
+        """Return whether a whole end is also safe."""
         return self.assistant or self.run >= RUN or boundary == "message"
 
     def before(self, arrival: Arrival, flags: list[Flag]) -> Turns:
@@ -126,7 +128,7 @@ class Turns(NamedTuple):
         return self
 
     def abandon(self, flags: list[Flag]) -> Turns:
-        """End the open group as it is, flagging the messages whose calls are unanswered."""
+        """End the open group and flag the messages whose calls are unanswered."""
         if not self.members:
             return self
         flags.extend((index, "missing_result") for index in sorted({i for _, i in self.waiting}))
@@ -134,7 +136,7 @@ class Turns(NamedTuple):
         return Turns(self.run, self.assistant, 0, (), late)
 
     def after(self, arrival: Arrival, flags: list[Flag]) -> Turns:
-        """Take ``arrival`` in as the thread's last message, in the open group if there is one."""
+        """Add ``arrival`` as the thread's last message, to the open group if there is one."""
         role, members, waiting, late = arrival.role, self.members, self.waiting, self.late
         run = self.run if role == "system" else min(self.run + 1, RUN) if role == "user" else 0
         if role == "tool":
@@ -149,7 +151,7 @@ class Turns(NamedTuple):
     def _answer(
         self, arrival: Arrival, flags: list[Flag]
     ) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
-        """Give what is waiting and what is late once the result ``arrival`` is in."""
+        """Return the waiting and the late calls after the result ``arrival``."""
         name = arrival.result_of
         for place, (call, _) in enumerate(self.waiting):
             if name is None or call == name:
@@ -163,6 +165,6 @@ class Turns(NamedTuple):
 
     @classmethod
     def unpack(cls, row: Sequence[Any]) -> Turns:
-        """Read what JSON made of it."""
+        """Read the turns from their JSON row."""
         run, assistant, members, waiting, late = row
         return cls(run, assistant, members, tuple((c, i) for c, i in waiting), tuple(late))

@@ -1,19 +1,22 @@
-"""The five rules by which a thread's open window is sealed: a fold, one message at a time.
+"""Decides when a thread's open window is sealed: five rules as a fold, one message at a time.
 
-An open window is three segments: what lies before its last *safe* point, what lies between that
-and its last *whole* point, and the rest, which is an open exchange group. Sizes only ever add up,
-so of all safe points the last one holds most, and of all whole ones too: no earlier point can be
-the one a rule asks for. Hence a window is of constant size however many messages it holds, and
-taking a message in costs the same at any length.
+An open window is three segments: the part before its last *safe* point, the part between that point
+and its last *whole* point, and the rest, which is an open exchange group. Sizes only add up, so the
+last safe point holds the most of all safe points, and the last whole point the most of all whole
+points; no rule can ask for an earlier one. Hence a window's state has constant size however many
+messages it holds, and adding a message costs the same at any length.
 
-The one rule: every close goes through ``_close``, which moves the bounds forward and never back.
+Every close goes through ``_close``, which moves the bounds forward and never back.
 
-Where the specification leaves a choice: sizes on a threshold count as the comparison sign says,
-thresholds being rounded to a millionth so that a tolerance of 0.1 means what it says; an open
-window that shares a message or an exchange group with the one before is ``linked``; a system
-message after an assistant's answer makes the end unsafe (the assistant did not speak last).
+Where the specification leaves a choice:
 
-It does not know threads, nodes or levels.
+- Sizes on a threshold count as the comparison sign says. Thresholds are rounded to a millionth, so
+  that a tolerance of 0.1 is exactly that.
+- An open window that shares a message or an exchange group with the one before is ``linked``.
+- A system message after an assistant's answer makes the end unsafe (the assistant did not speak
+  last).
+
+This module does not know about threads, nodes or levels.
 """
 
 from __future__ import annotations
@@ -27,12 +30,12 @@ from hiermem.config import HierarchyConfig
 from hiermem.core.tree.turns import Arrival, Boundary, Flag, Turns
 from hiermem.types import Position, SizeUnit
 
-#: What a token counts in characters where a size in characters was never taken.
+#: Characters per token where a size in characters was never measured.
 CHARS_A_TOKEN = 4
 
-#: Why a window was closed: by rule 1 its age, a silence; by rule 2 an oversize message; by rule 3
-#: the room it needs; by rule 4 its size, its messages, being due, being overgrown; by rule 5 the
-#: limit of messages; from outside idleness, a flush, the close of the session.
+#: Why a window was closed. Rule 1: its age, a silence. Rule 2: an oversize message. Rule 3: the
+#: room that a message needs. Rule 4: its size, its messages, being due, being overgrown. Rule 5:
+#: the limit of messages. From outside: idleness, a flush, the close of the session.
 Reason = Literal[
     "age", "silence", "oversize", "room", "size", "messages", "due", "overgrown", "limit",
     "idle", "flush", "close",
@@ -43,18 +46,18 @@ _MICRO = timedelta(microseconds=1)
 
 
 def micros(at: datetime) -> int:
-    """Give ``at`` as whole microseconds since 1970 UTC, exactly."""
+    """Return ``at`` as whole microseconds since 1970 UTC, exactly."""
     since = at - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def moment(at: int) -> datetime:
-    """Give the time, in UTC, that ``micros`` made ``at`` of."""
+    """Return the time, in UTC, of ``at`` microseconds since 1970: the inverse of ``micros``."""
     return _EPOCH + timedelta(microseconds=at)
 
 
 def converted(size: int, tokens: int, unit: SizeUnit, to: SizeUnit) -> int:
-    """Give a size that was taken in ``unit``, and in ``tokens``, in the unit ``to``.
+    """Return a size that was measured in ``unit``, and as ``tokens``, converted to the unit ``to``.
 
     >>> converted(900, 210, "chars", "tokens"), converted(210, 210, "tokens", "chars")
     (210, 840)
@@ -65,7 +68,7 @@ def converted(size: int, tokens: int, unit: SizeUnit, to: SizeUnit) -> int:
 
 
 class Limits(NamedTuple):
-    """The thresholds of a configuration, worked out. Times are in microseconds."""
+    """The computed thresholds of a configuration. Times are in microseconds."""
 
     target: int
     early: float
@@ -83,7 +86,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, config: HierarchyConfig) -> Limits:
-        """Work them out of ``config``."""
+        """Compute the thresholds of ``config``."""
         policy, count = config.seal_policy, config.max_messages
         return cls(
             target=config.target,
@@ -103,7 +106,7 @@ class Limits(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A stretch of one thread's messages, added up. Times are in microseconds."""
+    """A stretch of one thread's messages, as sums. Times are in microseconds."""
 
     messages: int = 0
     size: int = 0
@@ -115,7 +118,7 @@ class Segment(NamedTuple):
     max_at: int = 0
 
     def then(self, after: Segment) -> Segment:
-        """Give this stretch and the one that follows it as one."""
+        """Return this stretch joined with the stretch that follows it."""
         if not after.messages:
             return self
         if not self.messages:
@@ -146,10 +149,11 @@ class Seal(NamedTuple):
 
 
 class Window(NamedTuple):
-    """An open window. ``char`` is where it begins in its first message; it is empty at 0 messages.
+    """An open window; a window with 0 messages is empty.
 
-    ``safe``, ``whole`` and ``rest`` are its segments in order. ``last_at`` is the time of its last
-    message. The end of a window that is not empty is safe exactly where all of it is ``safe``.
+    ``char`` is the offset in the first message at which the window begins. ``safe``, ``whole`` and
+    ``rest`` are its segments in order. ``last_at`` is the time of its last message. The end of a
+    window that is not empty is safe exactly where all of it is ``safe``.
     """
 
     safe: Segment = _NONE
@@ -162,26 +166,26 @@ class Window(NamedTuple):
 
     @property
     def content(self) -> Segment:
-        """Give all that it holds."""
+        """Return the three segments as one."""
         return self.safe.then(self.whole).then(self.rest)
 
     @property
     def messages(self) -> int:
-        """Give its number of messages; a slice counts as one."""
+        """Return the number of messages; a slice counts as one."""
         return self.safe.messages + self.whole.messages + self.rest.messages
 
     @property
     def size(self) -> int:
-        """Give its size in the session's unit."""
+        """Return the window's size in the session's unit."""
         return self.safe.size + self.whole.size + self.rest.size
 
     @property
     def end_safe(self) -> bool:
-        """Say whether it ends at a safe point."""
+        """Return whether the window ends at a safe point."""
         return not self.whole.messages and not self.rest.messages and self.safe.messages > 0
 
     def settled(self, turns: Turns, boundary: Boundary) -> Window:
-        """Move what a whole, or safe, end has made whole, or safe."""
+        """Return the window with its segments moved, where its end is now whole or safe."""
         safe, whole, rest = self.safe, self.whole, self.rest
         if turns.members or not rest.messages:
             return self
@@ -230,9 +234,10 @@ class Window(NamedTuple):
         return self.close_safe(reason, seals) if self.end_safe else self._replace(due=True)
 
     def oversize(self, arrival: Arrival, *, grouped: bool, at: int, seals: list[Seal]) -> Window:
-        """Apply rule 2: close, make windows of all slices but the last, begin one with the last.
+        """Apply rule 2: close, seal all slices but the last, begin a window with the last slice.
 
-        What precedes the message's exchange group is closed first, then the group's members so far.
+        The part before the message's exchange group is closed first, then the group's members so
+        far.
         """
         self.close_whole("oversize", seals)
         if grouped:
@@ -263,7 +268,7 @@ class Window(NamedTuple):
         return window
 
     def joined(self, arrival: Arrival, at: int) -> Window:
-        """Give the window with ``arrival`` as its last message, its point not yet judged."""
+        """Return the window with ``arrival`` as its last message, its end not yet judged."""
         index = arrival.index
         more = Segment(1, arrival.size, arrival.tokens, index, index, at, at, at)
         rest = self.rest.then(more)
@@ -272,7 +277,7 @@ class Window(NamedTuple):
     def filled(self, limits: Limits, seals: list[Seal]) -> Window:
         """Apply rules 4 and 5 to a window whose last message has just joined.
 
-        Rule 4 looks again after its second close only to find no safe point left.
+        After its second close rule 4 is checked once more, and finds no safe point left.
         """
         window, full = self, self._full(limits)
         if full and window.end_safe:
@@ -289,7 +294,7 @@ class Window(NamedTuple):
         return window
 
     def _full(self, limits: Limits) -> Reason | None:
-        """Say why the window is full, None where it is not."""
+        """Return why the window is full, None where it is not."""
         if limits.by_size and self.size >= limits.target:
             return "size"
         if limits.full_messages is not None and self.messages >= limits.full_messages:
@@ -297,7 +302,7 @@ class Window(NamedTuple):
         return "due" if self.due else None
 
     def resized(self, index: int, *, size: int, tokens: int) -> Window:
-        """Give the window with the sizes of message ``index`` changed by these amounts."""
+        """Return the window with the sizes of message ``index`` changed by these amounts."""
 
         def grown(segment: Segment) -> Segment:
             if not segment.messages or not segment.begin <= index <= segment.last:
@@ -309,7 +314,7 @@ class Window(NamedTuple):
         return self._replace(safe=grown(self.safe), whole=grown(self.whole), rest=grown(self.rest))
 
     def in_unit(self, before: SizeUnit, after: SizeUnit) -> Window:
-        """Give the window with its sizes, which are in ``before``, in the unit ``after``."""
+        """Return the window with its sizes converted from the unit ``before`` to ``after``."""
 
         def measured(segment: Segment) -> Segment:
             return segment._replace(size=converted(segment.size, segment.tokens, before, after))
@@ -319,7 +324,7 @@ class Window(NamedTuple):
         )
 
     def pack(self) -> tuple[Any, ...]:
-        """Give it in the shape that ``unpack`` reads, for JSON; empty segments take no room."""
+        """Return the row that ``unpack`` reads, for JSON; empty segments take no room."""
         safe, whole, rest, *others = self
         return (
             safe if safe.messages else (),
@@ -330,7 +335,7 @@ class Window(NamedTuple):
 
     @classmethod
     def unpack(cls, row: Sequence[Any]) -> Window:
-        """Read what JSON made of what ``pack`` gave."""
+        """Read the JSON row that ``pack`` wrote."""
         safe, whole, rest, *others = row
         return cls(
             Segment(*safe) if safe else _NONE,
@@ -343,7 +348,7 @@ class Window(NamedTuple):
 def follow(
     turns: Turns, window: Window, arrival: Arrival, limits: Limits, flags: list[Flag]
 ) -> tuple[Turns, Window]:
-    """Take ``arrival`` into its thread and close nothing, for a session that seals nothing."""
+    """Add ``arrival`` to its thread and close nothing, for a session that seals nothing."""
     before = turns.before(arrival, flags)
     window = window.settled(before, limits.boundary).joined(arrival, micros(arrival.at))
     turns = before.after(arrival, flags)
@@ -353,9 +358,10 @@ def follow(
 def receive(
     turns: Turns, window: Window, arrival: Arrival, limits: Limits
 ) -> tuple[Turns, Window, list[Seal], list[Flag]]:
-    """Take ``arrival`` into its thread: rules 1 to 5, in order.
+    """Add ``arrival`` to its thread: rules 1 to 5, in order.
 
-    An exchange group that the message ends, ends first: rules 1 to 3 see its end as a whole point.
+    Where the message ends an exchange group, the group ends before the rules are applied: rules 1
+    to 3 see its end as a whole point.
     """
     seals: list[Seal] = []
     flags: list[Flag] = []
