@@ -198,8 +198,8 @@ async def test_p7_while_a_text_is_made_anew_the_old_one_serves():
         await memory.session("s").update()
         first = serving(await memory.session("s").summaries())
         assert any(s.degraded for s in first.values())
-        # One call at a time: with more, a parent can be made while one of its children is still in
-        # flight, and then once more; its text in between is good, but neither the first nor the last.
+        # One call at a time. With more, a parent can be made while one of its children is still in
+        # flight, and then again. Its text in between is good, but neither the first nor the last.
         one = POLICY.model_copy(update={"concurrency": 1})
         memory = await opened(at, CONFIGS["tokens"], llm=Watching(name="m"), update_policy=one)
         session = memory.session("s")

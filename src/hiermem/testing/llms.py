@@ -153,10 +153,10 @@ class ScriptedLLM:
         self.input_tokens += sum(count(source.text) for source in request.inputs)
         if self._window is not None and prompt + request.max_tokens > self._window:
             raise ModelOverflowError("the request does not fit the window", charged=False)
-        told = self._script(request) if self._script else None
-        if isinstance(told, LLMResponse):
-            return told
-        text = told if told is not None else write(request)
+        scripted = self._script(request) if self._script else None
+        if isinstance(scripted, LLMResponse):
+            return scripted
+        text = scripted if scripted is not None else write(request)
         return LLMResponse(text, Usage(prompt, count(text)), model=self._name)
 
 

@@ -81,7 +81,7 @@ def finish(
     # Open items are worth more than settled ones, but both are listed in the order they came.
     deltas.sort(key=_first_place)
     ranked = sorted(range(len(deltas)), key=lambda at: (not deltas[at].open, -at))
-    told = [deltas[at] for at in sorted(ranked[: limits.deltas])]
+    kept_deltas = [deltas[at] for at in sorted(ranked[: limits.deltas])]
     strategy = sorted(graph.strategy, key=_first_place)
     features = sorted(graph.features, key=lambda feature: -len(feature[1]))
     held = (
@@ -105,7 +105,7 @@ def finish(
             for each in kept
         ),
         relations=_cut(within[: limits.relations], limits),
-        deltas=_cut(told, limits),
+        deltas=_cut(kept_deltas, limits),
         strategy=_cut(strategy[-limits.strategy :], limits),
         missing=tuple(missing),
         stats=Stats(

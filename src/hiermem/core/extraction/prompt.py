@@ -22,10 +22,10 @@ from hiermem.core.summaries.prompt import (
     Facts,
     Length,
     PromptTemplate,
+    fact_values,
     fill,
     marked,
     stricter,
-    told,
 )
 from hiermem.core.summaries.prompt import render as render_summary
 from hiermem.core.summaries.validate import Problem
@@ -80,7 +80,7 @@ def render(
 ) -> tuple[ChatMessage, ...]:
     """Fill the template for one chunk."""
     record = "".join(map(line, inputs))
-    return fill(template, told(facts) | {"record": marked("record", record)})
+    return fill(template, fact_values(facts) | {"record": marked("record", record)})
 
 
 def request(
@@ -193,8 +193,8 @@ def repair_join(
     If not all problems fit, the last ones are left out; if nothing fits, the request stays as it
     is.
     """
-    for told_of in range(len(problems), 0, -1):
-        repaired = stricter(messages, problems[:told_of])
+    for number in range(len(problems), 0, -1):
+        repaired = stricter(messages, problems[:number])
         if request_tokens(repaired, count) <= limit:
             return repaired
     return tuple(messages)

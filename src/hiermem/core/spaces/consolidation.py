@@ -366,11 +366,11 @@ def judge(
     except InvalidAnswerError as error:
         return _form(batch, f"{error.problem.replace('_', ' ')}: {error}", asked, repairs)
     applied, problems = settle(answer, batch.shown, loss_share=loss_share, loss_lines=loss_lines)
-    told = [f"{problem.file}: {problem.detail}" for problem in problems]
+    complaints = [f"{problem.file}: {problem.detail}" for problem in problems]
     faults: list[AnswerFault] = sorted({problem.fault for problem in problems})
     if any(list(asked).count(fault) < repairs for fault in faults):
-        return _again(batch, told, (*asked, *faults))
-    return Accepted(applied) if applied is not None else Rejected("; ".join(told))
+        return _again(batch, complaints, (*asked, *faults))
+    return Accepted(applied) if applied is not None else Rejected("; ".join(complaints))
 
 
 _FINISHED: Final = {
@@ -387,7 +387,9 @@ def _form(batch: NoteBatch, wrong: str, asked: Collection[AnswerFault], repairs:
     return Rejected(wrong)
 
 
-def _again(batch: NoteBatch, told: Sequence[str], faults: tuple[AnswerFault, ...]) -> Retry:
+def _again(batch: NoteBatch, complaints: Sequence[str], faults: tuple[AnswerFault, ...]) -> Retry:
     request = batch.request
-    messages = prompt.repair(request.messages, told, count=request.counter.count, limit=batch.limit)
-    return Retry(replace(request, messages=messages), "; ".join(told), faults)
+    messages = prompt.repair(
+        request.messages, complaints, count=request.counter.count, limit=batch.limit
+    )
+    return Retry(replace(request, messages=messages), "; ".join(complaints), faults)

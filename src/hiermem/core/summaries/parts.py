@@ -55,8 +55,8 @@ def to_json(draft: Draft) -> str | None:
 
 def from_json(body: str) -> Draft:
     """Read a draft."""
-    told: dict[str, Any] = json.loads(body)
-    told |= {name: tuple(told[name]) for name in _LISTS}
-    told["problems"] = tuple(Problem(**each) for each in told["problems"])
-    told["units"] = ()
-    return Draft(**told)
+    values: dict[str, Any] = json.loads(body)
+    values |= {name: tuple(values[name]) for name in _LISTS}
+    values["problems"] = tuple(Problem(**each) for each in values["problems"])
+    values["units"] = ()
+    return Draft(**values)

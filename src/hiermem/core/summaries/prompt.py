@@ -138,7 +138,7 @@ def render(
     overlap: str = "",
 ) -> tuple[ChatMessage, ...]:
     """Fill ``template``: a system message that never varies, and a user message with the data."""
-    values = told(facts) | {
+    values = fact_values(facts) | {
         "length": _length(length),
         "overlap": marked("earlier", overlap) if overlap else "",
         "record": marked("record", plain(inputs)),
@@ -146,7 +146,7 @@ def render(
     return fill(template, values)
 
 
-def told(facts: Facts) -> dict[str, str]:
+def fact_values(facts: Facts) -> dict[str, str]:
     """Return the values of the places for the facts about a record."""
     return {
         "title": _line(facts.title or ""),

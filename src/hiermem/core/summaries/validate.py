@@ -249,9 +249,9 @@ def _relation(text: str, *, request: LLMRequest, input_tokens: int) -> Iterator[
         return
     found = _terms(text)
     needed = 1 if len(found) <= _FEW_TERMS else 2
-    told = _plain(" ".join(f"{source.speaker} {source.text}" for source in request.inputs))
+    stated = _plain(" ".join(f"{source.speaker} {source.text}" for source in request.inputs))
     for term in found:
-        needed -= bool(_stands_in(term, told))
+        needed -= bool(_stands_in(term, stated))
         if not needed:
             return
     answer = " ".join(_plain(text).split())
@@ -285,13 +285,13 @@ def _plain(text: str) -> str:
     return unicodedata.normalize("NFC", text).casefold()
 
 
-def _stands_in(term: str, told: str) -> bool:
-    """Return whether a word of ``told`` begins with ``term``, or holds it, in a compact script."""
-    at = told.find(term)
+def _stands_in(term: str, stated: str) -> bool:
+    """Return whether a word of ``stated`` begins with ``term`` (contains it, in a compact script)."""
+    at = stated.find(term)
     while at >= 0:
-        if term[0] >= _COMPACT or at == 0 or not told[at - 1].isalnum():
+        if term[0] >= _COMPACT or at == 0 or not stated[at - 1].isalnum():
             return True
-        at = told.find(term, at + 1)
+        at = stated.find(term, at + 1)
     return False
 
 
@@ -345,9 +345,9 @@ def _copy(response: LLMResponse, *, request: LLMRequest) -> Iterator[Problem]:
     answer = " ".join(response.text.split())
     if response.units or len(answer) < _ECHO:
         return
-    told = [" ".join(source.text for source in request.inputs)]
-    told += [message.content for message in request.messages]
-    if any(answer in " ".join(text.split()) for text in told):
+    stated = [" ".join(source.text for source in request.inputs)]
+    stated += [message.content for message in request.messages]
+    if any(answer in " ".join(text.split()) for text in stated):
         yield Problem("echo", "the answer repeats its input instead of summarising it", hard=True)
 
 

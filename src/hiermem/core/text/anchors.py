@@ -305,13 +305,13 @@ def _unsupported(output: str, *, source: str, known: frozenset[str]) -> tuple[st
     ``known`` are the keys of the anchors of ``source``. Headings and rendered days claim nothing.
     """
     said = frozenset(_WORD.findall(source.casefold()))
-    told = _HEADING.sub("", output)
+    body = _HEADING.sub("", output)
     found: dict[str, None] = {}
-    for anchor in _anchors(told):
+    for anchor in _anchors(body):
         figure = anchor.kind == "date" or (anchor.kind == "number" and len(anchor.key) > 1)
         if figure and anchor.key not in known and anchor.key not in said:
             found[anchor.text] = None
-    for match in _CAPITAL_INSIDE.finditer(told):
+    for match in _CAPITAL_INSIDE.finditer(body):
         name = match.group()
         if not all(part in said for part in _WORD.findall(name.casefold().removesuffix("'s"))):
             found[name] = None

@@ -341,25 +341,25 @@ def _kind_of_name(  # noqa: PLR0911 - a row of cases, the first of which holds
     if lower in PLACES:
         return "place", 0.85
     # A context word before a name ends right before it, with a space.
-    told = before[-1:].isspace()
-    if told and _TITLED.search(before):
+    after_blank = before[-1:].isspace()
+    if after_blank and _TITLED.search(before):
         return "person", 0.9
     if " " in name and last in ORGANISATION_ENDS:
         return "organisation", 0.8
-    if told and _ORG_BEFORE.search(before):
+    if after_blank and _ORG_BEFORE.search(before):
         return "organisation", 0.75
     if first in GIVEN_NAMES and (" " not in name or name.count(" ") <= 2):
         return "person", 0.8
     if first in TECHNOLOGIES:
         return "technology", 0.7
     if name[1:].islower() and (
-        (told and _PERSON_BEFORE.search(before)) or _PERSON_AFTER.match(after)
+        (after_blank and _PERSON_BEFORE.search(before)) or _PERSON_AFTER.match(after)
     ):
         return "person", 0.65
     if _TECH_AFTER.match(after):
         return "technology", 0.6
     if (
-        told
+        after_blank
         and not name.isupper()
         and _PLACE_BEFORE.search(before)
         and not before.lower().endswith(" in ")

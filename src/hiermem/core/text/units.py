@@ -209,14 +209,14 @@ def _digest(block: str) -> str:
     language, _, body = block[:_CODE_READ].partition("\n")
     if not body.strip():
         language, body = "", language
-    told = [
+    named = [
         _BLANKS.sub(" ", line.strip().rstrip("{:"))[:80]
         for line in body.splitlines()
         if len(line) < 400 and _SIGNATURE.match(line)
     ][:8]
     files = dict.fromkeys(_FILE_NAME.findall(body) if _FILE_END.search(body) else ())
-    told += [name for name in files if not any(name in line for line in told)][:6]
-    what = "; ".join(dict.fromkeys(told)) or " ".join(body[:_DIGEST_CAP].split())[:60]
+    named += [name for name in files if not any(name in line for line in named)][:6]
+    what = "; ".join(dict.fromkeys(named)) or " ".join(body[:_DIGEST_CAP].split())[:60]
     label = " ".join(language.split())[:20] or "code"
     return f"[{label}: {what[:_DIGEST_CAP]}]"
 

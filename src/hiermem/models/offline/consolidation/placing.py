@@ -51,8 +51,8 @@ def places_of(bank: BankText, rules: Rules, lexicon: Lexicon) -> list[Placement]
     order += [name for name in sorted({*shown, *outlines}) if name not in about]
     places: list[Placement] = []
     for name in order:
-        told = f"{about[name].title} {about[name].about}" if name in about else name
-        known = dict.fromkeys(lexicon.terms(told), _ABOUT)
+        description = f"{about[name].title} {about[name].about}" if name in about else name
+        known = dict.fromkeys(lexicon.terms(description), _ABOUT)
         if name in shown:
             places += _in_text(name, shown[name], known, lexicon)
         else:

@@ -131,10 +131,10 @@ def instructs(text: str, at: int, *, asks: bool) -> bool:
     An order, a request, advice, a question: "replace Flask with Quart" does not say that anybody
     did. What the speaker then says of themself is a statement again.
     """
-    told = max((match.end() for match in _TOLD.finditer(text, 0, max(0, at))), default=0)
-    if asks and told == 0 and (_ASKS.match(text) or not signs.ASIDE.search(text)):
+    reported = max((match.end() for match in _TOLD.finditer(text, 0, max(0, at))), default=0)
+    if asks and reported == 0 and (_ASKS.match(text) or not signs.ASIDE.search(text)):
         return True
-    return _ORDER.search(text, told, max(0, at)) is not None
+    return _ORDER.search(text, reported, max(0, at)) is not None
 
 
 def around(text: str, start: int, stop: int, *, before: bool) -> str:

@@ -242,9 +242,9 @@ def _from_speech(
                 continue
             gap = text[stop:begin]
             read = _read_gap(left, right, gap, before=text[:start])
-            told = read is not None and read[1] in _TOLD
+            is_reported = read is not None and read[1] in _TOLD
             supposed = _SUPPOSED.search(text[:start]) or instructs(text, begin, asks=said.asks)
-            if read is not None and (told or not supposed):
+            if read is not None and (is_reported or not supposed):
                 source, relation, target, weight = read
                 yield Link(source, relation, target, weight, text, {said.index: None})
         speaker = people.get(said.speaker)
@@ -316,7 +316,7 @@ def _subjects(sentence: MarkedSentence) -> list[Thing]:
 def _together(sentences: Sequence[MarkedSentence], joined: set[frozenset[int]]) -> list[Link]:
     """Return the pairs that share sentences in several messages and have no other relation."""
     pairs: dict[frozenset[int], Link] = {}
-    told: dict[frozenset[int], int] = {}
+    lengths: dict[frozenset[int], int] = {}
     for sentence in sentences:
         names = [
             thing
@@ -332,9 +332,9 @@ def _together(sentences: Sequence[MarkedSentence], joined: set[frozenset[int]]) 
                 text = sentence.said.text
                 if link is None:
                     link = pairs[key] = Link(left, "related_to", right, 0.0, text)
-                    told[key] = len(text)
-                elif 40 <= len(text) < told[key]:
-                    link.justification, told[key] = text, len(text)
+                    lengths[key] = len(text)
+                elif 40 <= len(text) < lengths[key]:
+                    link.justification, lengths[key] = text, len(text)
                 link.messages[sentence.said.index] = None
     counts: Counter[frozenset[int]] = Counter({key: len(p.messages) for key, p in pairs.items()})
     chosen: list[Link] = []

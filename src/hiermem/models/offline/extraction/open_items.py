@@ -154,8 +154,8 @@ def _reports(one: Sentence) -> Iterator[_Read]:
         and (one.own or signs.FIXED.search(text))
         and not signs.SUPPOSED.search(text[max(0, done.start() - 30) : done.start() + 12])
     ):
-        told = around(text, done.start(), done.end(), before=not done["by"])
-        yield _report(one, clause(text, done.start()), told, slight=False), False
+        reported = around(text, done.start(), done.end(), before=not done["by"])
+        yield _report(one, clause(text, done.start()), reported, slight=False), False
 
 
 def _slight_reports(one: Sentence) -> Iterator[_Read]:
@@ -164,18 +164,18 @@ def _slight_reports(one: Sentence) -> Iterator[_Read]:
     done = signs.SETTLES.search(text) if one.own and not one.asks else None
     if done and not signs.NOT_DONE.search(text[max(0, done.start() - 30) : done.end() + 4]):
         before = not (done["by"] or done["first"])
-        told = around(text, done.start(), done.end(), before=before)
-        yield _report(one, clause(text, done.start()), told, slight=True), False
+        reported = around(text, done.start(), done.end(), before=before)
+        yield _report(one, clause(text, done.start()), reported, slight=True), False
 
 
-def _report(one: Sentence, kept: str, told: str, *, slight: bool) -> OpenItem:
+def _report(one: Sentence, kept: str, reported: str, *, slight: bool) -> OpenItem:
     return OpenItem(
         "task",
         kept,
         (one.index,),
-        stems(told),
+        stems(reported),
         open=False,
-        labels=labels(told),
+        labels=labels(reported),
         report=True,
         slight=slight,
         hedged=any(sign.search(one.text) for sign in (signs.TROUBLE, signs.LISTED, signs.TRYING)),

@@ -149,12 +149,12 @@ def _answered_late(
             yield waiting.pop(oldest)[0]
         if not waiting or said[at].asks:
             continue
-        told = stems(said[at].text)
+        known = stems(said[at].text)
         knows = not any(s.search(said[at].text) for s in (signs.UNKNOWN, signs.WILL_CHECK))
         for key, (found, meant) in list(waiting.items()):
             # A question of few words is answered by a statement with all of them.
-            short = len(meant) < _ANSWERS and knows and found.words <= told
-            if short or len(meant & told) >= max(_ANSWERS, _SHARE * len(meant)):
+            short = len(meant) < _ANSWERS and knows and found.words <= known
+            if short or len(meant & known) >= max(_ANSWERS, _SHARE * len(meant)):
                 messages = (*found.messages, said[at].index)
                 yield replace(found, open=False, messages=messages)
                 del waiting[key]

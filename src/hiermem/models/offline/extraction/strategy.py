@@ -41,11 +41,11 @@ def strategy(said: Sequence[Sentence]) -> list[StrategyLine]:
             continue
         kind, at = read
         text = clause(one.text, at)
-        told = stems(text)
-        near = any(len(told & other) >= 0.75 * max(1, len(told)) for other in seen[-40:])
-        if len(told) < 3 or near or is_back_channel(text):
+        terms = stems(text)
+        near = any(len(terms & other) >= 0.75 * max(1, len(terms)) for other in seen[-40:])
+        if len(terms) < 3 or near or is_back_channel(text):
             continue
-        seen.append(told)
+        seen.append(terms)
         found.append(StrategyLine(kind, text, (one.index,)))
     return found
 

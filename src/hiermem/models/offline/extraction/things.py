@@ -59,9 +59,9 @@ class _ThingTable:
         if mention.detail:
             thing.details[mention.detail] += 1
         thing.sure = max(thing.sure, mention.sure)
-        told = _telling(said, mention)
-        if told > thing.about_worth:
-            thing.about, thing.about_worth = said.text, told
+        worth = _telling(said, mention)
+        if worth > thing.about_worth:
+            thing.about, thing.about_worth = said.text, worth
 
     def get(self, kind: EntityType, name: str) -> Thing:
         return self.things.setdefault((kind, normalise(name)), Thing(kind))
