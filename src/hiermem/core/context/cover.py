@@ -1,9 +1,9 @@
-"""The exact cover of sealed windows by the fewest nodes, and its refinement level by level.
+"""Exact covers of sealed windows by the fewest nodes, and their refinement level by level.
 
-Every node covers a contiguous half-open range of level-1 ordinals, so a cover is a row of adjacent
-intervals. The one rule: what comes out covers exactly the windows asked for, each of them once.
+Every node covers a contiguous half-open range of level-1 ordinals, so a cover is a sequence of
+adjacent intervals. A cover contains exactly the requested windows, each of them once.
 
-It knows sizes and structure only; what the nodes say is read by ``pool``.
+This module knows sizes and structure only; ``pool`` reads the text of the nodes.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""The exact cover of a session inside a token budget, in two zones, and how it stays put.
+"""The exact cover of a session inside a token budget, in two zones, and how it stays stable.
 
-The summary zone stands for every window before a boundary, as whole summaries or pooled views; the
-verbatim zone holds everything after it. Providers bill a cached prefix at a fraction, so the cut is
-sticky (summary_recipe section 5, policy H): new messages are appended until the budget is reached;
-then the oldest verbatim windows collapse into their summaries at the end of the zone; the zone is
-rewritten as one pooled view only where it grew too large; a full re-plan is the last resort.
+The summary zone represents every window before a boundary, as whole summaries or pooled views; the
+verbatim zone holds everything after the boundary. Providers bill a cached prefix at a fraction of
+the price, so the cut is sticky (summary_recipe section 5, policy H): new messages are appended
+until the budget is reached. Then the oldest verbatim windows collapse into their summaries at the
+end of the summary zone. The zone is rewritten as one pooled view only when it has grown too large.
+A full re-plan is the last resort.
 
-The one rule: every message in scope is represented exactly once, and the rendered whole never
-exceeds the budget; what cannot fit is an error that states the minimum, or is listed as omitted.
+Every message in scope is represented exactly once, and the rendered context never exceeds the
+budget. Where the required messages do not fit, the cut raises an error that states the minimum, or
+lists what it omits if the caller allows omission.
 
-It reads through ``needs`` and so never waits; it does not search, and it does not make summaries.
+This module reads through ``needs`` and so never waits. It neither searches nor makes summaries.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The ``layered`` strategy: the published plan's fixed recipe, for those who want it.
+"""The ``layered`` strategy: the fixed recipe of the published plan, for callers who want it.
 
-Recent messages that no window holds yet, up to their reserve; then, with under 2,000 tokens left,
-the newest L3 alone; otherwise the newest L2s up to 60 % of what is left, the newest L3 where it
-fits, and the newest L1s that no chosen L2 covers. The one rule: it never exceeds the budget, and
-what it does not represent is listed. Unlike ``cut`` it leaves holes; that is its nature.
+The recipe takes the recent messages that no window holds yet, up to their reserve. If fewer than
+2,000 tokens are left, it adds the newest L3 alone. Otherwise it adds the newest L2s up to 60 % of
+the remaining tokens, the newest L3 if it fits, and the newest L1s that no chosen L2 covers.
+
+The selection never exceeds the budget, and it lists what it does not represent. Unlike a ``cut``,
+it leaves holes by design.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Write kept units as the lines of a record, with a mark where something is left out between two.
+"""Render kept units as the lines of a record, with a mark wherever text between two is left out.
 
-Without the mark, two lines that stand below each other read as question and answer, whatever was
-said in between. What is written can be taken apart again, so that the units that stand in a record
-are at hand when it is pooled with others.
+Without the mark, two adjacent lines read as question and answer, whatever was said between them.
+The rendered text can be parsed back into its units, so that the units of a record are available
+when the record is pooled with others.
 
-A gap is recognised from two units alone: another message stands between theirs, the second is not the
-first piece of its message, or pieces between them are missing. Units of a text that no message
-backs have no gaps.
+Two units alone show whether there is a gap between them: another message lies between their
+messages, the second unit is not the first piece of its message, or pieces between the two units
+are missing. Units of a text that no message backs have no gaps.
 """
 
 from __future__ import annotations

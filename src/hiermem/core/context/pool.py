@@ -1,11 +1,11 @@
-"""Pooled views: many nodes, one trim. What the summary zone says where it cannot say everything.
+"""Pooled views: one trim over the units of many nodes, where the zone cannot show everything.
 
 The units of all nodes go into one selection for the whole share, instead of trimming each node by
-itself (summary_recipe section 4). The level whose nodes hold several times the share is pooled;
-each of its nodes keeps its best unit before any has its second. The lines that a piece of the zone
-shows already, and messages that stood verbatim until now, join in: what they say may be lost in the
-nodes. A view never waits for a model: where a summary is not made its children stand in, and below
-them the first and last message that it covers.
+itself (summary_recipe section 4). The pool uses the level whose nodes hold several times the
+share; each of its nodes keeps its best unit before any node keeps its second. The lines that a
+piece of the zone already shows, and messages that were verbatim until now, join the pool, because
+the nodes may have lost what they say. A view never waits for a model: where a summary is not made
+yet, its children replace it, and below them the first and the last message that it covers.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Chosen:
 class Pool:
     """The units of a stretch, before any is chosen.
 
-    ``parts`` says where the units of each node of the cover are; ``groups`` where those are of
-    which each is to have its best unit first. ``line_sources`` gives, for each line of a text that a model
-    wrote, the node whose text it is.
+    ``parts`` holds the positions of the units of each node of the cover. ``groups`` holds the
+    positions of the groups, each of which gets its best unit before any gets a second.
+    ``line_sources`` maps each line of a text that a model wrote to the node whose text it is.
     """
 
     units: list[Unit] = field(default_factory=list[Unit])

@@ -1,7 +1,7 @@
-"""What an agent wants of a context: a named mix of summaries, recent messages and pins.
+"""What an agent prefers in a context: a named mix of summaries, recent messages and pins.
 
-The one rule: a profile says what is preferred, never what is left out; all of the history is
-covered whatever it says. How a mix is made is decided in ``profiled``.
+A profile states preferences, never omissions: every profile covers the whole history. ``profiled``
+decides how the cut for a profile is made.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The cut for a profile: which summaries stand whole, how many messages raw, and what is pinned.
+"""The cut for a profile: which summaries are shown whole, how many messages raw, what is pinned.
 
-The one rule: it is an exact cover inside the budget like every cut. What a profile wants stands
-whole as far as that fits, and all else of the summary zone in trimmed views between. It stays as it
-is until the budget, or twice the recent messages, is reached, and is then made anew.
+The result is an exact cover inside the budget, like every cut. The summaries that the profile wants
+are shown whole as far as they fit; trimmed views between them show the rest of the summary zone.
+The cut stays unchanged until it reaches the budget, or twice the number of recent messages, and is
+then planned again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Evidence beside a cut: what stands there raw already, and the record in which the rest stands.
+"""Evidence next to a cut: which spans the cut already shows raw, and the record of the evidence.
 
-The one rule: a provider caches what comes first, so evidence, which another question would change,
-is one record after everything else, and it never says again what stands raw before it. What
-answers a question is decided in ``core.search.search``.
+Providers cache the beginning of a prompt, and another question would change the evidence.
+Therefore the evidence is one record after everything else. The record never repeats text that is
+raw before it. ``core.search.search`` decides what answers a question.
 """
 
 from __future__ import annotations
