@@ -1,1 +1,1 @@
-"""What a context shows inside its budget, in which form, and what stays where it was."""
+"""Decide what a context shows inside its budget, in which form, and what keeps its place."""

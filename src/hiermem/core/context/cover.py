@@ -1,9 +1,9 @@
-"""The exact cover of sealed windows by the fewest nodes, and its refinement level by level.
+"""Exact covers of sealed windows by the fewest nodes, and their refinement level by level.
 
-Every node covers a contiguous half-open range of level-1 ordinals, so a cover is a row of adjacent
-intervals. The one rule: what comes out covers exactly the windows asked for, each of them once.
+Every node covers a contiguous half-open range of level-1 ordinals, so a cover is a sequence of
+adjacent intervals. A cover contains exactly the requested windows, each of them once.
 
-It knows sizes and structure only; what the nodes say is read by ``pool``.
+This module knows sizes and structure only; ``pool`` reads the text of the nodes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.windows import moment
 from hiermem.types import Node, Span
 
-#: No refinement reads more nodes than this, however small they are.
+#: A refinement stops at this many nodes, however small they are.
 MOST_NODES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """A node as a cover sees it: where it stands and what it weighs, not what it says.
+    """A node as a cover sees it: its position and its size, without its text.
 
-    ``days`` are the first and the last day that it covers.
+    ``days`` are the first and the last day that the node covers.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Covered:
 
 
 def covered(node: Node) -> Covered:
-    """Reduce a node to what a cover needs of it."""
+    """Return the part of a node that a cover needs."""
     return Covered(
         id=node.id,
         level=node.level,
@@ -52,10 +52,10 @@ def covered(node: Node) -> Covered:
 
 
 def cheapest(state: SessionState, provisional: Sequence[Node] = ()) -> list[Covered]:
-    """Give the roots of the tree, oldest first; no read is needed.
+    """Return the roots of the tree, oldest first; no read is needed.
 
-    ``provisional`` are made summaries of groups that are still open: each stands for the roots that
-    it covers, the largest first, wherever its edges still agree with theirs.
+    ``provisional`` are made summaries of groups that are still open. Each replaces the roots that
+    it covers if its range still begins and ends where theirs do; larger ones are tried first.
     """
     found = [
         Covered(
@@ -78,17 +78,17 @@ def cheapest(state: SessionState, provisional: Sequence[Node] = ()) -> list[Cove
 
 
 def within(item: Covered, windows: tuple[int, int]) -> bool:
-    """Say whether the item lies inside the range of windows."""
+    """Return whether the item lies inside the range of windows."""
     return windows[0] <= item.windows[0] and item.windows[1] <= windows[1]
 
 
 def below(roots: Sequence[Covered], boundary: int) -> Reading[list[Covered]]:
-    """Cover the windows before ``boundary`` with the largest nodes that end there or earlier."""
+    """Return the largest nodes that cover the windows before ``boundary`` and do not cross it."""
     return (yield from inside(roots, 0, boundary))
 
 
 def inside(roots: Sequence[Covered], begin: int, end: int) -> Reading[list[Covered]]:
-    """Cover the windows from ``begin`` up to ``end`` with the largest nodes that lie between."""
+    """Return the largest nodes that cover the windows from ``begin`` up to ``end`` exactly."""
     found: list[Covered] = []
     waiting = list(roots)
     while waiting:
@@ -102,9 +102,9 @@ def inside(roots: Sequence[Covered], begin: int, end: int) -> Reading[list[Cover
 def refine(cover: Sequence[Covered], share: int) -> Reading[list[list[Covered]]]:
     """Replace the topmost level by its children until the nodes together fill ``share`` tokens.
 
-    Return all covers on the way, the given one first. The level that first reaches the share is
-    taken whole (summary_recipe section 4): a summary that is trimmed from slightly too much keeps
-    more than one that is shown because it happens to fit.
+    Return every intermediate cover, the given cover first. The level that first reaches the share
+    is used completely (summary_recipe section 4): a text that is trimmed from slightly too much
+    material keeps more than a coarser text that happens to fit.
     """
     steps = [sorted(cover, key=lambda item: item.windows)]
     while sum(item.tokens for item in steps[-1]) < share and len(steps[-1]) < MOST_NODES:
@@ -119,7 +119,7 @@ def refine(cover: Sequence[Covered], share: int) -> Reading[list[list[Covered]]]
 
 
 def children(parents: Sequence[Covered]) -> Reading[list[Covered]]:
-    """Read the nodes right below these."""
+    """Read the direct children of these nodes."""
     read = yield from needs.nodes([item.id for item in parents])
     found = yield from needs.nodes([child for node in read for child in node.children])
     return [covered(node) for node in found]

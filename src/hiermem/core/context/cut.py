@@ -1,15 +1,17 @@
-"""The exact cover of a session inside a token budget, in two zones, and how it stays put.
+"""The exact cover of a session inside a token budget, in two zones, and how it stays stable.
 
-The summary zone stands for every window before a boundary, as whole summaries or pooled views; the
-verbatim zone holds everything after it. Providers bill a cached prefix at a fraction, so the cut is
-sticky (summary_recipe section 5, policy H): new messages are appended until the budget is reached;
-then the oldest verbatim windows collapse into their summaries at the end of the zone; the zone is
-rewritten as one pooled view only where it grew too large; a full re-plan is the last resort.
+The summary zone represents every window before a boundary, as whole summaries or pooled views; the
+verbatim zone holds everything after the boundary. Providers bill a cached prefix at a fraction of
+the price, so the cut is sticky (summary_recipe section 5, policy H): new messages are appended
+until the budget is reached. Then the oldest verbatim windows collapse into their summaries at the
+end of the summary zone. The zone is rewritten as one pooled view only when it has grown too large.
+A full re-plan is the last resort.
 
-The one rule: every message in scope is represented exactly once, and the rendered whole never
-exceeds the budget; what cannot fit is an error that states the minimum, or is listed as omitted.
+Every message in scope is represented exactly once, and the rendered context never exceeds the
+budget. Where the required messages do not fit, the cut raises an error that states the minimum, or
+lists what it omits if the caller allows omission.
 
-It reads through ``needs`` and so never waits; it does not search, and it does not make summaries.
+This module reads through ``needs`` and so never waits. It neither searches nor makes summaries.
 """
 
 from __future__ import annotations
@@ -30,25 +32,26 @@ from hiermem.core.tree.state import SessionState
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span, Unit
 
-#: A zone under this part of what it may take is pooled anew: a long turn has pressed it together.
+#: If the zone would be smaller than this fraction of the size that a rewrite would give it, it is
+#: rewritten instead of extended: a long turn has compressed it too much.
 _PRESSED = 0.75
-#: A last piece of the zone that is no larger than so many new ones is joined with the new one: it
-#: is sent again for the sake of a frame less, and of one choice among the lines of both.
+#: The last piece of the zone is merged with a new piece if it is at most this many times as large.
+#: The merged piece must be sent again, but it saves one frame and selects among the lines of both.
 _JOINED = 2
-#: Windows read at a time while walking back from the newest.
+#: Number of windows per read when the planner walks back from the newest window.
 _STRIDE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that a cut depends on, besides what it reads.
+    """Everything that a cut depends on, except for the data that it reads.
 
-    ``budget`` is what the cut itself may spend, in tokens as ``count`` counts; ``overhead`` is what
-    the caller's system prompt, tools and recall take beside it (named in errors only). ``reserve``
-    is the caller's own size for the verbatim zone, or None for the policy's. ``key`` signs fences.
-    ``gone`` are the messages that were erased or put in quarantine.
-    ``provisional`` are made summaries of groups that are still open; ``view`` goes before the names
-    of its trimmed views, "" for the default one.
+    ``budget`` is the number of tokens that the cut itself may spend, as ``count`` counts them.
+    ``overhead`` is the number of tokens that the caller's system prompt, tools and recall take in
+    addition (used in errors only). ``reserve`` is the caller's size for the verbatim zone, or None
+    for the policy's size. ``key`` signs fences. ``gone`` are the messages that were erased or put
+    in quarantine. ``provisional`` are made summaries of groups that are still open. ``view`` is the
+    prefix of the names of the trimmed views, "" for the default view.
     """
 
     state: SessionState
@@ -69,7 +72,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """A stretch that the budget did not allow to be represented, on the caller's permission."""
+    """A stretch that does not fit the budget and that the caller allowed to be omitted."""
 
     name: str
     span: Span
@@ -78,9 +81,9 @@ class Omitted:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A decided cut: its sticky state, what it renders, and what it left out.
+    """A decided cut: its sticky state, what it renders, and what it omits.
 
-    ``pinned`` are messages that stand verbatim besides being covered.
+    ``pinned`` are messages that are shown verbatim in addition to being covered.
     """
 
     view: View
@@ -91,17 +94,17 @@ class Cut:
 
     @property
     def tokens(self) -> int:
-        """Give the tokens of all blocks together."""
+        """Return the tokens of all blocks together."""
         return sum(block.tokens for block in self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The messages of the newest windows and of the open ones, parted.
+    """The messages of the newest windows and of the open windows, divided between the zones.
 
-    ``raw`` stays verbatim. Windows before ``boundary`` go, and what they hold is in ``past``;
-    ``older`` are the messages that go as well although their windows do not, or are not sealed.
-    ``after`` is all that is in those.
+    ``raw`` stays verbatim. Windows before ``boundary`` move to the summary zone; ``past`` are their
+    messages. ``older`` are messages that move as well although their windows stay or are not
+    sealed. ``after`` are all messages of the windows that stay.
     """
 
     boundary: int
@@ -112,7 +115,7 @@ class _Part:
 
 
 def select(situation: Situation, previous: View | None) -> Reading[Cut]:
-    """Give the cut for this situation, staying with ``previous`` as long as it fits.
+    """Return the cut for this situation; keep the ``previous`` one as long as it fits.
 
     Raises BudgetTooSmallError where not even the minimum fits and omission was not allowed.
     """
@@ -130,9 +133,9 @@ def select(situation: Situation, previous: View | None) -> Reading[Cut]:
 
 
 def newest_sealed(state: SessionState) -> Reading[list[Node]]:
-    """Give the sealed windows from the one that holds the newest message on; [] if it is open.
+    """Return the sealed windows from the window of the newest message on; [] if that is open.
 
-    Of a sliced newest message that is the window of its last slice.
+    If the newest message is sliced, its window is the window of its last slice.
     """
     newest = state.next_index - 1
     found: list[Node] = []
@@ -150,7 +153,7 @@ def newest_sealed(state: SessionState) -> Reading[list[Node]]:
 
 
 class Planner:
-    """One selection in the making. Its methods are the steps of policy H, cheapest first."""
+    """Plans one selection. Its methods are the steps of policy H, cheapest first."""
 
     def __init__(self, situation: Situation, serial: int) -> None:
         self.at = situation
@@ -160,20 +163,20 @@ class Planner:
         self.total = situation.state.next_ordinal(1)
         self.opened = situation.state.open_windows()
         self.roots = cover.cheapest(situation.state, situation.provisional)
-        # The newest message always stands raw: the window that holds it, sealed or not, and those
-        # sealed at the same moment are never put into the summary zone.
+        # The newest message is always raw. Therefore the window that holds it, sealed or not, and
+        # the windows that were sealed at the same moment never enter the summary zone.
         self.last = self.total
         self.tail: list[Node] = []
 
     def look(self) -> Reading[None]:
-        """Find the window that holds the newest message, if that is sealed already."""
+        """Find the window that holds the newest message, if that window is already sealed."""
         self.tail = yield from newest_sealed(self.at.state)
         self.last = self.total - len(self.tail)
 
     # -- keeping the previous cut
 
     def keep(self, view: View) -> Reading[Cut | None]:
-        """Append what is new; where the budget is reached, collapse or rewrite; None: re-plan."""
+        """Append the new messages; collapse or rewrite at the budget; None means re-plan."""
         if view.boundary > self.last:
             return None
         windows = yield from needs.windows(view.boundary, self.total)
@@ -189,9 +192,9 @@ class Planner:
     def _append(
         self, view: View, windows: Sequence[Node], shown: Sequence[Shown]
     ) -> Reading[Cut | None]:
-        """Put what stood verbatim longest at the end of the zone, as a piece of its fair share.
+        """Move the oldest verbatim messages to the end of the zone, as a piece of a fair share.
 
-        None where the zone would exceed its limit, or leave no room for the next turn.
+        Return None if the zone would exceed its limit or would leave no room for the next turn.
         """
         policy = self.at.policy
         mark = max(self._watermark, self._least(shown) - view.tokens)
@@ -221,7 +224,7 @@ class Planner:
         return self._assemble(wider, part.after)
 
     def _rewrite(self, view: View, windows: Sequence[Node], shown: Sequence[Shown]) -> Reading[Cut]:
-        """Make the zone one pooled view again, from the tree and from the lines that it has."""
+        """Make the zone one pooled view again, from the tree and from its present lines."""
         policy = self.at.policy
         share = self._zone(policy.zone_rewrite)
         mark = max(self._watermark, self._least(shown) - share)
@@ -231,9 +234,9 @@ class Planner:
         return (yield from self._planned(part, share, kept=kept, raw=part.past))
 
     def _least(self, shown: Sequence[Shown]) -> int:
-        """Return how far the context stays filled at least: nothing while the history is short.
+        """Return the minimal size of the context after a collapse; 0 while the history is short.
 
-        What is compressed little loses little, and the next collapse comes the later.
+        A short history that is compressed strongly loses little, and the next collapse is later.
         """
         at = self.at
         history = self._cost(shown) * at.state.next_index // max(1, len(shown))
@@ -241,27 +244,27 @@ class Planner:
 
     @property
     def _watermark(self) -> int:
-        """Return how much stays verbatim at least when windows collapse."""
+        """Return the minimal number of tokens that stay verbatim when windows collapse."""
         reserve = self.at.reserve
         return int(self.at.policy.watermark * self.at.budget) if reserve is None else reserve
 
     def _zone(self, share: float) -> int:
-        """Return a share of what the caller's reserve leaves of the budget."""
+        """Return a share of the budget without the caller's reserve."""
         return int(share * (self.at.budget - (self.at.reserve or 0)))
 
     def _room(self, raw: Sequence[Shown]) -> int:
-        """Return what the zone may take beside ``raw``, so that there is room for what comes."""
+        """Return the room for the zone next to ``raw``, less the part kept for new messages."""
         budget = self.at.budget
         return budget - self._cost(raw) - int(self.at.policy.free * budget)
 
     def _again(self, raw: Sequence[Shown]) -> int:
-        """Return what a collapse sends again of ``raw``: all but the newest turn."""
+        """Return the tokens of ``raw`` that a collapse sends again: all but the newest turn."""
         pieces = verbatim.pieces_of(raw)
         newest = verbatim.newest(pieces, 1)
         return self._cost([item for piece in pieces[: len(pieces) - newest] for item in piece])
 
     def _part(self, windows: Sequence[Node], shown: Sequence[Shown], share: int) -> _Part:
-        """Part the messages of the newest windows: the newest stay, in ``share`` tokens or so."""
+        """Divide the messages of the newest windows; the newest, about ``share`` tokens, stay."""
         pieces = verbatim.pieces_of(shown)
         stays = {item.message.index for piece in self._staying(pieces, share) for item in piece}
         ends = verbatim.window_of_each(windows, shown)
@@ -292,10 +295,10 @@ class Planner:
         )
 
     def _staying(self, pieces: Sequence[list[Shown]], share: int) -> Sequence[list[Shown]]:
-        """Choose what stays verbatim, newest first: the last turns, and more up to ``share``.
+        """Choose the pieces that stay verbatim: the last turns, and more up to ``share``.
 
-        The last turns stay where together they take at most a third of the budget, else the newest
-        one, as far as the budget's least lets it.
+        The last turns stay if together they take at most a third of the budget; otherwise only the
+        newest turn stays. A turn loses its oldest pieces if the minimum of the zone needs the room.
         """
         budget, turns = self.at.budget, self.at.policy.turns
         costs = [self._cost(piece) for piece in pieces]
@@ -313,13 +316,13 @@ class Planner:
             spent += costs[len(costs) - number]
         return pieces[len(pieces) - number :]
 
-    # -- planning afresh
+    # -- planning both zones from the tree
 
     def afresh(self, fullness: float) -> Reading[Cut]:
-        """Plan both zones anew, filling about ``fullness`` of the budget.
+        """Plan both zones without a previous cut, filling about ``fullness`` of the budget.
 
-        Everything stands verbatim where that fits. Otherwise the newest messages take their share
-        and one pooled view of all others takes what is left.
+        Everything is verbatim if that fits. Otherwise the newest messages take their share, and one
+        pooled view of all other messages takes the remaining tokens.
         """
         budget, policy = self.at.budget, self.at.policy
         windows = (yield from self._newest_windows()) or self.tail
@@ -348,7 +351,7 @@ class Planner:
         kept: Sequence[Unit] = (),
         raw: Sequence[Shown] = (),
     ) -> Reading[Cut]:
-        """Show what does not stay in one pooled view of about ``share`` tokens."""
+        """Show everything that does not stay raw in one pooled view of about ``share`` tokens."""
         below = yield from cover.below(self.roots, part.boundary)
         least = self.zone.least(below) + (pool.PIECE if part.older else 0)
         share = max(share, least)
@@ -363,7 +366,7 @@ class Planner:
         return self._assemble(View(part.boundary, pieces), part.after)
 
     def _newest_windows(self) -> Reading[list[Node]]:
-        """Read windows from the newest back until what they hold exceeds the budget."""
+        """Read windows backwards from the newest until their messages exceed the budget."""
         tokens = sum(window.tokens for window in self.opened)
         found: list[Node] = []
         begin = self.total
@@ -375,7 +378,7 @@ class Planner:
         return found
 
     def _boundary(self, windows: Sequence[Node], share: int) -> int:
-        """Find the earliest allowed boundary whose verbatim zone stays inside its share."""
+        """Return the earliest allowed boundary whose verbatim zone stays inside its share."""
         allowed = verbatim.allowed_boundaries(windows, self.opened, self.total)
         tokens = sum(window.tokens for window in self.opened)
         best = self.last
@@ -388,7 +391,7 @@ class Planner:
         return best
 
     def _tight(self, limit: int, share: int) -> Reading[Cut]:
-        """Plan where even the open windows are too much: their older messages become one view."""
+        """Plan where even the open windows do not fit: their older messages become one view."""
         below = yield from cover.below(self.roots, self.last)
         shown = yield from self._shown(self.tail)
         pieces = verbatim.pieces_of(shown)
@@ -427,7 +430,7 @@ class Planner:
         return replace(cut, omitted=tuple(omitted))
 
     def _may_omit(self, *, group: int, minimum: int, roots: int) -> None:
-        """Refuse a budget under the minimum, unless omission is allowed and would be enough."""
+        """Refuse a budget below the minimum, unless omission is allowed and is sufficient."""
         budget, overhead = self.at.budget, self.at.overhead
         if self.at.allow_omission and group <= budget:
             return
@@ -444,7 +447,7 @@ class Planner:
     def _newest_only(
         self, below: Sequence[Covered], newest: Sequence[Shown], older: Sequence[list[Shown]]
     ) -> Reading[Cut]:
-        """Show as many of the newest messages as fit, where there is no room for any view."""
+        """Show as many of the newest messages as fit, if there is no room for any view."""
         windows = yield from self._newest_windows()
         boundary = self._boundary(windows, self.at.budget)
         if boundary < self.last:
@@ -461,10 +464,10 @@ class Planner:
             omitted.append(Omitted(f"m{index}", Span(index, index + 1), 1))
         return replace(self._assemble(View(boundary, ()), raw), omitted=tuple(omitted))
 
-    # -- what both share
+    # -- used by all plans
 
     def _shown(self, windows: Sequence[Node]) -> Reading[list[Shown]]:
-        """Read the messages of these windows and of all open ones."""
+        """Read the messages of these windows and of all open windows."""
         begins = verbatim.starts(windows, self.opened)
         if not begins:
             return []
@@ -477,7 +480,7 @@ class Planner:
         return sum(block.tokens for block in blocks)
 
     def _assemble(self, view: View, shown: Sequence[Shown]) -> Cut:
-        """Render: the summary zone oldest first, then the raw messages."""
+        """Render the summary zone, oldest piece first, and then the raw messages."""
         view = replace(view, serial=self.zone.serial, gone=self.at.gone)
         raw = [item for item in _in_order(shown) if not view.holds(item.message.index)]
         blocks = [piece.block() for piece in view.pieces if piece.text]
@@ -486,10 +489,10 @@ class Planner:
 
 
 def _omitted(item: Covered) -> Omitted:
-    """Name a node that is left out; slices of one message are not messages of their own."""
+    """Describe a node that is omitted; slices of one message count as one message."""
     return Omitted(item.id, item.span, min(item.messages, item.span.stop - item.span.start))
 
 
 def _in_order(shown: Iterable[Shown]) -> list[Shown]:
-    """Sort by index; a message stands in at most one item of a selection."""
+    """Sort by index; a message is in at most one item of a selection."""
     return sorted(shown, key=lambda item: item.message.index)

@@ -1,9 +1,11 @@
-"""The ``layered`` strategy: the published plan's fixed recipe, for those who want it.
+"""The ``layered`` strategy: the fixed recipe of the published plan, for callers who want it.
 
-Recent messages that no window holds yet, up to their reserve; then, with under 2,000 tokens left,
-the newest L3 alone; otherwise the newest L2s up to 60 % of what is left, the newest L3 where it
-fits, and the newest L1s that no chosen L2 covers. The one rule: it never exceeds the budget, and
-what it does not represent is listed. Unlike ``cut`` it leaves holes; that is its nature.
+The recipe takes the recent messages that no window holds yet, up to their reserve. If fewer than
+2,000 tokens are left, it adds the newest L3 alone. Otherwise it adds the newest L2s up to 60 % of
+the remaining tokens, the newest L3 if it fits, and the newest L1s that no chosen L2 covers.
+
+The selection never exceeds the budget, and it lists what it does not represent. Unlike a ``cut``,
+it leaves holes by design.
 """
 
 from __future__ import annotations
@@ -21,21 +23,21 @@ from hiermem.core.needs import Reading
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span
 
-#: Under this many tokens left, one L3 says more than anything finer.
+#: If fewer tokens are left, one L3 says more than any finer summary.
 _COARSE_BELOW = 2_000
-#: What the newest L2s may take of what the recent messages leave.
+#: The fraction of the tokens left by the recent messages that the newest L2s may take.
 _L2_SHARE = 0.6
 _STRIDE = 16
 
 
 @dataclass(slots=True)
 class _Purse:
-    """What is left to spend."""
+    """The tokens that are left to spend."""
 
     left: int
 
     def buy(self, piece: Piece) -> bool:
-        """Spend the piece's tokens if they are there."""
+        """Spend the piece's tokens if enough are left; return whether that was possible."""
         if not piece.text or piece.tokens > self.left:
             return False
         self.left -= piece.tokens
@@ -43,7 +45,7 @@ class _Purse:
 
 
 def select(at: Situation) -> Reading[Cut]:
-    """Give the layered selection; ``situation.reserve`` is the share of the recent messages."""
+    """Return the layered selection; ``at.reserve`` is the share of the recent messages."""
     zone = ZoneMaker(at.count, at.key, at.weights, view=at.view)
     recent, older, first = yield from _recent(at)
     purse = _Purse(at.budget - _cost(at, recent))
@@ -78,12 +80,13 @@ def select(at: Situation) -> Reading[Cut]:
 
 
 def _recent(at: Situation) -> Reading[tuple[list[Shown], list[Shown], int]]:
-    """Take the newest messages that no made summary holds up to the reserve, groups whole.
+    """Take the newest messages that no made summary holds, in whole groups, up to the reserve.
 
-    The window of the newest message counts as not summarised, made or not: the newest exchange
-    group always stands. The last of the three is the ordinal of the first window taken apart.
+    The window of the newest message always counts as not summarised, because the newest exchange
+    group is always shown. Returns the messages taken, the older messages that were not taken, and
+    the ordinal of the first window whose messages were read.
 
-    Raises BudgetTooSmallError where that group alone exceeds the budget.
+    Raises BudgetTooSmallError if the newest exchange group alone exceeds the budget.
     """
     reserve = min(at.budget, at.reserve if at.reserve is not None else at.budget // 4)
     opened = at.state.open_windows()
@@ -132,13 +135,13 @@ def _newest(
     most: int | None = None,
     wanted: Callable[[Node], bool] = lambda _: True,
 ) -> Reading[list[Piece]]:
-    """Take made summaries of ``level``, newest first, until one does not fit."""
+    """Take made summaries of ``level``, newest first, until a summary does not fit."""
     chosen: list[Piece] = []
     begin = at.state.next_ordinal(level)
     while begin > 0:
         end, begin = begin, max(0, begin - _STRIDE)
         nodes = yield from needs.level(level, begin, end)
-        # A part of a group that was split has a late ordinal and stands among early windows.
+        # A part of a split group has a late ordinal although it covers early windows.
         nodes.sort(key=lambda node: node.windows)
         candidates = [node for node in reversed(nodes) if node.revision and wanted(node)]
         read = yield from needs.revisions([(node.id, node.revision) for node in candidates])
@@ -162,7 +165,7 @@ def _inside(windows: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> bool
 
 
 def _holes(total: int, taken: Sequence[tuple[int, int]]) -> Reading[list[Omitted]]:
-    """List the stretches of windows that nothing chosen covers, one entry each."""
+    """List the stretches of windows that no chosen summary covers, one entry per stretch."""
     found: list[Omitted] = []
     at = 0
     for begin, end in [*sorted(taken), (total, total)]:

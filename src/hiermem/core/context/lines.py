@@ -1,12 +1,12 @@
-"""Write kept units as the lines of a record, with a mark where something is left out between two.
+"""Render kept units as the lines of a record, with a mark wherever text between two is left out.
 
-Without the mark, two lines that stand below each other read as question and answer, whatever was
-said in between. What is written can be taken apart again, so that the units that stand in a record
-are at hand when it is pooled with others.
+Without the mark, two adjacent lines read as question and answer, whatever was said between them.
+The rendered text can be parsed back into its units, so that the units of a record are available
+when the record is pooled with others.
 
-A gap is recognised from two units alone: another message stands between theirs, the second is not the
-first piece of its message, or pieces between them are missing. Units of a text that no message
-backs have no gaps.
+Two units alone show whether there is a gap between them: another message lies between their
+messages, the second unit is not the first piece of its message, or pieces between the two units
+are missing. Units of a text that no message backs have no gaps.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hiermem.core.text.fence import unescape
 from hiermem.core.text.units import continues
 from hiermem.types import Unit
 
-#: What stands after a line where the next one is not its neighbour.
+#: The mark after a line if the next line is not its neighbour in the source.
 GAP: Final = " …"
 
 
 def render(units: Sequence[Unit]) -> str:
-    """Write units as text: ``[date]`` where it changes, ``Speaker: ...`` for each message."""
+    """Write units as text: ``[date]`` where the date changes, ``Speaker: ...`` per message."""
     out: list[str] = []
     before, shown = None, ""
     for unit in units:
@@ -37,7 +37,7 @@ def render(units: Sequence[Unit]) -> str:
 def unpack(packed: str, text: str) -> tuple[Unit, ...]:
     """Return the units that ``render`` wrote as ``text`` and ``pack`` as ``packed``.
 
-    It is () where the two do not belong together.
+    The result is () if the two do not belong together.
     """
     try:
         units = tuple(_read(json.loads(packed), text)) if packed else ()
@@ -47,13 +47,13 @@ def unpack(packed: str, text: str) -> tuple[Unit, ...]:
 
 
 def body_of(record: str) -> str:
-    """Return the body of a record that was rendered here: what stands between its frame's lines."""
+    """Return the body of a rendered record: the text between the lines of its frame."""
     inner = record.split("\n", 2)[2:]
     return unescape(inner[0].rpartition("\n")[0]) if inner else ""
 
 
 def _lead(unit: Unit, *, before: Unit | None, shown: str) -> str:
-    """Return what is written ahead of ``unit``, ``shown`` being the date that stands above it."""
+    """Return the text before ``unit``; ``shown`` is the last date written above it."""
     if before is None:
         line = ""
     elif _parted(before, unit):
@@ -68,7 +68,7 @@ def _lead(unit: Unit, *, before: Unit | None, shown: str) -> str:
 
 
 def _parted(before: Unit, unit: Unit) -> bool:
-    """Say whether something was left out between two units."""
+    """Return whether something was left out between two units."""
     if before.index is None or unit.index is None:
         return False
     if before.index == unit.index:
@@ -77,7 +77,7 @@ def _parted(before: Unit, unit: Unit) -> bool:
 
 
 def _read(data: Any, text: str) -> Iterator[Unit]:
-    """Yield the units of a packed value, finding each text by walking the layout again."""
+    """Yield the units of a packed value; each text is located by repeating the layout."""
     who, dates, rows = data
     at = 0
     before, shown = None, ""

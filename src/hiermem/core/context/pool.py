@@ -1,11 +1,11 @@
-"""Pooled views: many nodes, one trim. What the summary zone says where it cannot say everything.
+"""Pooled views: one trim over the units of many nodes, where the zone cannot show everything.
 
 The units of all nodes go into one selection for the whole share, instead of trimming each node by
-itself (summary_recipe section 4). The level whose nodes hold several times the share is pooled;
-each of its nodes keeps its best unit before any has its second. The lines that a piece of the zone
-shows already, and messages that stood verbatim until now, join in: what they say may be lost in the
-nodes. A view never waits for a model: where a summary is not made its children stand in, and below
-them the first and last message that it covers.
+itself (summary_recipe section 4). The pool uses the level whose nodes hold several times the
+share; each of its nodes keeps its best unit before any node keeps its second. The lines that a
+piece of the zone already shows, and messages that were verbatim until now, join the pool, because
+the nodes may have lost what they say. A view never waits for a model: where a summary is not made
+yet, its children replace it, and below them the first and the last message that it covers.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from hiermem.types import Node, Revision, StoredMessage, Trust, Unit
 
 #: Tokens that each node's best unit may take, date and speaker included.
 PIECE = 40
-#: The level whose nodes together hold so many times the share is the one that is pooled: what is
-#: chosen from more, by one trim, keeps more.
+#: The pooled level is the level whose nodes together hold this many times the share: one trim of
+#: more material keeps more.
 DEPTH = 4
-#: How many missing summaries a view follows downward before it quotes first and last messages.
+#: How many nodes below missing summaries a view reads before it quotes first and last messages.
 MOST_STAND_INS = 256
-#: Characters read of a first or last message; a unit of 40 tokens is far shorter.
+#: Number of characters read of a first or last message; a unit of 40 tokens is far shorter.
 MOST_QUOTED = 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What was chosen from a pool: the kept units, and the nodes of which something is missing."""
+    """The units chosen from a pool, and the nodes of which at least one unit is missing."""
 
     units: tuple[Unit, ...]
     trimmed: tuple[str, ...]
@@ -46,11 +46,11 @@ class Chosen:
 
 @dataclass(slots=True)
 class Pool:
-    """The units of a stretch, before any is chosen.
+    """The units of a stretch, before the choice among them.
 
-    ``parts`` says where the units of each node of the cover are; ``groups`` where those are of
-    which each is to have its best unit first. ``line_sources`` gives, for each line of a text that a model
-    wrote, the node whose text it is.
+    ``parts`` holds the positions of the units of each node of the cover. ``groups`` holds the
+    positions of the groups, each of which gets its best unit before any gets a second.
+    ``line_sources`` maps each line of a text that a model wrote to the node whose text it is.
     """
 
     units: list[Unit] = field(default_factory=list[Unit])
@@ -59,23 +59,23 @@ class Pool:
     days: list[str] = field(default_factory=list[str])
     trusts: list[Trust] = field(default_factory=list[Trust])
     line_sources: dict[str, Covered] = field(default_factory=dict[str, Covered])
-    #: Whether the units are those of the cover's own nodes, which may then all be kept.
+    #: Whether the units come from the cover's own nodes; only then can a node be shown untrimmed.
     whole: bool = True
 
     @property
     def dates(self) -> tuple[str, str] | None:
-        """Return the first and the last day of what the pool stands for."""
+        """Return the first and the last day that the pool represents."""
         return (min(self.days), max(self.days)) if self.days else None
 
     @property
     def trust(self) -> Trust:
-        """Return the lowest trust of what the pool is made from."""
+        """Return the lowest trust of the sources of the pool."""
         return lowest(self.trusts)
 
     def choose(
         self, room: int, *, count: Callable[[str], int], weights: salience.Weights
     ) -> Chosen:
-        """Choose the units for ``room`` tokens of text."""
+        """Choose the units that are shown in ``room`` tokens of text."""
         picked = salience.select(
             self.units, room, count, weights=weights, groups=self.groups, piece=PIECE
         ).units
@@ -88,7 +88,7 @@ class Pool:
         return Chosen(picked, trimmed)
 
     def beside(self, shown: Sequence[Shown]) -> None:
-        """Add messages that are newer than all else, as a group of their own."""
+        """Add messages that are newer than the rest of the pool, as a group of their own."""
         begin = len(self.units)
         for item in shown:
             if not item.silent:
@@ -106,10 +106,10 @@ def gather(
     kept: Iterable[Unit] = (),
     raw: Sequence[Shown] = (),
 ) -> Reading[Pool]:
-    """Pool what ``cover`` stands for, to be shown in ``share`` tokens.
+    """Pool the stretch that ``cover`` represents, to be shown in ``share`` tokens.
 
-    ``kept`` are lines that stood for some of it until now, ``raw`` messages of it that are at hand.
-    Every node of the cover has a unit.
+    ``kept`` are lines that represented parts of the stretch until now; ``raw`` are messages of the
+    stretch that are already loaded. Every node of the cover gets at least one unit.
     """
     steps = yield from refine(cover, DEPTH * share)
     made, missing = yield from _texts(steps[-1])
@@ -163,10 +163,11 @@ def fresh(
     before: Sequence[Covered] = (),
     kept: Sequence[Unit] = (),
 ) -> Reading[Pool]:
-    """Pool windows whose messages, or those that matter, are at hand in ``raw``.
+    """Pool windows whose messages, or the relevant ones of them, are in ``raw``.
 
-    A window that a model summarised is represented by its summary, any other by its messages.
-    ``before`` is what comes before them in the same view, and ``kept`` are the lines of that.
+    A window that a model summarised is represented by its summary, any other window by its
+    messages. ``before`` are the nodes that precede the windows in the same view, and ``kept`` are
+    the lines of those nodes.
     """
     read = yield from needs.revisions([(w.id, w.revision) for w in windows if w.revision])
     texts = {each.node_id: each for each in read if each.text and not each.provenance}
@@ -210,11 +211,11 @@ def _units_of(item: Shown) -> list[Unit]:
 
 
 def _by_message(found: Iterable[Unit]) -> Mapping[int, list[Unit]]:
-    """Sort units by the messages that they stand in, each of them once."""
+    """Group units by their messages, each unit once."""
     own: dict[int, dict[int, Unit]] = {}
     for unit in found:
         if unit.index is not None:
-            # What is cut short says less than what comes after it.
+            # A later unit replaces an earlier one, because the earlier one may be cut short.
             own.setdefault(unit.index, {})[unit.ordinal] = unit
     return {index: list(each.values()) for index, each in own.items()}
 
@@ -222,7 +223,7 @@ def _by_message(found: Iterable[Unit]) -> Mapping[int, list[Unit]]:
 def _inside(
     item: Covered, indices: Sequence[int], extra: Mapping[int, list[Unit]]
 ) -> dict[int, list[Unit]]:
-    """Find what is at hand of the messages that a node covers whole."""
+    """Return the available units of the messages that a node covers completely."""
     first, last = item.span.start + (item.span.start_char > 0), item.span.stop
     if item.span.stop_char is not None:
         last -= 1
@@ -231,9 +232,9 @@ def _inside(
 
 
 def _merged(own: Sequence[Unit], extra: Mapping[int, list[Unit]]) -> list[Unit]:
-    """Join the units of a node with others of its messages, in their order, each of them once.
+    """Merge the units of a node with other units of its messages, in order, each unit once.
 
-    A message that was cut into slices counts its pieces slice by slice: it is left as it is.
+    A message that was cut into slices numbers its pieces per slice, so its units stay unchanged.
     """
     if not extra:
         return list(own)
@@ -252,7 +253,10 @@ def _merged(own: Sequence[Unit], extra: Mapping[int, list[Unit]]) -> list[Unit]:
 def _texts(
     sources: Sequence[Covered],
 ) -> Reading[tuple[list[tuple[Covered, Revision]], list[Covered]]]:
-    """Find what each source says; where one is not made, what its children say."""
+    """Read the text of each source, or of its children where the source is not made yet.
+
+    Returns the texts found, and the nodes that have none.
+    """
     made: list[tuple[Node, int]] = []
     missing: list[Covered] = []
     waiting = yield from needs.nodes([item.id for item in sources])
@@ -271,13 +275,13 @@ def _texts(
     read = yield from needs.revisions([(node.id, number) for node, number in made])
     texts = {revision.node_id: revision for revision in read}
     found = [(covered(node), texts[node.id]) for node, _ in made if node.id in texts]
-    # A revision that was replaced between the two reads is treated like one not made yet.
+    # A revision that was replaced between the two reads is treated as not made yet.
     missing += [covered(node) for node, _ in made if node.id not in texts]
     return found, missing
 
 
 def lines_of(revision: Revision) -> list[Unit]:
-    """Return what a revision says, line by line."""
+    """Return the text of a revision as units."""
     if revision.provenance:
         return list(inputs.kept_units(revision))
     return units.split(revision.text, index=None, role="user", speaker="Summary", date="")
@@ -314,6 +318,6 @@ def _message_units(
 
 
 def _nothing_to_quote(root: Covered) -> Unit:
-    """Stand for a stretch whose texts are empty, erased or our own rendering."""
+    """Return a unit for a stretch whose texts are empty, erased or this library's rendering."""
     last = root.span.stop - 1
     return Unit(None, 0, "user", "Record", "", f"messages {root.span.start}-{last}: no text kept.")

@@ -1,7 +1,7 @@
-"""What an agent wants of a context: a named mix of summaries, recent messages and pins.
+"""What an agent prefers in a context: a named mix of summaries, recent messages and pins.
 
-The one rule: a profile says what is preferred, never what is left out; all of the history is
-covered whatever it says. How a mix is made is decided in ``profiled``.
+A profile states preferences, never omissions: every profile covers the whole history. ``profiled``
+decides how the cut for a profile is made.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _MAX_TAG: Final = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextProfile:
-    """A named mix for one kind of agent; each has a sticky cut of its own.
+    """A named mix for one kind of agent; each profile has a sticky cut of its own.
 
-    ``levels`` are those whose summaries stand whole, None for no wish; what they do not cover
-    stands in trimmed views. ``recent`` is how many of the newest messages stand verbatim: exchanges
-    whole, and up to twice as many before the older ones join the summaries. ``pins`` are ranges of
-    messages, (start, stop), that stand verbatim besides.
+    ``levels`` are the levels whose summaries are shown whole, None for no preference; trimmed views
+    show what these summaries do not cover. ``recent`` is the number of newest messages that are
+    verbatim: exchanges stay whole, and up to twice as many messages stay before the older ones join
+    the summaries. ``pins`` are ranges of messages, (start, stop), that are verbatim in addition.
 
-    Where not all that is wanted fits, the newest goes first, before it what bears one of ``tags``
-    (which is also shown as finely as ``levels`` allow), and before that what ``value`` gives more
-    for: it is called with a Summary and gives a number. Raises ConfigError.
+    If not all wanted summaries fit, those with the highest ``value`` come first: ``value`` is
+    called with a Summary and returns a number. Among equals, summaries with one of ``tags`` come
+    first (which are also shown as finely as ``levels`` allow), then the newest. Raises ConfigError.
     """
 
     name: str
@@ -74,7 +74,7 @@ class ContextProfile:
 
     @property
     def key(self) -> str:
-        """Give the name that its sticky cut is kept under; ``value`` is known by the name alone."""
+        """Return the name of its sticky cut; only ``name`` distinguishes profiles by ``value``."""
         said: list[Any] = [
             None if self.levels is None else sorted(self.levels),
             self.recent,
@@ -85,17 +85,17 @@ class ContextProfile:
 
     @property
     def mixes(self) -> bool:
-        """Say whether it wishes anything of the summaries."""
+        """Return whether the profile states a preference about summaries."""
         return self.levels is not None or bool(self.tags) or self.value is not None
 
     @classmethod
     def code_reviewer(cls, **changes: Any) -> ContextProfile:
-        """Every summary of level 1, which keeps details, and ten messages; nothing coarser."""
+        """Return a profile with all level-1 summaries, which keep details, and ten messages."""
         return replace(cls(name="code-reviewer", levels=frozenset({1}), recent=10), **changes)
 
     @classmethod
     def documentation(cls, **changes: Any) -> ContextProfile:
-        """Summaries of level 2, of level 3 for what is older, and five messages."""
+        """Return a profile with level-2 summaries, level 3 for older parts, and five messages."""
         return replace(cls(name="documentation", levels=frozenset({2, 3}), recent=5), **changes)
 
 

@@ -1,8 +1,9 @@
-"""The cut for a profile: which summaries stand whole, how many messages raw, and what is pinned.
+"""The cut for a profile: which summaries are shown whole, how many messages raw, what is pinned.
 
-The one rule: it is an exact cover inside the budget like every cut. What a profile wants stands
-whole as far as that fits, and all else of the summary zone in trimmed views between. It stays as it
-is until the budget, or twice the recent messages, is reached, and is then made anew.
+The result is an exact cover inside the budget, like every cut. The summaries that the profile wants
+are shown whole as far as they fit; trimmed views between them show the rest of the summary zone.
+The cut stays unchanged until it reaches the budget, or twice the number of recent messages, and is
+then planned again.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from hiermem.core.needs import Reading
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Revision, Summary
 
-#: What a frame costs, about; exact once a piece is made.
+#: The approximate cost of a frame; the exact cost is known once a piece is made.
 _FRAME: Final = 90
-#: Of more summaries than this only the newest are weighed against one another.
+#: Only this many summaries, the newest, are compared with one another.
 _WEIGHED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A made summary that may stand whole."""
+    """A made summary that may be shown whole."""
 
     item: Covered
     node: Node
@@ -41,9 +42,9 @@ class _Candidate:
 def select(
     at: Situation, profile: ContextProfile, session_id: str, previous: View | None
 ) -> Reading[Cut]:
-    """Give the cut that a profile wants, staying with ``previous`` as long as that will do.
+    """Return the cut for a profile; keep the ``previous`` one as long as it is sufficient.
 
-    Raises BudgetTooSmallError as every cut does; pins are part of its minimum.
+    Raises BudgetTooSmallError like every cut; the pins are part of the minimum.
     """
     pins = yield from _pinned(at, profile)
     planner = _Planner(at, profile, session_id, previous)
@@ -83,7 +84,7 @@ def _before_raw(blocks: Sequence[Block], block: Block) -> tuple[Block, ...]:
 
 
 class _Planner(Planner):
-    """One selection for a profile in the making."""
+    """Plans one selection for a profile."""
 
     def __init__(
         self, at: Situation, profile: ContextProfile, session_id: str, previous: View | None
@@ -93,7 +94,7 @@ class _Planner(Planner):
         self.session_id = session_id
 
     def selected(self, previous: View | None) -> Reading[Cut]:
-        """Keep what was shown, or make it anew."""
+        """Keep the previous cut, or plan a new one."""
         yield from self.look()
         policy = self.at.policy
         if not self.at.sticky:
@@ -104,7 +105,7 @@ class _Planner(Planner):
         return kept if kept is not None else (yield from self._anew(policy.replan))
 
     def _kept(self, view: View) -> Reading[Cut | None]:
-        """Append what is new; None where it is too much."""
+        """Append the new messages; return None if there are too many."""
         if view.boundary > self.last:
             return None
         windows = yield from needs.windows(view.boundary, self.total)
@@ -136,10 +137,10 @@ class _Planner(Planner):
         found = self._assemble(view, [*older, *raw])
         return found if found.tokens <= budget else (yield from self.afresh(1.0))
 
-    # -- what stands raw
+    # -- raw messages
 
     def _recent(self, limit: int) -> Reading[tuple[list[Shown], list[Shown], int]]:
-        """Choose the newest messages; give them, what else is not in the zone, and the boundary."""
+        """Return the chosen newest messages, the other messages outside the zone, the boundary."""
         windows = yield from self._newest_windows()
         shown = yield from self._shown(windows or self.tail)
         wanted = self.profile.recent
@@ -172,17 +173,17 @@ class _Planner(Planner):
         older = [item for item in shown if item.message.index not in held and not item.silent]
         return newest, older, boundary
 
-    # -- what stands whole
+    # -- whole summaries
 
     def _mixed(
         self, below: Sequence[Covered], boundary: int, room: int
     ) -> Reading[tuple[Piece, ...]]:
-        """Cover the zone by whole summaries that are wanted, and by views of what is between."""
+        """Cover the zone by the wanted whole summaries, and by views of the gaps between them."""
         if not self.profile.mixes:
             return (yield from self.zone.pooled(below, room))
         wanted = self._by_worth((yield from self._candidates(below)))
         low, high = 0, len(wanted)
-        # The most that fit; each more costs more.
+        # Search for the largest number that fits; the cost grows with the number.
         while low < high:
             middle = (low + high + 1) // 2
             fits = yield from self._fits(wanted[:middle], boundary, room)
@@ -194,7 +195,7 @@ class _Planner(Planner):
             low -= 1
 
     def _candidates(self, below: Sequence[Covered]) -> Reading[list[_Candidate]]:
-        """Find the made summaries of wanted levels, the largest ones; the tagged ones finer."""
+        """Return the largest made summaries of wanted levels; tagged ones as fine as possible."""
         levels = self.profile.levels
         lowest = min(levels) if levels else 1
         waiting = list(below)
@@ -244,7 +245,7 @@ class _Planner(Planner):
         return cost + sum(self.zone.least(gap) for gap in gaps) <= room
 
     def _gaps(self, whole: Sequence[_Candidate], boundary: int) -> Reading[list[list[Covered]]]:
-        """Cover what lies between, stretch by stretch."""
+        """Return one cover for each stretch between the whole summaries."""
         found: list[list[Covered]] = []
         begin = 0
         for start, stop in [*sorted(each.item.windows for each in whole), (boundary, boundary)]:

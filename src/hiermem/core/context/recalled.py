@@ -1,8 +1,8 @@
-"""Evidence beside a cut: what stands there raw already, and the record in which the rest stands.
+"""Evidence next to a cut: which spans the cut already shows raw, and the record of the evidence.
 
-The one rule: a provider caches what comes first, so evidence, which another question would change,
-is one record after everything else, and it never says again what stands raw before it. What
-answers a question is decided in ``core.search.search``.
+Providers cache the beginning of a prompt, and another question would change the evidence.
+Therefore the evidence is one record after everything else. The record never repeats text that is
+raw before it. ``core.search.search`` decides what answers a question.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from hiermem.core.text.measure import day
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Span
 
-#: The name that the record bears.
+#: The name of the record.
 NAME: Final = "recall"
-#: Tokens may join differently where the text meets its frame.
+#: A margin, because a tokenizer may merge tokens where the text meets its frame.
 _SEAMS: Final = 4
 
 
 def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
-    """Give what stands raw, message by message; of one that stands in part, the part."""
+    """Return one span for each raw message; for a partial message, the span of its part."""
     return tuple(
         Span(item.message.index, item.message.index + 1, item.begin, item.end)
         for item in shown
@@ -32,18 +32,18 @@ def shown_spans(shown: Sequence[Shown]) -> tuple[Span, ...]:
 
 
 def spans_of(evidence: Evidence | None) -> tuple[Span, ...]:
-    """Give what stands in a record of evidence, passage by passage."""
+    """Return one span for each passage in a record of evidence."""
     return tuple(hit.span for hit in evidence or ())
 
 
 def frame_tokens(messages: int, *, key: bytes, count: Callable[[str], int]) -> int:
-    """Give what a record costs beside its text, in a session of so many messages."""
+    """Return the cost of a record without its text, in a session of so many messages."""
     widest = Frame(NAME, Span(0, max(1, messages)), ("0000-00-00", "9999-99-99"), trust="tool")
     return memory_block("recall", widest, "", key=key, count=count).tokens + _SEAMS
 
 
 def record(evidence: Evidence, *, key: bytes, count: Callable[[str], int]) -> Block:
-    """Fence evidence that holds something as a record of its own."""
+    """Fence evidence, which must not be empty, as a record of its own."""
     messages = evidence.sources
     days = [day(stored.created_at) for stored in messages]
     frame = Frame(

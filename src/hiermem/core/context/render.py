@@ -1,10 +1,10 @@
-"""Turn what a context shows into provider messages: which form each message takes, byte for byte.
+"""Turn the content of a context into provider messages: the exact form that each message takes.
 
-The one rule: memory re-enters a prompt only as a fenced record in a user-role message of its own,
-and a real message is either given back whole or quoted inside such a record; an assistant's tool
-calls and all their results stand together in their native form, or none of them does.
+Memory enters a prompt only as a fenced record in a user-role message of its own. A real message is
+either rendered whole or quoted inside such a record. The tool calls of an assistant and all their
+results appear together in their native form, or none of them does.
 
-It does not choose what is shown; ``cut`` does.
+This module does not choose what is shown; ``cut`` does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a context request answers: the selected blocks and their renderings for each provider.
+"""The answer to a context request: the selected blocks and their renderings for each provider.
 
-The one rule: the same selection renders to the same bytes, and ``total_tokens`` counts everything
-that ``to_openai`` gives, the system prompt and the tools included. It decides nothing.
+The same selection renders to the same bytes. ``total_tokens`` counts everything that ``to_openai``
+returns, including the system prompt and the tools. This module makes no decisions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Of which messages something stands in a context: raw, recalled, or by a line of a record.
+"""Which messages a context shows something of: raw, recalled, or by a line of a record.
 
-Coverage says that every message is under some block; it does not say that the block tells anything
-of it. A line that was kept from a message shows that message. A line of a text that a model wrote
-shows those messages, of the stretch that it was written of, that hold at least half of its anchors,
-or of its stems where it has none.
+Coverage means that every message is under some block; it does not mean that the block says anything
+about the message. A line that was kept from a message shows that message. A line that a model wrote
+about a stretch shows those messages of the stretch that hold at least half of the line's anchors,
+or at least half of its stems if the line has no anchors.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def of(indices: Iterable[int], *, total: int, gone: Runs = ()) -> ShownMessages:
 
 
 def of_lines(lines: Sequence[Unit], sources: Mapping[str, Covered]) -> Reading[set[int]]:
-    """Find the messages that lines show; ``sources`` says which node's text a model's line is of."""
+    """Return the messages that lines show; ``sources`` maps each model-written line to its node."""
     found = {unit.index for unit in lines if unit.index is not None}
     by_node: dict[str, tuple[Covered, list[str]]] = {}
     for unit in lines if sources else ():

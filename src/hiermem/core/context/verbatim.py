@@ -1,8 +1,8 @@
-"""The verbatim zone: which messages stand raw, and which of them may not be parted.
+"""The verbatim zone: which messages are raw, and which messages may not be separated.
 
-The one rule: a thread's windows are contiguous in it, so what stands raw of a thread is all of it
-from one position on. Windows that share a message or an exchange group are raw together or not at
-all; the part that is still open is the exception, because the newest messages must stand.
+The windows of a thread are contiguous in it, so the raw part of a thread is everything from one
+position on. Windows that share a message or an exchange group are either all raw or all
+summarised. The part that is still open is the exception, because the newest messages must be raw.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The sticky state of a selection: what it showed, so that the next one keeps it as a prefix.
 
-Providers bill a cached prefix at a fraction, so a cut stays as it was until it must move. The one
-rule: the state pins the rendered bytes of the summary zone; losing it costs a cache miss, never a
-message. It is data with a codec; ``cut`` decides when it changes.
+Providers bill a cached prefix at a fraction of the price, so a cut stays unchanged until it must
+move. The state stores the rendered bytes of the summary zone, so losing it costs a cache miss and
+never a message. The state is data with a codec; ``cut`` decides when it changes.
 """
 
 from __future__ import annotations

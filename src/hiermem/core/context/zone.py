@@ -1,6 +1,6 @@
 """The pieces of the summary zone: whole summaries and trimmed views, fenced and counted.
 
-The one rule: a piece never takes more tokens than the share it was given, frame included.
+A view never takes more tokens than its share, frame included.
 """
 
 from __future__ import annotations

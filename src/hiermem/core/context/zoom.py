@@ -1,9 +1,9 @@
-"""Shows a summarised stretch in full inside a cut that stays as it is everywhere else.
+"""Show a summarised stretch in full inside a cut, and leave the verbatim part unchanged.
 
-The one rule: what comes out is still an exact cover inside the budget. What stood verbatim stands
-as it did; windows that a question is about stand word for word (or, where there is no room for
-that, by their whole summaries), and what lies between them in pooled views of what is left. Which
-windows a question is about is found by ``core.search.search``.
+The result is still an exact cover inside the budget. The verbatim messages stay as they were. The
+windows that a question is about appear word for word, or as their whole summaries where there is no
+room for that; pooled views show the windows between them in the remaining tokens.
+``core.search.search`` finds the windows that a question is about.
 """
 
 from __future__ import annotations

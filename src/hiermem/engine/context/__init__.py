@@ -1,1 +1,1 @@
-"""Selects contexts, and refines them where a question points."""
+"""Select contexts, and refine them where a question points."""

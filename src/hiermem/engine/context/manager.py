@@ -1,7 +1,7 @@
-"""The context window manager, which applications call directly, over any store.
+"""The context window manager: the interface that applications call directly, over any store.
 
-The one rule: nothing is decided here. A call checks its arguments and hands them on, to
-``select`` and ``zoom``.
+The manager makes no decisions. Each call checks its arguments and passes them to ``select`` or
+``zoom``.
 """
 
 from __future__ import annotations

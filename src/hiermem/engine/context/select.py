@@ -1,8 +1,8 @@
-"""Select a context: read, let the core decide, remember what was shown, add what was recalled.
+"""Select a context: read, let the core decide, store what was shown, and add what was recalled.
 
-The one rule: it holds no policy; which messages and summaries stand where is decided in
-``hiermem.core.context.cut``. What was shown is remembered under a name that no question
-is part of, so that the cut stays where it is whatever is asked.
+This module holds no policy; ``hiermem.core.context.cut`` decides which messages and summaries
+appear where. The name under which the shown state is stored does not contain the question, so the
+cut stays unchanged whatever the question is.
 """
 
 from __future__ import annotations

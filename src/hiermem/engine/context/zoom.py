@@ -1,7 +1,6 @@
-"""Refines a selection where a question points to, and fills a selection from a search alone.
+"""Refine a selection where a question points, and fill a selection from a search alone.
 
-The one rule: neither is remembered. What the next selection of the session shows does not depend
-on what was looked at closely meanwhile.
+Neither result is stored. The next selection of the session does not depend on these calls.
 """
 
 from __future__ import annotations
