@@ -286,7 +286,7 @@ def _plain(text: str) -> str:
 
 
 def _stands_in(term: str, stated: str) -> bool:
-    """Return whether a word of ``stated`` begins with ``term`` (contains it, in a compact script)."""
+    """Whether a word of ``stated`` begins with ``term`` or, in a compact script, contains it."""
     at = stated.find(term)
     while at >= 0:
         if term[0] >= _COMPACT or at == 0 or not stated[at - 1].isalnum():
