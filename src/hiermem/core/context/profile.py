@@ -74,7 +74,10 @@ class ContextProfile:
 
     @property
     def key(self) -> str:
-        """Return the name of its sticky cut; only ``name`` distinguishes profiles by ``value``."""
+        """Return the name of its sticky cut.
+
+        Functions cannot be compared, so two profiles with different ``value`` need different names.
+        """
         said: list[Any] = [
             None if self.levels is None else sorted(self.levels),
             self.recent,

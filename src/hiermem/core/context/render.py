@@ -21,7 +21,7 @@ from hiermem.types import Span, StoredMessage, Trust
 #: Part of every sticky state's key: a change of any rendered byte must change it.
 RENDERER = "r2"
 
-#: What a record of kept lines says of them.
+#: The note in the frame of a record of kept lines.
 _EXCERPTS: Final = "… = left out"
 
 Count: TypeAlias = Callable[[str], int]
@@ -32,9 +32,9 @@ Kind: TypeAlias = Literal["summary", "view", "message", "quote", "recall"]
 class Block:
     """One piece of a rendered context, in order.
 
-    ``kind``: a whole summary, a trimmed view of several, a verbatim message, a quoted one (or a
-    stretch of them), or what was recalled for a question. ``text`` is the fenced text; it is empty
-    for a message, which is rendered by its shape.
+    ``kind`` distinguishes a whole summary, a trimmed view of several summaries, a verbatim message,
+    a quoted message (or a quoted stretch), and the record recalled for a question. ``text`` is the
+    fenced text; it is empty for a verbatim message, which is rendered from ``message``.
     ``tokens`` counts everything that the block adds to a request, role overhead included.
     """
 
@@ -49,9 +49,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What the opening line of a fenced record states about its provenance.
+    """The provenance that the opening line of a fenced record states.
 
-    ``excerpts`` says that its lines were kept from among others: they are no dialogue.
+    ``excerpts`` means that the lines were selected from a longer text and are not a dialogue.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Frame:
     excerpts: bool = False
 
     def attributes(self) -> Mapping[str, str]:
-        """Write the provenance as attributes, in a fixed order."""
+        """Return the provenance as attributes, in a fixed order."""
         last = self.span.stop - 1
         messages = str(self.span.start) if last == self.span.start else f"{self.span.start}-{last}"
         found = {"messages": messages}
@@ -80,7 +80,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A message that stands verbatim: whole, or characters ``begin`` to ``end`` of its body."""
+    """A message shown verbatim: whole, or characters ``begin`` to ``end`` of its body."""
 
     message: StoredMessage
     begin: int = 0
@@ -88,12 +88,12 @@ class Shown:
 
     @property
     def partial(self) -> bool:
-        """Say whether only a slice of it stands."""
+        """Return whether only a slice of the message is shown."""
         return self.begin > 0 or self.end is not None
 
     @property
     def silent(self) -> bool:
-        """Say whether it renders as nothing: erased, quarantined or empty, and so covered."""
+        """Return whether it renders as nothing (erased, quarantined, empty), yet is covered."""
         stored = self.message
         if stored.state != "live":
             return True
@@ -123,7 +123,7 @@ def memory_block(
 
 
 def message_blocks(shown: Sequence[Shown], *, key: bytes, count: Count) -> list[Block]:
-    """Render verbatim messages, in order of index, natively where a provider accepts that."""
+    """Render verbatim messages in order of index, in native form where providers accept it."""
     visible = [item for item in shown if not item.silent]
     native = _native(visible)
     return [
@@ -133,10 +133,10 @@ def message_blocks(shown: Sequence[Shown], *, key: bytes, count: Count) -> list[
 
 
 def _native(visible: Sequence[Shown]) -> list[bool]:
-    """Decide for each message whether it keeps its native form.
+    """Return for each message whether it keeps its native form.
 
-    Providers refuse a tool result that does not follow its call and a call without its results, so
-    a group is native only where it is complete and nothing stands in between.
+    Providers refuse a tool result that does not follow its call, and a call without its results.
+    Therefore a group is native only if it is complete and no other message interrupts it.
     """
     native = [
         not item.partial and item.message.role != "tool" and not item.message.tool_calls
@@ -172,7 +172,7 @@ def _native_block(stored: StoredMessage) -> Block:
 
 
 def _quote(item: Shown, *, key: bytes, count: Count) -> Block:
-    """Quote a message (or a slice of one) as a record, where its native form would not stand."""
+    """Quote a message or a slice of a message as a record, where its native form is not allowed."""
     stored = item.message
     span = Span(stored.index, stored.index + 1, item.begin, item.end)
     frame = Frame(

@@ -24,7 +24,7 @@ from hiermem.types import Message, Span, StoredMessage
 
 
 class _Reserve(int):
-    """The default reserve: the number of its tokens, told apart from the same number given."""
+    """The default reserve in tokens, as a type of its own to distinguish it from a given number."""
 
 
 #: A quarter of the default budget.
@@ -33,11 +33,11 @@ _RESERVE: Final = _Reserve(2_000)
 
 @dataclass(frozen=True, slots=True)
 class ContextBudget:
-    """How many tokens a request may take, and for what.
+    """The number of tokens that a request may take, and their division.
 
-    ``reserve_for_messages`` is kept for the newest messages, which stand verbatim; None leaves it
-    to the policy, and the default gives way to a smaller budget. ``system`` and ``tools`` are
-    counted and subtracted, as is ``reserve_for_output``.
+    ``reserve_for_messages`` is reserved for the newest messages, which are verbatim. With None the
+    policy decides; the default shrinks with a smaller budget. ``system`` and ``tools`` are counted
+    and subtracted from the budget, as is ``reserve_for_output``.
     """
 
     max_tokens: int = 8_000
@@ -67,14 +67,14 @@ class ContextBudget:
 
     @property
     def available_for_summaries(self) -> int:
-        """Give what the messages' and the output's reserves leave."""
+        """Return the tokens that the reserves for messages and output leave."""
         reserved = (self.reserve_for_messages or 0) + self.reserve_for_output
         return max(0, self.max_tokens - reserved)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownSummary:
-    """A node that a selection shows: whole, or trimmed inside the view named ``block``."""
+    """A node that a selection shows: whole, or trimmed inside the view with the name ``block``."""
 
     id: str
     level: int
@@ -85,10 +85,10 @@ class ShownSummary:
 
 
 class ByLevel(dict[int, tuple[ShownSummary, ...]]):
-    """The shown summaries by level; a level without any gives ()."""
+    """The shown summaries by level; a level without summaries returns ()."""
 
     def __missing__(self, level: int) -> tuple[ShownSummary, ...]:
-        """Give nothing for a level of which nothing is shown."""
+        """Return () for a level without shown summaries."""
         return ()
 
 
@@ -96,14 +96,13 @@ class ByLevel(dict[int, tuple[ShownSummary, ...]]):
 class ContextSelection:
     """The best context that fits the budget: the whole history, each message exactly once.
 
-    ``coverage`` is the share of messages represented, each under one block, whether or not that
-    tells anything of it; it is 1.0 unless something is in ``omitted``. ``shown`` says of which
-    messages something stands.
-    ``trimmed`` names the nodes that a view shows in part. ``recall`` are the older messages that
-    stand verbatim for the sake of a question, in whole or in part; ``evidence`` says which parts.
-    ``verbatim`` are the spans of all that stands word for word, those among them.
-    ``shared_prefix_tokens`` is how much of the previous selection of the same view stands unchanged
-    at the front of this one.
+    ``coverage`` is the share of messages that are represented, each under one block, whether or not
+    the block says anything about the message; it is 1.0 unless ``omitted`` has entries. ``shown``
+    lists the messages that the selection shows something of. ``trimmed`` names the nodes that a
+    view shows in part. ``recall`` are the older messages that are verbatim because of a question,
+    in whole or in part; ``evidence`` contains the parts. ``verbatim`` are the spans of all verbatim
+    text, recalled text included. ``shared_prefix_tokens`` is the number of tokens at the beginning
+    that are unchanged from the previous selection of the same view.
     """
 
     session_id: str
@@ -128,17 +127,17 @@ class ContextSelection:
 
     @property
     def shown(self) -> ShownMessages:
-        """Return of which messages something stands: raw, recalled, or by a line of a record."""
+        """Return the messages of which something is shown: raw, recalled, or by a record's line."""
         held = {index for span in self.verbatim for index in range(span.start, span.stop)}
         held |= {index for begin, end in self._lines for index in range(begin, end)}
         return shown.of(held, total=self.messages, gone=self._gone)
 
     def zoom(self, query: str) -> ContextSelection:
-        """Give this selection with the summarised stretch that ``query`` is about in full.
+        """Return this selection with the summarised stretch that ``query`` is about in full.
 
-        What stood verbatim stands as it did; the summaries around make room, so that the whole
-        stays within the budget. Where nothing that is summarised answers, nothing changes. It is
-        a look: what the next selection shows does not depend on it.
+        The verbatim messages stay as they were. The other summaries shrink, so that the whole stays
+        within the budget. If no summarised message answers the query, nothing changes. Nothing is
+        stored: the next selection does not depend on this call.
 
         Raises UsageError for a selection that came from no session.
         """
@@ -150,7 +149,7 @@ class ContextSelection:
     def to_openai(self) -> list[dict[str, Any]]:
         """Render as a list of OpenAI chat messages.
 
-        What a message was read with beside what it says (``metadata``) is not rendered.
+        The extra fields that a message was read with (``metadata``) are not rendered.
         """
         found: list[dict[str, Any]] = []
         if self.system is not None:
@@ -166,9 +165,9 @@ class ContextSelection:
     def to_anthropic(self) -> dict[str, Any]:
         """Render as the ``system`` and ``messages`` of an Anthropic request.
 
-        Content is always a list of blocks, a record being a block of its own, and a system message
-        of the session stands in its place as the user's text ``System: …``: what was rendered
-        before stays as it is when messages follow.
+        Content is always a list of blocks, and each record is a block of its own. A system message
+        of the session appears in its place as the user's text ``System: …``. In this way, earlier
+        rendered content stays unchanged when further messages follow.
         """
         messages = [
             Message.user(block.text)
@@ -179,7 +178,7 @@ class ContextSelection:
         return context_to_anthropic(messages, system=self.system)
 
     def to_text(self) -> str:
-        """Render as plain text, one paragraph a block."""
+        """Render as plain text, one paragraph per block."""
         found = [] if self.system is None else [self.system]
         for block in self.blocks:
             if block.text or block.message is None:
@@ -190,7 +189,7 @@ class ContextSelection:
         return "\n\n".join(found)
 
     def explain(self) -> str:
-        """Say in a few lines what stands where, what it costs and what was left out."""
+        """Return a short description of the blocks, their costs and the omissions."""
         said = (
             f"{self.total_tokens:,} of {self.max_tokens:,} tokens cover {self.coverage:.0%} of "
             f"{self.messages:,} messages and show something of {self.shown.explain()}."
@@ -215,10 +214,10 @@ class ContextSelection:
 
 @dataclass(frozen=True, slots=True)
 class AsyncContextSelection(ContextSelection):
-    """A selection whose ``zoom`` is awaited; all else is as in ContextSelection."""
+    """A ContextSelection whose ``zoom`` is a coroutine."""
 
     async def zoom(self, query: str) -> AsyncContextSelection:  # type: ignore[override]
-        """Give this selection with the summarised stretch that ``query`` is about in full."""
+        """Return this selection with the summarised stretch that ``query`` is about in full."""
         if self._zoom is None:
             raise UsageError("only what a session's context() or a manager gives can be zoomed")
         found: AsyncContextSelection = await self._zoom(query)
@@ -228,7 +227,7 @@ class AsyncContextSelection(ContextSelection):
 def blocking(
     selection: AsyncContextSelection, wait: Callable[[Coroutine[Any, Any, Any]], Any]
 ) -> ContextSelection:
-    """Give the same selection with a ``zoom`` that waits, by ``wait``."""
+    """Return the same selection with a blocking ``zoom``, which waits by ``wait``."""
 
     def zoom(query: str) -> ContextSelection:
         return blocking(wait(selection.zoom(query)), wait)
@@ -238,7 +237,7 @@ def blocking(
 
 
 def _explain_blocks(blocks: Sequence[Block], summaries: ByLevel) -> list[str]:
-    """Describe each record, and the run of verbatim messages in one line."""
+    """Return one line for each record, and one line for all verbatim messages."""
     lines: list[str] = []
     raw = [block for block in blocks if block.message is not None]
     recalled: list[str] = []

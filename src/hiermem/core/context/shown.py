@@ -23,8 +23,8 @@ from hiermem.core.text.lexicon import Lexicon
 from hiermem.core.text.measure import body
 from hiermem.types import StoredMessage, Unit
 
-#: At most so many messages are read to find out of which of them a model's lines speak; what stands
-#: for more is counted as showing none.
+#: The maximal number of messages that are read to find which of them a model's lines show. The
+#: lines of nodes beyond this number count as showing no message.
 MOST_READ: Final = 2_000
 
 
@@ -32,22 +32,22 @@ MOST_READ: Final = 2_000
 class ShownMessages:
     """The messages that a context shows something of.
 
-    ``messages`` are their indices, sorted. ``by_quarter`` is the share of the messages of each
-    quarter of the session that are among them, oldest first; messages that were erased or put in
-    quarantine count neither way, and a quarter without any other is shown whole.
+    ``messages`` are their indices, sorted. ``by_quarter`` is the shown share of the messages of
+    each quarter of the session, oldest first. Messages that were erased or put in quarantine are
+    not counted at all; a quarter that contains only such messages has the share 1.0.
     """
 
     messages: tuple[int, ...] = ()
     by_quarter: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
 
     def explain(self) -> str:
-        """Say how many they are, and how much of each quarter."""
+        """Return a description of their number and of the share of each quarter."""
         quarters = ", ".join(f"{share:.0%}" for share in self.by_quarter)
         return f"{len(self.messages):,} (by quarter, oldest first: {quarters})"
 
 
 def of(indices: Iterable[int], *, total: int, gone: Runs = ()) -> ShownMessages:
-    """Return what a context of a session of ``total`` messages shows, without those ``gone``."""
+    """Return the shown messages of a session of ``total`` messages, without those ``gone``."""
     held = sorted(
         index
         for index in set(indices)
@@ -93,7 +93,7 @@ def _node_of(unit: Unit, sources: Mapping[str, Covered]) -> Covered | None:
 def _spoken_of(
     texts: Sequence[str], node: Covered, messages: Sequence[StoredMessage], lexicon: Lexicon
 ) -> set[int]:
-    """Find the messages of a node that hold half of what one of its lines says."""
+    """Return the messages of a node that hold half of the content of one of its lines."""
     wanted = [(anchors.find(text), lexicon.terms(text).keys()) for text in texts]
     found: set[int] = set()
     for stored in messages:

@@ -16,7 +16,7 @@ from hiermem.types import Node, Position, StoredMessage
 
 
 def starts(windows: Iterable[Node], opened: Iterable[OpenWindow]) -> dict[str, Position]:
-    """Give the position in each thread from which on it stands raw."""
+    """Return for each thread the position from which on the thread is raw."""
     found: dict[str, Position] = {}
     begins = [(w.thread, w.span.begin) for w in windows if w.thread is not None]
     begins += [(w.thread, w.begin) for w in opened]
@@ -27,7 +27,7 @@ def starts(windows: Iterable[Node], opened: Iterable[OpenWindow]) -> dict[str, P
 
 
 def shown_from(begins: dict[str, Position], messages: Iterable[StoredMessage]) -> list[Shown]:
-    """Select what stands raw of ``messages``, the first of a thread possibly from a slice on."""
+    """Return the raw part of ``messages``; a thread's first message may begin at a slice."""
     found: list[Shown] = []
     for stored in messages:
         begin = begins.get(stored.thread)
@@ -38,7 +38,7 @@ def shown_from(begins: dict[str, Position], messages: Iterable[StoredMessage]) -
 
 
 def in_window(window: Node, messages: Iterable[StoredMessage]) -> list[Shown]:
-    """Select what a level-1 node covers of ``messages``, slices at its ends included."""
+    """Return the part of ``messages`` that a level-1 node covers, slices at its ends included."""
     span = window.span
     found: list[Shown] = []
     for stored in messages:
@@ -53,10 +53,10 @@ def in_window(window: Node, messages: Iterable[StoredMessage]) -> list[Shown]:
 def allowed_boundaries(
     windows: Sequence[Node], opened: Iterable[OpenWindow], total: int
 ) -> set[int]:
-    """Give the ordinals at which the zones may meet without parting linked windows.
+    """Return the ordinals at which the zones may meet without separating linked windows.
 
-    ``windows`` are consecutive level-1 nodes up to ``total``, the number of windows sealed. The
-    boundary ``total`` is always among them: what is open can stand raw without its sealed part.
+    ``windows`` are consecutive level-1 nodes up to ``total``, the number of sealed windows. The
+    boundary ``total`` is always allowed: an open part can be raw without its sealed part.
     """
     if not windows:
         return {total}
@@ -74,7 +74,7 @@ def allowed_boundaries(
 
 
 def window_of_each(windows: Sequence[Node], shown: Sequence[Shown]) -> list[int | None]:
-    """Give for each raw message the ordinal of the window in which it ends; None: still open."""
+    """Return for each raw message the ordinal of the window in which it ends; None if open."""
     by_thread: dict[str | None, list[Node]] = {}
     for window in windows:
         by_thread.setdefault(window.thread, []).append(window)
@@ -86,7 +86,7 @@ def window_of_each(windows: Sequence[Node], shown: Sequence[Shown]) -> list[int 
         place = places.get(thread, 0)
         while place < len(own) and own[place].span.end <= Position(index, 1):
             place += 1
-        # A message that goes on in later slices ends where the last of them does.
+        # A message that continues in later slices ends where its last slice ends.
         while place < len(own) and own[place].span.stop_char and own[place].span.stop - 1 == index:
             place += 1
         places[thread] = place
@@ -95,10 +95,10 @@ def window_of_each(windows: Sequence[Node], shown: Sequence[Shown]) -> list[int 
 
 
 def pieces_of(shown: Sequence[Shown]) -> list[list[Shown]]:
-    """Part raw messages into what must stay together: exchange groups and single messages.
+    """Divide raw messages into inseparable pieces: exchange groups and single messages.
 
-    They come in the order of their last messages, so that the last piece is the newest exchange
-    group. Groups begin and end as they do for sealing.
+    The pieces are ordered by their last messages, so that the last piece is the newest exchange
+    group. Groups begin and end by the same rules as for sealing.
     """
     pieces: list[list[Shown]] = []
     ends: dict[str, Turns] = {}
@@ -116,10 +116,10 @@ def pieces_of(shown: Sequence[Shown]) -> list[list[Shown]]:
 
 
 def newest(pieces: Sequence[Sequence[Shown]], turns: int) -> int:
-    """Return how many of the last ``pieces`` make up the newest ``turns`` turns, one at least.
+    """Return how many of the last ``pieces`` make up the newest ``turns`` turns, at least one.
 
-    A turn begins with what the user says and goes on until the user speaks again. Where nobody but
-    users speak, two messages are a turn.
+    A turn begins with a user message and lasts until the user speaks again. If only users speak,
+    two messages are a turn.
     """
     spoken = [piece for piece in pieces if not all(item.silent for item in piece)]
     if not any(item.message.role != "user" for piece in spoken for item in piece):

@@ -17,25 +17,25 @@ from hiermem.core.context.cover import Covered
 from hiermem.core.context.render import Block
 from hiermem.types import Span, Trust
 
-#: What the name of a stored view ends with where it holds a ``Seen``.
+#: The suffix of the name of a stored view that holds a ``Seen``.
 SEEN = "/seen"
 
 _FORMAT = 2
 
-#: Increasing numbers as half-open ranges that do not touch.
+#: A set of numbers as increasing half-open ranges that do not touch.
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One fenced record of the summary zone and the stretch of windows that it stands for.
+    """One fenced record of the summary zone and the stretch of windows that it represents.
 
-    ``kind`` is "summary" for one whole node, "view" for a trimmed one and "quote" for a window word
-    for word, which no stored view has; ``text`` is "" where the windows hold nothing to say. Beside
-    its windows, of which there may be none, it stands for the messages in ``runs``, which are in
-    windows after all of the zone or in open ones. ``span`` is the hull of what it says something
-    of that no piece before it stands for; ``shown`` are the messages of which a line stands in it,
-    and ``kept`` is where its lines came from (``lines.unpack``).
+    ``kind`` is "summary" for one whole node, "view" for a trimmed view, and "quote" for a window
+    word for word, which no stored view contains. ``text`` is "" if the windows have no content. In
+    addition to its windows, of which there may be none, the piece represents the messages in
+    ``runs``; these are in windows after the zone or in open windows. ``span`` is the hull of the
+    messages that the piece shows and that no earlier piece represents. ``shown`` are the messages
+    of which the piece has a line, and ``kept`` is the origin of its lines (``lines.unpack``).
     """
 
     kind: str
@@ -54,12 +54,12 @@ class Piece:
 
     @property
     def messages(self) -> int:
-        """Return about how many messages it stands for; slices of one are counted each."""
+        """Return the approximate number of represented messages; each slice counts as one."""
         beside = sum(end - begin for begin, end in self.runs)
         return sum(item.messages for item in self.covers) + beside
 
     def block(self) -> Block:
-        """Give the block that renders it."""
+        """Return the block that renders the piece."""
         return Block(
             kind=block_kind(self.kind),
             name=self.name,
@@ -71,7 +71,7 @@ class Piece:
 
 
 def block_kind(kind: str) -> Literal["summary", "view", "quote"]:
-    """Give the kind of the block that renders a piece of this kind."""
+    """Return the kind of the block that renders a piece of this kind."""
     if kind == "quote":
         return "quote"
     return "summary" if kind == "summary" else "view"
@@ -79,10 +79,11 @@ def block_kind(kind: str) -> Literal["summary", "view", "quote"]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cut as it stands: windows before ``boundary`` are in ``pieces``, the rest is verbatim.
+    """The state of a cut: windows before ``boundary`` are in ``pieces``, the rest is verbatim.
 
-    Of the rest, what a piece holds in its ``runs`` stands there instead. ``gone`` are the messages
-    that were erased or put in quarantine before the view was made; one that is later outdates it.
+    Messages of the rest that are in the ``runs`` of a piece are not verbatim; the piece represents
+    them. ``gone`` are the messages that were erased or put in quarantine before the view was made;
+    a later erasure or quarantine outdates the view.
     """
 
     boundary: int
@@ -96,13 +97,13 @@ class View:
         return sum(piece.tokens for piece in self.pieces)
 
     def holds(self, index: int) -> bool:
-        """Say whether the message at ``index`` is in a piece's runs."""
+        """Return whether the message at ``index`` is in a piece's runs."""
         return any(begin <= index < end for piece in self.pieces for begin, end in piece.runs)
 
     def shows(self, index: int, windows: Iterable[int] = ()) -> bool:
-        """Say whether it may show something of a message, or of level-1 nodes by their ordinals.
+        """Return whether it may show something of a message, or of level-1 nodes by ordinal.
 
-        A piece is taken to show all that lies between its ends.
+        A piece is assumed to show everything between its ends.
         """
         ordinals = tuple(windows)
         return self.holds(index) or any(
@@ -119,10 +120,10 @@ class View:
 
     @classmethod
     def from_json(cls, text: str) -> View | None:
-        """Read what ``to_json`` wrote; None where it is of another format or unreadable.
+        """Read the output of ``to_json``; return None if it is unreadable or of another format.
 
-        That includes pieces that do not stand for all windows before the boundary: to believe them
-        would lose messages.
+        Pieces that do not represent all windows before the boundary count as unreadable, because
+        using them would lose messages.
         """
         try:
             data = _object(json.loads(text))
@@ -143,12 +144,13 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the last selection rendered, as far as the next one must know to compare.
+    """A description of the last rendered selection, for comparison with the next selection.
 
-    ``blocks`` are the (name, tokens) of its records before the verbatim zone; ``digest`` is a hash
-    of its verbatim blocks, of which there were ``count`` with ``tokens`` together. ``selections``,
-    ``rendered`` and ``shared`` add up, over the selections that differed from the one before, how
-    many there were, what they held, and how much of that stood at the front of the one before.
+    ``blocks`` are the (name, tokens) of its records before the verbatim zone. ``digest`` is a hash
+    of its verbatim blocks; ``count`` is their number and ``tokens`` their total size. The last
+    three fields are sums over all selections that differed from their predecessor: ``selections``
+    is their number, ``rendered`` their tokens, and ``shared`` the tokens that they have in common
+    with the beginning of their predecessor.
     """
 
     blocks: tuple[tuple[str, int], ...]
@@ -160,7 +162,7 @@ class Seen:
     shared: int = field(default=0, compare=False)
 
     def after(self, before: Seen | None, *, rendered: int, shared: int) -> Seen:
-        """Count this selection on top of those that ``before`` has counted."""
+        """Return this selection with its counts added to the sums in ``before``."""
         return replace(
             self,
             selections=(before.selections if before else 0) + 1,
@@ -174,7 +176,7 @@ class Seen:
 
     @classmethod
     def from_json(cls, text: str) -> Seen | None:
-        """Read what ``to_json`` wrote; None where it is unreadable."""
+        """Read the output of ``to_json``; return None if it is unreadable."""
         try:
             data = _object(json.loads(text))
             blocks = tuple(
@@ -188,7 +190,7 @@ class Seen:
 
 
 def runs_of(numbers: Iterable[int]) -> Runs:
-    """Write numbers, each of them once, as increasing half-open ranges."""
+    """Return numbers as increasing half-open ranges, each number once."""
     found: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if found and found[-1][1] == number:
@@ -199,10 +201,11 @@ def runs_of(numbers: Iterable[int]) -> Runs:
 
 
 def outdated(stored: Mapping[str, str], index: int, windows: Sequence[int]) -> tuple[str, ...]:
-    """Name the stored views, given by name with their states, that an edit of a message outdates.
+    """Return the names of the stored views that an edit of a message outdates.
 
-    Those that show it or a window made from it go, with what was noted of them; so does a state
-    that cannot be read. One that shows the message raw only, renders it afresh each time.
+    ``stored`` maps names to states. A view is outdated, together with its ``Seen``, if it shows the
+    message or a window made from it, or if its state cannot be read. A view that only shows the
+    message raw is kept, because raw messages are rendered from the store each time.
     """
     gone: list[str] = []
     for name, state in stored.items():
@@ -214,7 +217,7 @@ def outdated(stored: Mapping[str, str], index: int, windows: Sequence[int]) -> t
     return tuple(gone)
 
 
-# -- reading: a value of the wrong kind raises ValueError, as does one that is missing
+# -- reading: a value of the wrong type raises ValueError; a missing key raises KeyError
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -20,16 +20,16 @@ from hiermem.core.text.measure import body, day, speaker
 from hiermem.core.text.trust import lowest, trust_of
 from hiermem.types import Node, Revision, Span, Unit
 
-#: Tokens that a minimal selection reserves for the frames of its two views and for what is said of
-#: the older open messages; the roots' pieces come on top (spec section 8.2).
+#: Tokens that a minimal selection reserves for the frames of its two views and for the lines about
+#: the older open messages; the units of the roots are added to this (spec section 8.2).
 VIEW_TOKENS = 300
-#: What the frame of a record takes, about.
+#: The approximate number of tokens of the frame of a record.
 FRAME = 70
 
 
 @dataclass(slots=True)
 class ZoneMaker:
-    """Makes pieces for one selection; ``serial`` numbers the views, each has its own name."""
+    """Makes pieces for one selection; ``serial`` numbers the views, so each name is unique."""
 
     count: Callable[[str], int]
     key: bytes
@@ -38,15 +38,15 @@ class ZoneMaker:
     view: str = ""
 
     def least(self, below: Sequence[Covered]) -> int:
-        """Give the fewest tokens in which these nodes can be represented, one unit each."""
+        """Return the fewest tokens that can represent these nodes with one unit each."""
         return VIEW_TOKENS // 2 + pool.PIECE * len(below) if below else 0
 
     def whole(self, window: Node, revision: Revision) -> Reading[Piece]:
-        """Show a made summary as it is."""
+        """Return a piece that shows a made summary whole."""
         item = cover.covered(window)
         kept = units.unpack(revision.provenance, revision.text)
         text = revision.text
-        # What was kept word for word keeps its line ends too.
+        # Units that contain line ends are not rendered again, so that the line ends are kept.
         if not any("\n" in unit.text for unit in kept):
             text = lines.render(kept) or text
         frame = Frame(
@@ -63,7 +63,7 @@ class ZoneMaker:
         return replace(piece, shown=runs_of((yield from of_lines(own, sources))))
 
     def in_full(self, window: Node, shown: Sequence[Shown]) -> Piece:
-        """Show a window by what was said in it, word for word."""
+        """Return a piece that shows the messages of a window word for word."""
         block = self.quoted(shown)
         return Piece(
             kind="quote",
@@ -78,7 +78,7 @@ class ZoneMaker:
         )
 
     def quoted(self, shown: Sequence[Shown]) -> Block | None:
-        """Quote messages word for word in one record; None where they say nothing."""
+        """Quote messages word for word in one record; return None if they have no content."""
         spoken = [item for item in shown if not item.silent]
         if not spoken:
             return None
@@ -111,10 +111,10 @@ class ZoneMaker:
         kept: Sequence[Unit] = (),
         raw: Sequence[Shown] = (),
     ) -> Reading[tuple[Piece, ...]]:
-        """Show all of ``below`` in one view of at most ``share`` tokens; () for nothing.
+        """Show all of ``below`` in one view of at most ``share`` tokens; () if it is empty.
 
-        Messages ``beside`` them, newer than all of them, join the view; ``kept`` and ``raw`` are
-        what is at hand of ``below`` besides (``pool.gather``).
+        The messages ``beside``, which are newer than all nodes, join the view. ``kept`` and ``raw``
+        are further available lines and messages of ``below`` (``pool.gather``).
         """
         if not below:
             return ()
@@ -133,10 +133,10 @@ class ZoneMaker:
         beside: Sequence[Shown],
         last: Piece | None = None,
     ) -> Reading[Piece]:
-        """Show windows by what of their messages is in ``raw``, in a view of ``share`` tokens.
+        """Show windows by their messages in ``raw``, in a view of ``share`` tokens.
 
-        What of them is not in ``raw`` stands in a piece before. The zone ends before ``at``. With
-        ``last`` the view takes the place of that piece and shows what it stood for as well.
+        An earlier piece represents the messages that are not in ``raw``. The zone ends before
+        ``at``. If ``last`` is given, the view replaces that piece and also represents its stretch.
         """
         before = last.covers if last else ()
         gathered = yield from pool.fresh(windows, raw, before, self.lines_of(last) if last else ())
@@ -160,16 +160,16 @@ class ZoneMaker:
         )
 
     def joins(self, piece: Piece) -> bool:
-        """Say whether all that stands in a piece can be chosen from again beside what is new."""
+        """Return whether all lines of a piece can be pooled again together with new messages."""
         held = self.lines_of(piece)
         return bool(held) and all(unit.index is not None for unit in held)
 
     def lines_of(self, piece: Piece) -> tuple[Unit, ...]:
-        """Return the units that stand in a piece."""
+        """Return the units that a piece shows."""
         return lines.unpack(piece.kept, lines.body_of(piece.text))
 
     def of_messages(self, shown: Sequence[Shown], share: int, *, at: int) -> Reading[Piece]:
-        """Show messages of windows from ``at`` on, where the zone ends, in a view of ``share``."""
+        """Show messages of windows from ``at`` on, where the zone ends, in ``share`` tokens."""
         span = _hull([], shown)
         return (yield from self._view(pool.of_messages(shown), (), shown, span, share, at=at))
 
@@ -183,7 +183,7 @@ class ZoneMaker:
         *,
         at: int = 0,
     ) -> Reading[Piece]:
-        """Choose from a pool as much as fits ``share``, frame included."""
+        """Return a view of as many units of a pool as fit ``share``, frame included."""
         frame = Frame(self._name(), span, gathered.dates, None, gathered.trust, excerpts=True)
         most = share - memory_block("view", frame, "", key=self.key, count=self.count).tokens
 
@@ -192,7 +192,7 @@ class ZoneMaker:
             text = lines.render(chosen.units)
             return chosen, self._piece("view", frame, text, covers, at=at)
 
-        # The marks of what is left out come on top of what is chosen.
+        # The marks of omitted text are not part of the chosen units and need room of their own.
         room = most - most // 25
         chosen, piece = made(room)
         while piece.tokens > share and room > 1:
@@ -237,7 +237,7 @@ class ZoneMaker:
 
 
 def _hull(spans: Iterable[Span], shown: Iterable[Shown]) -> Span:
-    """Return the smallest range of messages that holds all of these."""
+    """Return the smallest range of messages that contains all of these."""
     begins, ends = [], []
     for span in spans:
         begins.append(span.start)

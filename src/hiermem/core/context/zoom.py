@@ -22,30 +22,30 @@ from hiermem.core.context.zone import VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
 from hiermem.types import Node, StoredMessage
 
-#: At most so many stretches are shown in full: more would be another selection.
+#: The maximal number of stretches shown in full: more would be a different selection.
 _MOST: Final = 4
 
-#: A window, or the index of an older message of a window that is open.
+#: A window, or the index of an older message of an open window.
 Wanted: TypeAlias = Node | int
 
 
 @dataclass(frozen=True, slots=True)
 class Zoomed:
-    """A cut with stretches in full, and what stands in them, message by message."""
+    """A cut with stretches in full, and the messages in these stretches."""
 
     cut: Cut
     shown: tuple[Shown, ...]
 
     @property
     def messages(self) -> tuple[StoredMessage, ...]:
-        """Give the messages that stand in full, in whole or in part, in their order."""
+        """Return the messages shown in full stretches, whole or in part, in their order."""
         held = {item.message.index: item.message for item in self.shown}
         return tuple(message for _, message in sorted(held.items()))
 
 
 @dataclass(slots=True)
 class _Choice:
-    """What is shown in full: windows by ordinal, and messages of open windows."""
+    """The parts shown in full: windows by ordinal, and messages of open windows."""
 
     windows: dict[int, Piece] = field(default_factory=dict[int, Piece])
     opened: list[Block] = field(default_factory=list[Block])
@@ -62,9 +62,9 @@ class _Choice:
 
 
 def zoom(at: Situation, cut: Cut, wanted: Sequence[Wanted]) -> Reading[Zoomed | None]:
-    """Show what is ``wanted``, the most wanted first, in full as far as the budget goes.
+    """Show the ``wanted`` parts in full, the most wanted first, as far as the budget allows.
 
-    None where nothing of it is in the summary zone or fits.
+    Return None if none of them is in the summary zone, or none fits.
     """
     zoomer = _Zoomer(at, cut)
     yield from zoomer.look()
@@ -84,25 +84,25 @@ def zoom(at: Situation, cut: Cut, wanted: Sequence[Wanted]) -> Reading[Zoomed | 
 
 
 class _Zoomer:
-    """One zoom in the making."""
+    """Builds one zoom."""
 
     def __init__(self, at: Situation, cut: Cut) -> None:
         self.at, self.cut, self.view = at, cut, cut.view
         self.zone = ZoneMaker(at.count, at.key, at.weights, cut.view.serial, at.view)
         self.roots = cover.cheapest(at.state, at.provisional)
         pieces = cut.view.pieces
-        # What was left out on permission stays out.
+        # Windows that were omitted with the caller's permission stay omitted.
         self.begin = pieces[0].windows[0] if pieces else cut.view.boundary
-        # What is pinned stands raw like the newest messages.
+        # Pinned messages are raw like the newest messages.
         self.raw = [b for b in cut.blocks if b.message is not None or b.kind == "quote"]
         self.room = at.budget - sum(block.tokens for block in self.raw)
         self.older: list[Shown] = []
         self.choice = _Choice()
-        # Where it is known what the zone needs at least, with nothing of it in full.
+        # The covers between the windows in full; they determine the minimal size of the zone.
         self.gaps: list[list[Covered]] = []
 
     def look(self) -> Reading[None]:
-        """Read the older messages that stand in the view of open windows."""
+        """Read the older messages that are in the view of open windows."""
         self.gaps = yield from self._between(())
         runs = [run for piece in self.view.pieces for run in piece.runs]
         if not runs:
@@ -156,7 +156,7 @@ class _Zoomer:
             self.choice.has(held[0])
 
     def assembled(self) -> Reading[Cut]:
-        """Make the views of what is left, and put everything in order."""
+        """Make the views of the remaining parts, and put all blocks in order."""
         left = self._left()
         weights = [sum(item.tokens for item in gap) for gap in self.gaps]
         weights.append(sum(item.message.tokens for item in left))
@@ -178,7 +178,7 @@ class _Zoomer:
         return replace(self.cut, view=view, blocks=(*blocks, *self.raw))
 
     def _left(self) -> list[Shown]:
-        """Give the older messages of open windows that still stand in a view."""
+        """Return the older messages of open windows that are still in a view."""
         return [item for item in self.older if item.message.index not in self.choice.raised]
 
     def _least(self, gaps: Iterable[Sequence[Covered]], left: Sequence[Shown]) -> int:
@@ -186,7 +186,7 @@ class _Zoomer:
         return sum(self.zone.least(gap) for gap in gaps) + opened
 
     def _between(self, ordinals: Iterable[int]) -> Reading[list[list[Covered]]]:
-        """Cover what lies between these windows, stretch by stretch."""
+        """Return one cover for each stretch between these windows."""
         found: list[list[Covered]] = []
         begin = self.begin
         for end in [*sorted(ordinals), self.view.boundary]:

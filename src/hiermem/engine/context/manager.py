@@ -28,7 +28,7 @@ from hiermem.types import StoredMessage, Summary
 class ContextWindowManager:
     """Selects contexts over any store, one tenant at a time. Asynchronous.
 
-    ``config`` is only what a session without one would get; a session's stored one is used.
+    ``config`` applies only to a session without a stored config; a stored config has priority.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ContextWindowManager:
 
     @classmethod
     def over(cls, handle: Handle) -> ContextWindowManager:
-        """Make a manager that shares a memory's handle."""
+        """Return a manager that shares the handle of a memory."""
         manager = cls.__new__(cls)
         manager._handle = handle  # noqa: SLF001 - a constructor of this very class
         return manager
@@ -73,17 +73,18 @@ class ContextWindowManager:
         recall_tokens: int | None = None,
         profile: ContextProfile | None = None,
     ) -> AsyncContextSelection:
-        """Give the best context of the session that fits the budget.
+        """Return the best context of the session that fits the budget.
 
-        With a ``query``, what answers it stands at the end, verbatim, in at most ``recall_tokens``
-        (by default the policy's share of the budget, or less where all else needs more). The rest
-        of the selection does not depend on the query: room that recall does not use stays unused,
-        and ``recall_tokens`` without a query keeps that room.
+        With a ``query``, the messages that answer it are at the end, verbatim, in at most
+        ``recall_tokens`` (by default the policy's share of the budget, or less if the rest of the
+        context needs more). The rest of the selection does not depend on the query: room that
+        recall does not use stays unused, and ``recall_tokens`` without a query reserves that room.
 
-        ``profile`` says what the agent prefers to see (with the ``cut`` strategy). ``view`` names a
-        sticky cut of its own: two agents with different needs use two names; so does a profile.
-        ``cache_cold`` says that the provider's cache has expired, so that a fresh plan costs
-        nothing. ``allow_omission`` lists in ``omitted`` what cannot fit instead of raising.
+        ``profile`` states the preferences of the agent (with the ``cut`` strategy). Each ``view``
+        name has a sticky cut of its own, and so has each profile; two agents with different needs
+        use two names. ``cache_cold`` states that the provider's cache has expired, so that a new
+        plan costs nothing extra. With ``allow_omission``, messages that cannot fit are listed in
+        ``omitted`` instead of raising an error.
 
         Raises BudgetTooSmallError, NotFoundError, UsageError.
         """
@@ -127,14 +128,15 @@ class ContextWindowManager:
         budget: ContextBudget | int = 1_000,
         **filters: Unpack[SearchFilters],
     ) -> AsyncContextSelection:
-        """Give what answers ``query``, from messages and summaries of all levels, in a budget.
+        """Return the messages and summaries of all levels that answer ``query``, in a budget.
 
         The policy's numbers of candidates (10 messages, 5 L1, 3 L2 and 1 of each level above) are
-        ranked together and taken best first, as far as they fit. Summaries stand whole, then the
-        messages verbatim. The filters are those of ``search``. It answers and does not cover:
-        ``coverage`` tells how much of the session it speaks of, ``omitted`` is empty.
+        ranked together and taken best first, as far as they fit. The whole summaries come first,
+        then the verbatim messages. The filters are those of ``search``. The selection does not
+        cover the session: ``coverage`` is the share of the session that it is about, and
+        ``omitted`` is empty.
 
-        Raises NotFoundError, UsageError; BudgetTooSmallError where the system prompt and the tools
+        Raises NotFoundError, UsageError; BudgetTooSmallError if the system prompt and the tools
         alone exceed the budget.
         """
         from hiermem.engine.context.zoom import found
@@ -151,12 +153,12 @@ class ContextWindowManager:
         *,
         session_id: str | None = None,
     ) -> tuple[Summary | StoredMessage, ...]:
-        """Give what a summary was made from, ``depth`` levels down; None: the messages.
+        """Return the sources of a summary, ``depth`` levels down; with None, the messages.
 
-        A Summary and a hit know their session; an id, or what a selection shows, needs
-        ``session_id``. A message that was hit gives itself, whole.
+        A Summary and a Hit know their session; an id or a ShownSummary needs ``session_id``. A Hit
+        on a message returns the whole message.
 
-        Raises UsageError where the session is not known or is not the summary's, NotFoundError.
+        Raises UsageError if the session is unknown or is not the summary's, NotFoundError.
         """
         own = node.session_id if isinstance(node, (Summary, Hit)) else None
         name = own if session_id is None else check_name(session_id, what="session id")
@@ -186,7 +188,7 @@ def _profile(profile: Any, strategy: Strategy) -> ContextProfile | None:
 
 
 def _budget(budget: Any) -> ContextBudget:
-    """Give a budget, of the number of its tokens or as it is."""
+    """Return the budget itself, or a budget of the given number of tokens."""
     if isinstance(budget, int) and not isinstance(budget, bool):
         return ContextBudget(budget, reserve_for_messages=None)
     return arguments.optional(budget, "budget", ContextBudget, ContextBudget)

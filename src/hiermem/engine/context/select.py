@@ -36,7 +36,7 @@ from hiermem.types import Node, SessionRecord
 from hiermem.types.transaction import ViewRecord
 
 Strategy: TypeAlias = Literal["cut", "layered"]
-#: What the name of a view ends with that holds no cut, but what the last selection rendered.
+#: The suffix of the name of a view that holds a ``Seen`` instead of a cut.
 SEEN: Final = "/seen"
 
 
@@ -53,26 +53,26 @@ class Request:
     query: str | None = None
     recall_tokens: int | None = None
     profile: ContextProfile | None = None
-    #: What the system prompt and the tools take, by counter, once it was counted.
+    #: The tokens of the system prompt and of the tools by counter name, a cache.
     _weights: dict[str, tuple[int, int]] = field(
         default_factory=dict[str, tuple[int, int]], compare=False, repr=False
     )
 
     @property
     def family(self) -> str:
-        """Give the first part of the name that the sticky cut is kept under."""
+        """Return the first part of the name under which the sticky cut is stored."""
         return self.view if self.profile is None else f"{self.view}/{self.profile.key}"
 
     @property
     def label(self) -> str:
-        """Give what goes before the names of its trimmed views."""
+        """Return the prefix of the names of the trimmed views."""
         own = "" if self.view == "default" else self.view
         return "/".join(filter(None, [own, self.profile.name if self.profile else ""]))
 
     async def weigh(self, counter: TokenCounter) -> tuple[int, int]:
-        """Give the tokens of the system prompt and of the tool schemas, as a request bears them.
+        """Return the tokens that the system prompt and the tool schemas take in a request.
 
-        They are counted once; what is long, off the event loop.
+        They are counted once; long texts are counted off the event loop.
         """
         if counter.name not in self._weights:
             system, tools = self.budget.system, self.budget.tools
@@ -85,11 +85,11 @@ class Request:
         return self._weights[counter.name]
 
     def overhead(self, counter: TokenCounter) -> tuple[int, int]:
-        """Give what ``weigh`` counted."""
+        """Return the result of ``weigh``, which must have been called."""
         return self._weights[counter.name]
 
     def room_for_recall(self, handle: Handle) -> int:
-        """Give how many tokens are kept for what answers the question."""
+        """Return the number of tokens that are reserved for recall."""
         if self.recall_tokens is not None:
             return self.recall_tokens
         if self.query is None:
@@ -101,7 +101,7 @@ class Request:
 async def select(
     handle: Handle, session_id: str, request: Request
 ) -> tuple[Decided, AsyncContextSelection]:
-    """Select the context of a session as it was asked for; give also what was decided.
+    """Return the decision for a context request and the selection.
 
     Raises BudgetTooSmallError, NotFoundError.
     """
@@ -111,14 +111,14 @@ async def select(
     except BudgetTooSmallError as error:
         if request.recall_tokens is not None or not room:
             raise
-        # Nobody asked for so much: recall gives way to what has to stand there.
+        # The caller did not ask for this room, so recall yields it to the required messages.
         room = max(0, room - (error.minimum - error.budget))
         return await _select_beside(handle, session_id, request, room)
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A cut with what it was decided for."""
+    """A cut with the record and the situation that it was decided for."""
 
     record: SessionRecord
     situation: Situation
@@ -129,7 +129,7 @@ class Decided:
 async def _select_beside(
     handle: Handle, session_id: str, request: Request, room: int
 ) -> tuple[Decided, AsyncContextSelection]:
-    """Select beside ``room`` tokens that are kept for recall, and fill those."""
+    """Select with ``room`` tokens reserved for recall, and fill the reserved tokens."""
     decided = await _decide(handle, session_id, request, room)
     block, evidence = await _recalled(
         handle, session_id, request, [*decided.cut.shown, *decided.cut.pinned], room
@@ -140,7 +140,7 @@ async def _select_beside(
 async def situation_of(
     handle: Handle, record: SessionRecord, request: Request, room: int = 0
 ) -> Situation:
-    """Give what the cut depends on, where ``room`` tokens are kept for something else."""
+    """Return the situation of the cut; ``room`` tokens are reserved for other content."""
     overhead = sum(await request.weigh(handle.counter)) + request.budget.reserve_for_output + room
     spendable = request.budget.max_tokens - overhead
     if spendable < 0:
@@ -170,7 +170,7 @@ async def situation_of(
 
 
 async def taken_back(handle: Handle, session_id: str) -> Runs:
-    """Read which messages were erased or put in quarantine; a later one takes all views away."""
+    """Return the erased and quarantined messages; a later such event removes all views."""
     return runs_of(
         shift.index
         for event in await handle.store.events(session_id)
@@ -180,7 +180,7 @@ async def taken_back(handle: Handle, session_id: str) -> Runs:
 
 
 async def _decide(handle: Handle, session_id: str, request: Request, room: int) -> Decided:
-    """Choose the cut, and remember what it shows."""
+    """Choose the cut, and store what it shows."""
     record = await handle.record(session_id)
     situation = await situation_of(handle, record, request, room)
     if request.strategy == "layered":
@@ -195,7 +195,7 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
     now_seen = _seen(found, None)
     shared = _shared(found, seen)
     if request.sticky and not found.omitted:
-        # What was taken back since the record was read must not come in again with a view.
+        # The epoch keeps a view from restoring messages withdrawn since the record was read.
         if found.view != before:
             await handle.store.put_view(
                 ViewRecord(session_id, name, found.view.to_json()), epoch=record.epoch
@@ -211,7 +211,7 @@ async def _decide(handle: Handle, session_id: str, request: Request, room: int) 
 def cut_for(
     situation: Situation, request: Request, session_id: str, before: View | None
 ) -> Reading[Cut]:
-    """Give the decision that chooses the cut."""
+    """Return the core decision that chooses the cut."""
     if request.profile is None:
         return cut.select(situation, before)
     return profiled.select(situation, request.profile, session_id, before)
@@ -220,7 +220,7 @@ def cut_for(
 async def _recalled(
     handle: Handle, session_id: str, request: Request, shown: Sequence[Shown], room: int
 ) -> tuple[Block | None, Evidence | None]:
-    """Find what answers the question beside what is ``shown``, in at most ``room`` tokens."""
+    """Find evidence that is not in ``shown`` already, in at most ``room`` tokens."""
     if request.query is None or not request.query.strip():
         return None, None
     from hiermem.engine.search import search
@@ -238,9 +238,10 @@ async def _recalled(
 async def in_record(
     handle: Handle, find: Callable[[int], Awaitable[Evidence]], room: int, *, messages: int
 ) -> tuple[Block | None, Evidence | None]:
-    """Put what ``find`` finds in so many tokens into a record of at most ``room``, if anything.
+    """Put the evidence that ``find`` returns into a record of at most ``room`` tokens.
 
-    ``messages`` is how many the session has.
+    ``find`` is called with a number of tokens. ``messages`` is an upper limit of the indices that
+    the frame states. Returns None twice if there is no evidence or no room.
     """
     key, count = await handle.key(), handle.counter.count
     left = room - recalled.frame_tokens(messages, key=key, count=count)
@@ -251,7 +252,7 @@ async def in_record(
         block = recalled.record(found, key=key, count=count)
         if block.tokens <= room:
             return block, found
-        # What looks like a fence grows by being escaped.
+        # Escaping makes text that looks like a fence longer.
         left -= max(block.tokens - room, left // 8)
     return None, None
 
@@ -265,7 +266,7 @@ def _reserve(budget: ContextBudget, spendable: int) -> int | None:
 async def _recall_view(
     handle: Handle, session_id: str, name: str
 ) -> tuple[View | None, Seen | None]:
-    """Read what was shown before; an unreadable state costs a cache miss, nothing else."""
+    """Read the previous state; an unreadable state only costs a cache miss."""
     view = await handle.store.view(session_id, name)
     seen = await handle.store.view(session_id, name + SEEN)
     before = View.from_json(view.state) if view else None
@@ -273,7 +274,7 @@ async def _recall_view(
 
 
 def _seen(decided: Cut, count: int | None) -> Seen:
-    """Describe what a cut rendered, its first ``count`` verbatim blocks or all of them."""
+    """Describe a rendered cut with its first ``count`` verbatim blocks, or with all of them."""
     records = tuple((b.name, b.tokens) for b in decided.blocks if b.kind in ("summary", "view"))
     raw = [block for block in decided.blocks if block.kind in ("message", "quote")][:count]
     digest = hashlib.sha256()
@@ -285,7 +286,7 @@ def _seen(decided: Cut, count: int | None) -> Seen:
 
 
 def _shared(decided: Cut, seen: Seen | None) -> int:
-    """Count the tokens at the front of this selection that stood there in the previous one."""
+    """Return the tokens that this selection and the previous one have in common at the front."""
     if seen is None:
         return 0
     now = _seen(decided, seen.count)
@@ -306,7 +307,7 @@ def chosen(
     block: Block | None,
     evidence: Evidence | None,
 ) -> AsyncContextSelection:
-    """Give what was decided, and what was recalled beside it, as the caller sees it."""
+    """Return the selection that the caller receives, from the cut and the recalled record."""
     total = decided.record.messages
     shown = decided.cut
     raw = recalled.shown_spans([*shown.shown, *shown.pinned])
@@ -337,14 +338,14 @@ def chosen(
 
 
 def lines_of(pieces: Sequence[Piece]) -> Runs:
-    """Give the messages of which a line stands in one of the pieces."""
+    """Return the messages of which one of the pieces has a line."""
     return runs_of(
         index for piece in pieces for begin, end in piece.shown for index in range(begin, end)
     )
 
 
 def _left_out(decided: Cut) -> int:
-    """Count the messages that are not represented in full, by the hulls of what is omitted."""
+    """Return the number of messages that are not fully represented, by the omitted spans."""
     raw = {item.message.index for item in decided.shown if not item.partial}
     found = 0
     reached = 0
@@ -356,7 +357,7 @@ def _left_out(decided: Cut) -> int:
 
 
 def by_level(pieces: Sequence[Piece]) -> ByLevel:
-    """Give the nodes that pieces show, by level."""
+    """Return the nodes that the pieces show, by level."""
     found: dict[int, list[ShownSummary]] = {}
     for piece in pieces:
         for item in piece.covers if piece.kind != "quote" else ():

@@ -30,20 +30,20 @@ from hiermem.engine.search import search
 from hiermem.engine.search.search import Question
 from hiermem.types import Position, SessionRecord
 
-#: The best messages say which stretches a question is about: those that fit so many tokens.
+#: The best messages that fit this many tokens determine which stretches a question is about.
 _LOOKED_AT: Final = 1_000
-#: What answers less well than this part of the best is not what it is about.
+#: A message with less than this fraction of the best score does not count for the question.
 _ABOUT: Final = 0.6
-#: What a label and a line end cost beside a passage, about.
+#: The approximate number of tokens of the label and the line end of a passage.
 _LABEL: Final = 8
 
 
 async def zoomed(
     handle: Handle, request: Request, decided: Decided, query: str
 ) -> AsyncContextSelection | None:
-    """Give the selection that was ``decided`` with the stretch that ``query`` is about in full.
+    """Return the ``decided`` selection with the stretch that ``query`` is about in full.
 
-    What was kept for recall is there for it. None where nothing summarised answers.
+    The zoom may use the room reserved for recall. Returns None if no summarised message answers.
     """
     made = await refined(handle, request, decided, query)
     if made is None:
@@ -57,7 +57,7 @@ async def zoomed(
 async def refined(
     handle: Handle, request: Request, decided: Decided, query: str
 ) -> tuple[Decided, zoom.Zoomed] | None:
-    """Decide what a zoom shows; give also what stands there in full."""
+    """Return the decision for a zoom and the zoomed cut; None if there is nothing to show."""
     record = await handle.record(decided.record.id)
     same = (record.epoch, record.tree) == (decided.record.epoch, decided.record.tree)
     before = decided.cut.view if same and request.strategy == "cut" else None
@@ -78,7 +78,7 @@ async def refined(
 async def _stretch(
     handle: Handle, record: SessionRecord, view: View, hit: Hit
 ) -> list[zoom.Wanted]:
-    """Find where the summary zone speaks of a message."""
+    """Return the windows or the open message of the summary zone that a hit is in."""
     stored = hit.message
     if stored is None:
         return []
@@ -91,10 +91,10 @@ async def _stretch(
 
 
 async def found(handle: Handle, question: Question, budget: ContextBudget) -> AsyncContextSelection:
-    """Fill a selection with what a search finds: summaries whole, messages verbatim.
+    """Fill a selection with search results: summaries whole, messages verbatim.
 
-    The best hit goes first; a summary above or below one that is taken is left out. Summaries stand
-    before the messages, both oldest first. What does not answer is not there and is not listed.
+    The best hits are taken first; a summary above or below a taken summary is skipped. Summaries
+    come before the messages, both oldest first. Other messages are neither shown nor listed.
     """
     record = await handle.record(question.session_id)
     request = Request(budget)
@@ -128,7 +128,7 @@ async def found(handle: Handle, question: Question, budget: ContextBudget) -> As
 async def _taken(
     handle: Handle, record: SessionRecord, question: Question, room: int
 ) -> tuple[list[Piece], list[Hit]]:
-    """Take the best hits that fit ``room`` together: summaries by place, messages by rank."""
+    """Return the best hits that fit ``room`` together: summaries by place, messages by rank."""
     key, count = await handle.key(), handle.counter.count
     zone = ZoneMaker(count, key)
     frame = recalled.frame_tokens(record.messages, key=key, count=count)
@@ -150,7 +150,7 @@ async def _taken(
 
 
 def _kin(piece: Piece, others: Sequence[Piece]) -> bool:
-    """Say whether one of the others lies above or below a piece."""
+    """Return whether one of the others is above or below a piece in the tree."""
     return any(
         piece.windows[0] < other.windows[1] and other.windows[0] < piece.windows[1]
         for other in others
@@ -158,7 +158,7 @@ def _kin(piece: Piece, others: Sequence[Piece]) -> bool:
 
 
 def _covered(pieces: Sequence[Piece], evidence: Evidence | None) -> int:
-    """Count the messages that summaries and evidence speak of, by their hulls."""
+    """Return the number of messages in the hulls of the summaries and the evidence."""
     ranges = [(piece.span.start, piece.span.stop) for piece in pieces]
     ranges += [(hit.span.start, hit.span.stop) for hit in evidence or ()]
     found = reached = 0
