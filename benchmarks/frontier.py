@@ -104,7 +104,7 @@ class Tally:
         self.before = parts
 
 
-class Told:
+class ChatTexts:
     """A chat as the rivals see it: the size and the text of every message."""
 
     def __init__(self, chat: Chat) -> None:
@@ -138,9 +138,9 @@ class Told:
         return max(starts[0] if starts else 0, self.newest(done, budget))
 
 
-def window(told: Told, budget: int) -> Policy:
+def window(chat_texts: ChatTexts, budget: int) -> Policy:
     """Keep the newest messages that fit."""
-    return lambda done: told.raw(told.newest(done, budget), done)
+    return lambda done: chat_texts.raw(chat_texts.newest(done, budget), done)
 
 
 class Rolling:
@@ -151,45 +151,47 @@ class Rolling:
     all but the newest turns is folded.
     """
 
-    def __init__(self, told: Told, budget: int, share: float, keep: float | None = None) -> None:
-        self.told, self.budget, self.share, self.keep = told, budget, share, keep
+    def __init__(
+        self, chat_texts: ChatTexts, budget: int, share: float, keep: float | None = None
+    ) -> None:
+        self.chat_texts, self.budget, self.share, self.keep = chat_texts, budget, share, keep
         self.kept: tuple[Unit, ...] = ()
         self.text = ""
         self.start = 0
 
     def __call__(self, done: int) -> Sequence[Part]:
         """Return the prompt after so many messages."""
-        sizes = self.told.sizes
+        sizes = self.chat_texts.sizes
         first = self.start
         if self.keep is not None:
-            first = max(self.start, self.told.newest(done, int(self.keep * self.budget)))
+            first = max(self.start, self.chat_texts.newest(done, int(self.keep * self.budget)))
             begin = self.start if sum(sizes[self.start : first]) < 2_000 and self.text else first
             if begin > self.start:
                 self._fold(begin, int(self.share * self.budget))
         elif COUNT(self.text) + sum(sizes[self.start : done]) > self.budget:
-            first = self.told.floor(done, self.budget)
+            first = self.chat_texts.floor(done, self.budget)
             room = self.budget - sum(sizes[first:done])
             self._fold(first, min(room, int(self.share * self.budget)))
         shows = tuple({unit.index for unit in self.kept if unit.index is not None})
         text = self.text
         summary = [Part((text,), COUNT(text), text, shows)] if text else []
-        return [*summary, *self.told.raw(first, done)]
+        return [*summary, *self.chat_texts.raw(first, done)]
 
     def _fold(self, stop: int, room: int) -> None:
-        more = units_of(self.told.chat.messages[self.start : stop], self.start)
+        more = units_of(self.chat_texts.chat.messages[self.start : stop], self.start)
         made = select([*self.kept, *more], room, COUNT)
         self.kept, self.text, self.start = made.units, made.text, stop
 
 
-def rivals(told: Told, budget: int) -> dict[str, Policy]:
-    found: dict[str, Policy] = {"sliding window": window(told, budget)}
-    found["rolling summary, sliding"] = Rolling(told, budget, 0.25, keep=0.7)
+def rivals(chat_texts: ChatTexts, budget: int) -> dict[str, Policy]:
+    found: dict[str, Policy] = {"sliding window": window(chat_texts, budget)}
+    found["rolling summary, sliding"] = Rolling(chat_texts, budget, 0.25, keep=0.7)
     for share in (0.25, 0.4, 0.5, 0.6):
-        found[f"rolling summary, sticky, {share:g}"] = Rolling(told, budget, share)
+        found[f"rolling summary, sticky, {share:g}"] = Rolling(chat_texts, budget, share)
     return found
 
 
-def parts_of(selection: ContextSelection, told: Told) -> list[Part]:
+def parts_of(selection: ContextSelection, chat_texts: ChatTexts) -> list[Part]:
     """Read a selection as a prompt's parts, without the lines of its frames."""
     found = []
     for block in selection.blocks:
@@ -198,7 +200,7 @@ def parts_of(selection: ContextSelection, told: Told) -> list[Part]:
             inner = block.text.split("\n", 2)[2].rpartition("\n")[0]
             found.append(Part((block.text,), block.tokens, inner))
         elif at is not None:
-            found.append(Part((at,), block.tokens, told.texts[at]))
+            found.append(Part((at,), block.tokens, chat_texts.texts[at]))
     return [replace(found[0], shows=selection.shown.messages), *found[1:]]
 
 
@@ -211,7 +213,7 @@ async def follow(
     step: int,
 ) -> dict[tuple[str, int], Tally]:
     """Feed one chat and tally every policy at every budget; None is ``sticky=False``."""
-    told = Told(chat)
+    chat_texts = ChatTexts(chat)
     store = MemoryStore()
     memories = {
         name: AsyncMemory(store=store, context_policy=policy or ContextPolicy())
@@ -219,7 +221,7 @@ async def follow(
     }
     feeder = AsyncMemory(store=store).session(chat.name)
     tallies: dict[tuple[str, int], Tally] = {}
-    others = {b: rivals(told, b) if with_rivals else {} for b in budgets}
+    others = {b: rivals(chat_texts, b) if with_rivals else {} for b in budgets}
     words = [(max(q.evidence), w) for q in chat.questions if (w := wanted(chat, q))]
     half = len(chat.messages) / 2
     moments = [int(half + half * n / (MOMENTS - 1)) for n in range(MOMENTS)]
@@ -236,11 +238,15 @@ async def follow(
                     budget, view=name.replace(" ", "-"), sticky=policies[name] is not None
                 )
                 assert selection.coverage == 1.0
-                prompts[name] = parts_of(selection, told)
+                prompts[name] = parts_of(selection, chat_texts)
             prompts |= {name: policy(done) for name, policy in others[budget].items()}
             for name, parts in prompts.items():
                 tally = tallies.setdefault((name, budget), Tally(budget))
-                tally.add(parts, new=sum(told.sizes[begin:done]), history=sum(told.sizes[:done]))
+                tally.add(
+                    parts,
+                    new=sum(chat_texts.sizes[begin:done]),
+                    history=sum(chat_texts.sizes[:done]),
+                )
                 for moment in due:
                     judge(tally, parts, done, words, look=moment in looks)
     return tallies

@@ -48,7 +48,7 @@ _ORDER: Final = re.compile(
     re.IGNORECASE,
 )
 #: Where speakers continue about themselves.
-_TOLD: Final = re.compile(
+_REPORTED: Final = re.compile(
     r"\b(?:I['\u2019](?:m|ve)|I (?:am|was|have|had|use|used)|we['\u2019](?:re|ve)|we (?:are|have"
     r"|had|use|used)|(?:I|we)(?: just| already| also)? (?:decided|chose|switched|built|wrote|added"
     r"|deployed|implemented|moved|migrated))\b"
@@ -131,7 +131,7 @@ def instructs(text: str, at: int, *, asks: bool) -> bool:
     An order, a request, advice, a question: "replace Flask with Quart" does not say that anybody
     did. What the speaker then says of themself is a statement again.
     """
-    reported = max((match.end() for match in _TOLD.finditer(text, 0, max(0, at))), default=0)
+    reported = max((match.end() for match in _REPORTED.finditer(text, 0, max(0, at))), default=0)
     if asks and reported == 0 and (_ASKS.match(text) or not signs.ASIDE.search(text)):
         return True
     return _ORDER.search(text, reported, max(0, at)) is not None

@@ -30,7 +30,7 @@ _SURE: Final = 0.8
 #: Two entities are related if they share a sentence in this many messages.
 _TOGETHER: Final = 2
 #: Relations that even an order states, such as when something is due.
-_TOLD: Final = ("due_on", "dated", "measures")
+_REPORTED: Final = ("due_on", "dated", "measures")
 _MOST_TOGETHER: Final = 60
 
 _Kinds: TypeAlias = frozenset[EntityType]
@@ -242,7 +242,7 @@ def _from_speech(
                 continue
             gap = text[stop:begin]
             read = _read_gap(left, right, gap, before=text[:start])
-            is_reported = read is not None and read[1] in _TOLD
+            is_reported = read is not None and read[1] in _REPORTED
             supposed = _SUPPOSED.search(text[:start]) or instructs(text, begin, asks=said.asks)
             if read is not None and (is_reported or not supposed):
                 source, relation, target, weight = read
