@@ -1,11 +1,11 @@
 """The exact cover of a session inside a token budget, in two zones, and how it stays stable.
 
-The summary zone represents every window before a boundary, as whole summaries or pooled views; the
-verbatim zone holds everything after the boundary. Providers bill a cached prefix at a fraction of
-the price, so the cut is sticky (summary_recipe section 5, policy H): new messages are appended
-until the budget is reached. Then the oldest verbatim windows collapse into their summaries at the
-end of the summary zone. The zone is rewritten as one pooled view only when it has grown too large.
-A full re-plan is the last resort.
+The summary zone represents every window before a boundary, in a row of pooled views. The verbatim
+zone holds everything after the boundary. Providers bill a cached prefix at a fraction of the price,
+so the cut is sticky: new messages are appended until the budget is reached. Then the oldest verbatim
+messages move to the end of the summary zone, as a view of their fair share of the history. The
+summary zone is pooled again as a whole only when it has grown to its limit. A full re-plan is the
+last resort.
 
 Every message in scope is represented exactly once, and the rendered context never exceeds the
 budget. Where the required messages do not fit, the cut raises an error that states the minimum, or
@@ -153,7 +153,7 @@ def newest_sealed(state: SessionState) -> Reading[list[Node]]:
 
 
 class Planner:
-    """Plans one selection. Its methods are the steps of policy H, cheapest first."""
+    """Plans one selection. Its methods are the steps of the policy, cheapest first."""
 
     def __init__(self, situation: Situation, serial: int) -> None:
         self.at = situation
