@@ -2,7 +2,7 @@
 
 The summary zone represents every window before a boundary, in a row of pooled views. The verbatim
 zone holds everything after the boundary. Providers bill a cached prefix at a fraction of the price,
-so the cut is sticky: new messages are appended until the budget is reached. Then the oldest verbatim
+so the cut is sticky: new messages are appended until the budget is reached. Then the oldest
 messages move to the end of the summary zone, as a view of their fair share of the history. The
 summary zone is pooled again as a whole only when it has grown to its limit. A full re-plan is the
 last resort.
