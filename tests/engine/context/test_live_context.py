@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
@@ -119,6 +120,19 @@ async def test_what_was_erased_counts_neither_way():
     assert again.shown == found.shown
     await session.quarantine([30])
     assert 30 not in (await session.context(3_000)).shown.messages
+
+
+@pytest.mark.parametrize("at", [20, 40, 60, 90])
+async def test_what_was_put_in_quarantine_stays_out_when_the_zone_is_pooled_again(at):
+    """Broken once: a message that stood verbatim until the collapse gave its lines to the zone."""
+    said = talk_of(100)
+    said[at - 10] = replace(said[at - 10], content="The zqcanary sang in the harbour at dawn.")
+    _, session = await live(said[:at], 2_000)
+    await session.quarantine([at - 10])
+    for done in range(at, len(said)):
+        await session.append(said[done])
+        found = await session.context(2_000)
+        assert "zqcanary" not in found.to_text()
 
 
 async def test_the_views_of_a_models_summaries_say_what_they_show():

@@ -28,6 +28,7 @@ from hiermem.core.context.view import Piece, Runs, View
 from hiermem.core.context.zone import FRAME, VIEW_TOKENS, ZoneMaker
 from hiermem.core.needs import Reading
 from hiermem.core.summaries import salience
+from hiermem.core.text.measure import body
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import BudgetTooSmallError
 from hiermem.types import Node, Span, Unit
@@ -38,6 +39,8 @@ _PRESSED = 0.75
 #: The last piece of the zone is merged with a new piece if it is at most this many times as large.
 #: The merged piece must be sent again, but it saves one frame and selects among the lines of both.
 _JOINED = 2
+#: Above this many characters a slice is not counted to see whether it stays verbatim.
+_LONG = 50_000
 #: Number of windows per read when the planner walks back from the newest window.
 _STRIDE = 16
 
@@ -301,7 +304,7 @@ class Planner:
         newest turn stays. A turn loses its oldest pieces if the minimum of the zone needs the room.
         """
         budget, turns = self.at.budget, self.at.policy.turns
-        costs = [self._cost(piece) for piece in pieces]
+        costs = [self._estimate(piece) for piece in pieces]
         number = verbatim.newest(pieces, turns)
         spent = sum(costs[len(costs) - number :])
         if turns > 1 and spent > budget // 3:
@@ -478,6 +481,19 @@ class Planner:
     def _cost(self, shown: Sequence[Shown]) -> int:
         blocks = message_blocks(_in_order(shown), key=self.at.key, count=self.at.count)
         return sum(block.tokens for block in blocks)
+
+    def _estimate(self, shown: Sequence[Shown]) -> int:
+        """Return about the tokens of these messages, without counting a long slice.
+
+        Most pieces are only looked at, and counting a long text takes long. A slice has its share
+        of the message's tokens by characters; the cut itself is counted exactly.
+        """
+        long = [item for item in shown if item.partial and item.length > _LONG]
+        counted = self._cost([item for item in shown if item not in long]) if long else 0
+        parts = (
+            item.message.tokens * item.length // len(body(item.message.message)) for item in long
+        )
+        return counted + sum(parts) if long else self._cost(shown)
 
     def _assemble(self, view: View, shown: Sequence[Shown]) -> Cut:
         """Render the summary zone, oldest piece first, and then the raw messages."""

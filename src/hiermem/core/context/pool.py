@@ -122,8 +122,9 @@ def gather(
         found.append((item, first_and_last, None))
         pool.trusts.append(trust)
     found.sort(key=lambda entry: entry[0].windows)
+    # A message in quarantine still has its text, which no record may say.
     extra = _by_message(
-        [*kept, *(unit for item in raw if not item.partial for unit in _units_of(item))]
+        [*kept, *(u for item in raw if not (item.partial or item.silent) for u in _units_of(item))]
     )
     at_hand = sorted(extra)
     begins: list[int] = []

@@ -92,6 +92,11 @@ class Shown:
         return self.begin > 0 or self.end is not None
 
     @property
+    def length(self) -> int:
+        """Return how many characters of the message's body are shown."""
+        return len(body(self.message.message)[self.begin : self.end])
+
+    @property
     def silent(self) -> bool:
         """Return whether it renders as nothing (erased, quarantined, empty), yet is covered."""
         stored = self.message
