@@ -135,6 +135,23 @@ async def test_what_was_put_in_quarantine_stays_out_when_the_zone_is_pooled_agai
         assert "zqcanary" not in found.to_text()
 
 
+@pytest.mark.parametrize("budget", [1_000, 2_000, 3_000])
+async def test_what_was_taken_back_while_it_stood_raw_never_joins_the_zone(budget):
+    """Broken once: a zone that was pooled again took the text of a quarantined message in."""
+    memory = AsyncMemory(store=MemoryStore(), config=HierarchyConfig.by_tokens(**SMALL))
+    session = memory.session("s")
+    messages = talk_of(300)
+    for at, message in enumerate(messages):
+        await session.append(message)
+        if at % 10 == 5:
+            await session.quarantine([at])
+        if at % 2:
+            await session.update()
+            said = (await session.context(budget)).to_text()
+            for gone in range(5, at + 1, 10):
+                assert f"the {gone}th matter" not in said
+
+
 async def test_the_views_of_a_models_summaries_say_what_they_show():
     found, session = await live(talk_of(240), 1_500, llm=ScriptedLLM())
     last = found[-1]

@@ -123,9 +123,8 @@ def gather(
         pool.trusts.append(trust)
     found.sort(key=lambda entry: entry[0].windows)
     # A message in quarantine still has its text, which no record may say.
-    extra = _by_message(
-        [*kept, *(u for item in raw if not (item.partial or item.silent) for u in _units_of(item))]
-    )
+    whole = [item for item in raw if not item.partial and not item.silent]
+    extra = _by_message([*kept, *(unit for item in whole for unit in _units_of(item))])
     at_hand = sorted(extra)
     begins: list[int] = []
     ends: list[int] = []
@@ -180,6 +179,7 @@ def fresh(
     messages = [item.message for item in raw]
     for window in windows:
         begin = len(pool.units)
+        held = verbatim.in_window(window, messages)
         revision = texts.get(window.id)
         if revision is not None:
             own = lines_of(revision)
@@ -187,11 +187,12 @@ def fresh(
             pool.line_sources |= dict.fromkeys((unit.text for unit in own), covered(window))
             pool.trusts.append(revision.trust)
         else:
-            for item in verbatim.in_window(window, messages):
+            for item in held:
                 if not item.silent:
                     pool.units += _units_of(item)
                     pool.trusts.append(trust_of(item.message))
-        pool.days += [day(window.first_at), day(window.last_at)]
+        days = [day(item.message.created_at) for item in held]
+        pool.days += days or [day(window.first_at), day(window.last_at)]
         part = range(begin, len(pool.units))
         pool.parts.append((window.id, part))
         if part:
