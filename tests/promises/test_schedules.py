@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
-from functools import partial
 from itertools import product
 from random import Random
 
@@ -42,8 +41,18 @@ SAID = [
 KINDS = ("fail", "busy", "die")
 
 
-def later(days):
-    return START + timedelta(days=1000 + days)
+class Clock:
+    """A clock that a day passes on."""
+
+    def __init__(self):
+        self.at = START + timedelta(days=1000)
+
+    def __call__(self):
+        return self.at
+
+    def pass_a_day(self):
+        """Let a day pass: every lease has ended then."""
+        self.at += timedelta(days=1)
 
 
 async def step(session, number):
@@ -55,22 +64,26 @@ async def step(session, number):
 
 
 async def lived(plan, at, llm):
-    """Do all steps over the faults of ``plan``; each is done again until it succeeds."""
-    lives, number = 0, 0
-    memory = await opened(Failing(at, plan), CONFIG, llm=llm, clock=partial(later, lives))
+    """Do all steps over the faults of ``plan``; each is done again, a day later, until it succeeds.
+
+    What failed may hold claims still: whether they were given back, nobody knows where that failed
+    as well.
+    """
+    clock, number = Clock(), 0
+    memory = await opened(Failing(at, plan), CONFIG, llm=llm, clock=clock)
     while number < len(SAID):
         try:
             await step(memory.session("s"), number)
         except StoreError:
-            continue
+            clock.pass_a_day()
         except DiedError:
             plan.revive()
-            lives += 1
-            # A day later every lease of the dead process has ended.
-            memory = await opened(Failing(at, plan), CONFIG, llm=llm, clock=partial(later, lives))
-            continue
-        number += 1
-    return await opened(at, CONFIG, llm=llm, clock=partial(later, lives + 1))
+            clock.pass_a_day()
+            memory = await opened(Failing(at, plan), CONFIG, llm=llm, clock=clock)
+        else:
+            number += 1
+    clock.pass_a_day()
+    return await opened(at, CONFIG, llm=llm, clock=clock)
 
 
 async def ends_like(whole, faults):
