@@ -33,7 +33,7 @@ from hiermem.core.summaries.plan import UpdatePlan
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchProgress, BatchReport
 from hiermem.core.text.policy import MAX_NAME, check, check_name
-from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.check import check as run_check
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.extraction.graph import AsyncGraph
@@ -108,7 +108,7 @@ class AsyncMemory:
             fallback=as_llm(None),
             prompts=templates,
             manager=ContextWindowManager.over(handle),
-            allowances=Allowances(handle.store, handle.update_policy),
+            journal_budget=JournalBudget(handle.store, handle.update_policy),
             bank_policy=arguments.optional(bank_policy, "bank_policy", BankPolicy, BankPolicy),
         )
         self._graph = AsyncGraph(self._resources.opened)
@@ -277,7 +277,7 @@ class AsyncMemory:
             llm=resources.llm,
             fallback=resources.fallback,
             prompts=resources.prompts,
-            allowances=resources.allowances,
+            journal_budget=resources.journal_budget,
             strategy=strategy,
             on_progress=on_progress,
             max_calls=max_calls,
@@ -310,7 +310,7 @@ class AsyncMemory:
             llm=resources.llm,
             fallback=resources.fallback,
             prompts=resources.prompts,
-            allowances=resources.allowances,
+            journal_budget=resources.journal_budget,
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from hiermem.config import BankPolicy
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.context.manager import ContextWindowManager
 from hiermem.engine.handle import Handle
 from hiermem.engine.worker.worker import AsyncWorker
@@ -34,7 +34,7 @@ class Resources:
     fallback: LLM
     prompts: Mapping[str, PromptTemplate | str]
     manager: ContextWindowManager
-    allowances: Allowances
+    journal_budget: JournalBudget
     bank_policy: BankPolicy = field(default_factory=BankPolicy)
     background: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     workers: WeakSet[AsyncWorker] = field(default_factory=WeakSet["AsyncWorker"])

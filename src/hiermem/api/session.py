@@ -233,7 +233,7 @@ class AsyncSession:
             now=handle.clock,
             level=level,
             strategy=strategy,
-            shared=Shared(allowances=resources.allowances, in_flight=handle.in_flight),
+            shared=Shared(journal_budget=resources.journal_budget, in_flight=handle.in_flight),
             **settings,
         )
 

@@ -111,7 +111,7 @@ class AsyncSpace:
             max_calls=max_calls,
             max_tokens=max_tokens,
             deadline=deadline,
-            allowances=resources.allowances,
+            journal_budget=resources.journal_budget,
         )
 
     async def rules(self) -> str:

@@ -15,8 +15,7 @@ from session_fixture import SessionFixture, messages
 from hiermem.config import UpdatePolicy
 from hiermem.core.calls.sliding_window import MINUTE, RateLimits
 from hiermem.engine.calls import rate_limit
-from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.rate_limit import Lane, RateLimiter, limiter_for
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.summaries.shared import Shared
@@ -42,18 +41,19 @@ class Clock:
         await asyncio.sleep(0)
 
 
-def purse(clock, *, calls=None, tokens=None, deadline=None, above=()):
-    until = None if deadline is None else clock() + deadline
-    return Purse(max_calls=calls, max_tokens=tokens, deadline=until, clock=clock, above=above)
+def budget(clock, *, calls=None, tokens=None, deadline=None, parents=()):
+    return Budget(
+        max_calls=calls, max_tokens=tokens, deadline=deadline, clock=clock, parents=parents
+    )
 
 
-# -- purses
+# -- budgets
 
 
-async def test_a_call_has_to_fit_every_purse_around_it():
+async def test_a_call_has_to_fit_every_budget_around_it():
     clock = Clock()
-    outer = purse(clock, calls=3)
-    first, second = purse(clock, above=[outer]), purse(clock, calls=1, above=[outer])
+    outer = budget(clock, calls=3)
+    first, second = budget(clock, parents=[outer]), budget(clock, calls=1, parents=[outer])
     await second.reserve(10)
     with pytest.raises(SpendLimitError):
         await second.reserve(10)
@@ -66,27 +66,27 @@ async def test_a_call_has_to_fit_every_purse_around_it():
     assert (first.calls, outer.calls, first.tokens_in, outer.tokens_in) == (2, 3, 2, 2)
 
 
-async def test_what_one_purse_refuses_costs_the_others_nothing():
+async def test_what_one_budget_refuses_costs_the_others_nothing():
     clock = Clock()
-    outer = purse(clock, tokens=50)
-    inner = purse(clock, above=[outer])
+    outer = budget(clock, tokens=50)
+    inner = budget(clock, parents=[outer])
     with pytest.raises(SpendLimitError):
         await inner.reserve(51)
     assert (inner.calls, outer.calls) == (0, 0)
-    other = purse(clock, above=[outer])
+    other = budget(clock, parents=[outer])
     assert other.counts_tokens
     assert other.stopped == "max_tokens"
 
 
-async def test_a_purse_that_is_closed_or_out_of_time_ends_those_inside():
+async def test_a_budget_that_is_closed_or_out_of_time_ends_those_inside():
     clock = Clock()
-    outer = purse(clock, deadline=5)
-    inner = purse(clock, deadline=9, above=[outer])
+    outer = budget(clock, deadline=5)
+    inner = budget(clock, deadline=9, parents=[outer])
     assert inner.time_left() == 5
     clock.now += 5
-    assert inner.is_over() == "deadline"
-    other = purse(clock)
-    inside = purse(clock, above=[other])
+    assert inner.stop_reason() == "deadline"
+    other = budget(clock)
+    inside = budget(clock, parents=[other])
     other.close("turn")
     assert inside.stopped == "turn"
     with pytest.raises(SpendLimitError):
@@ -145,7 +145,7 @@ async def test_a_request_over_a_whole_minute_is_refused_and_not_waited_for():
 
 async def test_waiting_for_a_minute_ends_where_the_run_does():
     clock = Clock()
-    spent = purse(clock, deadline=20)
+    spent = budget(clock, deadline=20)
     rate_limiter = RateLimiter(
         size=3, delay=0, clock=clock, sleep=clock.sleep, lane=Lane(), limits=RateLimits(requests=1)
     )
@@ -158,7 +158,7 @@ async def test_waiting_for_a_minute_ends_where_the_run_does():
     assert clock.now < 100.0 + 21
     # What gave up does not stand in the way of the next.
     clock.now += MINUTE
-    (await rate_limiter.turn(10, purse(clock))).begin()
+    (await rate_limiter.turn(10, budget(clock))).begin()
 
 
 async def test_two_runs_over_one_model_share_its_minute():
@@ -208,11 +208,11 @@ async def test_a_node_whose_request_is_over_a_minutes_tokens_gets_the_stand_in()
 @pytest.mark.parametrize("cap", [0, 1, 7])
 async def test_runs_at_once_and_one_after_the_other_keep_to_the_tenants_cap(cap, remote):
     fixture = SessionFixture(policy=UpdatePolicy(batch_delay=0, tenant_calls=cap))
-    book = Allowances(fixture.tenant, fixture.policy)
+    book = JournalBudget(fixture.tenant, fixture.policy)
     for place, name in enumerate("abc"):
         await fixture.say(messages(50, start=1000 * place), name)
     llm = ScriptedLLM(remote=remote)
-    shared = Shared(allowances=book)
+    shared = Shared(journal_budget=book)
     reports = await asyncio.gather(*(fixture.update(llm, name, shared=shared) for name in "abc"))
     assert llm.calls == cap
     assert {report.stopped for report in reports} == {"tenant_calls"}
@@ -269,20 +269,20 @@ def test_what_is_set_aside_and_what_is_journalled_never_pass_the_cap(data):
 
     async def play():
         tenant = MemoryStore().tenant("t")
-        book = Allowances(tenant, UpdatePolicy(tenant_tokens=cap))
+        book = JournalBudget(tenant, UpdatePolicy(tenant_tokens=cap))
         open_, number = [], 0
         for _ in range(data.draw(st.integers(1, 25))):
             step = data.draw(st.sampled_from(["begin", "journal", "end", "back"]))
             if step == "begin":
                 number += 1
                 tokens = data.draw(st.integers(0, 100))
-                keeper = book.of("s")
+                run = Budget(parents=book.parents_of("s"))
                 try:
-                    hold = await asyncio.wait_for(keeper.reserve(tokens), 0.001)
+                    hold = await asyncio.wait_for(run.reserve(tokens), 0.001)
                 except (TimeoutError, SpendLimitError):
                     continue
                 each = Attempt(f"a{number}", "r", "s", "L1.0", 1, "m", AT, tokens_in=tokens)
-                hold.announce(each.id)
+                hold.attempt_id = each.id
                 open_.append([hold, each, False])
             elif open_:
                 entry = open_[data.draw(st.integers(0, len(open_) - 1))]
@@ -299,7 +299,7 @@ def test_what_is_set_aside_and_what_is_journalled_never_pass_the_cap(data):
                     await journal(tenant, book, ended)
                     open_.remove(entry)
                 elif step == "back" and not begun:
-                    hold.give_back()
+                    hold.release()
                     open_.remove(entry)
             spent = await tenant.spent()
             waiting = sum(each.tokens_in for _, each, begun in open_ if not begun)
@@ -313,10 +313,47 @@ async def journal(tenant, book, attempt):
         await tenant.write_nodes("s", [], attempts=[attempt])
 
 
-# -- hands
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("late", ["the write", "the read"])
+async def test_a_call_counts_while_its_end_is_written_whatever_a_read_shows(begun, late):
+    """Broken, a call is let go while the end of another is written, and the cap is exceeded."""
+    tenant = MemoryStore().tenant("t")
+    book = JournalBudget(tenant, UpdatePolicy(tenant_tokens=100))
+    held = await Budget(parents=book.parents_of("s")).reserve(80)
+    held.attempt_id = "a1"
+    started = Attempt("a1", "r", "s", "L1.0", 1, "m", AT, tokens_in=80)
+    ended = Attempt("a1", "r", "s", "L1.0", 1, "m", AT, "ok", tokens_in=40, ended_at=AT)
+    if begun:
+        await journal(tenant, book, started)
+    read = tenant.spent
+    go_on = asyncio.Event()
+
+    async def slow_read(session_id=None):
+        found = await read(session_id)
+        await go_on.wait()
+        return found
+
+    if late == "the read":
+        tenant.spent = slow_read
+    held.settle(tokens_in=40, tokens_out=0)
+    asking = asyncio.create_task(Budget(parents=book.parents_of("s")).reserve(61))
+    with book.journalling([ended]):
+        if late == "the write":
+            await tenant.write_nodes("s", [], attempts=[ended])
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if late == "the read":
+            await tenant.write_nodes("s", [], attempts=[ended])
+    go_on.set()
+    with pytest.raises(SpendLimitError):
+        await asking
+    assert (await Budget(parents=book.parents_of("s")).reserve(60)).tokens == 60
 
 
-async def test_a_hand_given_to_who_gave_up_goes_to_the_next():
+# -- slots
+
+
+async def test_a_slot_given_to_a_task_that_gave_up_goes_to_the_next():
     pool = SlotPool(1)
     await pool.acquire("a", 1, 0)
     waiting = [asyncio.create_task(pool.acquire("b", 1, n)) for n in range(3)]

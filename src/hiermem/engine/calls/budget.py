@@ -1,209 +1,312 @@
-"""Holds a run to its caps on calls, tokens and time.
+"""Holds runs to their caps on calls, tokens and time.
 
 A cap is checked before each call, against what is spent plus what the calls in flight may still
-spend. So no cap is exceeded, not even by concurrent calls. A purse may lie inside others, such as
-the purse of the worker that runs it; a call has to fit into all of them.
+spend. So no cap is exceeded, not even by concurrent calls. A budget may lie inside others, such as
+the budget of the worker that runs it; a call has to fit into all of them.
+
+For the caps of a session and of the tenant the journal is the account. ``JournalBudget`` adds what
+the journal does not show yet: calls that are about to be journalled, and the difference between
+what was reserved for a call and what it really took. Within one process no cap is exceeded. The
+calls of another process count as soon as they are journalled, which for a remote model happens
+before the call. So these caps can be exceeded only by calls that two processes begin at the same
+instant.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import NoReturn, Protocol
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NoReturn
+from weakref import WeakValueDictionary
 
+from hiermem.config import UpdatePolicy
 from hiermem.errors import CircuitOpenError, SpendLimitError
+from hiermem.protocols import TenantStore
 from hiermem.types.prices import add_costs
+from hiermem.types.transaction import Attempt
 
 
-class Hold(Protocol):
-    """The reservation of one call."""
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """The tokens reserved for one call, in every budget that the call is charged to.
 
-    def announce(self, attempt_id: str) -> None:
-        """Note the id under which the call is journalled."""
-        ...
+    ``used`` are the tokens that the call took, None until that is known. ``journalled`` means that
+    the journal shows the call with its reserved tokens, ``writing`` that the journal is being
+    changed and may show the call or not.
+    """
 
-    def give_back(self) -> None:
+    tokens: int
+    budgets: list[Budget] = field(default_factory=list["Budget"])
+    attempt_id: str = ""
+    used: int | None = None
+    journalled: bool = False
+    writing: bool = False
+
+    def release(self) -> None:
         """Cancel the reservation; the call was not made."""
-        ...
+        for budget in self.budgets:
+            budget.calls -= 1
+            budget.drop(self)
 
     def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
         """Replace the reservation by what the call took, and its cost where known."""
-        ...
+        self.used = tokens_in + tokens_out
+        for budget in self.budgets:
+            budget.tokens_in += tokens_in
+            budget.tokens_out += tokens_out
+            budget.cost = add_costs(budget.cost, cost)
+            budget.settled(self)
 
 
-class Keeper(Protocol):
-    """An account that calls are charged to. A Purse is one."""
+class Budget:
+    """What runs may spend, and have spent.
 
-    @property
-    def stopped(self) -> str | None:
-        """The name of the cap that refused a call, or None."""
-        ...
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether requests must be counted exactly before they are sent."""
-        ...
-
-    def time_left(self) -> float | None:
-        """Return the seconds until the deadline, or None without one."""
-        ...
-
-    async def reserve(self, tokens: int) -> Hold:
-        """Reserve one call of at most ``tokens`` tokens. Raises SpendLimitError."""
-        ...
-
-
-class Purse:
-    """What one run may spend, and has spent.
-
-    ``max_calls`` and ``max_tokens`` (in and out together) limit the run; ``deadline`` is a reading
-    of ``clock``; None means no cap. ``above`` are the purses around this one. ``stopped`` names the
-    first cap that refused a call, here or above. ``retry_after`` is set where an unavailable
+    ``max_calls`` and ``max_tokens`` (in and out together) are caps; so is ``deadline``, in seconds
+    from now by ``clock``. None means no cap. ``parents`` are the budgets around this one, and
+    ``chain`` is the budget with all that are around it. ``retry_after`` is set where an unavailable
     provider ended the run: the seconds until it may be asked again. ``cost`` is what the calls
     cost, None where no call had a price.
     """
 
+    _scope = "max"
+
     def __init__(
         self,
         *,
-        max_calls: int | None,
-        max_tokens: int | None,
-        deadline: float | None,
-        clock: Callable[[], float],
-        above: Sequence[Keeper] = (),
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        deadline: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        parents: Sequence[Budget] = (),
     ) -> None:
         self.calls = 0
         self.tokens_in = 0
         self.tokens_out = 0
         self.cost: float | None = None
         self.retry_after: float | None = None
+        self._max_calls, self._max_tokens = max_calls, max_tokens
+        self._deadline = None if deadline is None else clock() + deadline
+        self._clock = clock
+        self._parents = tuple(parents)
+        self.chain: tuple[Budget, ...] = (self, *(one for each in parents for one in each.chain))
         self._stopped: str | None = None
-        self._max_calls, self._max_tokens, self._deadline = max_calls, max_tokens, deadline
-        self._clock, self._above = clock, tuple(above)
-        self._reserved = 0
         self._closed = False
-        self._freed = asyncio.Event()
+        self._open: set[Reservation] = set()
+        self._line = asyncio.Lock()
+        self.changed = asyncio.Event()
 
     @property
     def stopped(self) -> str | None:
-        """The name of the first cap that refused a call, or None."""
-        if self._stopped is None:
-            for each in self._above:
-                if each.stopped is not None:
-                    return each.stopped
-        return self._stopped
-
-    @stopped.setter
-    def stopped(self, why: str | None) -> None:
-        self._stopped = why
+        """The name of the first cap that refused a call, here or in a parent, or None."""
+        if self._stopped is not None:
+            return self._stopped
+        return next((each.stopped for each in self._parents if each.stopped is not None), None)
 
     @property
     def counts_tokens(self) -> bool:
         """Whether requests must be counted exactly before they are sent."""
-        return self._max_tokens is not None or any(each.counts_tokens for each in self._above)
+        return self._max_tokens is not None or any(each.counts_tokens for each in self._parents)
+
+    def time_left(self) -> float | None:
+        """Return the seconds until the nearest deadline, or None without one."""
+        left = [each.time_left() for each in self._parents]
+        if self._deadline is not None:
+            left.append(self._deadline - self._clock())
+        return min((each for each in left if each is not None), default=None)
+
+    def stop_reason(self) -> str | None:
+        """Return the name of what ends the run now, or None. A deadline that has passed ends it."""
+        left = self.time_left()
+        if left is not None and left <= 0:
+            self.stop("deadline")
+        return self.stopped
+
+    def stop(self, cap: str) -> None:
+        """Note that ``cap`` ends the run, where nothing else did before."""
+        self._stopped = self.stopped or cap
+
+    def stop_for_circuit(self, error: CircuitOpenError) -> None:
+        """Note that the run ends because the circuit breaker of its model is open."""
+        self.stop("circuit_open")
+        self.retry_after = error.retry_after
 
     def close(self, why: str) -> None:
         """Refuse every call from now on."""
         self._stopped = why
         self._closed = True
-        self._freed.set()
-
-    def time_left(self) -> float | None:
-        """Return the seconds until the nearest deadline, or None without one."""
-        left = [each.time_left() for each in self._above]
-        if self._deadline is not None:
-            left.append(self._deadline - self._clock())
-        return min((each for each in left if each is not None), default=None)
-
-    def is_over(self) -> str | None:
-        """Return the name of what ends the run now, or None. A deadline that has passed ends it."""
-        left = self.time_left()
-        if self.stopped is None and left is not None and left <= 0:
-            self._stopped = "deadline"
-        return self.stopped
-
-    async def reserve(self, tokens: int) -> PurseHold:
-        """Reserve one call of at most ``tokens`` tokens; wait where calls in flight may free some.
-
-        Raises SpendLimitError where a cap would be exceeded; then nothing is spent.
-        """
-        while True:
-            if self._closed:
-                self.refuse(self.stopped or "cancellation")
-            left = self.time_left()
-            if left is not None and left <= 0:
-                self.refuse("deadline")
-            if self._max_calls is not None and self.calls >= self._max_calls:
-                self.refuse("max_calls")
-            if self._max_tokens is None:
-                break
-            spent = self.tokens_in + self.tokens_out
-            if spent + tokens > self._max_tokens:
-                self.refuse("max_tokens")
-            if spent + self._reserved + tokens <= self._max_tokens:
-                break
-            self._freed.clear()
-            await self._freed.wait()
-        self.calls += 1
-        self._reserved += tokens
-        hold = PurseHold(self, tokens)
-        try:
-            for each in self._above:
-                hold.above.append(await each.reserve(tokens))
-        except BaseException as error:
-            hold.give_back()
-            if isinstance(error, SpendLimitError):
-                self._stopped = self.stopped or "cap"
-            raise
-        return hold
-
-    def settle(
-        self, reserved: int, *, tokens_in: int, tokens_out: int, cost: float | None = None
-    ) -> None:
-        """Replace a reservation by what the call really took."""
-        self._reserved -= reserved
-        self.tokens_in += tokens_in
-        self.tokens_out += tokens_out
-        self.cost = add_costs(self.cost, cost)
-        self._freed.set()
-
-    def leave_alone(self, error: CircuitOpenError) -> None:
-        """Note that the run ends because the circuit breaker of its model is open."""
-        self._stopped = self.stopped or "circuit_open"
-        self.retry_after = error.retry_after
+        self.changed.set()
 
     def refuse(self, cap: str) -> NoReturn:
         """Refuse a call because of ``cap``. Raises SpendLimitError."""
-        self._stopped = self.stopped or cap
+        self.stop(cap)
         raise SpendLimitError(
             f"{cap} was reached after {self.calls} calls and {self.tokens_in + self.tokens_out} "
             "tokens; what was made is kept, update again to go on"
         )
 
+    async def reserve(self, tokens: int) -> Reservation:
+        """Reserve one call of at most ``tokens`` tokens; wait where calls in flight may free some.
 
-class PurseHold:
-    """The reservation of one call in a purse and in those around it."""
+        Raises SpendLimitError where a cap would be exceeded; then nothing is spent.
+        """
+        reservation = Reservation(tokens)
+        try:
+            for budget in self.chain:
+                cap = await budget.admit(reservation)
+                if cap is not None:
+                    self.stop(cap)
+                    budget.refuse(cap)
+        except BaseException:
+            reservation.release()
+            raise
+        return reservation
 
-    __slots__ = ("_purse", "_tokens", "above")
+    def settled(self, reservation: Reservation) -> None:
+        """Note that it is known what the call of ``reservation`` took."""
+        self.drop(reservation)
 
-    def __init__(self, purse: Purse, tokens: int) -> None:
-        self._purse, self._tokens = purse, tokens
-        self.above: list[Hold] = []
+    def drop(self, reservation: Reservation) -> None:
+        """Forget a reservation, because its call was not made or is accounted for."""
+        self._open.discard(reservation)
+        self.changed.set()
 
-    def announce(self, attempt_id: str) -> None:
-        """Note the id under which the call is journalled."""
-        for each in self.above:
-            each.announce(attempt_id)
+    async def admit(self, reservation: Reservation) -> str | None:
+        """Add a reservation, in the order of asking, or return the cap that refuses it."""
+        async with self._line:
+            while True:
+                self.changed.clear()
+                cap, final = await self._refusal(reservation.tokens)
+                if cap is None:
+                    break
+                if final:
+                    return cap
+                await self.changed.wait()
+            self._open.add(reservation)
+            self.calls += 1
+            reservation.budgets.append(self)
+        return None
 
-    def give_back(self) -> None:
-        """Cancel the reservation; the call was not made."""
-        self._purse.calls -= 1
-        self._purse.settle(self._tokens, tokens_in=0, tokens_out=0)
-        for each in self.above:
-            each.give_back()
+    async def _refusal(self, tokens: int) -> tuple[str | None, bool]:
+        """Return the cap that a call would exceed, and whether waiting cannot change that."""
+        left = self.time_left()
+        if self._closed or (left is not None and left <= 0):
+            return self.stopped or "deadline", True
+        if self._max_calls is None and self._max_tokens is None:
+            return None, True
+        used = await self._used()
+        if self._max_calls is not None and used.calls >= self._max_calls:
+            return f"{self._scope}_calls", used.exact
+        if self._max_tokens is None or used.tokens + used.reserved + tokens <= self._max_tokens:
+            return None, True
+        return f"{self._scope}_tokens", used.exact and used.tokens + tokens > self._max_tokens
 
-    def settle(self, *, tokens_in: int, tokens_out: int, cost: float | None = None) -> None:
-        """Replace the reservation by what the call really took."""
-        self._purse.settle(self._tokens, tokens_in=tokens_in, tokens_out=tokens_out, cost=cost)
-        for each in self.above:
-            each.settle(tokens_in=tokens_in, tokens_out=tokens_out, cost=cost)
+    async def _used(self) -> _Used:
+        """Return what counts against the caps now."""
+        reserved = sum(each.tokens for each in self._open)
+        return _Used(self.calls, self.tokens_in + self.tokens_out, reserved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """The calls made, the tokens that are spent, and those reserved for calls in flight.
+
+    ``exact`` is False where the figures may count a call twice.
+    """
+
+    calls: int
+    tokens: int
+    reserved: int
+    exact: bool = True
+
+
+class JournalBudget(Budget):
+    """The caps of a tenant or of one session, over all runs; the journal is the account."""
+
+    def __init__(
+        self,
+        store: TenantStore,
+        policy: UpdatePolicy,
+        *,
+        session: str | None = None,
+        parents: Sequence[Budget] = (),
+    ) -> None:
+        tenant = session is None
+        super().__init__(
+            max_calls=policy.tenant_calls if tenant else policy.session_calls,
+            max_tokens=policy.tenant_tokens if tenant else policy.session_tokens,
+            parents=parents,
+        )
+        self._scope = "tenant" if tenant else "session"
+        self._store, self._policy, self._session = store, policy, session
+        self._sessions: WeakValueDictionary[str, JournalBudget] = WeakValueDictionary()
+
+    def parents_of(self, session_id: str) -> tuple[Budget, ...]:
+        """Return the parents of a run's budget in a session: none where nothing is capped."""
+        policy = self._policy
+        caps = (
+            policy.session_calls, policy.session_tokens, policy.tenant_calls, policy.tenant_tokens,
+        )  # fmt: skip
+        if all(cap is None for cap in caps):
+            return ()
+        found = self._sessions.get(session_id)
+        if found is None:
+            found = JournalBudget(self._store, policy, session=session_id, parents=(self,))
+            self._sessions[session_id] = found
+        return (found,)
+
+    def refuse(self, cap: str) -> NoReturn:
+        """Refuse a call because of ``cap``. Raises SpendLimitError.
+
+        The cap may have room for a smaller call. So it stops the run that asked, and no other.
+        """
+        raise SpendLimitError(f"{cap} was reached; what was made is kept, raise the cap to go on")
+
+    @contextmanager
+    def journalling(self, attempts: Sequence[Attempt]) -> Iterator[None]:
+        """Keep the account right while these attempts are written to the journal."""
+        outcomes = {attempt.id: attempt.outcome for attempt in attempts}
+        calls = [each for each in self._open if each.attempt_id in outcomes]
+        for call in calls:
+            call.writing = True
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            for call in calls:
+                call.writing = False
+                call.journalled |= done
+                ended = done and outcomes[call.attempt_id] != "started"
+                for budget in call.budgets:
+                    budget.drop(call) if ended else budget.changed.set()
+
+    def settled(self, reservation: Reservation) -> None:
+        """Keep the reservation until the journal shows what its call took."""
+        if reservation.journalled and reservation.used == reservation.tokens:
+            self.drop(reservation)
+        self.changed.set()
+
+    async def _used(self) -> _Used:
+        """Return what counts against the caps, rather too much than too little.
+
+        A write that runs during the read may show in it or not. Until the write has ended, its
+        calls are counted in addition to what the journal shows.
+        """
+        before = {each: (each.journalled, each.writing) for each in self._open}
+        spent = await self._store.spent(self._session)
+        calls, tokens, reserved, exact = spent.calls, spent.tokens_in + spent.tokens_out, 0, True
+        for each, state in before.items():
+            stable = each in self._open and state == (each.journalled, False) and not each.writing
+            exact = exact and stable
+            if stable and each.journalled:
+                tokens -= each.tokens
+            else:
+                calls += 1
+            if each.used is None:
+                reserved += each.tokens
+            else:
+                tokens += each.used
+        return _Used(calls, tokens, reserved, exact)

@@ -14,7 +14,7 @@ from typing import Final, Generic, NoReturn
 
 from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
-from hiermem.engine.calls.budget import Hold
+from hiermem.engine.calls.budget import Reservation
 from hiermem.engine.calls.rate_limit import Turn, calibration_for
 from hiermem.engine.calls.run_context import (
     CallState,
@@ -71,25 +71,25 @@ async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> 
     Raises SpendLimitError where a cap would be exceeded, where the deadline cuts the call off, and
     where the circuit breaker is open; ClaimLostError; and the ModelError that the call ended in.
     """
-    purse, remote = run.purse, run.llm.remote
+    budget, remote = run.budget, run.llm.remote
     margin = calibration_for(run.llm, request.counter).margin
     bound = await _cost_bound(run, state, request, margin=margin)
     request = replace(request, margin=margin)
     with run.mark_waiting():
-        hold = await purse.reserve(bound.tokens)
+        reservation = await budget.reserve(bound.tokens)
     turn: Turn | None = None
     try:
         if remote:
             with run.mark_waiting():
                 subject = (run.session_id, state.node.id)
-                turn = await run.rate_limiter.turn(bound.tokens, purse, subject=subject)
-        attempt = await _claim_and_journal(run, state, hold, bound)
+                turn = await run.rate_limiter.turn(bound.tokens, budget, subject=subject)
+        attempt = await _claim_and_journal(run, state, reservation, bound)
     except BaseException:
         if turn is not None:
             turn.give_back()
-        hold.give_back()
+        reservation.release()
         raise
-    sent = _SentCall(run, state, bound, attempt, hold, turn)
+    sent = _SentCall(run, state, bound, attempt, reservation, turn)
     # From here on the reservation counts as spent, until it is known what the call really took.
     if turn is not None:
         turn.begin()
@@ -119,7 +119,7 @@ async def _cost_bound(
     """Work out the most that a call may take. Long prompts are counted off the event loop."""
     counted: int | None = None
     tokens_in = state.input_tokens
-    if run.llm.remote or run.purse.counts_tokens:
+    if run.llm.remote or run.budget.counts_tokens:
         texts = [message.content for message in request.messages]
         counted = await tokens_of(request.counter.count, texts) + _PER_MESSAGE * len(texts)
         tokens_in = counted
@@ -134,7 +134,7 @@ async def _cost_bound(
 
 def _call_timeout(run: RunContext[N]) -> tuple[float, bool]:
     """Return the timeout of a call in seconds, and whether the run's deadline sets it."""
-    own, left = run.policy.call_timeout, run.purse.time_left()
+    own, left = run.policy.call_timeout, run.budget.time_left()
     return (own, False) if left is None or own <= left else (max(0.0, left), True)
 
 
@@ -146,7 +146,7 @@ class _SentCall(Generic[N]):
     state: CallState[N]
     bound: _CostBound
     attempt: Attempt
-    hold: Hold
+    reservation: Reservation
     turn: Turn | None
 
     async def succeed(self, request: LLMRequest, response: LLMResponse) -> None:
@@ -241,12 +241,12 @@ class _SentCall(Generic[N]):
         )
         if self.turn is not None:
             self.turn.end()
-        self.run.purse.refuse(self.run.purse.stopped or "deadline")
+        self.run.budget.refuse(self.run.budget.stopped or "deadline")
 
     def give_up(self) -> None:
         """Note that the run was cancelled in the call; the journal keeps it as started."""
         bound = self.bound
-        self.hold.settle(
+        self.reservation.settle(
             tokens_in=bound.tokens_in,
             tokens_out=bound.tokens_out,
             cost=bound.cost(bound.tokens_in, bound.tokens_out),
@@ -262,7 +262,9 @@ class _SentCall(Generic[N]):
         state.cost = add_costs(state.cost, ended.cost)
         self.run.claims.end(ended)
         state.ended.append(ended)
-        self.hold.settle(tokens_in=ended.tokens_in, tokens_out=ended.tokens_out, cost=ended.cost)
+        self.reservation.settle(
+            tokens_in=ended.tokens_in, tokens_out=ended.tokens_out, cost=ended.cost
+        )
 
 
 def _checked(response: object, *, asked: str) -> LLMResponse:
@@ -285,7 +287,7 @@ def _checked(response: object, *, asked: str) -> LLMResponse:
 
 
 async def _claim_and_journal(
-    run: RunContext[N], state: CallState[N], hold: Hold, bound: _CostBound
+    run: RunContext[N], state: CallState[N], reservation: Reservation, bound: _CostBound
 ) -> Attempt:
     """Take the node's lease and journal the call, where the model is remote.
 
@@ -311,7 +313,7 @@ async def _claim_and_journal(
         tokens_out=bound.tokens_out,
         cost=bound.cost(bound.tokens_in, bound.tokens_out),
     )
-    hold.announce(attempt.id)
+    reservation.attempt_id = attempt.id
     if run.llm.remote:
         await claims.begin(attempt, ended=state.ended)
         state.ended.clear()

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from hiermem.core.calls.run_report import cut_off
-from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.protocols import TenantStore
 from hiermem.types.transaction import Attempt
@@ -31,11 +31,11 @@ class CallJournal:
         *,
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
-        allowances: Allowances | None = None,
+        journal_budget: JournalBudget | None = None,
     ) -> None:
         self.unknown = 0
         self._store, self._subject = store, subject
-        self._now, self._sleep, self._allowances = now, sleep, allowances
+        self._now, self._sleep, self._journal_budget = now, sleep, journal_budget
         self._begun: dict[str, Attempt] = {}
 
     async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
@@ -53,7 +53,7 @@ class CallJournal:
         """Write calls to the journal as they are now."""
         if not attempts:
             return
-        with self._allowances.journalling(attempts) if self._allowances else nullcontext():
+        with self._journal_budget.journalling(attempts) if self._journal_budget else nullcontext():
             await retry_store(
                 lambda: self._store.write_nodes(self._subject, [], attempts=attempts),
                 sleep=self._sleep,

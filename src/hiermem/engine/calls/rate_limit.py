@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from hiermem.config import UpdatePolicy
 from hiermem.core.calls.circuit_breaker import AdmittedRequest, BreakerPolicy, CircuitBreaker
 from hiermem.core.calls.sliding_window import RateLimits, SlidingWindow, WindowRequest
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget
 from hiermem.errors import CircuitOpenError, ModelOverflowError, TransientModelError
 from hiermem.protocols import LLM, TokenCounter
 from hiermem.tokens import CalibratedCounter
@@ -250,14 +250,14 @@ class RateLimiter:
         self._next = 0.0
         self._turn = asyncio.Lock()
 
-    async def turn(self, tokens: int, purse: Purse, *, subject: Hashable = None) -> Turn:
+    async def turn(self, tokens: int, budget: Budget, *, subject: Hashable = None) -> Turn:
         """Wait until a call of at most ``tokens`` tokens, made for ``subject``, may go.
 
         Raises SpendLimitError where the run ends first, CircuitOpenError where the circuit is open,
         and ModelOverflowError for a call that alone exceeds the tokens of a minute.
         """
         if self._delay:
-            await self._batch(purse)
+            await self._batch(budget)
         if self._lane is None:
             return Turn(None, self._clock, self._breaker)
         try:
@@ -267,23 +267,23 @@ class RateLimiter:
                 clock=self._clock,
                 sleep=self._sleep,
                 subject=subject,
-                stopped=purse.is_over,
+                stopped=budget.stop_reason,
             )
         except CircuitOpenError as error:
-            purse.leave_alone(error)
+            budget.stop_for_circuit(error)
             raise
         if leave is None:
-            purse.refuse(purse.stopped or "cancellation")
+            budget.refuse(budget.stopped or "cancellation")
         return Turn(leave, self._clock, self._breaker)
 
-    async def _batch(self, purse: Purse) -> None:
+    async def _batch(self, budget: Budget) -> None:
         """Wait until the next batch may begin, or the run is over."""
         async with self._turn:
             if not self._left:
-                rest, left = max(0.0, self._next - self._clock()), purse.time_left()
+                rest, left = max(0.0, self._next - self._clock()), budget.time_left()
                 await self._sleep(rest if left is None else min(rest, max(0.0, left)))
-                if purse.is_over():
-                    purse.refuse(purse.stopped or "deadline")
+                if budget.stop_reason():
+                    budget.refuse(budget.stopped or "deadline")
                 self._left = self._size
             self._left -= 1
             if not self._left:

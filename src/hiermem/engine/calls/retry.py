@@ -68,7 +68,7 @@ def _retrying(run: RunContext[N], within: float | None) -> AsyncRetrying:
         return max(asked_for(retry_state), backoff(retry_state))
 
     def stop(retry_state: RetryCallState) -> bool:
-        left = run.purse.time_left()
+        left = run.budget.time_left()
         asked = asked_for(retry_state)
         return (
             retry_state.attempt_number > run.policy.retries
@@ -80,12 +80,12 @@ def _retrying(run: RunContext[N], within: float | None) -> AsyncRetrying:
     async def pause(seconds: float) -> None:
         left = seconds
         with run.mark_waiting():
-            while left > 0 and run.purse.is_over() is None:
+            while left > 0 and run.budget.stop_reason() is None:
                 await run.sleep(min(left, _LOOK))
                 left -= _LOOK
-        over = run.purse.is_over()
+        over = run.budget.stop_reason()
         if over is not None:
-            run.purse.refuse(over)
+            run.budget.refuse(over)
 
     return AsyncRetrying(
         stop=stop,

@@ -14,7 +14,7 @@ from typing import Generic, Protocol
 
 from typing_extensions import TypeVar
 
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.errors import ModelError
 from hiermem.protocols import LLM
@@ -84,7 +84,7 @@ class RunContext(Protocol[N]):
     @property
     def policy(self) -> RetryPolicy: ...  # noqa: D102 - described above
     @property
-    def purse(self) -> Purse: ...  # noqa: D102 - described above
+    def budget(self) -> Budget: ...  # noqa: D102 - described above
     @property
     def rate_limiter(self) -> RateLimiter: ...  # noqa: D102 - described above
     @property

@@ -25,7 +25,7 @@ from hiermem.core.extraction.chunks import Chunk, sources
 from hiermem.core.extraction.plan import Failure
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.calls.retry import ask, end_with
 from hiermem.engine.calls.run_context import CallState, ClaimLostError
@@ -67,7 +67,7 @@ class ExtractionRun:
     now: Callable[[], datetime]
     sleep: Callable[[float], Awaitable[None]]
     run_id: str
-    purse: Purse
+    budget: Budget
     rate_limiter: RateLimiter
     claims: ExtractionRecords
     slots: Slots = field(init=False)
@@ -192,10 +192,10 @@ async def await_other_run(run: ExtractionRun, item: WorkItem) -> StoredAnswer | 
         while isinstance(found, Claim):
             if run.halted:
                 raise ClaimLostError
-            over = run.purse.is_over()
+            over = run.budget.stop_reason()
             if over is not None:
-                run.purse.refuse(over)
-            left = run.purse.time_left()
+                run.budget.refuse(over)
+            left = run.budget.time_left()
             with run.mark_waiting():
                 await run.sleep(_LEASE_POLL if left is None else min(_LEASE_POLL, max(0.0, left)))
             found = await run.claims.current(item)

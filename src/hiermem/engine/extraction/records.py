@@ -23,7 +23,7 @@ from hiermem.core.extraction.chunks import Chunk
 from hiermem.core.extraction.plan import Failure
 from hiermem.core.extraction.record import failure_detail
 from hiermem.core.extraction.stored_answer import StoredAnswer, read_answer, settled, write_answer
-from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.calls.store_retry import TRIES, retry_store
@@ -68,10 +68,10 @@ class ExtractionRecords:
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
         model: str,
-        allowances: Allowances | None = None,
+        journal_budget: JournalBudget | None = None,
     ) -> None:
         self.unknown = 0
-        self._allowances = allowances
+        self._journal_budget = journal_budget
         self._store, self._session_id, self._run_id = store, session_id, run_id
         self._epoch = epoch
         self._lease, self._now, self._sleep = timedelta(seconds=lease), now, sleep
@@ -359,7 +359,7 @@ class ExtractionRecords:
     async def _journal(self, attempts: Sequence[Attempt]) -> None:
         if not attempts:
             return
-        with self._allowances.journalling(attempts) if self._allowances else nullcontext():
+        with self._journal_budget.journalling(attempts) if self._journal_budget else nullcontext():
             await self._retry(
                 lambda: self._store.write_nodes(self._session_id, [], attempts=attempts)
             )

@@ -64,7 +64,7 @@ def report_of(
         single_pass_tokens=parts.overhead + parts.tokens,
         chunked_tokens=sum(each.request_tokens for each in chunks),
         seconds=seconds,
-        stopped=run.purse.stopped,
+        stopped=run.budget.stopped,
         messages=run.record.messages,
     )
 

@@ -30,8 +30,7 @@ from hiermem.core.extraction.plan import ChunkAgenda, ExtractionProgress, Extrac
 from hiermem.core.extraction.record import detail
 from hiermem.core.extraction.reduce import Graph, ground, reduce
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.rate_limit import rate_limiter
 from hiermem.engine.calls.run_context import ClaimLostError
 from hiermem.engine.calls.store_retry import retry_store
@@ -67,7 +66,7 @@ async def extract(
     max_tokens: int | None = None,
     deadline: float | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    allowances: Allowances | None = None,
+    journal_budget: JournalBudget | None = None,
 ) -> ExtractionReport:
     """Extract the session as it is now and store the result; return what was done.
 
@@ -78,17 +77,16 @@ async def extract(
     Raises NotFoundError and CounterMismatchError for the session, ConfigError for a limit that is
     impossible, and what the store raises: an extraction whose record cannot be written fails.
     """
-    allowances = allowances or Allowances(handle.store, handle.update_policy)
-    purse = Purse(
+    journal_budget = journal_budget or JournalBudget(handle.store, handle.update_policy)
+    budget = Budget(
         max_calls=max_calls,
         max_tokens=max_tokens,
-        deadline=None if deadline is None else time.monotonic() + deadline,
-        clock=time.monotonic,
-        above=(allowances.of(session_id),) if allowances.any else (),
+        deadline=deadline,
+        parents=journal_budget.parents_of(session_id),
     )
     run = await _open_run(
         handle, session_id, llm, options or ExtractionOptions(),
-        purse=purse, allowances=allowances, prompts=prompts, sleep=sleep,
+        budget=budget, journal_budget=journal_budget, prompts=prompts, sleep=sleep,
     )  # fmt: skip
     return await _Extraction(run, await split(run), on_progress).execute()
 
@@ -99,8 +97,8 @@ async def _open_run(
     llm: LLM,
     options: ExtractionOptions,
     *,
-    purse: Purse,
-    allowances: Allowances,
+    budget: Budget,
+    journal_budget: JournalBudget,
     prompts: Mapping[str, PromptTemplate | str] | None,
     sleep: Callable[[float], Awaitable[None]],
 ) -> ExtractionRun:
@@ -135,7 +133,7 @@ async def _open_run(
         now=handle.clock,
         sleep=sleep,
         run_id=run_id,
-        purse=purse,
+        budget=budget,
         rate_limiter=rate_limiter(
             llm, handle.update_policy, clock=time.monotonic, sleep=sleep, batches=options
         ),
@@ -148,7 +146,7 @@ async def _open_run(
             now=handle.clock,
             sleep=sleep,
             model=llm.name,
-            allowances=allowances if allowances.any else None,
+            journal_budget=journal_budget,
         ),
     )
 
@@ -235,7 +233,7 @@ class _Extraction:
         self._report_progress()
         while pending or self.tasks:
             run.halted = bool(self.failures) and run.policy.on_chunk_failure == "abort"
-            stop = run.halted or run.purse.stopped is not None
+            stop = run.halted or run.budget.stopped is not None
             # A chunk that waits for another run takes no place.
             while pending and len(self.tasks) - len(run.leased_elsewhere) < concurrent and not stop:
                 self.tasks.add(asyncio.create_task(extract_chunk(run, pending.pop())))
@@ -294,9 +292,9 @@ class _Extraction:
         except SpendLimitError:
             report = with_summary(report, summary, seconds=time.monotonic() - begun)
             state = replace(report.reduce, state="failed")
-            return replace(report, outcome="error", stopped=run.purse.stopped, reduce=state)
+            return replace(report, outcome="error", stopped=run.budget.stopped, reduce=state)
         report = with_summary(report, summary, seconds=time.monotonic() - begun)
-        report = replace(report, stopped=run.purse.stopped)
+        report = replace(report, stopped=run.budget.stopped)
         # An unfit summary does not abort: one that the model never gets right would cost every run
         # its result.
         lost = summary.failure is not None and not summary.unfit
@@ -342,12 +340,12 @@ class _Extraction:
 
     def _with_costs(self, report: ExtractionReport) -> ExtractionReport:
         """Add what is known only at the end: the cost, and the unknown calls."""
-        purse = self.run.purse
+        budget = self.run.budget
         return replace(
             report,
             unknown=self.run.claims.unknown,
-            cost=purse.cost,
-            retry_after=purse.retry_after,
+            cost=budget.cost,
+            retry_after=budget.retry_after,
         )
 
     def _report(self, outcome: Literal["ok", "partial", "error"]) -> ExtractionReport:
@@ -369,7 +367,7 @@ class _Extraction:
         """
         run = self.run
         drain = _DRAIN if isinstance(error, Exception) else 0.0
-        run.purse.close("error" if drain else "cancellation")
+        run.budget.close("error" if drain else "cancellation")
         begun, left = time.monotonic(), set(self.tasks)
         while left:
             if time.monotonic() - begun >= drain:

@@ -41,8 +41,7 @@ from hiermem.core.spaces.record import BankState, subject_of
 from hiermem.core.spaces.result import ConsolidationTally
 from hiermem.core.spaces.rules import Rules
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.calls.retry import ask, end_with
 from hiermem.engine.calls.run_context import CallState, ClaimLostError
@@ -80,7 +79,7 @@ async def consolidate(
     max_tokens: int | None = None,
     deadline: float | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    allowances: Allowances | None = None,
+    journal_budget: JournalBudget | None = None,
 ) -> ConsolidationResult:
     """Consolidate the oldest notes of a space; return what was done.
 
@@ -93,22 +92,21 @@ async def consolidate(
     impossible, and what the store raises. A model's failure is in the result.
     """
     rules = await space.rules()
-    allowances = allowances or Allowances(space.handle.store, space.handle.update_policy)
+    journal_budget = journal_budget or JournalBudget(space.handle.store, space.handle.update_policy)
     run_id = uuid.uuid4().hex
     lease = None if dry_run else space.lease(run_id)
-    purse = Purse(
+    budget = Budget(
         max_calls=max_calls,
         max_tokens=max_tokens,
-        deadline=None if deadline is None else time.monotonic() + deadline,
-        clock=time.monotonic,
-        above=(allowances.of(subject_of(space.name)),) if allowances.any else (),
+        deadline=deadline,
+        parents=journal_budget.parents_of(subject_of(space.name)),
     )
     run = open_run(
         space,
         llm,
         run_id=run_id,
-        purse=purse,
-        allowances=allowances,
+        budget=budget,
+        journal_budget=journal_budget,
         lease=lease,
         prompts=prompts,
         sleep=sleep,
@@ -267,7 +265,7 @@ class _Consolidation:
             try:
                 response = await self._call_model(state, request)
             except SpendLimitError:
-                self.tally.stopped = f"{run.purse.stopped} was reached"
+                self.tally.stopped = f"{run.budget.stopped} was reached"
                 return None, ""
             except ClaimLostError:
                 self.tally.stopped = await self._lost_reason()

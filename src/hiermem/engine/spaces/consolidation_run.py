@@ -18,8 +18,7 @@ from hiermem.core.calls import request_limits, sliding_window
 from hiermem.core.spaces.consolidation import BatchLimits, NoteBatch
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.call_journal import CallJournal
 from hiermem.engine.calls.rate_limit import RateLimiter, limiter_for
 from hiermem.engine.calls.slots import Slots
@@ -43,10 +42,10 @@ class LeasedCallJournal(CallJournal):
         *,
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
-        allowances: Allowances | None,
+        journal_budget: JournalBudget,
         lease: Lease | None,
     ) -> None:
-        super().__init__(store, subject, now=now, sleep=sleep, allowances=allowances)
+        super().__init__(store, subject, now=now, sleep=sleep, journal_budget=journal_budget)
         self._lease = lease
 
     def claimed(self, _: str, /) -> bool:
@@ -68,7 +67,7 @@ class ConsolidationRun:
     counter: TokenCounter
     template: PromptTemplate
     limits: BatchLimits
-    purse: Purse
+    budget: Budget
     rate_limiter: RateLimiter
     claims: LeasedCallJournal
     run_id: str
@@ -88,8 +87,8 @@ def open_run(
     llm: LLM,
     *,
     run_id: str,
-    purse: Purse,
-    allowances: Allowances,
+    budget: Budget,
+    journal_budget: JournalBudget,
     lease: Lease | None,
     prompts: Mapping[str, PromptTemplate | str] | None,
     sleep: Callable[[float], Awaitable[None]],
@@ -112,7 +111,7 @@ def open_run(
             limit.tokens,
             policy.max_notes,
         ),
-        purse=purse,
+        budget=budget,
         rate_limiter=RateLimiter(
             size=1,
             delay=0.0,
@@ -128,7 +127,7 @@ def open_run(
             subject,
             now=handle.clock,
             sleep=sleep,
-            allowances=allowances if allowances.any else None,
+            journal_budget=journal_budget,
             lease=lease,
         ),
         run_id=run_id,

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 from hiermem.core.calls.run_report import cut_off
 from hiermem.core.summaries import status
-from hiermem.engine.calls.allowance import Allowances
+from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
 from hiermem.protocols import TenantStore
@@ -81,10 +81,10 @@ class NodeCommits:
         lease: timedelta,
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
-        allowances: Allowances | None = None,
+        journal_budget: JournalBudget | None = None,
     ) -> None:
         self.unknown = 0
-        self._allowances = allowances
+        self._journal_budget = journal_budget
         self._store, self._session_id, self._run_id = store, session_id, run_id
         self._lease, self._now, self._sleep = lease, now, sleep
         self._claims: dict[str, Node] = {}
@@ -317,9 +317,9 @@ class NodeCommits:
         self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt]
     ) -> list[bool]:
         """Write, with retries while the store fails; the last error is raised."""
-        if self._allowances is None or not attempts:
+        if self._journal_budget is None or not attempts:
             return await self._retry_write(writes, attempts)
-        with self._allowances.journalling(attempts):
+        with self._journal_budget.journalling(attempts):
             return await self._retry_write(writes, attempts)
 
     async def _retry_write(

@@ -119,7 +119,7 @@ async def _reuse_or_make(task: NodeTask) -> Outcome:
     unfit: PendingText | None = None
     while (others := run.shared.in_flight.get(wanted)) is not None and others is not unfit:
         with run.mark_waiting():
-            await asyncio.wait([others], timeout=run.purse.time_left())
+            await asyncio.wait([others], timeout=run.budget.time_left())
         found = others.result() if others.done() else None
         if found is not None and plan.may_reuse(found, task.length):
             return _reuse(task, found)

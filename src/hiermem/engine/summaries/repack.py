@@ -103,7 +103,7 @@ class _Repack:
         run, store, id_ = self._run, self._store, self._run.session_id
         events: list[LogEvent] = []
         known = 0
-        while run.purse.is_over() is None:
+        while run.budget.stop_reason() is None:
             record = await store.session(id_)
             now = Build.from_json(record.build) if record else None
             if record is None or now is None or now.id != self._build.id:

@@ -86,7 +86,7 @@ class UpdateRounds:
     @property
     def halted(self) -> bool:
         """Whether another round is pointless: a cap was met, or a node failed."""
-        return self._run.purse.stopped is not None or self._counts_by_kind["failed"] > 0
+        return self._run.budget.stopped is not None or self._counts_by_kind["failed"] > 0
 
     async def begin(self) -> None:
         """Journal that there is work; keep the journal entry and the leases alive from now on."""
@@ -130,7 +130,7 @@ class UpdateRounds:
     async def _fill(self) -> bool:
         """Start nodes while slots are free; return whether any work is in progress."""
         run = self._run
-        while len(self._tasks) < run.concurrent_nodes and run.purse.stopped is None:
+        while len(self._tasks) < run.concurrent_nodes and run.budget.stopped is None:
             node = await self._next()
             if node is not None:
                 await self.begin()
@@ -140,7 +140,7 @@ class UpdateRounds:
                 await self._commit()
             else:
                 break
-        if run.purse.stopped is not None:
+        if run.budget.stopped is not None:
             return bool(self._tasks or self._finished)
         waits = self._leased and run.shared.waits_for_leases
         return bool(self._tasks or self._finished or waits)
@@ -190,7 +190,7 @@ class UpdateRounds:
             or any(run.claims.claimed(each.node.id) for each in self._finished)
             or time.monotonic() >= self._oldest + _LINGER
             # With none in progress, the next iteration either finds more to make or commits.
-            or (not self._tasks and run.purse.stopped is not None)
+            or (not self._tasks and run.budget.stopped is not None)
         )
         if self._finished and due:
             await self._commit()
@@ -271,9 +271,9 @@ class UpdateRounds:
         """Wait for nodes that other runs hold, until they are made or their leases end."""
         run = self._run
         self._waited = True
-        left = run.purse.time_left()
+        left = run.budget.time_left()
         if left is not None and left <= 0:
-            run.purse.stopped = run.purse.stopped or "deadline"
+            run.budget.stop("deadline")
             return
         await run.sleep(_LEASE_POLL if left is None else min(_LEASE_POLL, left))
         for node in await run.store.nodes(run.session_id, list(self._leased)):
@@ -323,18 +323,18 @@ class UpdateRounds:
         )
 
     def _report(self) -> UpdateReport:
-        purse = self._run.purse
+        budget = self._run.budget
         return UpdateReport(
             run_id=self._run.run_id,
             by_level=dict(sorted(self._by_level.items())),
-            calls=purse.calls,
-            tokens_in=purse.tokens_in,
-            tokens_out=purse.tokens_out,
+            calls=budget.calls,
+            tokens_in=budget.tokens_in,
+            tokens_out=budget.tokens_out,
             unknown=self._run.claims.unknown,
-            stopped=purse.stopped,
+            stopped=budget.stopped,
             swapped=self.swapped,
-            cost=purse.cost,
-            retry_after=purse.retry_after,
+            cost=budget.cost,
+            retry_after=budget.retry_after,
             **self._counts_by_kind,
         )
 
@@ -345,7 +345,7 @@ class UpdateRounds:
         cancellation cuts them off.
         """
         run, drain = self._run, self._run.policy.drain if isinstance(error, Exception) else 0.0
-        run.purse.close("error" if drain else "cancellation")
+        run.budget.close("error" if drain else "cancellation")
         begun, left = time.monotonic(), set(self._tasks)
         while left:
             if time.monotonic() - begun >= drain:

@@ -26,7 +26,7 @@ from hiermem.core.summaries.inputs import (
 from hiermem.core.summaries.plan import LevelPlan, is_clean, level_plan
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
 from hiermem.core.text.hashes import VERBATIM
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.in_flight import PendingText
 from hiermem.engine.calls.rate_limit import RateLimiter, calibration_for, rate_limiter
 from hiermem.engine.calls.slots import SessionSlots
@@ -63,7 +63,7 @@ class UpdateRun:
     now: Callable[[], datetime]
     sleep: Callable[[float], Awaitable[None]]
     run_id: str
-    purse: Purse
+    budget: Budget
     rate_limiter: RateLimiter = field(init=False)
     claims: NodeCommits = field(init=False)
     margin: float = field(init=False)
@@ -94,7 +94,7 @@ class UpdateRun:
             lease=timedelta(seconds=policy.lease),
             now=self.now,
             sleep=self.sleep,
-            allowances=shared.allowances,
+            journal_budget=shared.journal_budget,
         )
 
     @property

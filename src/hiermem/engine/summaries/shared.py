@@ -12,8 +12,7 @@ from typing import Final
 
 from hiermem.config import UpdatePolicy
 from hiermem.core.calls.fairness import back_off
-from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Keeper
+from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.in_flight import InFlight
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
@@ -77,7 +76,7 @@ class Shared:
     """What a run shares with others.
 
     ``slots`` is its access to the common slots, ``rate_limiter`` the common rate limiter. Its calls
-    are charged to ``above`` as well, and to the ``allowances`` of session and tenant. Nodes in
+    are charged to the budgets ``parents`` as well, and to the ``journal_budget``. Nodes in
     ``node_backoff`` are skipped. With ``waits_for_leases`` the run waits for nodes that another run
     holds. ``in_flight`` are the texts that all of them are making; ``planned`` are the requests
     that a common plan has counted.
@@ -85,8 +84,8 @@ class Shared:
 
     slots: SessionSlots | None = None
     rate_limiter: RateLimiter | None = None
-    above: tuple[Keeper, ...] = ()
-    allowances: Allowances | None = None
+    parents: tuple[Budget, ...] = ()
+    journal_budget: JournalBudget | None = None
     node_backoff: NodeBackoff | None = None
     waits_for_leases: bool = True
     in_flight: InFlight = field(default_factory=InFlight)
@@ -108,11 +107,10 @@ class Shared:
 
 
 def with_caps(shared: Shared, store: TenantStore, session_id: str, policy: UpdatePolicy) -> Shared:
-    """Return ``shared`` with the caps of the session and the tenant added, where there are any.
+    """Return ``shared`` with the caps of the session and the tenant among the parents.
 
-    A run that shares nothing reads the account of the caps for itself.
+    A run that shares nothing reads the account of these caps for itself.
     """
-    allowances = shared.allowances or Allowances(store, policy)
-    if not allowances.any:
-        return replace(shared, allowances=None)
-    return replace(shared, allowances=allowances, above=(*shared.above, allowances.of(session_id)))
+    journal_budget = shared.journal_budget or JournalBudget(store, policy)
+    parents = (*shared.parents, *journal_budget.parents_of(session_id))
+    return replace(shared, journal_budget=journal_budget, parents=parents)

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias, overload
 from hiermem.config import HierarchyConfig, UpdatePolicy
 from hiermem.core.summaries.plan import UpdatePlan, UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget
 from hiermem.engine.handle import state_from
 from hiermem.engine.summaries.dry_run import plan_update
 from hiermem.engine.summaries.outdated import mark_outdated
@@ -122,7 +122,13 @@ async def update(
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
     shared = with_caps(shared or Shared(), store, session_id, policy)
-    purse = _purse(shared, max_calls, max_tokens, deadline)
+    budget = Budget(
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        deadline=deadline,
+        clock=shared.clock,
+        parents=shared.parents,
+    )
     open_run = partial(
         UpdateRun,
         record=record,
@@ -135,7 +141,7 @@ async def update(
         now=now,
         sleep=sleep,
         run_id=uuid.uuid4().hex,
-        purse=purse,
+        budget=budget,
         shared=shared,
     )
     if strategy == "full":
@@ -144,19 +150,6 @@ async def update(
         return await repack(store, record, config.to_json(), open_run, on_progress)
     run = open_run(tree_store(store, record.tree))
     return await _incremental(run, level, on_progress, dry_run=dry_run)
-
-
-def _purse(
-    shared: Shared, max_calls: int | None, max_tokens: int | None, deadline: float | None
-) -> Purse:
-    """Return the purse of one run, inside those that it shares with others."""
-    return Purse(
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        deadline=None if deadline is None else shared.clock() + deadline,
-        clock=shared.clock,
-        above=shared.above,
-    )
 
 
 async def _incremental(

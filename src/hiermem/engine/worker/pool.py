@@ -1,4 +1,4 @@
-"""Runs updates of several sessions at once, with shared slots, one rate limiter and one purse.
+"""Runs updates of several sessions at once, with shared slots, one rate limiter and one budget.
 
 A session's update is the same one that ``session.update()`` runs. The crew adds only what the
 updates share, and a way to end one early.
@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hiermem.core.summaries.prompt import PromptTemplate
-from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.handle import Handle
@@ -33,7 +32,7 @@ class SessionUpdate:
 
     session_id: str
     slots: SessionSlots
-    purse: Purse
+    budget: Budget
     task: asyncio.Task[Any] | None = None
     record: SessionRecord | None = None
     embedded: bool | None = None
@@ -42,14 +41,14 @@ class SessionUpdate:
     def end(self, why: str) -> None:
         """Begin no further call; calls in flight are finished and committed."""
         self.ending = True
-        self.purse.close(why)
+        self.budget.close(why)
 
 
 @dataclass(slots=True)
 class Crew:
     """What updates of several sessions share.
 
-    ``purse`` holds all of them together to their caps. With ``waits_for_leases`` they wait for
+    ``budget`` holds all of them together to their caps. With ``waits_for_leases`` they wait for
     nodes that another process holds. ``planned`` are the requests that the dry runs have counted,
     each once.
     """
@@ -58,10 +57,10 @@ class Crew:
     llm: LLM
     fallback: LLM
     prompts: Mapping[str, PromptTemplate | str] | None
-    purse: Purse
+    budget: Budget
     clock: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    allowances: Allowances | None = None
+    journal_budget: JournalBudget | None = None
     node_backoff: NodeBackoff | None = None
     waits_for_leases: bool = True
     slots: SlotPool = field(init=False)
@@ -72,8 +71,8 @@ class Crew:
         policy = self.handle.update_policy
         self.slots = SlotPool(policy.concurrency)
         self.rate_limiter = rate_limiter(self.llm, policy, clock=self.clock, sleep=self.sleep)
-        if self.allowances is None:
-            self.allowances = Allowances(self.handle.store, policy)
+        if self.journal_budget is None:
+            self.journal_budget = JournalBudget(self.handle.store, policy)
 
     @property
     def places(self) -> int:
@@ -85,10 +84,8 @@ class Crew:
 
     def begin(self, session_id: str) -> SessionUpdate:
         """Prepare the update of one session."""
-        purse = Purse(
-            max_calls=None, max_tokens=None, deadline=None, clock=self.clock, above=(self.purse,)
-        )
-        return SessionUpdate(session_id, self.slots.for_session(session_id), purse)
+        budget = Budget(clock=self.clock, parents=(self.budget,))
+        return SessionUpdate(session_id, self.slots.for_session(session_id), budget)
 
     async def work(
         self,
@@ -119,8 +116,8 @@ class Crew:
                 shared=Shared(
                     slots=session_update.slots,
                     rate_limiter=self.rate_limiter,
-                    above=(session_update.purse,),
-                    allowances=self.allowances,
+                    parents=(session_update.budget,),
+                    journal_budget=self.journal_budget,
                     node_backoff=self.node_backoff,
                     waits_for_leases=self.waits_for_leases,
                     in_flight=handle.in_flight,
@@ -145,7 +142,7 @@ class Crew:
         from hiermem.engine.search.embed import quietly
 
         try:
-            over = session_update.purse.is_over
+            over = session_update.budget.stop_reason
             session_update.embedded = await quietly(
                 self.handle, session_update.session_id, stopped=over
             )

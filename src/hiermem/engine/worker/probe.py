@@ -124,7 +124,7 @@ async def has_outdated(crew: Crew, record: SessionRecord) -> bool:
             now=handle.clock,
             sleep=crew.sleep,
             run_id="",
-            purse=crew.purse,
+            budget=crew.budget,
         )
         for level, stop in (await handle.store.levels(record.id)).items():
             async for page in outdated(run, level, stop):

@@ -27,8 +27,7 @@ from hiermem.core.summaries.reports import (
     add_report,
     resume,
 )
-from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.update import UpdateStrategy
@@ -55,7 +54,7 @@ async def update_all(
     llm: LLM,
     fallback: LLM,
     prompts: Mapping[str, PromptTemplate | str] | None = None,
-    allowances: Allowances | None = None,
+    journal_budget: JournalBudget | None = None,
     strategy: UpdateStrategy = "incremental",
     on_progress: BatchWatcher | None = None,
     max_calls: int | None = None,
@@ -80,15 +79,15 @@ async def update_all(
         llm,
         fallback,
         prompts,
-        Purse(
+        Budget(
             max_calls=max_calls,
             max_tokens=max_tokens,
-            deadline=None if deadline is None else clock() + deadline,
+            deadline=deadline,
             clock=clock,
         ),
         clock,
         sleep=sleep,
-        allowances=allowances,
+        journal_budget=journal_budget,
     )
     sessions = await _sessions(handle, strategy)
     if dry_run:
@@ -187,7 +186,7 @@ class _Batch:
 
     async def _run_sessions(self) -> None:
         """Update one session after the other, until none is left or a cap is met."""
-        while self._next < len(self._sessions) and self._crew.purse.is_over() is None:
+        while self._next < len(self._sessions) and self._crew.budget.stop_reason() is None:
             if self._stopped is not None:
                 return
             index = self._next
@@ -198,7 +197,7 @@ class _Batch:
                     self._through += 1
                 self._total = replace(self._total, updated=len(self._done))
             self._report_progress(self._sessions[index], None)
-        self._stopped = self._stopped or self._crew.purse.stopped
+        self._stopped = self._stopped or self._crew.budget.stopped
 
     async def _update(self, session_id: str) -> bool:
         """Update one session; return whether the batch is finished with it."""

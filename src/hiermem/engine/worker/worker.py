@@ -25,8 +25,7 @@ from hiermem.core.calls.fairness import LONGEST, back_off
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.core.summaries.reports import BatchReport, WorkerState, WorkerStatus, add_report
-from hiermem.engine.calls.allowance import Allowances
-from hiermem.engine.calls.budget import Purse
+from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.shared import NodeBackoff
 from hiermem.engine.worker.pool import Crew, SessionUpdate
@@ -58,7 +57,7 @@ class AsyncWorker:
         llm: LLM,
         fallback: LLM,
         prompts: Mapping[str, PromptTemplate | str] | None = None,
-        allowances: Allowances | None = None,
+        journal_budget: JournalBudget | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         deadline: float | None = None,
@@ -78,10 +77,10 @@ class AsyncWorker:
             llm,
             fallback,
             prompts,
-            self._purse(),
+            self._budget(),
             clock,
             sleep=sleep,
-            allowances=allowances,
+            journal_budget=journal_budget,
             node_backoff=node_backoff,
             waits_for_leases=False,
         )
@@ -104,10 +103,11 @@ class AsyncWorker:
         self._total = BatchReport("")
         self._last_error: str | None = None
 
-    def _purse(self) -> Purse:
+    def _budget(self) -> Budget:
         max_calls, max_tokens, deadline = self._limits
-        until = None if deadline is None else self._clock() + deadline
-        return Purse(max_calls=max_calls, max_tokens=max_tokens, deadline=until, clock=self._clock)
+        return Budget(
+            max_calls=max_calls, max_tokens=max_tokens, deadline=deadline, clock=self._clock
+        )
 
     # -- what the application calls
 
@@ -142,7 +142,7 @@ class AsyncWorker:
         if self._state != "new":
             raise UsageError("this worker was started before; make another one")
         self._state = "running"
-        self._crew.purse = self._purse()
+        self._crew.budget = self._budget()
         self._serving = asyncio.get_running_loop().create_task(self._serve())
 
     def wake(self) -> None:
@@ -245,7 +245,7 @@ class AsyncWorker:
         """Return the name of the cap that keeps it from working, or None."""
         if self._capped is not None and self._clock() >= self._capped_until:
             self._capped = None
-        return self._crew.purse.is_over() or self._capped
+        return self._crew.budget.stop_reason() or self._capped
 
     async def _serve(self) -> None:
         """Look for work and give it places, until the worker ends."""
