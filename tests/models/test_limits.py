@@ -13,8 +13,9 @@ from asking import make, request
 from provider import Provider
 
 from hiermem import AsyncMemory, Message, UpdatePolicy
+from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import MINUTE, RateLimits
-from hiermem.engine.calls.rate_limit import limiter_for
+from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.summaries.shared import Shared
 from hiermem.engine.summaries.update import update
 from hiermem.models.offline.model import ExtractiveLLM
@@ -84,17 +85,18 @@ async def test_the_limits_hold_for_calls_of_any_size_and_speed():
     limits = RateLimits(requests=5, tokens=1_500, in_flight=3, window=0.5)
     with Provider() as provider:
         model = make("openai", provider)
+        rate_limiter = RateLimiter(
+            model, limits, breaker=BreakerPolicy(), clock=time.monotonic, sleep=asyncio.sleep
+        )
 
         async def one(number):
             asked = request(max_tokens=60 + 20 * (number % 5))
-            leave = await limiter_for(model).enter(
-                300, limits, clock=time.monotonic, sleep=asyncio.sleep, subject=number
-            )
-            leave.begin()
+            permit = await rate_limiter.acquire(300, subject=number, stopped=lambda: None)
+            permit.begin()
             provider.latency = 0.01 * (number % 4)
             response = await model.complete(asked)
             used = response.usage.input_tokens + response.usage.output_tokens
-            leave.end(time.monotonic(), tokens=used, answered=True)
+            permit.end(tokens=used, answered=True)
 
         await asyncio.gather(*(one(number) for number in range(18)))
         await model.disconnect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
@@ -13,10 +14,11 @@ from sampling import drawn
 from session_fixture import SessionFixture, messages
 
 from hiermem.config import UpdatePolicy
+from hiermem.core.calls.circuit_breaker import BreakerPolicy
 from hiermem.core.calls.sliding_window import MINUTE, RateLimits
 from hiermem.engine.calls import rate_limit
 from hiermem.engine.calls.budget import Budget, JournalBudget
-from hiermem.engine.calls.rate_limit import Lane, RateLimiter, limiter_for
+from hiermem.engine.calls.rate_limit import RateLimiter, state_of
 from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.summaries.shared import Shared
 from hiermem.errors import ModelOverflowError, SpendLimitError
@@ -96,15 +98,25 @@ async def test_a_budget_that_is_closed_or_out_of_time_ends_those_inside():
 # -- limits a minute
 
 
-async def sent_by(lane, clock, plan, limits):
+def limiter(clock, limits, model=None):
+    return RateLimiter(
+        model or ScriptedLLM(), limits, breaker=BreakerPolicy(), clock=clock, sleep=clock.sleep
+    )
+
+
+def never():
+    return None
+
+
+async def sent_by(rate_limiter, clock, plan):
     """Send requests as fast as they may go, each from a task of its own; give when and how much."""
     sent = []
 
     async def one(tokens, took):
-        leave = await lane.enter(tokens, limits, clock=clock, sleep=clock.sleep)
-        leave.begin()
+        permit = await rate_limiter.acquire(tokens, subject=None, stopped=never)
+        permit.begin()
         sent.append((clock(), took))
-        leave.end(clock(), tokens=took)
+        permit.end(tokens=took)
 
     await asyncio.gather(*(one(tokens, min(tokens, took)) for tokens, took in plan))
     return sent
@@ -116,9 +128,9 @@ async def sent_by(lane, clock, plan, limits):
     st.integers(1, 4),
     st.integers(60, 120),
 )
-def test_tasks_that_share_a_lane_never_pass_its_limits(plan, requests, tokens):
+def test_tasks_that_share_a_model_never_pass_its_limits(plan, requests, tokens):
     clock = Clock()
-    sent = asyncio.run(sent_by(Lane(), clock, plan, RateLimits(requests, tokens)))
+    sent = asyncio.run(sent_by(limiter(clock, RateLimits(requests, tokens)), clock, plan))
     assert len(sent) == len(plan)
     for begin, _ in sent:
         inside = [took for at, took in sent if begin <= at < begin + MINUTE]
@@ -126,39 +138,60 @@ def test_tasks_that_share_a_lane_never_pass_its_limits(plan, requests, tokens):
         assert sum(inside) <= tokens
 
 
-async def test_one_lane_belongs_to_one_model_object_for_as_long_as_it_lives():
-    model, other = ScriptedLLM(), ScriptedLLM()
-    assert limiter_for(model) is limiter_for(model)
-    assert limiter_for(model) is not limiter_for(other)
-    known = len(rate_limit._lanes)
+@dataclass
+class Unhashable:
+    name: str = "m"
+
+
+@dataclass(frozen=True)
+class Equal:
+    name: str = "m"
+
+
+@pytest.mark.parametrize("kind", [ScriptedLLM, Unhashable, Equal])
+async def test_one_state_belongs_to_one_model_object_for_as_long_as_it_lives(kind):
+    """Broken, models that are equal share their limits, or each model ever made stays in memory."""
+    model, other = kind(), kind()
+    assert state_of(model) is state_of(model)
+    assert state_of(model) is not state_of(other)
+    known = len(rate_limit._states)
     del model, other
     gc.collect()
-    assert len(rate_limit._lanes) <= known - 2
+    assert len(rate_limit._states) <= known - 2
+
+
+async def test_a_model_without_weak_references_keeps_its_id_and_so_its_state():
+    """Broken, a later model that happens to get the same id inherits the limits of another."""
+
+    class Slotted:
+        __slots__ = ()
+
+    known = state_of(Slotted())
+    gc.collect()
+    others = [Slotted() for _ in range(100)]
+    assert all(state_of(other) is not known for other in others)
 
 
 async def test_a_request_over_a_whole_minute_is_refused_and_not_waited_for():
-    lane, clock = Lane(), Clock()
+    clock = Clock()
     with pytest.raises(ModelOverflowError):
-        await lane.enter(101, RateLimits(tokens=100), clock=clock, sleep=clock.sleep)
+        await limiter(clock, RateLimits(tokens=100)).acquire(101, subject=None, stopped=never)
     assert clock.now == 100.0
 
 
 async def test_waiting_for_a_minute_ends_where_the_run_does():
     clock = Clock()
     spent = budget(clock, deadline=20)
-    rate_limiter = RateLimiter(
-        size=3, delay=0, clock=clock, sleep=clock.sleep, lane=Lane(), limits=RateLimits(requests=1)
-    )
-    first = await rate_limiter.turn(10, spent)
+    rate_limiter = limiter(clock, RateLimits(requests=1))
+    first = await rate_limiter.acquire(10, subject=None, stopped=spent.stop_reason)
     first.begin()
     first.end()
-    with pytest.raises(SpendLimitError):
-        await rate_limiter.turn(10, spent)
+    assert await rate_limiter.acquire(10, subject=None, stopped=spent.stop_reason) is None
     assert spent.stopped == "deadline"
     assert clock.now < 100.0 + 21
     # What gave up does not stand in the way of the next.
     clock.now += MINUTE
-    (await rate_limiter.turn(10, budget(clock))).begin()
+    (await rate_limiter.acquire(10, subject=None, stopped=never)).begin()
 
 
 async def test_two_runs_over_one_model_share_its_minute():

@@ -11,7 +11,7 @@ from session_fixture import COUNTER, SessionFixture, messages
 
 from hiermem import AsyncMemory, Memory, Message
 from hiermem.config import UpdatePolicy
-from hiermem.engine.calls.rate_limit import calibration_for, limiter_for
+from hiermem.engine.calls.rate_limit import calibration_for, state_of
 from hiermem.engine.summaries.shared import Shared
 from hiermem.errors import ModelTimeoutError, TransientModelError
 from hiermem.models.function import FunctionLLM
@@ -477,15 +477,15 @@ async def test_a_turn_that_ended_leaves_nothing_behind():
 
     llm = FunctionLLM(complete)
     task = asyncio.create_task(fixture.update(llm))
-    while len(limiter_for(llm).window._sent) < 3:  # noqa: ASYNC110 - there is nothing to wait for
+    while len(state_of(llm).window._sent) < 3:  # noqa: ASYNC110 - there is nothing to wait for
         await asyncio.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    lane = limiter_for(llm)
-    assert all(each.ended is not None for each in lane.window._sent)
-    assert lane.window._queue == []
-    assert lane._waiting == set()
+    state = state_of(llm)
+    assert all(each.ended is not None for each in state.window._sent)
+    assert state.window._queue == []
+    assert state.waiting == set()
 
 
 @pytest.mark.parametrize("window", [2_048, 3_000, 4_096, 8_192])

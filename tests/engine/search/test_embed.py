@@ -305,10 +305,12 @@ async def test_nothing_is_held_up_by_an_embedder_that_asks_for_a_long_pause(aske
         if stops:
             assert await made is None
         else:
-            with pytest.raises(CircuitOpenError):
+            with pytest.raises(TransientModelError):
                 await made
+            with pytest.raises(CircuitOpenError):
+                await asker.passages(["a"], len, lambda: None)
     assert len(embedder.sent) == 1
-    assert max(slept) <= 2
+    assert max(slept, default=0) <= 2
     assert now < 5
 
 
@@ -335,7 +337,7 @@ async def test_an_embedder_that_fails_for_the_moment_is_asked_again():
     asker = EmbedderClient(embedder, SearchPolicy(), sleep=sleep)
     assert (await asker.passages(["a conveyance"], len, lambda: None)).shape == (1, 64)
     assert len(embedder.sent) == 3
-    assert len(slept) == 2
+    assert 0 < sum(slept) <= 1.5, "two pauses, of at most half a second and one"
     always = EmbedderClient(Meanings(script=[OSError("reset")] * 9), SearchPolicy(), sleep=sleep)
     with pytest.raises(TransientModelError):
         await always.passages(["a conveyance"], len, lambda: None)

@@ -15,7 +15,7 @@ from typing import Final, Generic, NoReturn
 from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Reservation
-from hiermem.engine.calls.rate_limit import Turn, calibration_for
+from hiermem.engine.calls.rate_limit import Permit, calibration_for
 from hiermem.engine.calls.run_context import (
     CallState,
     ClaimLostError,
@@ -25,6 +25,7 @@ from hiermem.engine.calls.run_context import (
 )
 from hiermem.engine.calls.token_count import tokens_of
 from hiermem.errors import (
+    CircuitOpenError,
     HiermemError,
     InvalidTextError,
     ModelError,
@@ -77,22 +78,21 @@ async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> 
     request = replace(request, margin=margin)
     with run.mark_waiting():
         reservation = await budget.reserve(bound.tokens)
-    turn: Turn | None = None
+    permit: Permit | None = None
     try:
         if remote:
             with run.mark_waiting():
-                subject = (run.session_id, state.node.id)
-                turn = await run.rate_limiter.turn(bound.tokens, budget, subject=subject)
+                permit = await _permit(run, state, bound.tokens)
         attempt = await _claim_and_journal(run, state, reservation, bound)
     except BaseException:
-        if turn is not None:
-            turn.give_back()
+        if permit is not None:
+            permit.release()
         reservation.release()
         raise
-    sent = _SentCall(run, state, bound, attempt, reservation, turn)
+    sent = _SentCall(run, state, bound, attempt, reservation, permit)
     # From here on the reservation counts as spent, until it is known what the call really took.
-    if turn is not None:
-        turn.begin()
+    if permit is not None:
+        permit.begin()
     timeout, by_deadline = _call_timeout(run)
     limit = asyncio.timeout(timeout)
     try:
@@ -132,6 +132,24 @@ async def _cost_bound(
     )
 
 
+async def _permit(run: RunContext[N], state: CallState[N], tokens: int) -> Permit:
+    """Wait until the model may be sent the call. Raises SpendLimitError where the run ends first.
+
+    So it does where the circuit is open: that ends the run.
+    """
+    subject = (run.session_id, state.node.id)
+    try:
+        permit = await run.rate_limiter.acquire(
+            tokens, subject=subject, stopped=run.budget.stop_reason
+        )
+    except CircuitOpenError as error:
+        run.budget.stop_for_circuit(error)
+        raise
+    if permit is None:
+        run.budget.refuse(run.budget.stopped or "cancellation")
+    return permit
+
+
 def _call_timeout(run: RunContext[N]) -> tuple[float, bool]:
     """Return the timeout of a call in seconds, and whether the run's deadline sets it."""
     own, left = run.policy.call_timeout, run.budget.time_left()
@@ -147,7 +165,7 @@ class _SentCall(Generic[N]):
     bound: _CostBound
     attempt: Attempt
     reservation: Reservation
-    turn: Turn | None
+    permit: Permit | None
 
     async def succeed(self, request: LLMRequest, response: LLMResponse) -> None:
         """Note an answer, and learn from it how the provider counts.
@@ -175,8 +193,8 @@ class _SentCall(Generic[N]):
                     cost=bound.cost(used_in, used, cached=cached),
                 )
             )
-            if self.turn is not None:
-                self.turn.end(tokens=used_in + used, answered=True)
+            if self.permit is not None:
+                self.permit.end(tokens=used_in + used, answered=True)
         if self.run.llm.remote and usage.input_tokens is not None and bound.counted:
             calibration = calibration_for(self.run.llm, request.counter)
             if request.schema is None:
@@ -215,10 +233,10 @@ class _SentCall(Generic[N]):
                 cost=bound.cost(spent_in, spent_out),
             )
         )
-        if self.turn is not None:
+        if self.permit is not None:
             if isinstance(model_error, TransientModelError):
-                self.turn.fail(model_error.retry_after)
-            self.turn.end()
+                self.permit.fail(model_error.retry_after)
+            self.permit.end()
         # The original error may hold the prompt, or a key.
         model_error.__cause__ = model_error.__context__ = None
         return model_error
@@ -239,8 +257,8 @@ class _SentCall(Generic[N]):
                 cost=self.attempt.cost if remote else None,
             )
         )
-        if self.turn is not None:
-            self.turn.end()
+        if self.permit is not None:
+            self.permit.end()
         self.run.budget.refuse(self.run.budget.stopped or "deadline")
 
     def give_up(self) -> None:
@@ -251,8 +269,8 @@ class _SentCall(Generic[N]):
             tokens_out=bound.tokens_out,
             cost=bound.cost(bound.tokens_in, bound.tokens_out),
         )
-        if self.turn is not None:
-            self.turn.end()
+        if self.permit is not None:
+            self.permit.end()
 
     def _end(self, attempt: Attempt) -> None:
         """Journal how the call ended and what it took."""

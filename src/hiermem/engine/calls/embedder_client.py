@@ -20,7 +20,8 @@ from hiermem.core.calls.sliding_window import RateLimits
 from hiermem.core.search import vectors
 from hiermem.core.search.embedding_state import Identity
 from hiermem.core.search.postings import Array
-from hiermem.engine.calls.rate_limit import Pass, limiter_for
+from hiermem.engine.calls.rate_limit import Permit, RateLimiter, sleep_unless
+from hiermem.engine.calls.retry import retrying
 from hiermem.engine.calls.token_count import sizes_of
 from hiermem.errors import (
     HiermemError,
@@ -32,11 +33,8 @@ from hiermem.errors import (
 from hiermem.protocols import Embedder
 
 _log = logging.getLogger("hiermem.search")
-#: How often a request is retried after a transient failure, and the first wait in seconds.
+#: How often a request is retried after a transient failure.
 _RETRIES: Final = 4
-_FIRST_WAIT: Final = 0.5
-#: When the circuit of an embedder that keeps failing opens.
-_BREAKER: Final = BreakerPolicy()
 #: The most seconds that a question waits for the rate limit; a caller waits for its hits.
 _QUESTION_WAIT: Final = 1.0
 #: How many questions' vectors are cached.
@@ -61,6 +59,9 @@ class EmbedderClient:
         self._embedder, self._policy = embedder, policy
         self._clock, self._sleep = clock, sleep
         self._limits = RateLimits(policy.requests_per_minute, policy.tokens_per_minute)
+        self._rate_limiter = RateLimiter(
+            embedder, self._limits, breaker=BreakerPolicy(), clock=clock, sleep=sleep
+        )
         self._questions: OrderedDict[str, Array] = OrderedDict()
         self.requests = 0
 
@@ -76,7 +77,7 @@ class EmbedderClient:
         if not clean.strip():
             return None
         known = self._questions.get(clean)
-        if known is None and limiter_for(self._embedder).is_left_alone(self._clock()):
+        if known is None and self._rate_limiter.circuit_is_open:
             return None
         if known is None:
             try:
@@ -143,41 +144,29 @@ class EmbedderClient:
     async def _with_retries(
         self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
     ) -> Array | None:
-        wait = _FIRST_WAIT
-        for attempt in range(_RETRIES + 1):
-            permit = await self._permit(texts, tokens, stopped)
-            if permit is None:
-                return None
-            try:
+        async def pause(seconds: float) -> None:
+            await sleep_unless(stopped, seconds, self._sleep)
+
+        async for attempt in retrying(retries=_RETRIES, pause=pause):
+            with attempt:
+                permit = await self._permit(texts, tokens, stopped)
+                if permit is None:
+                    return None
                 return await self._send_with(permit, texts, tokens, "passage")
-            except TransientModelError:
-                if attempt == _RETRIES:
-                    raise
-            # A longer pause that the server asked for is kept by the lane, which checks ``stopped``
-            # meanwhile. After a very long one its circuit stays open for that time.
-            await self._sleep(wait)
-            wait *= 2
-        raise AssertionError("the last turn raises")
+        raise AssertionError("the last try returns or raises")
 
     async def _permit(
         self, texts: Sequence[str], tokens: int, stopped: Callable[[], object]
-    ) -> Pass | None:
+    ) -> Permit | None:
         """Wait until the rate limits let a request go; None where ``stopped`` first."""
-        permit = await limiter_for(self._embedder).enter(
-            tokens,
-            self._limits,
-            clock=self._clock,
-            sleep=self._sleep,
-            subject=hash(texts[0]),
-            stopped=stopped,
-        )
+        permit = await self._rate_limiter.acquire(tokens, subject=hash(texts[0]), stopped=stopped)
         if permit is not None and stopped():
-            permit.give_back()
+            permit.release()
             return None
         return permit
 
     async def _send_with(
-        self, permit: Pass, texts: Sequence[str], tokens: int, kind: Literal["query", "passage"]
+        self, permit: Permit, texts: Sequence[str], tokens: int, kind: Literal["query", "passage"]
     ) -> Array:
         """Send an admitted request and report to the rate limits how it ended."""
         permit.begin()
@@ -186,12 +175,12 @@ class EmbedderClient:
             found = await self._send(texts, kind)
             answered = True
         except TransientModelError as error:
-            permit.fail(self._clock(), breaker=_BREAKER, asked=error.retry_after)
+            permit.fail(error.retry_after)
             raise
         else:
             return found
         finally:
-            permit.end(self._clock(), tokens=tokens, answered=answered)
+            permit.end(tokens=tokens, answered=answered)
 
     async def _send(self, texts: Sequence[str], kind: Literal["query", "passage"]) -> Array:
         """Send one request and check the answer."""

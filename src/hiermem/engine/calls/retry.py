@@ -7,11 +7,13 @@ an answer is worth is not judged here.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from hiermem.core.calls.circuit_breaker import LONGEST_HOLD
 from hiermem.engine.calls.call import call
+from hiermem.engine.calls.rate_limit import sleep_unless
 from hiermem.engine.calls.run_context import CallState, N, RunContext
 from hiermem.errors import ModelError, TransientModelError
 from hiermem.protocols import LLMRequest, LLMResponse
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
 _FIRST_WAIT: Final = 0.5
 _MOST_BACKOFF: Final = 30.0
-#: The longest sleep between two checks whether the run is over, in seconds.
-_LOOK: Final = 0.25
 
 
 async def ask(
@@ -33,7 +33,18 @@ async def ask(
     Raises SpendLimitError before a call that would exceed a cap, ClaimLostError where another run
     has the node, and the last ModelError.
     """
-    async for attempt in _retrying(run, within):
+    budget = run.budget
+
+    async def pause(seconds: float) -> None:
+        with run.mark_waiting():
+            await sleep_unless(budget.stop_reason, seconds, run.sleep)
+        over = budget.stop_reason()
+        if over is not None:
+            budget.refuse(over)
+
+    async for attempt in retrying(
+        retries=run.policy.retries, pause=pause, time_left=budget.time_left, within=within
+    ):
         with attempt:
             with run.mark_waiting():
                 await run.slots.acquire(state.node)
@@ -49,13 +60,18 @@ def end_with(state: CallState[N], attempt_reason: str) -> None:
     state.ended[-1] = replace(state.ended[-1], outcome="rejected", reason=attempt_reason)
 
 
-def _until(retry_state: RetryCallState) -> float:
-    """Return the seconds from the first try to the next one."""
-    return (retry_state.seconds_since_start or 0.0) + retry_state.upcoming_sleep
+def retrying(
+    *,
+    retries: int,
+    pause: Callable[[float], Awaitable[None]],
+    time_left: Callable[[], float | None] = lambda: None,
+    within: float | None = None,
+) -> AsyncRetrying:
+    """Return the retry policy: transient errors, exponential or as the provider asks.
 
-
-def _retrying(run: RunContext[N], within: float | None) -> AsyncRetrying:
-    """Return the retry policy: transient errors, exponential or as the provider asks."""
+    Nothing is retried where the provider asks for a longer pause than is left by ``time_left``, nor
+    where the next try would begin later than ``within`` seconds after the first.
+    """
     from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
     backoff = wait_random_exponential(multiplier=_FIRST_WAIT, max=_MOST_BACKOFF)
@@ -68,24 +84,14 @@ def _retrying(run: RunContext[N], within: float | None) -> AsyncRetrying:
         return max(asked_for(retry_state), backoff(retry_state))
 
     def stop(retry_state: RetryCallState) -> bool:
-        left = run.budget.time_left()
-        asked = asked_for(retry_state)
+        left, asked = time_left(), asked_for(retry_state)
+        begins = (retry_state.seconds_since_start or 0.0) + retry_state.upcoming_sleep
         return (
-            retry_state.attempt_number > run.policy.retries
+            retry_state.attempt_number > retries
             or asked > LONGEST_HOLD
             or (left is not None and asked > left)
-            or (within is not None and _until(retry_state) >= within)
+            or (within is not None and begins >= within)
         )
-
-    async def pause(seconds: float) -> None:
-        left = seconds
-        with run.mark_waiting():
-            while left > 0 and run.budget.stop_reason() is None:
-                await run.sleep(min(left, _LOOK))
-                left -= _LOOK
-        over = run.budget.stop_reason()
-        if over is not None:
-            run.budget.refuse(over)
 
     return AsyncRetrying(
         stop=stop,

@@ -135,7 +135,12 @@ async def _open_run(
         run_id=run_id,
         budget=budget,
         rate_limiter=rate_limiter(
-            llm, handle.update_policy, clock=time.monotonic, sleep=sleep, batches=options
+            llm,
+            handle.update_policy,
+            clock=time.monotonic,
+            sleep=sleep,
+            concurrency=options.concurrency,
+            batch_delay=options.batch_delay,
         ),
         claims=ExtractionRecords(
             handle.store,

@@ -14,13 +14,13 @@ from typing import Final
 
 from hiermem import prompts as shipped
 from hiermem.config import BankPolicy
-from hiermem.core.calls import request_limits, sliding_window
+from hiermem.core.calls import request_limits
 from hiermem.core.spaces.consolidation import BatchLimits, NoteBatch
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.call_journal import CallJournal
-from hiermem.engine.calls.rate_limit import RateLimiter, limiter_for
+from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
 from hiermem.engine.calls.slots import Slots
 from hiermem.engine.spaces.records import Lease
 from hiermem.engine.spaces.space import SpaceContext
@@ -98,7 +98,7 @@ def open_run(
     Raises ConfigError for a limit that is impossible.
     """
     handle, policy, subject = space.handle, space.policy, subject_of(space.name)
-    window, update_policy = llm.context_window, handle.update_policy
+    window = llm.context_window
     limit = request_limits.threshold(policy, window)
     return ConsolidationRun(
         store=handle.store,
@@ -112,15 +112,8 @@ def open_run(
             policy.max_notes,
         ),
         budget=budget,
-        rate_limiter=RateLimiter(
-            size=1,
-            delay=0.0,
-            clock=time.monotonic,
-            sleep=sleep,
-            lane=limiter_for(llm) if llm.remote else None,
-            limits=sliding_window.RateLimits(
-                update_policy.requests_per_minute, update_policy.tokens_per_minute
-            ),
+        rate_limiter=rate_limiter(
+            llm, handle.update_policy, clock=time.monotonic, sleep=sleep, batch_delay=0.0
         ),
         claims=LeasedCallJournal(
             handle.store,
