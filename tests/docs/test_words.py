@@ -19,10 +19,16 @@ FOLDERS = ("src", "benchmarks", "examples")
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 RETIRED = {
+    "allowance",
     "blow",
     "callbook",
+    "crew",
     "desk",
+    "keeper",
+    "lane",
+    "lookout",
     "mishap",
+    "purse",
     "rota",
     "scout",
     "seat",

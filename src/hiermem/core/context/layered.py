@@ -31,7 +31,7 @@ _STRIDE = 16
 
 
 @dataclass(slots=True)
-class _Purse:
+class _Room:
     """The tokens that are left to spend."""
 
     left: int
@@ -48,21 +48,21 @@ def select(at: Situation) -> Reading[Cut]:
     """Return the layered selection; ``at.reserve`` is the share of the recent messages."""
     zone = ZoneMaker(at.count, at.key, at.weights, view=at.view)
     recent, older, first = yield from _recent(at)
-    purse = _Purse(at.budget - _cost(at, recent))
+    room = _Room(at.budget - _cost(at, recent))
     chosen: list[Piece] = []
-    if purse.left < _COARSE_BELOW:
-        chosen += yield from _newest(at, zone, 3, purse, most=1)
+    if room.left < _COARSE_BELOW:
+        chosen += yield from _newest(at, zone, 3, room, most=1)
     else:
-        fine = _Purse(int(_L2_SHARE * purse.left))
+        fine = _Room(int(_L2_SHARE * room.left))
         limit = fine.left
         twos = yield from _newest(at, zone, 2, fine)
-        purse.left -= limit - fine.left
+        room.left -= limit - fine.left
         chosen += twos
-        chosen += yield from _newest(at, zone, 3, purse, most=1)
+        chosen += yield from _newest(at, zone, 3, room, most=1)
         taken = [piece.windows for piece in twos]
         taken = [*taken, (first, at.state.next_ordinal(1))]
         chosen += yield from _newest(
-            at, zone, 1, purse, wanted=lambda node: not _inside(node.windows, taken)
+            at, zone, 1, room, wanted=lambda node: not _inside(node.windows, taken)
         )
     chosen.sort(key=lambda piece: (piece.windows, -(piece.level or 0)))
     blocks = [piece.block() for piece in chosen]
@@ -130,7 +130,7 @@ def _newest(
     at: Situation,
     zone: ZoneMaker,
     level: int,
-    purse: _Purse,
+    room: _Room,
     *,
     most: int | None = None,
     wanted: Callable[[Node], bool] = lambda _: True,
@@ -152,7 +152,7 @@ def _newest(
             piece = yield from zone.whole(node, texts[node.id])
             if not piece.text:
                 continue
-            if not purse.buy(piece):
+            if not room.buy(piece):
                 return chosen
             chosen.append(piece)
             if most is not None and len(chosen) == most:

@@ -16,6 +16,7 @@ from typing_extensions import TypeVar
 
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter
+from hiermem.engine.calls.slots import SessionSlots
 from hiermem.errors import ModelError
 from hiermem.protocols import LLM
 from hiermem.types import Node
@@ -32,7 +33,6 @@ class CallSubject(Protocol):
 
 
 N = TypeVar("N", bound=CallSubject, default=Node)
-N_contra = TypeVar("N_contra", bound=CallSubject, default=Node, contravariant=True)
 
 
 class RetryPolicy(Protocol):
@@ -64,18 +64,6 @@ class Claims(Protocol[N]):
         ...
 
 
-class CallSlots(Protocol[N_contra]):
-    """The calls that may be in flight at once."""
-
-    async def acquire(self, node: N_contra, /) -> object:
-        """Wait for a slot for ``node``."""
-        ...
-
-    def release(self) -> None:
-        """Return a slot."""
-        ...
-
-
 class RunContext(Protocol[N]):
     """What a call needs of its run. ``engine.summaries.run.UpdateRun`` is one."""
 
@@ -98,7 +86,7 @@ class RunContext(Protocol[N]):
     @property
     def sleep(self) -> Callable[[float], Awaitable[None]]: ...  # noqa: D102 - described above
     @property
-    def slots(self) -> CallSlots[N]: ...  # noqa: D102 - described above
+    def slots(self) -> SessionSlots: ...  # noqa: D102 - described above
 
     def mark_waiting(self) -> AbstractContextManager[None]:
         """Mark the running task as waiting: cancelling it now loses no work."""

@@ -8,31 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from hiermem.core.calls.fairness import FairQueue, Waiter
-
-
-class Slots:
-    """``size`` slots for calls, given out in the order in which they are asked for."""
-
-    def __init__(self, size: int) -> None:
-        self._free = asyncio.Semaphore(size)
-
-    async def acquire(self, node: object) -> bool:
-        """Wait for a free slot; ``node`` is what it is for."""
-        return await self._free.acquire()
-
-    def release(self) -> None:
-        """Return a slot."""
-        self._free.release()
-
-
-class _Placed(Protocol):
-    @property
-    def level(self) -> int: ...
-    @property
-    def ordinal(self) -> int: ...
+from hiermem.types import Node
 
 
 class SlotPool:
@@ -103,14 +81,18 @@ class SessionSlots:
         self.level = 1
         self.on_level: Callable[[], object] = bool
 
-    async def acquire(self, node: _Placed) -> bool:
-        """Wait for a slot for ``node``."""
-        if self.level != node.level:
-            self.level = node.level
+    async def acquire(self, subject: object) -> None:
+        """Wait for a slot for ``subject``.
+
+        Only nodes have a level and a place in it. Calls for anything else go in the order of
+        asking.
+        """
+        level, ordinal = (subject.level, subject.ordinal) if isinstance(subject, Node) else (1, 0)
+        if self.level != level:
+            self.level = level
             self.on_level()
-        await self._pool.acquire(self._session_id, node.level, node.ordinal)
+        await self._pool.acquire(self._session_id, level, ordinal)
         self.acquired += 1
-        return True
 
     def release(self) -> None:
         """Return a slot."""

@@ -29,7 +29,7 @@ from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.rate_limit import RateLimiter
 from hiermem.engine.calls.retry import ask, end_with
 from hiermem.engine.calls.run_context import CallState, ClaimLostError
-from hiermem.engine.calls.slots import Slots
+from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.calls.store_retry import retry_store, shielded
 from hiermem.engine.extraction.records import ExtractionRecords, WorkItem
 from hiermem.errors import InvalidAnswerError, ModelError, StoreCorruptError
@@ -70,7 +70,7 @@ class ExtractionRun:
     budget: Budget
     rate_limiter: RateLimiter
     claims: ExtractionRecords
-    slots: Slots = field(init=False)
+    slots: SessionSlots = field(init=False)
     waiting_tasks: set[asyncio.Task[Any] | None] = field(
         default_factory=set["asyncio.Task[Any] | None"]
     )
@@ -84,7 +84,8 @@ class ExtractionRun:
             self.record.title, self.record.participants, count=self.counter.count
         )
         # One call at a time for a local model, which only computes.
-        self.slots = Slots(self.policy.concurrency if self.llm.remote else 1)
+        concurrency = self.policy.concurrency if self.llm.remote else 1
+        self.slots = SlotPool(concurrency).for_session(self.session_id)
 
     @property
     def session_id(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -21,7 +21,7 @@ from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.call_journal import CallJournal
 from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
-from hiermem.engine.calls.slots import Slots
+from hiermem.engine.calls.slots import SessionSlots, SlotPool
 from hiermem.engine.spaces.records import Lease
 from hiermem.engine.spaces.space import SpaceContext
 from hiermem.protocols import LLM, TenantStore, TokenCounter
@@ -74,7 +74,7 @@ class ConsolidationRun:
     session_id: str
     now: Callable[[], datetime]
     sleep: Callable[[float], Awaitable[None]]
-    slots: Slots = field(default_factory=lambda: Slots(1))
+    slots: SessionSlots
 
     @contextmanager
     def mark_waiting(self) -> Iterator[None]:
@@ -125,6 +125,7 @@ def open_run(
         ),
         run_id=run_id,
         session_id=subject,
+        slots=SlotPool(1).for_session(subject),
         now=handle.clock,
         sleep=sleep,
     )

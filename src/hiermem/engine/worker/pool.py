@@ -1,6 +1,6 @@
 """Runs updates of several sessions at once, with shared slots, one rate limiter and one budget.
 
-A session's update is the same one that ``session.update()`` runs. The crew adds only what the
+A session's update is the same one that ``session.update()`` runs. The pool adds only what the
 updates share, and a way to end one early.
 """
 
@@ -24,7 +24,7 @@ from hiermem.types import SessionRecord
 
 @dataclass(slots=True, eq=False)
 class SessionUpdate:
-    """One session's update within a crew.
+    """One session's update within a pool.
 
     ``record`` is the session's record when the update began. ``embedded`` tells whether the session
     has all its vectors now, None where none were looked for.
@@ -45,7 +45,7 @@ class SessionUpdate:
 
 
 @dataclass(slots=True)
-class Crew:
+class UpdatePool:
     """What updates of several sessions share.
 
     ``budget`` holds all of them together to their caps. With ``waits_for_leases`` they wait for

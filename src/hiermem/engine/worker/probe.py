@@ -18,7 +18,7 @@ from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.outdated import outdated
 from hiermem.engine.summaries.run import UpdateRun
 from hiermem.engine.summaries.shared import NodeBackoff
-from hiermem.engine.worker.pool import Crew
+from hiermem.engine.worker.pool import UpdatePool
 from hiermem.errors import HiermemError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore
 from hiermem.types import Node, SessionRecord
@@ -103,12 +103,12 @@ async def lacks_vectors(handle: Handle, record: SessionRecord) -> bool:
     return await lacks(handle, record)
 
 
-async def has_outdated(crew: Crew, record: SessionRecord) -> bool:
+async def has_outdated(pool: UpdatePool, record: SessionRecord) -> bool:
     """Return whether a session has texts of an outdated strategy that the policy replaces.
 
     This may read all nodes of the session.
     """
-    handle = crew.handle
+    handle = pool.handle
     if not handle.update_policy.follow_strategy or record.counter != handle.counter.name:
         return False
     try:
@@ -117,14 +117,14 @@ async def has_outdated(crew: Crew, record: SessionRecord) -> bool:
             record,
             handle.config_for(record),
             handle.update_policy,
-            crew.llm,
-            crew.fallback,
+            pool.llm,
+            pool.fallback,
             handle.counter,
-            crew.prompts,
+            pool.prompts,
             now=handle.clock,
-            sleep=crew.sleep,
+            sleep=pool.sleep,
             run_id="",
-            budget=crew.budget,
+            budget=pool.budget,
         )
         for level, stop in (await handle.store.levels(record.id)).items():
             async for page in outdated(run, level, stop):

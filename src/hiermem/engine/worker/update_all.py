@@ -31,7 +31,7 @@ from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.update import UpdateStrategy
-from hiermem.engine.worker.pool import Crew
+from hiermem.engine.worker.pool import UpdatePool
 from hiermem.engine.worker.probe import backlog, has_provisional, lacks_vectors
 from hiermem.errors import HiermemError, NotFoundError, StoreCorruptError, StoreError
 from hiermem.protocols import LLM
@@ -74,7 +74,7 @@ async def update_all(
 
     An error of a single session is in the report; raises what the store raises otherwise.
     """
-    crew = Crew(
+    pool = UpdatePool(
         handle,
         llm,
         fallback,
@@ -91,7 +91,7 @@ async def update_all(
     )
     sessions = await _sessions(handle, strategy)
     if dry_run:
-        return await _plan(crew, sessions, strategy)
+        return await _plan(pool, sessions, strategy)
     purpose = _purpose(handle, llm, strategy)
     await note_cut_off(handle.store, BATCH_SUBJECT, kind="update", now=handle.clock())
     begin = 0
@@ -99,7 +99,7 @@ async def update_all(
         runs = await handle.store.runs(subject=BATCH_SUBJECT, limit=_LOOKED_AT)
         begin = resume(runs, purpose=purpose, sessions=sessions)
     batch = _Batch(
-        crew, sessions, begin=begin, strategy=strategy, purpose=purpose, on_progress=on_progress
+        pool, sessions, begin=begin, strategy=strategy, purpose=purpose, on_progress=on_progress
     )
     return await batch.run()
 
@@ -116,12 +116,12 @@ async def _sessions(handle: Handle, strategy: UpdateStrategy) -> list[str]:
     ]
 
 
-async def _plan(crew: Crew, sessions: Sequence[str], strategy: UpdateStrategy) -> UpdatePlan:
+async def _plan(pool: UpdatePool, sessions: Sequence[str], strategy: UpdateStrategy) -> UpdatePlan:
     """Add up what the sessions' updates would do; a session that cannot be planned adds nothing."""
     total = UpdatePlan()
     for session_id in sessions:
         try:
-            plan = await crew.work(crew.begin(session_id), strategy, dry_run=True)
+            plan = await pool.work(pool.begin(session_id), strategy, dry_run=True)
         except StoreError as error:
             if not isinstance(error, StoreCorruptError):
                 raise
@@ -143,7 +143,7 @@ class _Batch:
 
     def __init__(
         self,
-        crew: Crew,
+        pool: UpdatePool,
         sessions: Sequence[str],
         *,
         begin: int,
@@ -151,7 +151,7 @@ class _Batch:
         purpose: str,
         on_progress: BatchWatcher | None,
     ) -> None:
-        self._crew, self._sessions, self._begin = crew, sessions, begin
+        self._pool, self._sessions, self._begin = pool, sessions, begin
         self._strategy: UpdateStrategy = strategy
         self._purpose, self._on_progress = purpose, on_progress
         self._next = begin
@@ -159,14 +159,14 @@ class _Batch:
         self._done: set[int] = set()
         self._stopped: str | None = None
         self._total = BatchReport(uuid.uuid4().hex, sessions=len(sessions), resumed=begin)
-        self._lease = timedelta(seconds=crew.handle.update_policy.lease)
-        self._record = RunRecord(self._total.run_id, "update", BATCH_SUBJECT, crew.handle.clock())
+        self._lease = timedelta(seconds=pool.handle.update_policy.lease)
+        self._record = RunRecord(self._total.run_id, "update", BATCH_SUBJECT, pool.handle.clock())
 
     async def run(self) -> BatchReport:
         """Work through the sessions and journal the result."""
         await self._put()
         beat = asyncio.create_task(self._beat())
-        tasks = [asyncio.create_task(self._run_sessions()) for _ in range(self._crew.places)]
+        tasks = [asyncio.create_task(self._run_sessions()) for _ in range(self._pool.places)]
         try:
             await asyncio.gather(*tasks)
         except BaseException as error:
@@ -186,7 +186,7 @@ class _Batch:
 
     async def _run_sessions(self) -> None:
         """Update one session after the other, until none is left or a cap is met."""
-        while self._next < len(self._sessions) and self._crew.budget.stop_reason() is None:
+        while self._next < len(self._sessions) and self._pool.budget.stop_reason() is None:
             if self._stopped is not None:
                 return
             index = self._next
@@ -197,7 +197,7 @@ class _Batch:
                     self._through += 1
                 self._total = replace(self._total, updated=len(self._done))
             self._report_progress(self._sessions[index], None)
-        self._stopped = self._stopped or self._crew.budget.stopped
+        self._stopped = self._stopped or self._pool.budget.stopped
 
     async def _update(self, session_id: str) -> bool:
         """Update one session; return whether the batch is finished with it."""
@@ -207,8 +207,8 @@ class _Batch:
 
         watching = {} if self._on_progress is None else {"on_progress": watch}
         try:
-            report: UpdateReport = await self._crew.work(
-                self._crew.begin(session_id), self._strategy, **watching
+            report: UpdateReport = await self._pool.work(
+                self._pool.begin(session_id), self._strategy, **watching
             )
         except NotFoundError:
             # The session was erased meanwhile: nothing is left to do.
@@ -250,7 +250,7 @@ class _Batch:
     def _detail(self) -> dict[str, Any]:
         total = self._total
         return {
-            "model": self._crew.llm.name,
+            "model": self._pool.llm.name,
             "strategy": self._strategy,
             "purpose": self._purpose,
             "through": self._sessions[self._through - 1] if self._through else None,
@@ -272,8 +272,8 @@ class _Batch:
         }
 
     async def _put(self) -> None:
-        alive = (self._crew.handle.clock() + self._lease).isoformat()
-        await self._crew.handle.store.put_run(
+        alive = (self._pool.handle.clock() + self._lease).isoformat()
+        await self._pool.handle.store.put_run(
             replace(self._record, detail={**self._detail(), "alive_until": alive})
         )
 
@@ -281,10 +281,10 @@ class _Batch:
         record = replace(
             self._record,
             outcome=outcome,
-            ended_at=self._crew.handle.clock(),
+            ended_at=self._pool.handle.clock(),
             detail={**self._detail(), **more},
         )
-        await self._crew.handle.store.put_run(record)
+        await self._pool.handle.store.put_run(record)
 
     async def _abandon(
         self, tasks: Sequence[asyncio.Task[None]], beat: asyncio.Task[None], error: BaseException

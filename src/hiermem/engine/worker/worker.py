@@ -2,11 +2,11 @@
 
 ::
 
-    lookout (which session is next) -> place -> update -> lookout (when it is next)
+    scheduler (which session is next) -> place -> update -> scheduler (when it is next)
 
 The worker only decides when a session's update runs. The update itself makes, claims, pays for and
 commits. So a worker that dies leaves nothing but leases that expire, and several workers, in one
-process or in many, share a store without knowing of each other. ``engine.worker.session_queue``
+process or in many, share a store without knowing of each other. ``engine.worker.session_scheduler``
 looks for work.
 """
 
@@ -28,8 +28,8 @@ from hiermem.core.summaries.reports import BatchReport, WorkerState, WorkerStatu
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.shared import NodeBackoff
-from hiermem.engine.worker.pool import Crew, SessionUpdate
-from hiermem.engine.worker.session_queue import LONG_BACKOFF, TROUBLE, Lookout
+from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
+from hiermem.engine.worker.session_scheduler import LONG_BACKOFF, TROUBLE, SessionScheduler
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM
 
@@ -72,7 +72,7 @@ class AsyncWorker:
         self._limits = (max_calls, max_tokens, deadline)
         self._state: WorkerState = "new"
         node_backoff = NodeBackoff(clock)
-        self._crew = Crew(
+        self._pool = UpdatePool(
             handle,
             llm,
             fallback,
@@ -86,8 +86,8 @@ class AsyncWorker:
         )
         self._quantum = _QUANTUM[0 if llm.remote else 1]
         self._updates: dict[str, SessionUpdate] = {}
-        self._lookout = Lookout(
-            self._crew,
+        self._scheduler = SessionScheduler(
+            self._pool,
             node_backoff,
             clock,
             name=name or uuid.uuid4().hex,
@@ -118,9 +118,9 @@ class AsyncWorker:
         return WorkerStatus(
             state=self._state,
             active=len(self._updates),
-            waiting=len(self._lookout.queue),
-            resting=len(self._lookout.backoff),
-            in_flight=self._crew.slots.in_use,
+            waiting=len(self._scheduler.queue),
+            resting=len(self._scheduler.backoff),
+            in_flight=self._pool.slots.in_use,
             turns=self._turns,
             made=total.made,
             reused=total.reused,
@@ -142,7 +142,7 @@ class AsyncWorker:
         if self._state != "new":
             raise UsageError("this worker was started before; make another one")
         self._state = "running"
-        self._crew.budget = self._budget()
+        self._pool.budget = self._budget()
         self._serving = asyncio.get_running_loop().create_task(self._serve())
 
     def wake(self) -> None:
@@ -172,22 +172,22 @@ class AsyncWorker:
         self._check_alive()
         if timeout is not None:
             arguments.seconds(timeout, "timeout")
-        begun, self._news = self._clock(), self._lookout.begun
-        self._lookout.sweep_next()
+        begun, self._news = self._clock(), self._scheduler.begun
+        self._scheduler.sweep_next()
         self.wake()
         while timeout is None or self._clock() - begun < timeout:
             if self._state != "running" or self._serving is None or self._serving.done():
                 return False
-            waiting = len(self._lookout.queue)
+            waiting = len(self._scheduler.queue)
             idle = not self._updates and (not waiting or self._halted() is not None)
             if idle and self._halted() is not None:
                 return False
-            if idle and self._lookout.finished <= self._news:
+            if idle and self._scheduler.finished <= self._news:
                 # The last look did not see what later turns left undone.
                 if not self._failures:
                     self.wake()
-            elif idle and not self._lookout.backoff.leased:
-                return not self._lookout.left
+            elif idle and not self._scheduler.backoff.leased:
+                return not self._scheduler.left
             await asyncio.sleep(_LOOK)
         return False
 
@@ -245,7 +245,7 @@ class AsyncWorker:
         """Return the name of the cap that keeps it from working, or None."""
         if self._capped is not None and self._clock() >= self._capped_until:
             self._capped = None
-        return self._crew.budget.stop_reason() or self._capped
+        return self._pool.budget.stop_reason() or self._capped
 
     async def _serve(self) -> None:
         """Look for work and give it places, until the worker ends."""
@@ -266,7 +266,7 @@ class AsyncWorker:
         """Look for work; where that fails, look again later."""
         begun = self._clock()
         try:
-            await self._lookout.look()
+            await self._scheduler.look()
         except Exception as error:  # noqa: BLE001 - a worker outlives what its store meets
             self._failures += 1
             self._record_error(error)
@@ -282,15 +282,15 @@ class AsyncWorker:
         """Give the free places to the first in line; ask a session to yield where that is due."""
         if self._state != "running" or self._halted() is not None:
             return
-        while len(self._updates) < self._crew.places:
-            session_id = self._lookout.queue.take()
+        while len(self._updates) < self._pool.places:
+            session_id = self._scheduler.queue.take()
             if session_id is None:
                 return
-            session_update = self._crew.begin(session_id)
+            session_update = self._pool.begin(session_id)
             session_update.slots.on_level = self._fill
             self._updates[session_id] = session_update
             session_update.task = asyncio.get_running_loop().create_task(self._run(session_update))
-        queue = self._lookout.queue
+        queue = self._scheduler.queue
         head = queue.head
         staying = [
             session_update for session_update in self._updates.values() if not session_update.ending
@@ -308,22 +308,22 @@ class AsyncWorker:
     async def _run(self, session_update: SessionUpdate) -> None:
         """Run one session's turn, and decide its next one."""
         try:
-            if self._lookout.is_bare(session_update.session_id):
-                await self._crew.embed(session_update)
+            if self._scheduler.is_bare(session_update.session_id):
+                await self._pool.embed(session_update)
                 return
-            report: UpdateReport = await self._crew.work(session_update)
+            report: UpdateReport = await self._pool.work(session_update)
         except NotFoundError:
-            self._lookout.forget(session_update.session_id)
+            self._scheduler.forget(session_update.session_id)
         except Exception as error:  # noqa: BLE001 - one session's trouble is not the others'
             self._record_error(error)
-            self._lookout.trouble(session_update.session_id)
+            self._scheduler.trouble(session_update.session_id)
         else:
             self._record_report(report)
-            self._lookout.settle(session_update, report)
+            self._scheduler.settle(session_update, report)
         finally:
-            self._lookout.settle_vectors(session_update)
+            self._scheduler.settle_vectors(session_update)
             self._turns += 1
-            self._news = self._lookout.begun
+            self._news = self._scheduler.begun
             self._updates.pop(session_update.session_id, None)
             self._wake.set()
 

@@ -17,7 +17,7 @@ from typing import Final
 from hiermem.core.calls.fairness import BACK_OFF, Backoff, SessionQueue
 from hiermem.core.summaries.plan import UpdateReport
 from hiermem.engine.summaries.shared import NodeBackoff
-from hiermem.engine.worker.pool import Crew, SessionUpdate
+from hiermem.engine.worker.pool import SessionUpdate, UpdatePool
 from hiermem.engine.worker.probe import backlog, has_outdated, has_provisional, lacks_vectors, probe
 from hiermem.types import SessionRecord
 
@@ -39,7 +39,7 @@ _SURE: Final = 6
 _NOT_ITS_OWN: Final = ("pause", "stop", "tenant_calls", "tenant_tokens", "circuit_open")
 
 
-class Lookout:
+class SessionScheduler:
     """One worker's view of its tenant's sessions.
 
     ``taken`` holds the sessions that have their turn. ``on_found`` is called during a look when the
@@ -50,7 +50,7 @@ class Lookout:
 
     def __init__(
         self,
-        crew: Crew,
+        pool: UpdatePool,
         node_backoff: NodeBackoff,
         clock: Callable[[], float],
         *,
@@ -58,8 +58,8 @@ class Lookout:
         taken: Container[str],
         on_found: Callable[[], None],
     ) -> None:
-        self._crew, self._node_backoff, self._clock = crew, node_backoff, clock
-        self._handle, self._store = crew.handle, crew.handle.store
+        self._pool, self._node_backoff, self._clock = pool, node_backoff, clock
+        self._handle, self._store = pool.handle, pool.handle.store
         self._taken, self._on_found = taken, on_found
         self.queue = SessionQueue(name)
         self.backoff = Backoff()
@@ -116,7 +116,7 @@ class Lookout:
             if has_provisional(record) and self._grown.get(record.id) != record.version:
                 self.queue.put(record.id, _GROWTH)
             elif self._followed.get(record.id) != _shape(record):
-                if await has_outdated(self._crew, record):
+                if await has_outdated(self._pool, record):
                     self.queue.put(record.id, _GROWTH)
                     self._on_found()
                     continue
