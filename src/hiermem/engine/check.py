@@ -250,12 +250,12 @@ class _SessionCheck:
     # -- shape
 
     async def _shape(self, state: SessionState) -> None:
-        levels = await self._store.levels(self._record.id)
+        levels = await self._store.tree(self._record.id).levels()
         windows: list[Node] = []
         for level in range(1, 1 + max(len(state.ordinals), max(levels, default=0))):
             nodes: list[Node] = []
             for start in range(0, max(levels.get(level, 0), state.next_ordinal(level)), _PAGE):
-                nodes += await self._store.level(self._record.id, level, start, start + _PAGE)
+                nodes += await self._store.tree(self._record.id).level(level, start, start + _PAGE)
             known = {node.id: node for node in nodes}
             # A child may be of any lower level; those are all read by now.
             count = state.next_ordinal(level)
@@ -303,7 +303,7 @@ class _SessionCheck:
         nodes = iter(list(self._nodes.values()))
         while page := list(islice(nodes, _PAGE)):
             wanted = [(node.id, node.revision) for node in page if node.revision]
-            read = await self._store.revisions(self._record.id, wanted)
+            read = await self._store.tree(self._record.id).revisions(wanted)
             texts = {revision.node_id: revision for revision in read}
             for node in page:
                 revision = texts.get(node.id)

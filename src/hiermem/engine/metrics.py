@@ -30,7 +30,7 @@ async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Met
         messages=record.messages,
         open_tokens=sum(window.tokens for window in state.open_windows()),
         cover_tokens=await _cover_tokens(handle, session_id, state),
-        tallies=await handle.store.tally(session_id),
+        tallies=await handle.store.tree(session_id).tally(),
         spent=await handle.store.spent(session_id),
         feedback=await feedback.total(handle, session_id),
         served=await _served(handle, session_id),
@@ -40,13 +40,11 @@ async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Met
 
 async def _cover_tokens(handle: Handle, session_id: str, state: SessionState) -> int:
     """Add up the highest existing texts, and the input of windows that no text covers."""
-    found = 0
+    found, tree = 0, handle.store.tree(session_id)
     wanted = [root.id for root in state.roots()]
     while wanted:
-        nodes = await handle.store.nodes(session_id, wanted)
-        texts = await handle.store.revisions(
-            session_id, [(node.id, node.revision) for node in nodes if node.revision]
-        )
+        nodes = await tree.nodes(wanted)
+        texts = await tree.revisions([(node.id, node.revision) for node in nodes if node.revision])
         made = {revision.node_id: revision.tokens for revision in texts}
         wanted = []
         for node in nodes:
