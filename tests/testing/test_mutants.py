@@ -903,41 +903,79 @@ class DeletesLast(MemoryTenant):
         return result
 
 
-@mutant
-class AnswersWithTheServingTree(MemoryTenant):
-    """Does not look at the tree that a decision asks for."""
-
-    async def transact(self, decide):
-        def asked():
-            deciding, reply = decide(), None
-            while True:
-                try:
-                    session_id, need = deciding.send(reply)
-                except StopIteration as done:
-                    return done.value
-                need = replace(need, tree=None) if hasattr(need, "tree") else need
-                reply = yield session_id, need
-
-        return await super().transact(asked)
-
-
 class AnswersOtherwise(MemoryTenant):
     """Gives a decision another answer than it should."""
 
+    def need(self, need):
+        """Change a need before it is answered."""
+        return need
+
     def other(self, session_id, need, reply):
-        raise NotImplementedError
+        """Change the answer to one need."""
+        return reply
+
+    def several(self, asked, replies):
+        """Change the answers to several needs that were asked at once."""
+        return replies
 
     async def transact(self, decide):
         def asked():
             deciding, reply = decide(), None
             while True:
                 try:
-                    session_id, need = deciding.send(reply)
+                    wanted = deciding.send(reply)
                 except StopIteration as done:
                     return done.value
-                reply = self.other(session_id, need, (yield session_id, need))
+                one = bool(wanted) and isinstance(wanted[0], str)
+                pairs = [wanted] if one else wanted
+                replies = yield tuple((id_, self.need(need)) for id_, need in pairs)
+                found = tuple(
+                    self.other(*pair, each) for pair, each in zip(pairs, replies, strict=True)
+                )
+                reply = found[0] if one else self.several(wanted, found)
 
         return await super().transact(asked)
+
+
+@mutant
+class AnswersWithTheServingTree(AnswersOtherwise):
+    """Does not look at the tree that a decision asks for."""
+
+    def need(self, need):
+        return replace(need, tree=None) if hasattr(need, "tree") else need
+
+
+@mutant
+class AnswersTheFirstAlone(AnswersOtherwise):
+    """Answers the first of several needs, and none of the others."""
+
+    def several(self, asked, replies):
+        return (*replies[:1], *([] for _ in replies[1:]))
+
+
+@mutant
+class AnswersInAnotherOrder(AnswersOtherwise):
+    """Answers several needs session by session."""
+
+    def several(self, asked, replies):
+        order = sorted(range(len(asked)), key=lambda at: asked[at][0])
+        return tuple(replies[at] for at in order)
+
+
+@mutant
+class AnswersRepeatedNeedsOnce(AnswersOtherwise):
+    """Gives one answer for two needs that are alike."""
+
+    def several(self, asked, replies):
+        return tuple(dict(zip(asked, replies, strict=True)).values())
+
+
+@mutant
+class TakesOneOfSeveralForOne(AnswersOtherwise):
+    """Gives a tuple of one need the bare answer."""
+
+    def several(self, asked, replies):
+        return replies[0] if len(replies) == 1 else replies
 
 
 @mutant

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Faults, Finding
@@ -37,9 +37,9 @@ from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Batch,
     Changes,
+    Deciding,
     KeyEntry,
     LogEvent,
-    Need,
     NeedViews,
     Snapshot,
     ViewRecord,
@@ -354,7 +354,7 @@ class _SessionCheck:
     async def _views(self, state: SessionState) -> None:
         session_id, key = self._record.id, await self._handle.key()
 
-        def ask() -> Generator[tuple[str, Need], Any, Batch[list[ViewRecord]]]:
+        def ask() -> Deciding[list[ViewRecord]]:
             views = yield session_id, NeedViews()
             return Batch(views)
 

@@ -5,9 +5,6 @@ The store adds up. Only the roots are read here and, below them, only what is no
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 from hiermem.core import arguments
 from hiermem.core.context.view import Seen
 from hiermem.core.metrics import Metrics, Served, measure
@@ -16,7 +13,12 @@ from hiermem.engine.context.select import SEEN
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.log import feedback
 from hiermem.types.prices import Prices
-from hiermem.types.transaction import Batch, Need, NeedViews, ViewRecord
+from hiermem.types.transaction import (
+    Batch,
+    Deciding,
+    NeedViews,
+    ViewRecord,
+)
 
 
 async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Metrics:
@@ -58,7 +60,7 @@ async def _cover_tokens(handle: Handle, session_id: str, state: SessionState) ->
 async def _served(handle: Handle, session_id: str) -> Served:
     """Add up what the session's sticky views have rendered since they were begun."""
 
-    def ask() -> Generator[tuple[str, Need], Any, Batch[list[ViewRecord]]]:
+    def ask() -> Deciding[list[ViewRecord]]:
         views = yield session_id, NeedViews()
         return Batch(views)
 

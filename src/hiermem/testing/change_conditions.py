@@ -115,11 +115,40 @@ class ChangeConditions(Conditions):
                 answers.append((yield "s", need))
             for need, _ in needs:
                 answers.append((yield "none", need))
+            both: tuple[Any, ...] = yield tuple(
+                (name, need) for name in ("s", "none") for need, _ in needs
+            )
+            return Batch([answers, list(both)])
+
+        for found in await tenant.transact(decide):
+            assert found[: len(needs)] == [expected for _, expected in needs]
+            assert found[len(needs) :] == [None, *([[]] * (len(needs) - 1))]
+
+    @condition
+    async def test_several_needs_are_answered_at_once(self, tenant: TenantStore) -> None:
+        """A tuple of needs is sent the tuple of their answers, in the order of the needs."""
+        await write(tenant, "s", keyed("a", "b", "c"))
+        await write(tenant, "t", keyed("d"))
+        one, two = [NeedMessages(at, at + 1) for at in (0, 2)]
+
+        def decide() -> Deciding[list[Any]]:
+            answers: list[Any] = [
+                (yield (("t", one), ("s", two), ("s", one), ("s", two), ("none", NeedSession()))),
+                (yield (("s", one),)),
+                (yield "s", one),
+                (yield ()),
+            ]
             return Batch(answers)
 
-        found = await tenant.transact(decide)
-        assert found[: len(needs)] == [expected for _, expected in needs]
-        assert found[len(needs) :] == [None, *([[]] * (len(needs) - 1))]
+        several, single, bare, nothing = await tenant.transact(decide)
+        assert isinstance(several, tuple)
+        assert several[-1] is None
+        said_ = [[stored.content for stored in found] for found in several[:-1]]
+        assert said_ == [["d"], ["c"], ["a"], ["c"]]
+        assert isinstance(single, tuple)
+        assert [[stored.content for stored in found] for found in single] == [["a"]]
+        assert [stored.content for stored in bare] == ["a"]
+        assert nothing == ()
 
     @condition
     async def test_no_write_comes_into_a_transaction(self, tenant: TenantStore) -> None:

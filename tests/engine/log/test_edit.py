@@ -331,7 +331,8 @@ class Counting:
                     return done.value
                 reply = yield asked
                 self.reads += 1
-                self.rows += len(reply) if isinstance(reply, list) else 1
+                for each in reply if isinstance(reply, tuple) else (reply,):
+                    self.rows += len(each) if isinstance(each, list) else 1
 
         return await self._tenant.transact(counted)
 

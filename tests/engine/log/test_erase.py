@@ -52,6 +52,34 @@ async def test_a_tombstone_keeps_its_place_and_nothing_of_what_it_said():
     assert await fixture.say([Message.user("Other.", key="k")]) == [1]
 
 
+async def test_a_long_erasure_asks_no_more_often_than_a_short_one(monkeypatch):
+    """Broken, each message costs round trips of its own to a store on a server."""
+    asked = []
+
+    def counted(decide):
+        def counting():
+            deciding, reply = decide(), None
+            while True:
+                try:
+                    needs = deciding.send(reply)
+                except StopIteration as done:
+                    return done.value
+                asked[-1] += 1
+                reply = yield needs
+
+        return counting
+
+    fixture = await made(SessionFixture(), 160)
+    real = fixture.tenant.transact
+    monkeypatch.setattr(fixture.tenant, "transact", lambda decide: real(counted(decide)))
+    for indices in ([5], range(20, 60)):
+        asked.append(0)
+        await change.erase(fixture.handle, "s", indices)
+    short, long = asked
+    assert short <= 12
+    assert long <= short + 2
+
+
 async def test_everything_made_of_it_goes_and_children_stand_in_until_it_is_made_again():
     fixture = await made(SessionFixture(), 160)
     before = await tree_of(fixture.tenant, "s")
