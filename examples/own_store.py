@@ -19,18 +19,17 @@ from typing import Any, cast
 from hypothesis import settings
 
 from hiermem import Memory, Message, Store, TenantStore
-from hiermem.protocols import RecordWrite, RunRecord, ViewRecord
+from hiermem.protocols import RecordWrite, RunRecord, TreeStore, ViewRecord
 from hiermem.stores.sqlite import SQLiteStore
 from hiermem.testing import StoreConformance
 
 READS = (
-    "secret", "session", "sessions", "forks", "messages", "versions", "events", "nodes", "level",
-    "levels", "covering", "provisional", "unfinished", "outdated", "backlog", "tally", "revisions",
+    "secret", "session", "sessions", "forks", "messages", "versions", "events", "backlog",
     "reusable", "run", "runs", "attempts", "spent", "view", "records", "blocks",
 )  # fmt: skip
 WRITES = (
-    "mutate", "transact", "erase_all", "scrub", "write_nodes", "put_run", "put_view",
-    "put_records", "put_blocks", "drop_blocks",
+    "mutate", "transact", "erase_all", "scrub", "put_run", "put_view", "put_records",
+    "put_blocks", "drop_blocks",
 )  # fmt: skip
 
 
@@ -65,6 +64,30 @@ class AuditTenant:
         """Return the tenant's name."""
         return self._inner.tenant
 
+    def tree(self, session_id: str, number: int | None = None) -> TreeStore:
+        """Return the audited handle of a tree; only ``write_nodes`` of it writes."""
+        tree = self._inner.tree(session_id, number)
+        return cast("TreeStore", AuditTree(tree, lambda: self._wrote("write_nodes", session_id)))
+
+    def _wrote(self, operation: str, subject: str) -> None:
+        self._note(self._inner.tenant, operation, subject)
+
+
+class AuditTree:
+    """One tree of a session; what it does not define is the tree inside."""
+
+    def __init__(self, inner: TreeStore, wrote: Callable[[], None]) -> None:
+        self._inner, self._wrote = inner, wrote
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def write_nodes(self, *args: Any, **kwargs: Any) -> list[bool]:
+        """Write, and note it."""
+        applied = await self._inner.write_nodes(*args, **kwargs)
+        self._wrote()
+        return applied
+
 
 def _read(name: str) -> Callable[..., Awaitable[Any]]:
     async def operation(self: AuditTenant, *args: Any, **kwargs: Any) -> Any:
@@ -77,7 +100,7 @@ def _write(name: str) -> Callable[..., Awaitable[Any]]:
     async def operation(self: AuditTenant, *args: Any, **kwargs: Any) -> Any:
         result = await getattr(self._inner, name)(*args, **kwargs)
         # The note comes after the commit: what is noted took effect.
-        self._note(self._inner.tenant, name, _subject(*args[:1]))
+        self._wrote(name, _subject(*args[:1]))
         return result
 
     return operation

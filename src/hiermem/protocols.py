@@ -50,6 +50,7 @@ __all__ = [
     "Store",
     "TenantStore",
     "TokenCounter",
+    "TreeStore",
     "Usage",
     "ViewRecord",
 ]
@@ -238,6 +239,75 @@ class LLM(Protocol):
 
 
 @runtime_checkable
+class TreeStore(Protocol):
+    """One tree of summaries of one session, as ``TenantStore.tree`` returns it.
+
+    Its methods keep the rules of TenantStore. A tree without nodes, and every tree of a session
+    that does not exist, reads as empty.
+    """
+
+    async def nodes(self, ids: Sequence[str]) -> list[Node]:
+        """Return the nodes with these ids that exist, in the order of ``ids``."""
+        ...
+
+    async def level(self, level: int, start: int, stop: int | None = None) -> list[Node]:
+        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+        ...
+
+    async def levels(self) -> dict[int, int]:
+        """Return the number of sealed nodes of each level that has any."""
+        ...
+
+    async def covering(self, thread: str, index: int) -> list[Node]:
+        """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
+
+        The cost is proportional to the result, not to the session. The spans of a thread's windows
+        follow one another; none lies within an earlier one.
+        """
+        ...
+
+    async def provisional(self) -> list[Node]:
+        """Return the nodes that are not sealed, by level, then id."""
+        ...
+
+    async def unfinished(self, level: int, after: int, limit: int) -> list[Node]:
+        """Return up to ``limit`` nodes of ``level`` that an update may have to make, by ordinal.
+
+        These are the sealed ones with ``ordinal > after`` that are not active, or are degraded or
+        dirty. The cost is proportional to the result, not to the session.
+        """
+        ...
+
+    async def outdated(
+        self, level: int, strategies: Sequence[str], after: int, limit: int
+    ) -> list[Node]:
+        """Return up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal.
+
+        These are the nodes with ``ordinal > after`` whose serving revision's ``strategy`` is not
+        among ``strategies``. A node without a text is not outdated. The cost may be proportional to
+        the level.
+        """
+        ...
+
+    async def tally(self) -> list[NodeTally]:
+        """Add up the sealed nodes by level, then status."""
+        ...
+
+    async def revisions(self, wanted: Sequence[tuple[str, int]]) -> list[Revision]:
+        """Return the revisions with these (node id, number) that exist, in the order wanted."""
+        ...
+
+    async def write_nodes(
+        self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt] = ()
+    ) -> list[bool]:
+        """Apply each write whose expectations hold; return for each, in order, whether it did.
+
+        ``attempts`` are recorded (inserted, or replaced by id) in the same transaction in any case.
+        """
+        ...
+
+
+@runtime_checkable
 class TenantStore(Protocol):
     """One tenant's part of a store. Nothing here can reach another tenant's rows.
 
@@ -248,7 +318,7 @@ class TenantStore(Protocol):
     same string, code point by code point.
 
     A session has one tree of summaries in use, whose number its record names, and sometimes another
-    that is being built. If ``tree`` is None, methods use the tree in use.
+    that is being built; ``tree`` returns a handle of one of them.
 
     Every operation that removes content raises the session's ``epoch``. A write computed from reads
     of an earlier epoch must not take effect: methods that take ``epoch`` (or ``epochs``, by session
@@ -339,66 +409,11 @@ class TenantStore(Protocol):
 
     # -- nodes and revisions
 
-    async def nodes(
-        self, session_id: str, ids: Sequence[str], *, tree: int | None = None
-    ) -> list[Node]:
-        """Return the nodes with these ids that exist, in the order of ``ids``."""
-        ...
+    def tree(self, session_id: str, number: int | None = None) -> TreeStore:
+        """Return the handle bound to one of the session's trees; does no I/O.
 
-    async def level(
-        self,
-        session_id: str,
-        level: int,
-        start: int,
-        stop: int | None = None,
-        *,
-        tree: int | None = None,
-    ) -> list[Node]:
-        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
-        ...
-
-    async def levels(self, session_id: str, *, tree: int | None = None) -> dict[int, int]:
-        """Return the number of sealed nodes of each level that has any."""
-        ...
-
-    async def covering(
-        self, session_id: str, thread: str, index: int, *, tree: int | None = None
-    ) -> list[Node]:
-        """Return the sealed level-1 nodes of ``thread`` whose span holds the message, by ordinal.
-
-        The cost is proportional to the result, not to the session. The spans of a thread's windows
-        follow one another; none lies within an earlier one.
-        """
-        ...
-
-    async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
-        """Return the nodes that are not sealed, by level, then id."""
-        ...
-
-    async def unfinished(
-        self,
-        session_id: str,
-        level: int,
-        after: int,
-        limit: int,
-        *,
-        tree: int | None = None,
-    ) -> list[Node]:
-        """Return up to ``limit`` nodes of ``level`` that an update may have to make, by ordinal.
-
-        These are the sealed ones with ``ordinal > after`` that are not active, or are degraded or
-        dirty. The cost is proportional to the result, not to the session.
-        """
-        ...
-
-    async def outdated(
-        self, session_id: str, level: int, strategies: Sequence[str], after: int, limit: int
-    ) -> list[Node]:
-        """Return up to ``limit`` sealed nodes of ``level`` made in none of these ways, by ordinal.
-
-        These are the nodes with ``ordinal > after`` whose serving revision's ``strategy`` is not
-        among ``strategies``. A node without a text is not outdated. The cost may be proportional to
-        the level.
+        If ``number`` is None, it is the tree in use, looked up at each call of the handle. Neither
+        the session nor the tree has to exist.
         """
         ...
 
@@ -411,32 +426,8 @@ class TenantStore(Protocol):
         """
         ...
 
-    async def tally(self, session_id: str, *, tree: int | None = None) -> list[NodeTally]:
-        """Add up the sealed nodes by level, then status."""
-        ...
-
-    async def revisions(
-        self, session_id: str, wanted: Sequence[tuple[str, int]], *, tree: int | None = None
-    ) -> list[Revision]:
-        """Return the revisions with these (node id, number) that exist, in the order wanted."""
-        ...
-
     async def reusable(self, input_hash: str) -> Revision | None:
         """Return the tenant's newest revision with that input hash, not degraded, or None."""
-        ...
-
-    async def write_nodes(
-        self,
-        session_id: str,
-        writes: Sequence[NodeWrite],
-        *,
-        attempts: Sequence[Attempt] = (),
-        tree: int | None = None,
-    ) -> list[bool]:
-        """Apply each write whose expectations hold; return for each, in order, whether it did.
-
-        ``attempts`` are recorded (inserted, or replaced by id) in the same transaction in any case.
-        """
         ...
 
     # -- journal and views

@@ -84,16 +84,16 @@ class SessionFixture:
         )
 
     async def nodes(self, session="s"):
-        found = []
-        for level in await self.tenant.levels(session):
-            found += await self.tenant.level(session, level, 0)
-        return found + await self.tenant.provisional(session)
+        found, tree = [], self.tenant.tree(session)
+        for level in await tree.levels():
+            found += await tree.level(level, 0)
+        return found + await tree.provisional()
 
     async def tree(self, session="s"):
         """Give each node with the text that it serves."""
         nodes = await self.nodes(session)
         wanted = [(node.id, node.revision) for node in nodes]
-        revisions = {r.node_id: r for r in await self.tenant.revisions(session, wanted)}
+        revisions = {r.node_id: r for r in await self.tenant.tree(session).revisions(wanted)}
         return {node.id: (node, revisions.get(node.id)) for node in nodes}
 
     async def untrue(self, session="s"):

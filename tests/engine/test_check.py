@@ -40,7 +40,12 @@ class Lying:
     """A store of one tenant that tells one thing wrongly and everything else as it is."""
 
     def __init__(self, inner, name, lie, times=10**9):
-        self._inner, self._name, self._lie, self._left = inner, name, lie, times
+        self._inner, self._name, self._lie, self._left = inner, name, lie, [times]
+
+    def tree(self, *of):
+        tree = type(self)(self._inner.tree(*of), self._name, self._lie)
+        tree._left = self._left
+        return tree
 
     def __getattr__(self, name):
         told = getattr(self._inner, name)
@@ -49,9 +54,9 @@ class Lying:
 
         async def wrong(*args, **settings):
             answer = await told(*args, **settings)
-            if self._left <= 0:
+            if self._left[0] <= 0:
                 return answer
-            self._left -= 1
+            self._left[0] -= 1
             return self._lie(answer)
 
         return wrong
@@ -317,9 +322,13 @@ async def test_another_counter_is_said_and_not_taken_for_damage(sound):
 async def test_a_check_writes_nothing(sound):
     """A check that changes what it checks proves nothing."""
     handle = sound.tenant("default")
-    before = (await handle.session("s"), await handle.level("s", 1, 0), await handle.runs())
+    before = (await handle.session("s"), await handle.tree("s").level(1, 0), await handle.runs())
     await found(sound)
-    assert before == (await handle.session("s"), await handle.level("s", 1, 0), await handle.runs())
+    assert before == (
+        await handle.session("s"),
+        await handle.tree("s").level(1, 0),
+        await handle.runs(),
+    )
 
 
 async def test_nodes_of_one_tree_are_not_looked_for_in_the_next():
@@ -334,8 +343,8 @@ async def test_nodes_of_one_tree_are_not_looked_for_in_the_next():
                 return told
 
             async def turned(*args, **settings):
-                if self._left:
-                    self._left -= 1
+                if self._left[0]:
+                    self._left[0] -= 1
                     await (edit() if name == "levels" else swap())
                 return await told(*args, **settings)
 

@@ -13,8 +13,8 @@ from hiermem.engine.handle import state_from
 
 async def tree_of(store, session_id, *, tree=None):
     """Give all nodes of a session's tree, by id."""
-    levels = await store.levels(session_id, tree=tree)
-    nodes = [n for level in levels for n in await store.level(session_id, level, 0, tree=tree)]
+    of = store.tree(session_id, tree)
+    nodes = [n for level in await of.levels() for n in await of.level(level, 0)]
     return {node.id: node for node in nodes}
 
 
@@ -32,7 +32,7 @@ async def check_tree(store, session_id, counter):
     open_sizes = {}
     for stored in messages:
         weights = weigher.weigh(stored, stored.slices)
-        windows = await store.covering(session_id, stored.thread, stored.index)
+        windows = await store.tree(session_id).covering(stored.thread, stored.index)
         assert len(weights) - len(windows) in (0, 1), f"slices of message {stored.index}"
         for window, weight in zip(windows, weights, strict=False):
             sizes[window.id] += weight.size(config.unit)

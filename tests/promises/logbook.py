@@ -346,8 +346,8 @@ async def image(memory: AsyncMemory, session: str = "s"):
     """Give all that must not depend on how a log was played: structure, flags, texts and hashes."""
     handle, store = memory.session(session), memory._handle.store
     summaries = {summary.id: summary for summary in await handle.summaries()}
-    loose = await store.provisional(session)
-    texts = await store.revisions(session, [(node.id, node.revision) for node in loose])
+    loose = await store.tree(session).provisional()
+    texts = await store.tree(session).revisions([(node.id, node.revision) for node in loose])
     said = {revision.node_id: revision for revision in texts}
     nodes = {}
     for node in [*(summary.node for summary in summaries.values()), *loose]:

@@ -64,6 +64,8 @@ class BesideTenant:
         if name.endswith("_here"):
             raise AttributeError(name)
         real = getattr(self._tenant, name)
+        if name == "tree":
+            return lambda *of: BesideTenant(self._beside, real(*of))
 
         async def call(*args, **settings):
             await self._beside.called()

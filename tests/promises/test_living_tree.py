@@ -329,7 +329,7 @@ class Life(RuleBasedStateMachine):
     async def _ends_true(self, name):
         """Bring a session up to date and compare its tree with one that is made from scratch."""
         session, store = self.memory.session(name), self.memory._handle.store
-        for level in range(1, 1 + max((await store.levels(name)).keys(), default=0)):
+        for level in range(1, 1 + max((await store.tree(name).levels()).keys(), default=0)):
             # Edits that were only flagged are asked for now.
             for summary in await session.summaries(level=level):
                 if summary.node.stale:
@@ -362,7 +362,11 @@ def _says(summary):
 async def _from_scratch(store, name, config):
     """Generate every text of a session's tree anew, over the same messages, windows and groups."""
     record = await store.session(name)
-    nodes = [n for level in await store.levels(name) for n in await store.level(name, level, 0)]
+    nodes = [
+        n
+        for level in await store.tree(name).levels()
+        for n in await store.tree(name).level(level, 0)
+    ]
     fresh = MemoryStore()
     handle = fresh.tenant("default")
     bare = [

@@ -50,7 +50,7 @@ async def revisions_of(memory):
     store = memory._handle.store
     nodes = [summary.node for summary in await memory.session("s").summaries()]
     wanted = [(node.id, number) for node in nodes for number in range(1, node.revision + 1)]
-    return await store.revisions("s", wanted)
+    return await store.tree("s").revisions(wanted)
 
 
 async def check(memory, model):

@@ -103,12 +103,12 @@ class Life:
         text = f"{self.canary} " * size
         if not self.holders:
             return
-        if not await self.tenant.nodes("s", [f"L1.{self.holders[-1]}"]):
+        if not await self.tenant.tree("s").nodes([f"L1.{self.holders[-1]}"]):
             await write(self.tenant, "s", nodes=(node(self.holders[-1]),))
-        (own,) = await self.tenant.nodes("s", [f"L1.{self.holders[-1]}"])
+        (own,) = await self.tenant.tree("s").nodes([f"L1.{self.holders[-1]}"])
         made = remade(own, text=text, anchors=(self.canary,), provenance=text, extras={"a": text})
         tried = attempt(f"a{own.revision}", reason=text[:400])
-        await self.tenant.write_nodes("s", [made, remade(made.node)], attempts=[tried])
+        await self.tenant.tree("s").write_nodes([made, remade(made.node)], attempts=[tried])
         await self.tenant.put_view(ViewRecord("s", f"v{size}", text))
         await self.tenant.put_records([RecordWrite("k", "s", f"r{size}", text)])
         await self.tenant.put_blocks("s", [Block("index", 0, 9**9, text.encode())], epoch=0)
@@ -164,7 +164,7 @@ class Life:
         if record is None:
             return
         ids = tuple(f"L1.{index}" for index in self.holders)
-        nodes = await self.tenant.nodes("s", ids)
+        nodes = await self.tenant.tree("s").nodes(ids)
         plain = tuple(replace(one, revision=0, version=one.version + 1) for one in nodes)
         views = tuple(f"v{size}" for size in SIZES)
         gone = tuple(("k", one.key) for one in await self.tenant.records("k", scope="s"))
@@ -186,7 +186,7 @@ class Life:
         await self.tenant.transact(deciding(*steps, runs=runs))
         # The journal keeps reasons by design; here they hold the canary only for the search's sake.
         tried = await self.tenant.attempts()
-        await self.tenant.write_nodes("s", [], attempts=[replace(a, reason="") for a in tried])
+        await self.tenant.tree("s").write_nodes([], attempts=[replace(a, reason="") for a in tried])
 
 
 STEPS = st.one_of(

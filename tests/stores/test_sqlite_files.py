@@ -31,7 +31,7 @@ async def _make(path, count=3):
     tenant = store.tenant("t")
     await write(tenant, "s", [Message.user(f"text {n}", key=f"k{n}") for n in range(count)],
                 nodes=(node(0), node(1)))  # fmt: skip
-    await tenant.write_nodes("s", [remade(node(0))])
+    await tenant.tree("s").write_nodes([remade(node(0))])
     kept = await contents(tenant)
     await store.close()
     return kept
@@ -298,7 +298,7 @@ async def test_deleted_text_is_not_in_the_file(tmp_path):
     store = await SQLiteStore.open(path)
     tenant = store.tenant("t")
     await write(tenant, "s", nodes=(node(0),))
-    await tenant.write_nodes("s", [remade(node(0), text="CANARY " * 3000)])
+    await tenant.tree("s").write_nodes([remade(node(0), text="CANARY " * 3000)])
     await write(tenant, "s", drop=("L1.0",))
     await store.close()
     assert b"CANARY" not in path.read_bytes()

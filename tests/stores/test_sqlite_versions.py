@@ -90,7 +90,7 @@ async def _make(path):
     tenant = store.tenant("t")
     said = [Message.user(f"{LARGE}{n}", key=f"k{n}") for n in range(3)]
     await write(tenant, "s", said, nodes=(node(0), node(1)))
-    await tenant.write_nodes("s", [remade(node(0))])
+    await tenant.tree("s").write_nodes([remade(node(0))])
     kept = await contents(tenant)
     await store.close()
     return kept

@@ -316,7 +316,7 @@ async def test_a_read_after_an_error_sees_the_present(store):
     """An error half-way through rows must not hold the connection to an old state."""
     tenant = store.tenant("t")
     await write(tenant, "s", [Message.user(str(n)) for n in range(50)], nodes=(node(0),))
-    await tenant.write_nodes("s", [remade(node(0))])
+    await tenant.tree("s").write_nodes([remade(node(0))])
 
     def set_role(transaction, role):
         transaction.connection.execute(

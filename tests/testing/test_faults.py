@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from hiermem.errors import StoreBusyError, StoreError
-from hiermem.protocols import Store, TenantStore
+from hiermem.protocols import Store, TenantStore, TreeStore
 from hiermem.stores.memory import MemoryStore
 from hiermem.testing import DiedError, FaultPlan, FaultyStore, StoreConformance
 from hiermem.testing.faults import OPERATIONS, SITES
@@ -27,7 +27,7 @@ class TestAFaultyStoreWithoutFaults(StoreConformance):
 
 def test_every_operation_of_a_store_has_a_site_before_and_after_it():
     methods = {
-        name for name, member in vars(TenantStore).items()
+        name for protocol in (TenantStore, TreeStore) for name, member in vars(protocol).items()
         if inspect.iscoroutinefunction(member)
     }  # fmt: skip
     assert set(OPERATIONS) == methods
@@ -43,14 +43,14 @@ async def _everything(store):
     await tenant.sessions()
     await tenant.messages("s", 0, 9)
     await tenant.events("s")
-    await tenant.nodes("s", [])
-    await tenant.level("s", 1, 0)
-    await tenant.levels("s")
-    await tenant.provisional("s")
-    await tenant.unfinished("s", 1, -1, 9)
-    await tenant.revisions("s", [])
+    await tenant.tree("s").nodes([])
+    await tenant.tree("s").level(1, 0)
+    await tenant.tree("s").levels()
+    await tenant.tree("s").provisional()
+    await tenant.tree("s").unfinished(1, -1, 9)
+    await tenant.tree("s").revisions([])
     await tenant.reusable("h")
-    await tenant.write_nodes("s", [], attempts=[attempt("a")])
+    await tenant.tree("s").write_nodes([], attempts=[attempt("a")])
     await tenant.put_run(run("r"))
     await tenant.runs()
     await tenant.attempts()
@@ -62,10 +62,10 @@ async def _everything(store):
     await tenant.transact(deciding())
     await tenant.scrub()
     await tenant.versions("s", 0)
-    await tenant.covering("s", "main", 0)
-    await tenant.outdated("s", 1, [], -1, 9)
+    await tenant.tree("s").covering("main", 0)
+    await tenant.tree("s").outdated(1, [], -1, 9)
     await tenant.backlog()
-    await tenant.tally("s")
+    await tenant.tree("s").tally()
     await tenant.run("r")
     await tenant.spent()
     await tenant.put_blocks("s", [], epoch=0)

@@ -9,6 +9,7 @@ import time
 import unicodedata
 from dataclasses import replace
 from datetime import UTC
+from functools import partialmethod
 from typing import ClassVar
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import Phase, settings
 
 from hiermem.errors import HiermemError
 from hiermem.stores.contract import check_record_writes
-from hiermem.stores.memory import MemoryStore, MemoryTenant, reads
+from hiermem.stores.memory import MemoryStore, MemoryTenant, MemoryTree, reads
 from hiermem.stores.memory.data import SessionData, TenantData
 from hiermem.testing import StoreConformance
 from hiermem.testing.samples import writing
@@ -90,8 +91,18 @@ def complaints(suite, tmp_path):
     return None
 
 
+def _tree_of(tenant, cls, session_id, number=None):
+    return cls(tenant, session_id, number)
+
+
 def mutant(cls):
-    """Enter a handle with a fault, or a store with one, into the list."""
+    """Enter a handle with a fault, a tree's handle with one, or a store, into the list."""
+    if issubclass(cls, MemoryTree):
+        cls = type(
+            cls.__name__,
+            (MemoryTenant,),
+            {"tree": partialmethod(_tree_of, cls), "__doc__": cls.__doc__},
+        )
     if issubclass(cls, MemoryTenant):
         cls = type(cls.__name__, (KeepingStore,), {"handle": cls, "__doc__": cls.__doc__})
     MUTANTS[cls.__name__] = cls
@@ -409,59 +420,59 @@ class SortsSessions(MemoryTenant):
 
 
 @mutant
-class OrdersNodesAsTexts(MemoryTenant):
+class OrdersNodesAsTexts(MemoryTree):
     """Puts L1.10 before L1.9."""
 
-    async def level(self, session_id, level, start, stop=None, *, tree=None):
-        found = await super().level(session_id, level, start, stop, tree=tree)
+    async def level(self, level, start, stop=None):
+        found = await super().level(level, start, stop)
         return sorted(found, key=lambda one: one.id)
 
 
 @mutant
-class CountsProvisionalNodes(MemoryTenant):
+class CountsProvisionalNodes(MemoryTree):
     """Counts nodes that are not sealed."""
 
-    async def levels(self, session_id, *, tree=None):
-        counts = await super().levels(session_id, tree=tree)
-        for one in await self.provisional(session_id, tree=tree):
+    async def levels(self):
+        counts = await super().levels()
+        for one in await self.provisional():
             counts[one.level] = counts.get(one.level, 0) + 1
         return counts
 
 
 @mutant
-class AnswersNodesInStoredOrder(MemoryTenant):
+class AnswersNodesInStoredOrder(MemoryTree):
     """Ignores the order of the ids asked for."""
 
-    async def nodes(self, session_id, ids, *, tree=None):
-        found = self._session(session_id)
-        nodes = found.tree(tree).nodes if found else {}
+    async def nodes(self, ids):
+        found = self._session()
+        nodes = found.tree(self._number).nodes if found else {}
         return [one for id_, one in nodes.items() if id_ in ids]
 
 
 @mutant
-class OverlooksDirtyNodes(MemoryTenant):
+class OverlooksDirtyNodes(MemoryTree):
     """Does not give active nodes that are dirty as unfinished."""
 
-    async def unfinished(self, session_id, level, after, limit, *, tree=None):
-        found = await super().unfinished(session_id, level, after, 10_000, tree=tree)
+    async def unfinished(self, level, after, limit):
+        found = await super().unfinished(level, after, 10_000)
         return [one for one in found if one.status != "active" or one.degraded][:limit]
 
 
 @mutant
-class RepeatsTheLastUnfinished(MemoryTenant):
+class RepeatsTheLastUnfinished(MemoryTree):
     """Takes ``after`` for the first ordinal wanted."""
 
-    async def unfinished(self, session_id, level, after, limit, *, tree=None):
-        return await super().unfinished(session_id, level, after - 1, limit, tree=tree)
+    async def unfinished(self, level, after, limit):
+        return await super().unfinished(level, after - 1, limit)
 
 
 @mutant
-class IgnoresVersions(MemoryTenant):
+class IgnoresVersions(MemoryTree):
     """Writes a node whatever its version is."""
 
-    async def write_nodes(self, session_id, writes, *, attempts=(), tree=None):
-        found = self._session(session_id)
-        nodes = found.tree(tree).nodes if found else {}
+    async def write_nodes(self, writes, *, attempts=()):
+        found = self._session()
+        nodes = found.tree(self._number).nodes if found else {}
         free = [
             replace(
                 one, expected=nodes[one.node.id].version,
@@ -471,43 +482,43 @@ class IgnoresVersions(MemoryTenant):
             else one
             for one in writes
         ]  # fmt: skip
-        return await super().write_nodes(session_id, free, attempts=attempts, tree=tree)
+        return await super().write_nodes(free, attempts=attempts)
 
 
 @mutant
-class IgnoresInputs(MemoryTenant):
+class IgnoresInputs(MemoryTree):
     """Does not look whether the inputs still serve."""
 
-    async def write_nodes(self, session_id, writes, *, attempts=(), tree=None):
+    async def write_nodes(self, writes, *, attempts=()):
         free = [replace(one, inputs=()) for one in writes]
-        return await super().write_nodes(session_id, free, attempts=attempts, tree=tree)
+        return await super().write_nodes(free, attempts=attempts)
 
 
 @mutant
-class JournalsOnlySuccess(MemoryTenant):
+class JournalsOnlySuccess(MemoryTree):
     """Records attempts only where a write was applied."""
 
-    async def write_nodes(self, session_id, writes, *, attempts=(), tree=None):
-        applied = await super().write_nodes(session_id, writes, tree=tree)
+    async def write_nodes(self, writes, *, attempts=()):
+        applied = await super().write_nodes(writes)
         if any(applied) or not writes:
-            await super().write_nodes(session_id, [], attempts=attempts, tree=tree)
+            await super().write_nodes([], attempts=attempts)
         return applied
 
 
 @mutant
-class AppliesAllOrNone(MemoryTenant):
+class AppliesAllOrNone(MemoryTree):
     """Applies no write of a call where one does not hold."""
 
-    async def write_nodes(self, session_id, writes, *, attempts=(), tree=None):
-        found = self._session(session_id)
-        nodes = found.tree(tree).nodes if found else {}
+    async def write_nodes(self, writes, *, attempts=()):
+        found = self._session()
+        nodes = found.tree(self._number).nodes if found else {}
         if any(
             one.node.id not in nodes or nodes[one.node.id].version != one.expected
             for one in writes
             if one.node.version == one.expected + 1
         ):
             writes = [replace(one, inputs=(("nothing", -1),)) for one in writes]
-        return await super().write_nodes(session_id, writes, attempts=attempts, tree=tree)
+        return await super().write_nodes(writes, attempts=attempts)
 
 
 @mutant
@@ -574,14 +585,14 @@ class ReusesDegraded(MemoryTenant):
 
 
 @mutant
-class ForgetsEarlierRevisions(MemoryTenant):
+class ForgetsEarlierRevisions(MemoryTree):
     """Keeps only the serving revision of a node."""
 
-    async def revisions(self, session_id, wanted, *, tree=None):
-        found = self._session(session_id)
-        nodes = found.tree(tree).nodes if found else {}
+    async def revisions(self, wanted):
+        found = self._session()
+        nodes = found.tree(self._number).nodes if found else {}
         serving = [(i, n) for i, n in wanted if i in nodes and nodes[i].revision == n]
-        return await super().revisions(session_id, serving, tree=tree)
+        return await super().revisions(serving)
 
 
 @mutant
@@ -892,41 +903,79 @@ class DeletesLast(MemoryTenant):
         return result
 
 
-@mutant
-class AnswersWithTheServingTree(MemoryTenant):
-    """Does not look at the tree that a decision asks for."""
-
-    async def transact(self, decide):
-        def asked():
-            deciding, reply = decide(), None
-            while True:
-                try:
-                    session_id, need = deciding.send(reply)
-                except StopIteration as done:
-                    return done.value
-                need = replace(need, tree=None) if hasattr(need, "tree") else need
-                reply = yield session_id, need
-
-        return await super().transact(asked)
-
-
 class AnswersOtherwise(MemoryTenant):
     """Gives a decision another answer than it should."""
 
+    def need(self, need):
+        """Change a need before it is answered."""
+        return need
+
     def other(self, session_id, need, reply):
-        raise NotImplementedError
+        """Change the answer to one need."""
+        return reply
+
+    def several(self, asked, replies):
+        """Change the answers to several needs that were asked at once."""
+        return replies
 
     async def transact(self, decide):
         def asked():
             deciding, reply = decide(), None
             while True:
                 try:
-                    session_id, need = deciding.send(reply)
+                    wanted = deciding.send(reply)
                 except StopIteration as done:
                     return done.value
-                reply = self.other(session_id, need, (yield session_id, need))
+                one = bool(wanted) and isinstance(wanted[0], str)
+                pairs = [wanted] if one else wanted
+                replies = yield tuple((id_, self.need(need)) for id_, need in pairs)
+                found = tuple(
+                    self.other(*pair, each) for pair, each in zip(pairs, replies, strict=True)
+                )
+                reply = found[0] if one else self.several(wanted, found)
 
         return await super().transact(asked)
+
+
+@mutant
+class AnswersWithTheServingTree(AnswersOtherwise):
+    """Does not look at the tree that a decision asks for."""
+
+    def need(self, need):
+        return replace(need, tree=None) if hasattr(need, "tree") else need
+
+
+@mutant
+class AnswersTheFirstAlone(AnswersOtherwise):
+    """Answers the first of several needs, and none of the others."""
+
+    def several(self, asked, replies):
+        return (*replies[:1], *([] for _ in replies[1:]))
+
+
+@mutant
+class AnswersInAnotherOrder(AnswersOtherwise):
+    """Answers several needs session by session."""
+
+    def several(self, asked, replies):
+        order = sorted(range(len(asked)), key=lambda at: asked[at][0])
+        return tuple(replies[at] for at in order)
+
+
+@mutant
+class AnswersRepeatedNeedsOnce(AnswersOtherwise):
+    """Gives one answer for two needs that are alike."""
+
+    def several(self, asked, replies):
+        return tuple(dict(zip(asked, replies, strict=True)).values())
+
+
+@mutant
+class TakesOneOfSeveralForOne(AnswersOtherwise):
+    """Gives a tuple of one need the bare answer."""
+
+    def several(self, asked, replies):
+        return replies[0] if len(replies) == 1 else replies
 
 
 @mutant
@@ -1252,79 +1301,98 @@ class FindsForksByPrefix(MemoryTenant):
 
 
 @mutant
-class KnowsOneTree(MemoryTenant):
+class KnowsOneTree(MemoryTree):
     """Does not look at the tree where nodes are asked for."""
 
-    async def nodes(self, session_id, ids, *, tree=None):
-        return await super().nodes(session_id, ids)
+    async def nodes(self, ids):
+        return reads.nodes(self._session(), ids, None)
 
 
 @mutant
-class ServesTheFirstTree(MemoryTenant):
+class ServesTheFirstTree(MemoryTree):
     """Takes tree 0 for the one that serves."""
 
-    async def level(self, session_id, level, start, stop=None, *, tree=None):
-        return await super().level(session_id, level, start, stop, tree=tree or 0)
+    async def level(self, level, start, stop=None):
+        return reads.level(self._session(), level, start, stop, self._number or 0)
 
 
 @mutant
-class WritesTheServingTree(MemoryTenant):
+class WritesTheServingTree(MemoryTree):
     """Commits the texts of a tree that is being built to the one that serves."""
 
-    async def write_nodes(self, session_id, writes, *, attempts=(), tree=None):
-        return await super().write_nodes(session_id, writes, attempts=attempts)
+    async def write_nodes(self, writes, *, attempts=()):
+        serving = MemoryTree(self._tenant, self._session_id, None)
+        return await serving.write_nodes(writes, attempts=attempts)
 
 
 @mutant
-class CoversEveryThread(MemoryTenant):
+class ResolvesTheTreeOnce(MemoryTenant):
+    """Looks up the tree that serves when the handle is made, and keeps to it."""
+
+    def tree(self, session_id, number=None):
+        found = self._session(session_id)
+        return super().tree(session_id, found.record.tree if found and number is None else number)
+
+
+@mutant
+class FindsOutdatedWhereItServes(MemoryTree):
+    """Looks for texts of another strategy in the tree that serves, whichever is asked."""
+
+    async def outdated(self, level, strategies, after, limit):
+        serving = MemoryTree(self._tenant, self._session_id, None)
+        return await serving.outdated(level, strategies, after, limit)
+
+
+@mutant
+class CoversEveryThread(MemoryTree):
     """Finds the windows over a message in any thread."""
 
-    async def covering(self, session_id, thread, index, *, tree=None):
-        found = reads.level(self._session(session_id), 1, 0, None, tree)
+    async def covering(self, thread, index):
+        found = reads.level(self._session(), 1, 0, None, self._number)
         return [one for one in found if one.span.start <= index < one.span.stop]
 
 
 @mutant
-class CoversOneTooFar(MemoryTenant):
+class CoversOneTooFar(MemoryTree):
     """Takes a window's stop for its last message."""
 
-    async def covering(self, session_id, thread, index, *, tree=None):
-        found = reads.level(self._session(session_id), 1, 0, None, tree)
+    async def covering(self, thread, index):
+        found = reads.level(self._session(), 1, 0, None, self._number)
         mine = [one for one in found if one.thread == thread]
         return [one for one in mine if one.span.start <= index <= one.span.stop]
 
 
 @mutant
-class CoversOnce(MemoryTenant):
+class CoversOnce(MemoryTree):
     """Finds one window over a message that several share."""
 
-    async def covering(self, session_id, thread, index, *, tree=None):
-        return (await super().covering(session_id, thread, index, tree=tree))[:1]
+    async def covering(self, thread, index):
+        return (await super().covering(thread, index))[:1]
 
 
 @mutant
-class CountsUnmadeAsOutdated(MemoryTenant):
+class CountsUnmadeAsOutdated(MemoryTree):
     """Holds a node that was never made for one that was made otherwise."""
 
-    async def outdated(self, session_id, level, strategies, after, limit):
-        found = self._session(session_id)
-        ids = {one.id for one in await super().outdated(session_id, level, strategies, after, 999)}
+    async def outdated(self, level, strategies, after, limit):
+        found = self._session()
+        ids = {one.id for one in await super().outdated(level, strategies, after, 999)}
         return [
             one
-            for one in reads.level(found, level, after + 1, None, None)
+            for one in reads.level(found, level, after + 1, None, self._number)
             if one.id in ids or not one.revision
         ][: max(limit, 0)]
 
 
 @mutant
-class LooksAtEveryText(MemoryTenant):
+class LooksAtEveryText(MemoryTree):
     """Takes any revision of a node for what it says now."""
 
-    async def outdated(self, session_id, level, strategies, after, limit):
-        found = self._session(session_id)
-        made = found.tree().revisions if found else {}
+    async def outdated(self, level, strategies, after, limit):
+        found = self._session()
+        made = found.tree(self._number).revisions if found else {}
         ids = {id_ for (id_, _), one in made.items() if one.strategy not in strategies}
-        nodes = reads.level(found, level, after + 1, None, None)
+        nodes = reads.level(found, level, after + 1, None, self._number)
         return [one for one in nodes if one.id in ids][: max(limit, 0)]
 
 
@@ -1357,24 +1425,24 @@ class CountsBuildsAsBacklog(MemoryTenant):
 
 
 @mutant
-class AddsUpEarlierTexts(MemoryTenant):
+class AddsUpEarlierTexts(MemoryTree):
     """Counts the cost of every text that a node ever had."""
 
-    async def tally(self, session_id, *, tree=None):
-        found = self._session(session_id)
-        made = found.tree(tree).revisions if found else {}
+    async def tally(self):
+        found = self._session()
+        made = found.tree(self._number).revisions if found else {}
         spent = sum(one.tokens_in for one in made.values())
-        tallies = await super().tally(session_id, tree=tree)
+        tallies = await super().tally()
         return [replace(one, tokens_in=spent) if one.made else one for one in tallies]
 
 
 @mutant
-class TalliesLooseNodes(MemoryTenant):
+class TalliesLooseNodes(MemoryTree):
     """Adds up nodes that are not sealed."""
 
-    async def tally(self, session_id, *, tree=None):
-        tallies = await super().tally(session_id, tree=tree)
-        loose = len(await self.provisional(session_id, tree=tree))
+    async def tally(self):
+        tallies = await super().tally()
+        loose = len(await self.provisional())
         return [replace(one, count=one.count + loose) for one in tallies]
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from hiermem.types import Node, Revision, StoredMessage
 from hiermem.types.transaction import (
+    Asking,
     Need,
     NeedLevel,
     NeedMessages,
@@ -62,7 +63,7 @@ def revisions(wanted: Sequence[tuple[str, int]]) -> Reading[list[Revision]]:
     return found
 
 
-def inside(session_id: str, reading: Reading[T]) -> Generator[tuple[str, Need], Any, T]:
+def inside(session_id: str, reading: Reading[T]) -> Asking[T]:
     """Run ``reading`` as part of a decision about several sessions; its needs concern this one."""
     reply: Any = None
     while True:
@@ -72,3 +73,24 @@ def inside(session_id: str, reading: Reading[T]) -> Generator[tuple[str, Need], 
             result: T = done.value
             return result
         reply = yield session_id, need
+
+
+def together(session_id: str, readings: Sequence[Reading[T]]) -> Asking[list[T]]:
+    """Run readings about one session side by side; return their results in the order given.
+
+    In each round, the needs of all of them are asked at once. No reading may depend on another.
+    """
+    results: dict[int, T] = {}
+    replies: dict[int, Any] = dict.fromkeys(range(len(readings)))
+    while replies:
+        needs: dict[int, Need] = {}
+        for place, reply in replies.items():
+            try:
+                needs[place] = readings[place].send(reply)
+            except StopIteration as done:
+                results[place] = done.value
+        answers: Sequence[Any] = ()
+        if needs:
+            answers = yield tuple((session_id, need) for need in needs.values())
+        replies = dict(zip(needs, answers, strict=True))
+    return [results[place] for place in range(len(readings))]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from hiermem.core import check as checking
 from hiermem.core.check import CheckReport, Faults, Finding
@@ -37,9 +37,9 @@ from hiermem.types import Node, Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Batch,
     Changes,
+    Deciding,
     KeyEntry,
     LogEvent,
-    Need,
     NeedViews,
     Snapshot,
     ViewRecord,
@@ -250,12 +250,12 @@ class _SessionCheck:
     # -- shape
 
     async def _shape(self, state: SessionState) -> None:
-        levels = await self._store.levels(self._record.id)
+        levels = await self._store.tree(self._record.id).levels()
         windows: list[Node] = []
         for level in range(1, 1 + max(len(state.ordinals), max(levels, default=0))):
             nodes: list[Node] = []
             for start in range(0, max(levels.get(level, 0), state.next_ordinal(level)), _PAGE):
-                nodes += await self._store.level(self._record.id, level, start, start + _PAGE)
+                nodes += await self._store.tree(self._record.id).level(level, start, start + _PAGE)
             known = {node.id: node for node in nodes}
             # A child may be of any lower level; those are all read by now.
             count = state.next_ordinal(level)
@@ -303,7 +303,7 @@ class _SessionCheck:
         nodes = iter(list(self._nodes.values()))
         while page := list(islice(nodes, _PAGE)):
             wanted = [(node.id, node.revision) for node in page if node.revision]
-            read = await self._store.revisions(self._record.id, wanted)
+            read = await self._store.tree(self._record.id).revisions(wanted)
             texts = {revision.node_id: revision for revision in read}
             for node in page:
                 revision = texts.get(node.id)
@@ -354,7 +354,7 @@ class _SessionCheck:
     async def _views(self, state: SessionState) -> None:
         session_id, key = self._record.id, await self._handle.key()
 
-        def ask() -> Generator[tuple[str, Need], Any, Batch[list[ViewRecord]]]:
+        def ask() -> Deciding[list[ViewRecord]]:
             views = yield session_id, NeedViews()
             return Batch(views)
 

@@ -166,12 +166,13 @@ class Handle:
     async def _supply(self, session_id: str, need: Need) -> Any:
         if isinstance(need, NeedMessages):
             return await self.messages(session_id, need.start, need.stop)
+        tree = self.store.tree(session_id)
         if isinstance(need, NeedNodes):
-            return await self.store.nodes(session_id, need.ids)
+            return await tree.nodes(need.ids)
         if isinstance(need, NeedLevel):
-            return await self.store.level(session_id, need.level, need.start, need.stop)
+            return await tree.level(need.level, need.start, need.stop)
         if isinstance(need, NeedRevisions):
-            return await self.store.revisions(session_id, need.wanted)
+            return await tree.revisions(need.wanted)
         raise AssertionError(f"{type(need).__name__} is answered inside a transaction only")
 
 

@@ -5,9 +5,6 @@ The store adds up. Only the roots are read here and, below them, only what is no
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 from hiermem.core import arguments
 from hiermem.core.context.view import Seen
 from hiermem.core.metrics import Metrics, Served, measure
@@ -16,7 +13,12 @@ from hiermem.engine.context.select import SEEN
 from hiermem.engine.handle import Handle, state_from
 from hiermem.engine.log import feedback
 from hiermem.types.prices import Prices
-from hiermem.types.transaction import Batch, Need, NeedViews, ViewRecord
+from hiermem.types.transaction import (
+    Batch,
+    Deciding,
+    NeedViews,
+    ViewRecord,
+)
 
 
 async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Metrics:
@@ -30,7 +32,7 @@ async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Met
         messages=record.messages,
         open_tokens=sum(window.tokens for window in state.open_windows()),
         cover_tokens=await _cover_tokens(handle, session_id, state),
-        tallies=await handle.store.tally(session_id),
+        tallies=await handle.store.tree(session_id).tally(),
         spent=await handle.store.spent(session_id),
         feedback=await feedback.total(handle, session_id),
         served=await _served(handle, session_id),
@@ -40,13 +42,11 @@ async def metrics(handle: Handle, session_id: str, prices: Prices | None) -> Met
 
 async def _cover_tokens(handle: Handle, session_id: str, state: SessionState) -> int:
     """Add up the highest existing texts, and the input of windows that no text covers."""
-    found = 0
+    found, tree = 0, handle.store.tree(session_id)
     wanted = [root.id for root in state.roots()]
     while wanted:
-        nodes = await handle.store.nodes(session_id, wanted)
-        texts = await handle.store.revisions(
-            session_id, [(node.id, node.revision) for node in nodes if node.revision]
-        )
+        nodes = await tree.nodes(wanted)
+        texts = await tree.revisions([(node.id, node.revision) for node in nodes if node.revision])
         made = {revision.node_id: revision.tokens for revision in texts}
         wanted = []
         for node in nodes:
@@ -60,7 +60,7 @@ async def _cover_tokens(handle: Handle, session_id: str, state: SessionState) ->
 async def _served(handle: Handle, session_id: str) -> Served:
     """Add up what the session's sticky views have rendered since they were begun."""
 
-    def ask() -> Generator[tuple[str, Need], Any, Batch[list[ViewRecord]]]:
+    def ask() -> Deciding[list[ViewRecord]]:
         views = yield session_id, NeedViews()
         return Batch(views)
 

@@ -12,7 +12,14 @@ from typing import Any, TypeVar
 
 from hiermem.errors import UsageError
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import Batch, Changes, Deciding, Need, NodeWrite, RecordWrite
+from hiermem.types.transaction import (
+    Batch,
+    Changes,
+    Deciding,
+    Need,
+    NodeWrite,
+    RecordWrite,
+)
 
 T = TypeVar("T")
 
@@ -83,10 +90,13 @@ def run_decision(decide: Callable[[], Deciding[T]], answer: Callable[[str, Need]
     try:
         while True:
             try:
-                session_id, need = deciding.send(reply)
+                asked = deciding.send(reply)
             except StopIteration as done:
                 batch: Batch[T] = done.value
                 return batch
-            reply = answer(session_id, need)
+            if asked and isinstance(asked[0], str):
+                reply = answer(*asked)
+            else:
+                reply = tuple(answer(*one) for one in asked)
     finally:
         deciding.close()

@@ -80,7 +80,7 @@ class ChangeConditions(Conditions):
         )
         await write(tenant, "s", nodes=(node(7),), tree=1)
         await write(tenant, "f", copy=Copy("s", 1), record={"forked_from": "s", "forked_at": 1})
-        await tenant.write_nodes("s", [remade(node(0))])
+        await tenant.tree("s").write_nodes([remade(node(0))])
         await derive(tenant, "s")
         views = [ViewRecord("s", "v", "state"), ViewRecord("s", "w", "state")]
         wanted = (("L1.0", 1), ("L1.9", 1))
@@ -91,18 +91,18 @@ class ChangeConditions(Conditions):
             (NeedMessages(0, 9, "side"), []),
             (NeedEvents(), await tenant.events("s")),
             (NeedEchoes(), []),
-            (NeedNodes(("L1.1", "L2.0")), await tenant.nodes("s", ["L1.1", "L2.0"])),
-            (NeedNodes(("L1.7",), 1), await tenant.nodes("s", ["L1.7"], tree=1)),
-            (NeedLevel(1, 0, 1), await tenant.level("s", 1, 0, 1)),
-            (NeedLevel(1, 0, 9, 1), await tenant.level("s", 1, 0, 9, tree=1)),
-            (NeedCovering("main", 12), await tenant.covering("s", "main", 12)),
-            (NeedCovering("main", 72, 1), await tenant.covering("s", "main", 72, tree=1)),
-            (NeedCovering("main", 0, None, 9), await tenant.covering("s", "main", 0)),
-            (NeedCovering("main", 0, None, 12), await tenant.level("s", 1, 0)),
-            (NeedCovering("main", 10, None, 90), await tenant.level("s", 1, 1)),
-            (NeedProvisional(), await tenant.provisional("s")),
+            (NeedNodes(("L1.1", "L2.0")), await tenant.tree("s").nodes(["L1.1", "L2.0"])),
+            (NeedNodes(("L1.7",), 1), await tenant.tree("s", 1).nodes(["L1.7"])),
+            (NeedLevel(1, 0, 1), await tenant.tree("s").level(1, 0, 1)),
+            (NeedLevel(1, 0, 9, 1), await tenant.tree("s", 1).level(1, 0, 9)),
+            (NeedCovering("main", 12), await tenant.tree("s").covering("main", 12)),
+            (NeedCovering("main", 72, 1), await tenant.tree("s", 1).covering("main", 72)),
+            (NeedCovering("main", 0, None, 9), await tenant.tree("s").covering("main", 0)),
+            (NeedCovering("main", 0, None, 12), await tenant.tree("s").level(1, 0)),
+            (NeedCovering("main", 10, None, 90), await tenant.tree("s").level(1, 1)),
+            (NeedProvisional(), await tenant.tree("s").provisional()),
             (NeedProvisional(1), []),
-            (NeedRevisions(wanted), await tenant.revisions("s", wanted)),
+            (NeedRevisions(wanted), await tenant.tree("s").revisions(wanted)),
             (NeedRevisions(wanted, 1), []),
             (NeedViews(), views),
             (NeedRecords("k"), await tenant.records("k", scope="s")),
@@ -115,11 +115,40 @@ class ChangeConditions(Conditions):
                 answers.append((yield "s", need))
             for need, _ in needs:
                 answers.append((yield "none", need))
+            both: tuple[Any, ...] = yield tuple(
+                (name, need) for name in ("s", "none") for need, _ in needs
+            )
+            return Batch([answers, list(both)])
+
+        for found in await tenant.transact(decide):
+            assert found[: len(needs)] == [expected for _, expected in needs]
+            assert found[len(needs) :] == [None, *([[]] * (len(needs) - 1))]
+
+    @condition
+    async def test_several_needs_are_answered_at_once(self, tenant: TenantStore) -> None:
+        """A tuple of needs is sent the tuple of their answers, in the order of the needs."""
+        await write(tenant, "s", keyed("a", "b", "c"))
+        await write(tenant, "t", keyed("d"))
+        one, two = [NeedMessages(at, at + 1) for at in (0, 2)]
+
+        def decide() -> Deciding[list[Any]]:
+            answers: list[Any] = [
+                (yield (("t", one), ("s", two), ("s", one), ("s", two), ("none", NeedSession()))),
+                (yield (("s", one),)),
+                (yield "s", one),
+                (yield ()),
+            ]
             return Batch(answers)
 
-        found = await tenant.transact(decide)
-        assert found[: len(needs)] == [expected for _, expected in needs]
-        assert found[len(needs) :] == [None, *([[]] * (len(needs) - 1))]
+        several, single, bare, nothing = await tenant.transact(decide)
+        assert isinstance(several, tuple)
+        assert several[-1] is None
+        said_ = [[stored.content for stored in found] for found in several[:-1]]
+        assert said_ == [["d"], ["c"], ["a"], ["c"]]
+        assert isinstance(single, tuple)
+        assert [[stored.content for stored in found] for found in single] == [["a"]]
+        assert [stored.content for stored in bare] == ["a"]
+        assert nothing == ()
 
     @condition
     async def test_no_write_comes_into_a_transaction(self, tenant: TenantStore) -> None:
@@ -214,7 +243,7 @@ class ChangeConditions(Conditions):
         )  # fmt: skip
         assert done == "decided"
         assert await said(tenant) == ["x", "z"]
-        assert [one.parent for one in await tenant.nodes("s", ["L1.0"])] == ["L2.0"]
+        assert [one.parent for one in await tenant.tree("s").nodes(["L1.0"])] == ["L2.0"]
         assert [one.id for one in await tenant.sessions()] == ["s"]
         assert [one.id for one in await tenant.runs(subject="gone")] == ["r"]
 

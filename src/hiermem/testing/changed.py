@@ -43,7 +43,9 @@ async def was(tenant: TenantStore, index: int, session: str = "s") -> list[Any]:
 
 async def derive(tenant: TenantStore, session: str) -> None:
     """Write, for an existing session, one of everything that can be stored besides its log."""
-    await tenant.write_nodes(session, [], attempts=[attempt(f"a-{session}", session_id=session)])
+    await tenant.tree(session).write_nodes(
+        [], attempts=[attempt(f"a-{session}", session_id=session)]
+    )
     await tenant.put_run(run(f"r-{session}", subject=session))
     await tenant.put_view(ViewRecord(session, "v", "state"))
     await tenant.put_view(ViewRecord(session, "w", "state"))

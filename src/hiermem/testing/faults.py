@@ -12,20 +12,22 @@ import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeAlias, cast
 
 from hiermem.errors import StoreBusyError, StoreError
-from hiermem.protocols import Store, TenantStore
+from hiermem.protocols import Store, TenantStore, TreeStore
 
 __all__ = ["OPERATIONS", "SITES", "DiedError", "Fault", "FaultPlan", "FaultyStore"]
 
 Fault: TypeAlias = Literal["fail", "busy", "die", "kill"]
 
-#: The operations of a tenant's handle.
+#: The operations of a tenant's handle and of a tree's.
 OPERATIONS: tuple[str, ...] = tuple(
     name
-    for name, member in vars(TenantStore).items()
-    if callable(member) and not name.startswith("_")
+    for protocol in (TenantStore, TreeStore)
+    for name, member in vars(protocol).items()
+    if iscoroutinefunction(member)
 )
 #: The fault sites: before each operation (nothing took effect), after it (all of it did).
 SITES: tuple[str, ...] = tuple(
@@ -98,22 +100,24 @@ class FaultyStore:
 
     def tenant(self, name: str) -> TenantStore:
         """Return the wrapped handle bound to tenant ``name``."""
-        return cast("TenantStore", _FaultyTenant(self._store.tenant(name), self.plan))
+        return cast("TenantStore", _FaultyHandle(self._store.tenant(name), self.plan))
 
     async def close(self) -> None:
         """Close the wrapped store; there is no fault site here."""
         await self._store.close()
 
 
-class _FaultyTenant:
-    """Forwards every operation, between its two fault sites."""
+class _FaultyHandle:
+    """Forwards every operation, between its two fault sites; a tree's handle gets them too."""
 
-    def __init__(self, inner: TenantStore, plan: FaultPlan) -> None:
+    def __init__(self, inner: TenantStore | TreeStore, plan: FaultPlan) -> None:
         self._inner = inner
         self._plan = plan
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._inner, name)
+        if name == "tree":
+            return lambda *of: _FaultyHandle(member(*of), self._plan)
         if name not in OPERATIONS:
             return member
         return self._between(name, member)

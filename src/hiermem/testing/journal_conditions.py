@@ -65,13 +65,13 @@ class JournalConditions(Conditions):
             )
             for number in range(6)
         ]
-        await tenant.write_nodes("s", [], attempts=tries[:3])
-        await tenant.write_nodes("s", [], attempts=tries[3:])
+        await tenant.tree("s").write_nodes([], attempts=tries[:3])
+        await tenant.tree("s").write_nodes([], attempts=tries[3:])
         tries[1] = replace(
             tries[1], outcome="rejected", reason="empty", tokens_in=9, tokens_out=5, ended_at=NOW,
             cached_tokens=4, reasoning_tokens=3, cost=0.1,
         )  # fmt: skip
-        await tenant.write_nodes("s", [], attempts=[tries[1]])
+        await tenant.tree("s").write_nodes([], attempts=[tries[1]])
         assert await tenant.attempts() == tries
         assert await tenant.attempts(limit=2) == tries[:2]
         assert await tenant.attempts(run_id="run1") == tries[1::2]

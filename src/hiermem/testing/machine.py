@@ -217,7 +217,7 @@ class StoreMachine(Twins):
             ),
         )  # fmt: skip
         made = remade(node(0), input_hash="h1")
-        self.both(tenant, lambda handle: handle.write_nodes(session, [made], tree=tree))
+        self.both(tenant, lambda handle: handle.tree(session, tree).write_nodes([made]))
 
     @rule(
         tenant=TENANTS,
@@ -284,7 +284,7 @@ class StoreMachine(Twins):
                 made = replace(made, inputs=((other.id, other.revision + wrong_input),))
             writes.append(made)
         tried = [attempt(f"try-{n}", number=len(writes)) for n, _ in enumerate(writes)]
-        self.both(tenant, lambda handle: handle.write_nodes(session, writes, attempts=tried))
+        self.both(tenant, lambda handle: handle.tree(session).write_nodes(writes, attempts=tried))
         self.both(tenant, _reusable)
 
     # -- journal and views
@@ -301,7 +301,7 @@ class StoreMachine(Twins):
         view = ViewRecord(subject, name, state)
         tried = attempt(f"own-{number}", session_id=subject, run_id=name, reason=state)
         self.both(tenant, lambda handle: handle.put_run(run(f"run-{number}", subject=subject)))
-        self.both(tenant, lambda handle: handle.write_nodes("none", [], attempts=[tried]))
+        self.both(tenant, lambda handle: handle.tree("none").write_nodes([], attempts=[tried]))
         self.both(tenant, lambda handle: handle.put_view(view))
         for other in HOSTILE_NAMES[:6]:
             self.both(other, lambda handle: handle.view(subject, name))

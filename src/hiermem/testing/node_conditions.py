@@ -23,7 +23,7 @@ __all__ = ["NodeConditions"]
 
 
 async def _one(tenant: TenantStore, id_: str) -> Node:
-    (found,) = await tenant.nodes("s", [id_])
+    (found,) = await tenant.tree("s").nodes([id_])
     return found
 
 
@@ -42,20 +42,20 @@ class NodeConditions(Conditions):
             unit="chars", forced=True, since=NOW - timedelta(days=1),
         )  # fmt: skip
         await write(tenant, "s", nodes=(full, node(0)))
-        assert await tenant.nodes("s", ["L2.3", "L1.0"]) == [full, node(0)]
+        assert await tenant.tree("s").nodes(["L2.3", "L1.0"]) == [full, node(0)]
         bare = node(3, 2, version=6)
         await write(tenant, "s", nodes=(bare,))
-        assert await tenant.nodes("s", ["L2.3"]) == [bare]
+        assert await tenant.tree("s").nodes(["L2.3"]) == [bare]
 
     @condition
     async def test_nodes_come_in_the_order_asked_for(self, tenant: TenantStore) -> None:
         """Ids that do not exist are left out, and one asked for twice comes twice."""
         await write(tenant, "s", nodes=tuple(node(n) for n in range(12)))
         wanted = ["L1.10", "L1.2", "nothing", "l1.2", "L1.11", "L1.2"]
-        found = await tenant.nodes("s", wanted)
+        found = await tenant.tree("s").nodes(wanted)
         assert [one.id for one in found] == ["L1.10", "L1.2", "L1.11", "L1.2"]
-        assert await tenant.nodes("s", []) == []
-        assert await tenant.nodes("other", ["L1.2"]) == []
+        assert await tenant.tree("s").nodes([]) == []
+        assert await tenant.tree("other").nodes(["L1.2"]) == []
 
     @condition
     async def test_a_level_comes_by_ordinal(self, tenant: TenantStore) -> None:
@@ -63,13 +63,13 @@ class NodeConditions(Conditions):
         loose = node(0, id="open/L1/main", sealed=False)
         await write(tenant, "s", nodes=(*(node(n) for n in range(11, -1, -1)), loose, node(0, 2)))
         for start, stop in ((0, None), (0, 0), (2, 11), (9, None), (11, 99), (40, None)):
-            found = await tenant.level("s", 1, start, stop)
+            found = await tenant.tree("s").level(1, start, stop)
             assert [one.ordinal for one in found] == list(range(12))[start:stop]
             assert all(one.level == 1 and one.sealed for one in found)
-        assert await tenant.level("s", 3, 0) == []
-        assert await tenant.levels("s") == {1: 12, 2: 1}
-        assert await tenant.levels("other") == {}
-        assert await tenant.provisional("s") == [loose]
+        assert await tenant.tree("s").level(3, 0) == []
+        assert await tenant.tree("s").levels() == {1: 12, 2: 1}
+        assert await tenant.tree("other").levels() == {}
+        assert await tenant.tree("s").provisional() == [loose]
 
     @condition
     async def test_provisional_nodes_come_by_level_and_id(self, tenant: TenantStore) -> None:
@@ -80,9 +80,9 @@ class NodeConditions(Conditions):
             node(0, 2, id="open/L2", sealed=False),
         ]
         await write(tenant, "s", nodes=tuple(loose[::-1]))
-        assert await tenant.provisional("s") == loose
-        assert await tenant.levels("s") == {}
-        assert await tenant.unfinished("s", 1, -1, 9) == []
+        assert await tenant.tree("s").provisional() == loose
+        assert await tenant.tree("s").levels() == {}
+        assert await tenant.tree("s").unfinished(1, -1, 9) == []
 
     @condition
     async def test_unfinished_is_what_has_work_left(self, tenant: TenantStore) -> None:
@@ -100,7 +100,7 @@ class NodeConditions(Conditions):
         await write(tenant, "s", nodes=(*nodes[::-1], node(0, 2)))
         due = [n for n in range(21) if n % 7 in (1, 2, 3, 4, 5)]
         for after, limit in ((-1, 99), (-1, 3), (4, 2), (8, 99), (20, 5), (-1, 0)):
-            found = await tenant.unfinished("s", 1, after, limit)
+            found = await tenant.tree("s").unfinished(1, after, limit)
             assert [one.ordinal for one in found] == [n for n in due if n > after][:limit]
 
     @condition
@@ -110,10 +110,13 @@ class NodeConditions(Conditions):
         await write(
             tenant, "s", nodes=(node(2), node(0, 2)), parents=(("L1.0", "L2.0"), ("L1.2", "L2.0"))
         )
-        found = await tenant.nodes("s", ["L1.0", "L1.1", "L1.2"])
+        found = await tenant.tree("s").nodes(["L1.0", "L1.1", "L1.2"])
         assert [one.parent for one in found] == ["L2.0", None, "L2.0"]
         assert [one.version for one in found] == [1, 0, 1]
-        assert await tenant.write_nodes("s", [remade(node(0)), remade(found[1])]) == [False, True]
+        assert await tenant.tree("s").write_nodes([remade(node(0)), remade(found[1])]) == [
+            False,
+            True,
+        ]
         assert (await _one(tenant, "L1.0")).parent == "L2.0"
 
     @condition
@@ -122,19 +125,19 @@ class NodeConditions(Conditions):
         await write(tenant, "s", nodes=(node(0), node(1)))
         await write(tenant, "t", nodes=(node(0),))
         made = [remade(node(0), input_hash="gone"), remade(node(1), input_hash="kept")]
-        assert await tenant.write_nodes("s", made) == [True, True]
-        assert await tenant.write_nodes("t", [remade(node(0))]) == [True]
+        assert await tenant.tree("s").write_nodes(made) == [True, True]
+        assert await tenant.tree("t").write_nodes([remade(node(0))]) == [True]
         await write(tenant, "s", drop=("L1.0", "never was"))
-        assert [one.id for one in await tenant.nodes("s", ["L1.0", "L1.1"])] == ["L1.1"]
-        found = await tenant.revisions("s", [("L1.0", 1), ("L1.1", 1)])
+        assert [one.id for one in await tenant.tree("s").nodes(["L1.0", "L1.1"])] == ["L1.1"]
+        found = await tenant.tree("s").revisions([("L1.0", 1), ("L1.1", 1)])
         assert [one.node_id for one in found] == ["L1.1"]
         assert await tenant.reusable("gone") is None
         assert await tenant.reusable("kept") is not None
-        assert len(await tenant.revisions("t", [("L1.0", 1)])) == 1
+        assert len(await tenant.tree("t").revisions([("L1.0", 1)])) == 1
         await write(tenant, "s", drop=("L1.1",), nodes=(node(0), node(1)))
-        assert await tenant.nodes("s", ["L1.0", "L1.1"]) == [node(0), node(1)]
-        assert await tenant.revisions("s", [("L1.1", 1)]) == []
-        assert await tenant.write_nodes("s", [remade(node(0))]) == [True]
+        assert await tenant.tree("s").nodes(["L1.0", "L1.1"]) == [node(0), node(1)]
+        assert await tenant.tree("s").revisions([("L1.1", 1)]) == []
+        assert await tenant.tree("s").write_nodes([remade(node(0))]) == [True]
 
     @condition
     async def test_a_write_needs_the_version_it_expects(self, tenant: TenantStore) -> None:
@@ -142,16 +145,16 @@ class NodeConditions(Conditions):
         await write(tenant, "s", nodes=(node(0), node(1)))
         first = remade(node(0))
         missing = remade(node(9))
-        assert await tenant.write_nodes("s", [first, missing, remade(node(1))]) == [
+        assert await tenant.tree("s").write_nodes([first, missing, remade(node(1))]) == [
             True, False, True,
         ]  # fmt: skip
         late = NodeWrite(replace(node(0), version=1, error="late"), 0)
-        assert await tenant.write_nodes("s", [late]) == [False]
+        assert await tenant.tree("s").write_nodes([late]) == [False]
         assert await _one(tenant, "L1.0") == first.node
-        assert await tenant.nodes("s", ["L1.9"]) == []
-        assert await tenant.revisions("s", [("L1.9", 1)]) == []
-        assert await tenant.write_nodes("other", [remade(node(0))]) == [False]
-        assert await tenant.write_nodes("s", []) == []
+        assert await tenant.tree("s").nodes(["L1.9"]) == []
+        assert await tenant.tree("s").revisions([("L1.9", 1)]) == []
+        assert await tenant.tree("other").write_nodes([remade(node(0))]) == [False]
+        assert await tenant.tree("s").write_nodes([]) == []
 
     @condition
     async def test_a_write_sees_the_ones_before_it(self, tenant: TenantStore) -> None:
@@ -160,7 +163,9 @@ class NodeConditions(Conditions):
         first = remade(node(0))
         parent = replace(remade(node(0, 2)), inputs=(("L1.0", 1),))
         early = replace(parent, inputs=(("L1.0", 0),))
-        outcome = await tenant.write_nodes("s", [parent, first, remade(first.node), early, parent])
+        outcome = await tenant.tree("s").write_nodes(
+            [parent, first, remade(first.node), early, parent]
+        )
         assert outcome == [False, True, True, False, False]
         assert (await _one(tenant, "L1.0")).revision == 2
 
@@ -168,34 +173,34 @@ class NodeConditions(Conditions):
     async def test_a_write_needs_its_inputs_to_serve(self, tenant: TenantStore) -> None:
         """If an input serves another revision, or is gone, the write does not count."""
         await write(tenant, "s", nodes=(node(0), node(1), node(0, 2)))
-        await tenant.write_nodes("s", [remade(node(0)), remade(node(1))])
+        await tenant.tree("s").write_nodes([remade(node(0)), remade(node(1))])
         parent = remade(node(0, 2))
         for inputs in (
             (("L1.0", 1), ("L1.1", 2)),
             (("L1.0", 0), ("L1.1", 1)),
             (("L1.0", 1), ("L1.7", 0)),
         ):
-            assert await tenant.write_nodes("s", [replace(parent, inputs=inputs)]) == [False]
+            assert await tenant.tree("s").write_nodes([replace(parent, inputs=inputs)]) == [False]
             assert await _one(tenant, "L2.0") == node(0, 2)
         right = replace(parent, inputs=(("L1.0", 1), ("L1.1", 1)))
-        assert await tenant.write_nodes("s", [right]) == [True]
+        assert await tenant.tree("s").write_nodes([right]) == [True]
 
     @condition
     async def test_of_two_writers_one_wins(self, tenant: TenantStore) -> None:
         """Of many writes over the same version at once exactly one is applied."""
         await write(tenant, "s", nodes=(node(0),))
         outcomes = await asyncio.gather(
-            *(tenant.write_nodes("s", [remade(node(0), text=str(n))]) for n in range(20))
+            *(tenant.tree("s").write_nodes([remade(node(0), text=str(n))]) for n in range(20))
         )
         assert sum(applied for (applied,) in outcomes) == 1
-        (kept,) = await tenant.revisions("s", [("L1.0", 1)])
+        (kept,) = await tenant.tree("s").revisions([("L1.0", 1)])
         assert outcomes[int(kept.text)] == [True]
 
     @condition
     async def test_a_write_at_odds_with_itself_is_refused(self, tenant: TenantStore) -> None:
         """A version that does not follow, or another node's revision: UsageError, no effect."""
         await write(tenant, "s", nodes=(node(0), node(1)))
-        await tenant.write_nodes("s", [remade(node(1))])
+        await tenant.tree("s").write_nodes([remade(node(1))])
         before = await contents(tenant)
         good = remade(node(0))
         again = replace(remade(node(1, revision=0, version=1)))
@@ -206,7 +211,7 @@ class NodeConditions(Conditions):
             again,
         ):
             with pytest.raises(UsageError):
-                await tenant.write_nodes("s", [good, bad], attempts=[attempt("a")])
+                await tenant.tree("s").write_nodes([good, bad], attempts=[attempt("a")])
             assert await contents(tenant) == before
 
     @condition
@@ -215,13 +220,13 @@ class NodeConditions(Conditions):
         await write(tenant, "s", nodes=(node(0),))
         started = attempt("a1")
         claim = NodeWrite(replace(node(0), version=1, status="generating"), 0)
-        assert await tenant.write_nodes("s", [claim], attempts=[started]) == [True]
+        assert await tenant.tree("s").write_nodes([claim], attempts=[started]) == [True]
         ended = replace(started, outcome="ok", tokens_in=5, tokens_out=2, ended_at=NOW)
         late = remade(node(0))
         other = attempt("a2", outcome="error", reason="timeout")
-        assert await tenant.write_nodes("s", [late], attempts=[ended, other]) == [False]
+        assert await tenant.tree("s").write_nodes([late], attempts=[ended, other]) == [False]
         assert await tenant.attempts() == [ended, other]
-        assert await tenant.write_nodes("none", [], attempts=[attempt("a3")]) == []
+        assert await tenant.tree("none").write_nodes([], attempts=[attempt("a3")]) == []
         assert len(await tenant.attempts()) == 3
 
     @condition
@@ -235,17 +240,17 @@ class NodeConditions(Conditions):
             tokens_out=2, calls=3, duration_ms=4, extras={"k": [1, {"n": None}]},
         )  # fmt: skip
         second, other = remade(first.node), remade(node(1), text="")
-        assert await tenant.write_nodes("s", [first, second, other]) == [True] * 3
-        found = await tenant.revisions(
-            "s", [("L1.1", 1), ("L1.0", 2), ("L1.0", 3), ("L1.0", 1), ("L1.7", 1), ("L1.0", 2)]
+        assert await tenant.tree("s").write_nodes([first, second, other]) == [True] * 3
+        found = await tenant.tree("s").revisions(
+            [("L1.1", 1), ("L1.0", 2), ("L1.0", 3), ("L1.0", 1), ("L1.7", 1), ("L1.0", 2)]
         )
         wanted = [other.revision, second.revision, first.revision, second.revision]
         assert found == wanted
         found[2].extras["k"].append(0)
-        (again,) = await tenant.revisions("s", [("L1.0", 1)])
+        (again,) = await tenant.tree("s").revisions([("L1.0", 1)])
         assert again == first.revision
-        assert await tenant.revisions("other", [("L1.0", 1)]) == []
-        assert await tenant.revisions("s", []) == []
+        assert await tenant.tree("other").revisions([("L1.0", 1)]) == []
+        assert await tenant.tree("s").revisions([]) == []
 
     @condition
     async def test_the_newest_good_revision_is_reused(self, tenant: TenantStore) -> None:
@@ -253,16 +258,18 @@ class NodeConditions(Conditions):
         await write(tenant, "s", nodes=(node(0), node(1)))
         await write(tenant, "t", nodes=(node(0),))
         late = NOW + timedelta(days=1)
-        await tenant.write_nodes("s", [remade(node(1), input_hash="h", text="1", created_at=late)])
-        await tenant.write_nodes("t", [remade(node(0), input_hash="h", text="2")])
+        await tenant.tree("s").write_nodes(
+            [remade(node(1), input_hash="h", text="1", created_at=late)]
+        )
+        await tenant.tree("t").write_nodes([remade(node(0), input_hash="h", text="2")])
         bad = remade(node(0), input_hash="h", text="3", degraded=True)
-        await tenant.write_nodes("s", [bad])
+        await tenant.tree("s").write_nodes([bad])
         found = await tenant.reusable("h")
         assert found is not None
         assert found.text == "2"
         for other in ("H", "h ", "h%", "", "_"):
             assert await tenant.reusable(other) is None
-        await tenant.write_nodes("s", [remade(bad.node, input_hash="h", text="4")])
+        await tenant.tree("s").write_nodes([remade(bad.node, input_hash="h", text="4")])
         found = await tenant.reusable("h")
         assert found is not None
         assert found.text == "4"

@@ -52,7 +52,7 @@ class RemovalConditions(Conditions):
             await write(tenant, "s", rewrites=rewriting(index, text, "edit"))
         await write(tenant, "s", rewrites=rewriting(1, "", "erase", state="erased"))
         first = remade(node(0), input_hash="h")
-        await tenant.write_nodes("s", [first, remade(first.node), remade(node(1))])
+        await tenant.tree("s").write_nodes([first, remade(first.node), remade(node(1))])
         await tenant.put_blocks("s", [Block("index", 0, 4, b"x")], epoch=0)
         before = await contents(tenant)
         fork = {"forked_from": "s", "forked_at": 3}
@@ -68,9 +68,9 @@ class RemovalConditions(Conditions):
         assert [await was(tenant, index, "f") for index in range(4)] == [["a"], [], [], []]
         source = await tenant.messages("s", 0, 3)
         assert [plain(o) for o in await tenant.messages("f", 0, 3)] == [plain(o) for o in source]
-        found = await tenant.revisions("f", [("L1.0", 1), ("L1.0", 2), ("L1.1", 1)])
-        assert found == await tenant.revisions("s", [("L1.0", 2), ("L1.1", 1)])
-        assert [one.id for one in await tenant.nodes("f", ["L1.0", "L1.1"])] == ["L1.0"]
+        found = await tenant.tree("f").revisions([("L1.0", 1), ("L1.0", 2), ("L1.1", 1)])
+        assert found == await tenant.tree("s").revisions([("L1.0", 2), ("L1.1", 1)])
+        assert [one.id for one in await tenant.tree("f").nodes(["L1.0", "L1.1"])] == ["L1.0"]
         assert await tenant.blocks("f", "index") == []
         seen = await write(tenant, "f", keys=[f"key-{n}" for n in range(5)])
         assert len(seen.keys) == 4
@@ -85,7 +85,7 @@ class RemovalConditions(Conditions):
         # Erased here, it stays there.
         await write(tenant, "f", rewrites=rewriting(0, "", "erase"), forget=("L1.0",))
         assert await was(tenant, 0) == ["a"]
-        assert len(await tenant.revisions("s", [("L1.0", 2)])) == 1
+        assert len(await tenant.tree("s").revisions([("L1.0", 2)])) == 1
         await tenant.transact(deciding(delete=["s"]))
         assert await said(tenant, "f") == ["", "", "c", "own"]
 
@@ -94,7 +94,7 @@ class RemovalConditions(Conditions):
         """Into a session that exists, beyond the source's end, of what it does not have."""
         await write(tenant, "s", keyed("a", "b"), nodes=(node(0),))
         await write(tenant, "t", keyed("a"))
-        await tenant.write_nodes("s", [remade(node(0))])
+        await tenant.tree("s").write_nodes([remade(node(0))])
         before = await contents(tenant)
         for name, copy in (
             ("t", Copy("s", 1)),
@@ -131,7 +131,7 @@ class RemovalConditions(Conditions):
             await write(tenant, name, rewrites=rewriting(0, "A", "edit"))
             await write(tenant, name, nodes=(node(0),), tree=1)
             made = remade(node(0), input_hash=f"h-{name}")
-            assert await tenant.write_nodes(name, [made]) == [True]
+            assert await tenant.tree(name).write_nodes([made]) == [True]
             await derive(tenant, name)
         before = await contents(tenant)
         await tenant.transact(deciding(delete=["s"]))
@@ -201,7 +201,7 @@ class RemovalConditions(Conditions):
         """Everything goes, also what belongs to no session; the handle continues to work."""
         for name in ("s", "t"):
             await write(tenant, name, keyed("a", "b"), nodes=(node(0),))
-            await tenant.write_nodes(name, [remade(node(0), input_hash="h")])
+            await tenant.tree(name).write_nodes([remade(node(0), input_hash="h")])
             await derive(tenant, name)
         await tenant.put_view(ViewRecord("none", "v", "state"))
         await tenant.put_records([RecordWrite("k", "", "a", "body")])
@@ -216,7 +216,7 @@ class RemovalConditions(Conditions):
         assert await tenant.erase_all() == 0
         await write(tenant, "s", keyed("new"))
         assert await said(tenant) == ["new"]
-        assert await tenant.nodes("s", ["L1.0"]) == []
+        assert await tenant.tree("s").nodes(["L1.0"]) == []
 
     @condition
     async def test_scrubbing_changes_nothing_that_is_kept(self, tenant: TenantStore) -> None:

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hiermem.protocols import TenantStore
+from hiermem.protocols import TenantStore, TreeStore
 from hiermem.types import Message, Node, Revision, SessionRecord, Span, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
@@ -230,8 +230,8 @@ async def _session(tenant: TenantStore, record: SessionRecord) -> dict[str, Any]
         "forks": await tenant.forks(id_),
         "spent": await tenant.spent(id_),
         "derived": derived,
-        "trees": {tree: await _tree(tenant, id_, tree) for tree in {0, 1, record.tree}},
-        "serving": await _tree(tenant, id_, None),
+        "trees": {number: await _tree(tenant.tree(id_, number)) for number in {0, 1, record.tree}},
+        "serving": await _tree(tenant.tree(id_)),
         "blocks": {kind: await tenant.blocks(id_, kind) for kind in ("index", "other")},
     }
 
@@ -244,20 +244,18 @@ def _derived(id_: str) -> Deciding[list[Any]]:
     return Batch(found)
 
 
-async def _tree(tenant: TenantStore, id_: str, tree: int | None) -> dict[str, Any]:
-    counts = await tenant.levels(id_, tree=tree)
-    sealed = {level: await tenant.level(id_, level, 0, tree=tree) for level in counts}
+async def _tree(tree: TreeStore) -> dict[str, Any]:
+    counts = await tree.levels()
+    sealed = {level: await tree.level(level, 0) for level in counts}
     nodes = [node for level in sealed.values() for node in level]
-    nodes += await tenant.provisional(id_, tree=tree)
+    nodes += await tree.provisional()
     wanted = [(node.id, number) for node in nodes for number in range(node.revision + 1)]
     return {
         "levels": counts,
         "nodes": nodes,
-        "unfinished": {
-            level: await tenant.unfinished(id_, level, -1, 10_000, tree=tree) for level in counts
-        },
-        "tally": [rounded(one) for one in await tenant.tally(id_, tree=tree)],
-        "revisions": [plain(one) for one in await tenant.revisions(id_, wanted, tree=tree)],
+        "unfinished": {level: await tree.unfinished(level, -1, 10_000) for level in counts},
+        "tally": [rounded(one) for one in await tree.tally()],
+        "revisions": [plain(one) for one in await tree.revisions(wanted)],
     }
 
 

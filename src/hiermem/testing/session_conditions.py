@@ -128,7 +128,7 @@ class SessionConditions(Conditions):
         assert await tenant.session("s") is None
         await write(tenant, "s")
         assert await tenant.messages("s", 0, 9) == []
-        assert await tenant.nodes("s", ["L1.0"]) == []
+        assert await tenant.tree("s").nodes(["L1.0"]) == []
 
     @condition
     async def test_contradicting_changes_are_refused_whole(self, tenant: TenantStore) -> None:
@@ -244,8 +244,8 @@ class SessionConditions(Conditions):
             assert record.id == name
             assert [one.content for one in await tenant.messages(name, 0, 9)] == [name]
             assert [one.at for one in await tenant.events(name)] == [place]
-            assert [one.ordinal for one in await tenant.level(name, 1, 0)] == [place]
-            assert [one.ordinal for one in await tenant.unfinished(name, 1, -1, 9)] == [place]
+            assert [one.ordinal for one in await tenant.tree(name).level(1, 0)] == [place]
+            assert [one.ordinal for one in await tenant.tree(name).unfinished(1, -1, 9)] == [place]
         assert [one.id for one in await tenant.sessions()] == list(HOSTILE_NAMES)
 
     @condition

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hiermem.errors import HiermemError, MemoryClosedError, UsageError
-from hiermem.protocols import Store, TenantStore
+from hiermem.protocols import Store, TenantStore, TreeStore
 from hiermem.testing.change_conditions import ChangeConditions
 from hiermem.testing.conditions import store_condition
 from hiermem.testing.epoch_conditions import EpochConditions
@@ -67,6 +67,8 @@ class StoreConformance(
         async with self.opened(path) as store:
             assert isinstance(store, Store)
             assert isinstance(store.tenant("a"), TenantStore)
+            assert isinstance(store.tenant("a").tree("s"), TreeStore)
+            assert isinstance(store.tenant("a").tree("s", 1), TreeStore)
             assert store.tenant("a").tenant == "a"
             assert store.capabilities <= {"durable", "shared"}
             assert isinstance(store.capabilities, frozenset)
@@ -143,10 +145,10 @@ class StoreConformance(
                 assert await tenant.backlog() == []
                 assert len(await tenant.versions("s", 0)) == 1
                 assert (await tenant.spent()).calls == 1
-                assert [one.level for one in await tenant.tally("s", tree=1)] == [1]
+                assert [one.level for one in await tenant.tree("s", 1).tally()] == [1]
                 assert await tenant.run("r") == run("r", detail={"n": str(place)})
                 assert await tenant.put_records([RecordWrite("k", "s", "v", "", 2)]) is False
-                (made,) = await tenant.revisions("s", [("L1.0", 1)])
+                (made,) = await tenant.tree("s").revisions([("L1.0", 1)])
                 assert made.text == str(place)
                 assert await tenant.reusable("same") == made
                 assert await tenant.reusable(f"own-{place + 1}") is None
@@ -161,11 +163,11 @@ class StoreConformance(
             assert await stranger.put_blocks("s", [Block("index", 0, 1, b"")], epoch=0) is False
             assert await stranger.put_records([], epochs={"s": 0}) is False
             assert await stranger.versions("s", 0) == []
-            assert await stranger.covering("s", "main", 5) == []
-            assert await stranger.outdated("s", 1, [], -1, 9) == []
-            assert await stranger.tally("s") == []
+            assert await stranger.tree("s").covering("main", 5) == []
+            assert await stranger.tree("s").outdated(1, [], -1, 9) == []
+            assert await stranger.tree("s").tally() == []
             assert await stranger.run("r") is None
-            assert await stranger.write_nodes("s", [remade(node(0))]) == [False]
+            assert await stranger.tree("s").write_nodes([remade(node(0))]) == [False]
 
     @store_condition
     async def test_a_tenant_erases_its_own_alone(self, path: Path) -> None:
@@ -247,7 +249,7 @@ async def _fill(tenant: TenantStore, mark: str) -> None:
     await tenant.put_blocks("s", [Block("index", 0, 1, mark.encode("utf-8"))], epoch=0)
     second = remade(node(1), text=mark, input_hash=f"own-{mark}")
     first = remade(node(0), text=mark, input_hash="same")
-    await tenant.write_nodes("s", [second, first], attempts=[attempt("a", model=mark)])
+    await tenant.tree("s").write_nodes([second, first], attempts=[attempt("a", model=mark)])
     await tenant.put_run(run("r", detail={"n": mark}))
     await tenant.put_view(ViewRecord("s", "v", mark))
     await tenant.put_records([RecordWrite("k", "s", "v", mark, 0)])

@@ -68,9 +68,9 @@ class Twins(RuleBasedStateMachine):
         """Return the reference's nodes of a session, sealed ones first."""
 
         async def all_of(handle: TenantStore) -> list[Node]:
-            counts = await handle.levels(session)
-            found = [one for level in counts for one in await handle.level(session, level, 0)]
-            return found + await handle.provisional(session)
+            tree = handle.tree(session)
+            found = [one for level in await tree.levels() for one in await tree.level(level, 0)]
+            return found + await tree.provisional()
 
         return self._outcome(self._reference.tenant(tenant), all_of)  # type: ignore[no-any-return]
 
@@ -97,10 +97,10 @@ class Twins(RuleBasedStateMachine):
         self.both(tenant, lambda handle: handle.session(session))
         self.both(tenant, lambda handle: handle.messages(session, start, start + length))
         self.both(tenant, lambda handle: handle.messages(session, 0, 99, thread="main"))
-        self.both(tenant, lambda handle: handle.level(session, level, start, start + length))
-        self.both(tenant, lambda handle: handle.unfinished(session, level, start, length))
-        self.both(tenant, lambda handle: handle.outdated(session, level, ["s"], start, length))
-        self.both(tenant, lambda handle: handle.covering(session, "main", 10 * start + length))
+        self.both(tenant, lambda handle: handle.tree(session).level(level, start, start + length))
+        self.both(tenant, lambda handle: handle.tree(session).unfinished(level, start, length))
+        self.both(tenant, lambda handle: handle.tree(session).outdated(level, ["s"], start, length))
+        self.both(tenant, lambda handle: handle.tree(session).covering("main", 10 * start + length))
         self.both(tenant, lambda handle: handle.backlog(after=session, limit=length))
 
     @precondition(lambda self: self.durable)

@@ -14,11 +14,12 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from hiermem.types import Node, Revision, SessionRecord, Status, StoredMessage
 
 __all__ = [
-    "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "KeyEntry", "LogEvent", "Need",
+    "Asking", "Attempt", "Batch", "Block", "Changes", "Copy", "Deciding", "KeyEntry", "LogEvent",
+    "Need",
     "NeedCovering", "NeedEchoes", "NeedEvents", "NeedForks", "NeedLevel", "NeedMessages",
     "NeedNodes", "NeedProvisional", "NeedRecords", "NeedRevisions", "NeedSession", "NeedViews",
     "NodeTally", "NodeWrite", "Record", "RecordWrite", "Rewrite", "RunRecord", "Scrubbed",
-    "Snapshot", "Spent", "ViewRecord",
+    "SessionNeed", "Snapshot", "Spent", "ViewRecord",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -419,5 +420,10 @@ Need: TypeAlias = (
     | NeedSession
     | NeedViews
 )
-#: A decision that reads as it goes: yields (session id, need), is sent answers, returns effects.
-Deciding: TypeAlias = Generator[tuple[str, Need], Any, Batch[T]]
+#: A need of a decision, with the id of the session that it is about.
+SessionNeed: TypeAlias = tuple[str, Need]
+#: A part of a decision. It yields a (session id, need) and is sent the answer, or it yields a tuple
+#: of such pairs and is sent the tuple of their answers, in the same order.
+Asking: TypeAlias = Generator[SessionNeed | tuple[SessionNeed, ...], Any, T]
+#: A decision that reads as it goes, and returns its effects.
+Deciding: TypeAlias = Asking[Batch[T]]

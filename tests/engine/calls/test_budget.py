@@ -343,7 +343,7 @@ def test_what_is_set_aside_and_what_is_journalled_never_pass_the_cap(data):
 
 async def journal(tenant, book, attempt):
     with book.journalling([attempt]):
-        await tenant.write_nodes("s", [], attempts=[attempt])
+        await tenant.tree("s").write_nodes([], attempts=[attempt])
 
 
 @pytest.mark.parametrize("begun", [True, False])

@@ -136,7 +136,7 @@ async def judge(memory, session, budget, previous, *, allow_omission=False):
     check_cover(
         selection,
         view=View.from_json(state.state),
-        windows=await store.level(session.id, 1, 0),
+        windows=await store.tree(session.id).level(1, 0),
         opened=state_from(record.state).open_windows(),
         messages=await store.messages(session.id, 0, record.messages),
     )

@@ -183,7 +183,7 @@ async def test_a_profile_covers_every_message_exactly_once_inside_the_budget(ste
             check_cover(
                 found,
                 view=View.from_json(state.state),
-                windows=await store.level("s", 1, 0),
+                windows=await store.tree("s").level(1, 0),
                 opened=state_from(record.state).open_windows(),
                 messages=await store.messages("s", 0, record.messages),
             )

@@ -356,7 +356,7 @@ async def test_a_long_message_is_sliced_by_what_is_heard_of_it():
     await session.append(Message.user(said + record + said))
     await session.close()
     (stored,) = await memory._handle.store.messages(session.id, 0, 1)
-    windows = await memory._handle.store.level(session.id, 1, 0)
+    windows = await memory._handle.store.tree(session.id).level(1, 0)
     assert stored.echoes
     assert stored.size > 3_000
     assert len(windows) == len(stored.slices) + 1 <= 5

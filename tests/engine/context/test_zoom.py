@@ -131,7 +131,7 @@ async def test_a_zoom_still_covers_everything_exactly_once(steps, query, config)
             check_cover(
                 SimpleNamespace(recent_messages=[*shown.recent_messages, *raised]),
                 view=now.cut.view,
-                windows=await store.level("s", 1, 0),
+                windows=await store.tree("s").level(1, 0),
                 opened=state_from(record.state).open_windows(),
                 messages=await store.messages("s", 0, record.messages),
             )

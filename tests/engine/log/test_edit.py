@@ -203,8 +203,8 @@ async def test_an_edit_while_its_window_is_made_refuses_the_old_text():
 
     report = await fixture.update(FunctionLLM(slow))
     assert report.made == 1
-    (window,) = await fixture.tenant.nodes("s", ["L1.0"])
-    (made,) = await fixture.tenant.revisions("s", [("L1.0", window.revision)])
+    (window,) = await fixture.tenant.tree("s").nodes(["L1.0"])
+    (made,) = await fixture.tenant.tree("s").revisions([("L1.0", window.revision)])
     assert "PURPLE" in made.text
     assert not window.stale
 
@@ -331,7 +331,8 @@ class Counting:
                     return done.value
                 reply = yield asked
                 self.reads += 1
-                self.rows += len(reply) if isinstance(reply, list) else 1
+                for each in reply if isinstance(reply, tuple) else (reply,):
+                    self.rows += len(each) if isinstance(each, list) else 1
 
         return await self._tenant.transact(counted)
 
@@ -377,12 +378,12 @@ async def _rows_of_an_edit(count):
         )
         for node in (await tree_of(fixture.tenant, "s")).values()
     ]
-    assert all(await fixture.tenant.write_nodes("s", writes))
+    assert all(await fixture.tenant.tree("s").write_nodes(writes))
     fixture.handle.store = Counting(fixture.tenant)
     await change.edit(fixture.handle, "s", count // 2 + 3, text(9, 31), on_edit="rebuild")
     model = ScoredQuery()
     await fixture.update(model)
-    levels = len(await fixture.tenant.levels("s"))
+    levels = len(await fixture.tenant.tree("s").levels())
     return fixture.handle.store.rows, levels, model.levels
 
 

@@ -52,6 +52,34 @@ async def test_a_tombstone_keeps_its_place_and_nothing_of_what_it_said():
     assert await fixture.say([Message.user("Other.", key="k")]) == [1]
 
 
+async def test_a_long_erasure_asks_no_more_often_than_a_short_one(monkeypatch):
+    """Broken, each message costs round trips of its own to a store on a server."""
+    asked = []
+
+    def counted(decide):
+        def counting():
+            deciding, reply = decide(), None
+            while True:
+                try:
+                    needs = deciding.send(reply)
+                except StopIteration as done:
+                    return done.value
+                asked[-1] += 1
+                reply = yield needs
+
+        return counting
+
+    fixture = await made(SessionFixture(), 160)
+    real = fixture.tenant.transact
+    monkeypatch.setattr(fixture.tenant, "transact", lambda decide: real(counted(decide)))
+    for indices in ([5], range(20, 60)):
+        asked.append(0)
+        await change.erase(fixture.handle, "s", indices)
+    short, long = asked
+    assert short <= 12
+    assert long <= short + 2
+
+
 async def test_everything_made_of_it_goes_and_children_stand_in_until_it_is_made_again():
     fixture = await made(SessionFixture(), 160)
     before = await tree_of(fixture.tenant, "s")
@@ -63,13 +91,13 @@ async def test_everything_made_of_it_goes_and_children_stand_in_until_it_is_made
         if id_ in ("L1.1", "L2.0", "L3.0"):
             assert (node.status, node.revision) == ("pending", 0)
             assert node.version > before[id_].version
-            assert not await fixture.tenant.revisions("s", [(id_, 1)])
+            assert not await fixture.tenant.tree("s").revisions([(id_, 1)])
         else:
             assert node == before[id_]
     report = await fixture.update()
     assert report.by_level == {1: 1, 2: 1, 3: 1}
     await check_tree(fixture.tenant, "s", COUNTER)
-    texts = await fixture.tenant.revisions("s", [(i, 1) for i in nodes])
+    texts = await fixture.tenant.tree("s").revisions([(i, 1) for i in nodes])
     assert not any("case-12-" in made_.text for made_ in texts)
 
 
@@ -104,8 +132,8 @@ async def test_a_quarantined_message_stays_for_the_record_and_in_nothing_made():
     assert (stored.state, stored.content) == ("quarantined", text(12))
     await fixture.update()
     for id_ in await tree_of(fixture.tenant, "s"):
-        (node,) = await fixture.tenant.nodes("s", [id_])
-        (revision,) = await fixture.tenant.revisions("s", [(id_, node.revision)])
+        (node,) = await fixture.tenant.tree("s").nodes([id_])
+        (revision,) = await fixture.tenant.tree("s").revisions([(id_, node.revision)])
         assert "case-12-" not in revision.text
     await check_tree(fixture.tenant, "s", COUNTER)
     again = await change.quarantine(fixture.handle, "s", [12])
@@ -192,8 +220,8 @@ async def test_an_erasure_while_the_window_is_made_refuses_the_text():
         return "## Overview\n" + "\n".join(f"- {s.text[:120]}" for s in request.inputs)
 
     await fixture.update(FunctionLLM(slow))
-    (window,) = await fixture.tenant.nodes("s", ["L1.0"])
-    (revision,) = await fixture.tenant.revisions("s", [("L1.0", window.revision)])
+    (window,) = await fixture.tenant.tree("s").nodes(["L1.0"])
+    (revision,) = await fixture.tenant.tree("s").revisions([("L1.0", window.revision)])
     assert "case-2-" in revision.text
     assert "case-3-" not in revision.text
 
@@ -394,7 +422,7 @@ async def test_whatever_stands_for_something_open_goes(take):
     """Broken, a provisional text that nothing open names any more outlives what it says."""
     fixture = await made(SessionFixture(config=HierarchyConfig.by_tokens(open_groups="grow")), 40)
     record = await fixture.tenant.session("s")
-    loose = (await fixture.tenant.provisional("s"))[0]
+    loose = (await fixture.tenant.tree("s").provisional())[0]
     stray = replace(loose, id="open/L1/gone", thread="gone", status="pending", revision=0)
 
     def put():
@@ -403,11 +431,11 @@ async def test_whatever_stands_for_something_open_goes(take):
         return Batch(None, (("s", Changes(None, after, nodes=(stray,))),))
 
     await fixture.tenant.transact(put)
-    (said,) = await fixture.tenant.revisions("s", [(loose.id, loose.revision)])
+    (said,) = await fixture.tenant.tree("s").revisions([(loose.id, loose.revision)])
     served = replace(stray, status="active", revision=1, version=stray.version + 1)
     write = NodeWrite(served, stray.version, replace(said, node_id=stray.id, number=1))
-    assert await fixture.tenant.write_nodes("s", [write]) == [True]
+    assert await fixture.tenant.tree("s").write_nodes([write]) == [True]
     await take(fixture.handle, "s", [3])
-    assert await fixture.tenant.provisional("s") == []
-    assert not await fixture.tenant.revisions("s", [(stray.id, 1)])
+    assert await fixture.tenant.tree("s").provisional() == []
+    assert not await fixture.tenant.tree("s").revisions([(stray.id, 1)])
     assert (await fixture.tenant.session("s")).epoch == record.epoch + 1

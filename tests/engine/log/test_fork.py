@@ -133,8 +133,8 @@ async def test_a_fork_costs_no_call_for_what_was_sealed_before_it():
     assert len(nodes) >= 15 + 3 + 1
     assert all(standing(node, now=fixture.now) == "settled" for node in nodes.values())
     for id_, node in nodes.items():
-        (mine,) = await fixture.tenant.revisions("f", [(id_, node.revision)])
-        (theirs,) = await fixture.tenant.revisions("s", [(id_, node.revision)])
+        (mine,) = await fixture.tenant.tree("f").revisions([(id_, node.revision)])
+        (theirs,) = await fixture.tenant.tree("s").revisions([(id_, node.revision)])
         assert mine == theirs
 
 
@@ -276,19 +276,26 @@ class Beside:
     """A store beside which something happens, once, right after its ``n``-th call."""
 
     def __init__(self, store, n, happens):
-        self._store, self._left, self._happens = store, n, happens
+        self._store, self._left, self._happens = store, [n], happens
 
     def __getattr__(self, name):
         real = getattr(self._store, name)
 
         async def call(*args, **settings):
             found = await real(*args, **settings)
-            self._left -= 1
-            if not self._left:
+            self._left[0] -= 1
+            if not self._left[0]:
                 await self._happens()
             return found
 
+        if name == "tree":
+            return self._beside_tree
         return real if name == "tenant" else call
+
+    def _beside_tree(self, *of):
+        tree = Beside(self._store.tree(*of), 0, self._happens)
+        tree._left = self._left
+        return tree
 
 
 async def test_an_update_between_any_two_reads_of_a_fork_tears_no_text_from_another(monkeypatch):

@@ -283,7 +283,7 @@ async def test_an_edit_of_the_same_length_does_not_pass_for_a_new_parent():
             return await super().complete(request)
 
     await fixture.update(Slow())
-    assert (await fixture.tenant.nodes("s", ["L1.3"]))[0].parent == "L2.0"
+    assert (await fixture.tenant.tree("s").nodes(["L1.3"]))[0].parent == "L2.0"
     assert await fixture.untrue() == []
 
 
@@ -450,7 +450,7 @@ async def test_a_fork_before_a_new_configuration_has_the_one_of_its_windows():
     assert after.config == SIXES.to_json()
     llm = ScriptedLLM()
     assert (await fixture.update(llm, "before")).calls == 0
-    assert await fixture.tenant.levels("before") == {1: 3}
+    assert await fixture.tenant.tree("before").levels() == {1: 3}
 
 
 async def test_what_stood_for_the_open_under_the_old_configuration_goes():
@@ -458,6 +458,6 @@ async def test_what_stood_for_the_open_under_the_old_configuration_goes():
     fixture = SessionFixture(config=grow)
     await fixture.say([*messages(35), Message.user("hello", thread="side")])
     await fixture.update()
-    assert await fixture.tenant.provisional("s")
+    assert await fixture.tenant.tree("s").provisional()
     await reconfigure(fixture.handle, "s", HierarchyConfig.by_tokens())
-    assert await fixture.tenant.provisional("s") == []
+    assert await fixture.tenant.tree("s").provisional() == []

@@ -137,7 +137,7 @@ async def test_the_swap_is_one_change_that_the_log_tells_of(kind, tmp_path):
     assert (record.epoch, record.tree, record.build) == (before.epoch + 1, before.tree + 1, "")
     assert record.config == SIXES.to_json()
     assert await fixture.tenant.view("s", "default") is None, "what it pinned is gone"
-    assert not await fixture.tenant.levels("s", tree=before.tree)
+    assert not await fixture.tenant.tree("s", before.tree).levels()
     assert [event.kind for event in await fixture.tenant.events("s")] == ["repack"]
     assert not await fixture.tenant.put_view(ViewRecord("s", "v", "old"), epoch=before.epoch)
     await store.close()
@@ -190,8 +190,8 @@ async def test_a_closed_session_stays_closed_and_has_one_root():
     await full(fixture, SIXES)
     record = await fixture.tenant.session("s")
     assert record.closed
-    top = max(await fixture.tenant.levels("s"))
-    assert len(await fixture.tenant.level("s", top, 0)) == 1
+    top = max(await fixture.tenant.tree("s").levels())
+    assert len(await fixture.tenant.tree("s").level(top, 0)) == 1
 
 
 # -- while the conversation goes on
@@ -226,7 +226,7 @@ async def test_until_the_swap_the_old_tree_serves_and_grows():
     await fixture.update(ScriptedLLM())
     report = await full(fixture, SIXES, max_calls=4)
     assert (report.swapped, report.stopped, report.made) == (False, "max_calls", 4)
-    assert await fixture.tenant.levels("s") == {1: 6, 2: 1}
+    assert await fixture.tenant.tree("s").levels() == {1: 6, 2: 1}
     await fixture.say(messages(60, start=60))
     report = await fixture.update(ScriptedLLM())
     assert report.by_level == {1: 6, 2: 1}, "an ordinary update knows of no re-pack"
@@ -246,7 +246,7 @@ async def test_a_re_pack_under_another_configuration_begins_anew():
     await full(fixture, FOURS, max_calls=2)
     second = Build.from_json((await fixture.tenant.session("s")).build)
     assert second.tree > first.tree, "a number is never given twice"
-    assert await fixture.tenant.levels("s", tree=first.tree) == {}
+    assert await fixture.tenant.tree("s", first.tree).levels() == {}
     assert (await full(fixture, FOURS)).swapped
     assert (await fixture.tenant.session("s")).config == FOURS.to_json()
 
@@ -333,11 +333,11 @@ async def test_p5_a_swap_does_not_undo_the_configuration_that_was_asked_for_last
     record = await fixture.tenant.session("s")
     build = Build.from_json(record.build)
     assert (record.config, build.config, build.at) == (FOURS.to_json(), FOURS.to_json(), 0)
-    assert await fixture.tenant.levels("s", tree=build.tree - 1) == {}, "what it had made is gone"
+    assert await fixture.tenant.tree("s", build.tree - 1).levels() == {}, "what it had made is gone"
     assert await bounds_of(fixture) == sealed
     await fixture.say(messages(20, start=60))
     new = (await bounds_of(fixture)).keys() - sealed.keys()
-    nodes = await fixture.tenant.nodes("s", sorted(new))
+    nodes = await fixture.tenant.tree("s").nodes(sorted(new))
     assert {node.messages for node in nodes if node.level == 1} == {4}
     assert (await full(fixture, FOURS)).swapped, "the next one goes on under it"
     assert [event.kind for event in await fixture.tenant.events("s")] == ["reconfigure", "repack"]
@@ -415,7 +415,7 @@ async def test_a_node_that_cannot_be_made_keeps_the_old_tree_until_it_has_a_stan
     await fixture.update(ScriptedLLM())
     report = await full(fixture, SIXES, ScriptedLLM(script=_transient))
     assert (report.swapped, report.failed > 0) == (False, True)
-    assert await fixture.tenant.levels("s") == {1: 6, 2: 1}
+    assert await fixture.tenant.tree("s").levels() == {1: 6, 2: 1}
 
     def refuse(request):
         raise PermanentModelError("no", charged=False)

@@ -409,10 +409,10 @@ async def test_a_parent_is_made_anew_when_a_better_child_replaces_the_stand_in()
 async def test_dirt_stops_where_the_new_text_is_the_old_one():
     fixture = await told(SessionFixture(), 150)
     await fixture.update()
-    (node,) = await fixture.tenant.nodes("s", ["L1.4"])
+    (node,) = await fixture.tenant.tree("s").nodes(["L1.4"])
     from hiermem.core.summaries import status
 
-    await fixture.tenant.write_nodes("s", [status.write(node, status.mark_dirty(node))])
+    await fixture.tenant.tree("s").write_nodes([status.write(node, status.mark_dirty(node))])
     llm = ScriptedLLM()
     report = await fixture.update(llm)
     assert (llm.calls, report.made) == (0, 0)
@@ -775,7 +775,7 @@ async def test_open_groups_have_a_provisional_summary_that_grows_with_them():
     plan = await fixture.update(llm, dry_run=True)
     report = await fixture.update(llm)
     assert plan.calls == report.calls == llm.calls
-    loose = {node.id: node for node in await fixture.tenant.provisional("s")}
+    loose = {node.id: node for node in await fixture.tenant.tree("s").provisional()}
     assert set(loose) == {"open/L1/main", "open/L2"}
     assert all(node.status == "active" for node in loose.values())
     calls = llm.calls
@@ -786,8 +786,8 @@ async def test_open_groups_have_a_provisional_summary_that_grows_with_them():
     assert report.by_level == {1: 1}, "only the open window grew"
     await fixture.say(messages(14, start=36))
     await fixture.update(llm)
-    assert await fixture.tenant.provisional("s") == []
-    assert set(await fixture.tenant.levels("s")) == {1, 2}
+    assert await fixture.tenant.tree("s").provisional() == []
+    assert set(await fixture.tenant.tree("s").levels()) == {1, 2}
 
 
 # -- bounded memory, speed
@@ -805,6 +805,8 @@ async def test_p6_what_is_in_hand_does_not_grow_with_the_session():
 
         def __getattr__(self, name):
             member = getattr(self.inner, name)
+            if name == "tree":
+                return lambda *of: Watched(member(*of))
             if name not in ("unfinished", "nodes", "messages", "revisions"):
                 return member
 

@@ -54,10 +54,10 @@ class Archive:
     async def texts(self):
         found = {}
         for name in self.names:
-            for level in await self.tenant.levels(name):
-                nodes = await self.tenant.level(name, level, 0)
+            for level in await self.tenant.tree(name).levels():
+                nodes = await self.tenant.tree(name).level(level, 0)
                 wanted = [(node.id, node.revision) for node in nodes]
-                for made in await self.tenant.revisions(name, wanted):
+                for made in await self.tenant.tree(name).revisions(wanted):
                     found[name, made.node_id] = made.text
         return found
 
@@ -155,7 +155,7 @@ async def test_all_are_repacked_under_the_configuration_given_now():
     assert (report.sessions, report.updated) == (3, 3)
     for name in archive.names:
         assert HierarchyConfig.from_json((await archive.tenant.session(name)).config) == SMALLER
-        assert {n.messages for n in await archive.tenant.level(name, 1, 0)} == {6}
+        assert {n.messages for n in await archive.tenant.tree(name).level(1, 0)} == {6}
     assert not await archive.tenant.backlog()
 
 
@@ -218,19 +218,23 @@ async def test_a_model_that_fails_for_good_leaves_stand_ins_everywhere():
 
 async def test_a_store_that_fails_ends_it_with_its_error_on_record():
     archive = await Archive(3).fill()
-    real = archive.tenant.write_nodes
+    real = archive.tenant.tree
 
-    async def write_nodes(session_id, writes, **how):
+    async def write_nodes(writes, **how):
+        raise StoreBusyError("busy")
+
+    def tree(session_id, number=None):
+        found = real(session_id, number)
         if session_id == "s1":
-            raise StoreBusyError("busy")
-        return await real(session_id, writes, **how)
+            found.write_nodes = write_nodes
+        return found
 
-    archive.tenant.write_nodes = write_nodes
+    archive.tenant.tree = tree
     with pytest.raises(StoreBusyError):
         await archive.update_all()
     run = (await archive.tenant.runs(subject=""))[0]
     assert (run.outcome, run.detail["reason"]) == ("error", "StoreBusyError")
-    archive.tenant.write_nodes = real
+    archive.tenant.tree = real
     assert (await archive.update_all()).stopped is None
     assert not await archive.tenant.backlog()
 

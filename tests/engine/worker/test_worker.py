@@ -55,8 +55,8 @@ class Office:
 
     async def nodes(self, session):
         found = []
-        for level in await self.tenant.levels(session):
-            found += await self.tenant.level(session, level, 0)
+        for level in await self.tenant.tree(session).levels():
+            found += await self.tenant.tree(session).level(level, 0)
         return found
 
     async def left(self):
@@ -99,8 +99,8 @@ async def test_a_worker_makes_what_an_update_would():
     for name in "abc":
         made = await office.nodes(name)
         wanted = [(node.id, node.revision) for node in made]
-        here = await office.tenant.revisions(name, wanted)
-        there = await plain.tenant.revisions(name, wanted)
+        here = await office.tenant.tree(name).revisions(wanted)
+        there = await plain.tenant.tree(name).revisions(wanted)
         assert [(r.node_id, r.text) for r in here] == [(r.node_id, r.text) for r in there]
     assert (status.made, status.failed, status.calls) == (19 + 6 + 3, 0, 28)
     assert worker.status.state == "stopped"
@@ -127,7 +127,7 @@ async def test_provisional_texts_grow_in_the_background():
     await office.say("a", 24)
     async with office.worker() as worker:
         assert await worker.drain(10)
-    loose = await office.tenant.provisional("a")
+    loose = await office.tenant.tree("a").provisional()
     assert {node.id for node in loose} == {"open/L1/main", "open/L2"}
     assert all(node.revision for node in loose)
 
@@ -142,17 +142,21 @@ async def test_what_another_model_made_is_followed_in_the_background():
     looks = Counter()
 
     class Watched:
+        def __init__(self, inner):
+            self.inner = inner
+
         def __getattr__(self, name):
             looks[name] += 1
-            return getattr(office.tenant, name)
+            member = getattr(self.inner, name)
+            return (lambda *of: Watched(member(*of))) if name == "tree" else member
 
-    office.handle.store = Watched()
+    office.handle.store = Watched(office.tenant)
     async with office.worker(ScriptedLLM(name="new")) as worker:
         assert await worker.drain(20)
         assert worker.status.made == 19 + 6
         for name in "ab":
             made = [(node.id, node.revision) for node in await office.nodes(name)]
-            models = {each.model for each in await office.tenant.revisions(name, made)}
+            models = {each.model for each in await office.tenant.tree(name).revisions(made)}
             assert models == {"new"}
         runs = len(await office.tenant.runs())
         seen = looks["outdated"]
@@ -231,8 +235,8 @@ async def children_first(tenant, session):
     for each in await tenant.attempts(session_id=session):
         ended[each.node_id] = each.ended_at
         begun.setdefault(each.node_id, each.started_at)
-    for level in await tenant.levels(session):
-        for node in await tenant.level(session, level, 0):
+    for level in await tenant.tree(session).levels():
+        for node in await tenant.tree(session).level(level, 0):
             for child in node.children:
                 if node.id in begun and child in ended:
                     assert ended[child] <= begun[node.id]
@@ -302,7 +306,9 @@ async def test_a_worker_whose_leases_were_given_away_commits_nothing_over_the_ot
 
 async def texts(office, session):
     nodes = await office.nodes(session)
-    found = await office.tenant.revisions(session, [(node.id, node.revision) for node in nodes])
+    found = await office.tenant.tree(session).revisions(
+        [(node.id, node.revision) for node in nodes]
+    )
     return [(r.node_id, r.number, r.text, r.model) for r in found]
 
 

@@ -55,8 +55,8 @@ async def examined(path):
         attempts = await tenant.attempts(limit=1_000_000)
         nodes = {}
         for record in await tenant.sessions():
-            for level in await tenant.levels(record.id):
-                for node in await tenant.level(record.id, level, 0):
+            for level in await tenant.tree(record.id).levels():
+                for node in await tenant.tree(record.id).level(level, 0):
                     nodes[record.id, node.id] = node
         assert await tenant.backlog() == []
     with sqlite3.connect(path) as file:

@@ -8,10 +8,10 @@ another generation, or both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from hiermem.core.context.view import outdated
 from hiermem.core.log.locate import Location
@@ -23,10 +23,10 @@ from hiermem.core.needs import inside
 from hiermem.errors import MessageWithdrawnError, NotFoundError, SessionClosedError
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.transaction import (
+    Asking,
     Batch,
     Deciding,
     LogEvent,
-    Need,
     NeedMessages,
     NeedSession,
     NeedViews,
@@ -47,10 +47,17 @@ def edit(
 
     Raises NotFoundError, SessionClosedError and MessageWithdrawnError.
     """
-    record = yield from known_session(session_id)
+    found: tuple[SessionRecord | None, Sequence[StoredMessage], Sequence[ViewRecord]]
+    found = yield (
+        (session_id, NeedSession()),
+        (session_id, NeedMessages(index, index + 1)),
+        (session_id, NeedViews()),
+    )
+    record, at_index, views = known(session_id, found[0]), found[1], found[2]
     if record.closed:
         raise SessionClosedError(session_id)
-    before = yield from message_at(record, index)
+    check_index(record, index)
+    (before,) = at_index
     if before.state != "live":
         raise MessageWithdrawnError(session_id, index=index, state=before.state)
     after = amend(before)
@@ -68,7 +75,6 @@ def edit(
     for tree_state in reached:
         result = yield from inside(session_id, tree_state.propagate(on_edit, now))
         propagated.append((tree_state, result))
-    views: Sequence[ViewRecord] = yield session_id, NeedViews()
     _, changes = changes_of(
         record,
         propagated,
@@ -101,21 +107,22 @@ def _weighed(
     return points
 
 
-def known_session(session_id: str) -> Generator[tuple[str, Need], Any, SessionRecord]:
+def known_session(session_id: str) -> Asking[SessionRecord]:
     """Read a session's record. Raises NotFoundError if the session does not exist."""
     record: SessionRecord | None = yield session_id, NeedSession()
+    return known(session_id, record)
+
+
+def known(session_id: str, record: SessionRecord | None) -> SessionRecord:
+    """Return the record that was read. Raises NotFoundError if the session does not exist."""
     if record is None:
         raise NotFoundError(f"session {session_id!r} does not exist")
     return record
 
 
-def message_at(
-    record: SessionRecord, index: int
-) -> Generator[tuple[str, Need], Any, StoredMessage]:
-    """Read one message. Raises NotFoundError if the session has no message at that index."""
+def check_index(record: SessionRecord, index: int) -> None:
+    """Raise NotFoundError if the session has no message at that index."""
     if not 0 <= index < record.messages:
         raise NotFoundError(
             f"session {record.id!r} has no message {index}; it has {record.messages}"
         )
-    found: Sequence[StoredMessage] = yield record.id, NeedMessages(index, index + 1)
-    return found[0]

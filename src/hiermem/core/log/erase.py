@@ -14,22 +14,23 @@ window or group has no lasting text, so every provisional node is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from hiermem.core.extraction.stored_answer import made_from
-from hiermem.core.log.edit import known_session, message_at
+from hiermem.core.log.edit import check_index, known_session
 from hiermem.core.log.lineage import Family
 from hiermem.core.log.propagate import Propagated
 from hiermem.core.log.receipts import Receipt
 from hiermem.core.log.size_changes import NOTHING, LoggedChanges, SizeChange, Weigher, marks_of
 from hiermem.core.log.trees import TreeState, changes_of, logged_changes, tree_states
-from hiermem.core.needs import inside
+from hiermem.core.needs import inside, together
 from hiermem.core.spaces.sources import SOURCE, SourceLink, links_in, named
 from hiermem.types import Message, Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
+    Asking,
     Batch,
     Changes,
     Deciding,
@@ -38,6 +39,7 @@ from hiermem.types.transaction import (
     NeedEchoes,
     NeedEvents,
     NeedLevel,
+    NeedMessages,
     NeedProvisional,
     NeedRecords,
     NeedViews,
@@ -58,6 +60,8 @@ ForkHandling: TypeAlias = Literal["all", "keep"]
 WithdrawalKind: TypeAlias = Literal["erase", "quarantine"]
 #: Summaries counted in one read.
 _PAGE: Final = 512
+#: Messages whose places are looked up at once.
+_TOGETHER: Final = 64
 
 
 def tombstone(stored: StoredMessage) -> StoredMessage:
@@ -98,7 +102,7 @@ def erase(
     record = yield from known_session(session_id)
     wanted = tuple(sorted(set(indices)))
     for index in wanted:
-        yield from message_at(record, index)
+        check_index(record, index)
     family = yield from Family.around(record, wanted)
     work = _Withdrawal(kind, now, weigher)
     for one, shared in family.reach.items():
@@ -205,43 +209,38 @@ class _Withdrawal:
         self.records[record.id] = record
         self.changes.append((record.id, Changes(None, session=record)))
 
-    def withdraw(
-        self, record: SessionRecord, indices: Iterable[int]
-    ) -> Generator[tuple[str, Need], Any, None]:
+    def withdraw(self, record: SessionRecord, indices: Iterable[int]) -> Asking[None]:
         """Take messages out of one session, with everything that was made from them."""
-        live: list[StoredMessage] = []
-        for index in sorted(indices):
-            stored = yield from message_at(record, index)
-            if stored.state == "live" or (self.kind == "erase" and stored.state != "erased"):
-                live.append(stored)
+        live = [
+            stored
+            for stored in (yield from _messages_at(record, sorted(indices)))
+            if stored.state == "live" or (self.kind == "erase" and stored.state != "erased")
+        ]
         if not live:
             return
-        events: Sequence[LogEvent] = yield record.id, NeedEvents()
-        edits = _edits(events)
+        trees = tree_states(record)
+        data = yield from _session_data(record, trees)
         reached: list[TreeState] = []
-        for tree_state in tree_states(record):
+        for tree_state in trees:
             mine = [stored for stored in live if stored.index < tree_state.stop]
-            for stored in mine:
-                yield from self._withdraw_message(record, tree_state, stored)
+            for first in range(0, len(mine), _TOGETHER):
+                yield from self._withdraw_messages(
+                    record, tree_state, mine[first : first + _TOGETHER]
+                )
             if mine:
                 reached.append(tree_state)
         propagated: list[tuple[TreeState, Propagated]] = []
         for tree_state in reached:
             result = yield from inside(record.id, tree_state.propagate("forget", self.now))
             # It is not on record when a provisional node was made, or from what.
-            loose: Sequence[Node] = yield record.id, NeedProvisional(tree_state.tree)
-            drop = dict.fromkeys((*result.drop, *(node.id for node in loose)))
+            loose = (node.id for node in data.provisional[tree_state.tree])
+            drop = dict.fromkeys((*result.drop, *loose))
             propagated.append((tree_state, replace(result, drop=tuple(drop))))
-        views: Sequence[ViewRecord] = yield record.id, NeedViews()
         withdrawn = {stored.index for stored in live}
-        derived: list[tuple[str, str]] = []
-        for kind in DERIVED:
-            found: Sequence[Record] = yield record.id, NeedRecords(kind)
-            derived += [(kind, each.key) for each in found if _made_from(each, withdrawn)]
+        derived = [(each.kind, each.key) for each in data.records if _made_from(each, withdrawn)]
         # A note belongs to its author and stays. An erasure deletes the record of its sources;
         # a quarantine keeps that record, because an erasure may follow.
-        sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
-        noted = links_in(sources, withdrawn)
+        noted = links_in(data.sources, withdrawn)
         self.links += noted.values()
         if self.kind == "erase":
             derived += [(SOURCE, key) for key in noted]
@@ -251,7 +250,7 @@ class _Withdrawal:
             propagated,
             event,
             rewrites=[self._rewrite(stored) for stored in live],
-            drop_views=[view.name for view in views],
+            drop_views=[view.name for view in data.views],
             drop_records=derived,
         )
         self.records[record.id] = after
@@ -261,21 +260,20 @@ class _Withdrawal:
         # Nodes without a text yet are included: they wait for one, and so do all nodes above.
         if propagated[0][1].forget:
             self.remake[record.id] = propagated[0][1].forget
-        versions = sum(edits.get(index, 0) for index in done)
+        versions = sum(data.edits.get(index, 0) for index in done)
         self._count("messages", len(done))
         self._count("versions", versions if self.kind == "erase" else 0)
         self._count("summaries", sum(len(result.gone) for _, result in propagated))
-        self._count("views", len(views))
+        self._count("views", len(data.views))
         self._count("records", len(derived))
 
-    def count_all(self, record: SessionRecord) -> Generator[tuple[str, Need], Any, None]:
+    def count_all(self, record: SessionRecord) -> Asking[None]:
         """Count everything that is stored of a session that is erased as a whole."""
         self._count("sessions", 1)
         self._count("messages", record.messages)
-        events: Sequence[LogEvent] = yield record.id, NeedEvents()
-        for index, edits in _edits(events).items():
-            stored = yield from message_at(record, index)
-            self._count("versions", edits if stored.state != "erased" else 0)
+        data = yield from _session_data(record)
+        for stored in (yield from _messages_at(record, tuple(data.edits))):
+            self._count("versions", data.edits[stored.index] if stored.state != "erased" else 0)
         for tree_state in tree_states(record):
             for level in range(1, len(tree_state.state.ordinals) + 1):
                 count = tree_state.state.next_ordinal(level)
@@ -286,55 +284,49 @@ class _Withdrawal:
                         NeedLevel(level, first, stop, tree_state.tree),
                     )
                     self._count("summaries", sum(node.revision > 0 for node in page))
-        views: Sequence[ViewRecord] = yield record.id, NeedViews()
-        self._count("views", len(views))
-        for kind in DERIVED:
-            found: Sequence[Record] = yield record.id, NeedRecords(kind)
-            self._count("records", len(found))
-        sources: Sequence[Record] = yield record.id, NeedRecords(SOURCE)
-        self._count("records", len(sources))
-        self.links += links_in(sources, None).values()
+        self._count("views", len(data.views))
+        self._count("records", len(data.records) + len(data.sources))
+        self.links += links_in(data.sources, None).values()
 
-    def echoes(
-        self, reach: Mapping[str, Collection[int]]
-    ) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
+    def echoes(self, reach: Mapping[str, Collection[int]]) -> Asking[tuple[str, ...]]:
         """Name the messages into which memory of the erased messages may have come back.
 
         Memory can come back only in messages after the first erased one, or in edited messages.
         """
         found: list[str] = []
-        for one, indices in reach.items():
-            echoing: Sequence[int] = yield one, NeedEchoes()
-            if not echoing or not indices:
-                continue
-            events: Sequence[LogEvent] = yield one, NeedEvents()
-            first, edited, gone = min(indices), _edits(events), self.done.get(one, ())
+        looked_at = [one for one, indices in reach.items() if indices]
+        echoing: Sequence[Sequence[int]] = yield tuple((one, NeedEchoes()) for one in looked_at)
+        echoes = {one: each for one, each in zip(looked_at, echoing, strict=True) if each}
+        events: Sequence[Sequence[LogEvent]] = yield tuple((one, NeedEvents()) for one in echoes)
+        for (one, indices), log in zip(echoes.items(), events, strict=True):
+            first, edited, gone = min(reach[one]), _edits(log), self.done.get(one, ())
             found += [
                 f"{one}:message:{index}"
-                for index in echoing
+                for index in indices
                 if (index > first or index in edited) and index not in gone
             ]
         return tuple(found)
 
-    def _withdraw_message(
-        self, record: SessionRecord, tree_state: TreeState, stored: StoredMessage
-    ) -> Generator[tuple[str, Need], Any, None]:
-        """Set the message's weight in one tree to nothing; its slices keep their windows."""
-        place = yield from inside(record.id, tree_state.locate(stored, ever=True))
-        calls, result_of = marks_of(stored.message) if self.kind == "erase" else ((), None)
-        weigher = self.weigher
+    def _withdraw_messages(
+        self, record: SessionRecord, tree_state: TreeState, messages: Sequence[StoredMessage]
+    ) -> Asking[None]:
+        """Set the messages' weights in one tree to nothing; their slices keep their windows."""
+        places = yield from together(
+            record.id, [tree_state.locate(stored, ever=True) for stored in messages]
+        )
+        erases, weigher = self.kind == "erase", self.weigher
         weigh = weigher.weigh if record.counter == weigher.counter.name else weigher.estimate
-        shift = SizeChange(
-            stored.index,
-            stored.thread,
-            weigh(stored, place.points),
-            (NOTHING,) * place.slices,
-            calls,
-            result_of,
-        )
-        tree_state.add(
-            place, shift, (0,) * len(place.points) if self.kind == "erase" else place.points
-        )
+        for stored, place in zip(messages, places, strict=True):
+            calls, result_of = marks_of(stored.message) if erases else ((), None)
+            shift = SizeChange(
+                stored.index,
+                stored.thread,
+                weigh(stored, place.points),
+                (NOTHING,) * place.slices,
+                calls,
+                result_of,
+            )
+            tree_state.add(place, shift, (0,) * len(place.points) if erases else place.points)
 
     def _rewrite(self, stored: StoredMessage) -> Rewrite:
         if self.kind == "erase":
@@ -344,6 +336,45 @@ class _Withdrawal:
     def _count(self, what: str, number: int) -> None:
         if number:
             self.removed[what] = self.removed.get(what, 0) + number
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionData:
+    """What is stored of a session beside its messages and sealed nodes.
+
+    ``edits`` says how often each message was edited, by index; ``records`` are those of the DERIVED
+    kinds; ``provisional`` are the provisional nodes of each tree that was asked about.
+    """
+
+    edits: dict[int, int]
+    views: Sequence[ViewRecord]
+    sources: Sequence[Record]
+    records: Sequence[Record]
+    provisional: dict[int, Sequence[Node]]
+
+
+def _session_data(record: SessionRecord, trees: Sequence[TreeState] = ()) -> Asking[_SessionData]:
+    """Read what is stored of a session beside its messages, and the provisional nodes of trees."""
+    needs: list[Need] = [NeedEvents(), NeedViews(), NeedRecords(SOURCE)]
+    needs += [NeedRecords(kind) for kind in DERIVED]
+    needs += [NeedProvisional(each.tree) for each in trees]
+    events, views, sources, *found = yield tuple((record.id, need) for need in needs)
+    derived, loose = found[: len(DERIVED)], found[len(DERIVED) :]
+    return _SessionData(
+        _edits(events),
+        views,
+        sources,
+        [each for records in derived for each in records],
+        dict(zip((each.tree for each in trees), loose, strict=True)),
+    )
+
+
+def _messages_at(record: SessionRecord, indices: Sequence[int]) -> Asking[list[StoredMessage]]:
+    """Read the messages at these indices, which exist."""
+    found: Sequence[Sequence[StoredMessage]] = yield tuple(
+        (record.id, NeedMessages(index, index + 1)) for index in indices
+    )
+    return [stored for (stored,) in found]
 
 
 def _made_from(record: Record, indices: Collection[int]) -> bool:

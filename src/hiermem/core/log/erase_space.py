@@ -10,7 +10,6 @@ Files that were exported into folders are out of reach; the receipt names the fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -19,7 +18,7 @@ from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.record import SPACE_SCOPE, kind_of
 from hiermem.core.spaces.sources import SOURCE, exported, of_space
 from hiermem.errors import NotFoundError
-from hiermem.types.transaction import Batch, Deciding, NeedRecords, Record, RunRecord
+from hiermem.types.transaction import Batch, Deciding, NeedRecords, RunRecord
 
 #: The name in the receipt for the records of each kind; a note is live or consumed, never both.
 _COUNTED: Final = {
@@ -38,19 +37,19 @@ def erase_space(space: str, *, subject: str, now: datetime, run_id: str) -> Deci
 
     Raises NotFoundError.
     """
-    headers: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kept.SPACE)
+    needs = [NeedRecords(kept.SPACE), NeedRecords(SOURCE, everywhere=True)]
+    needs += [NeedRecords(kind_of(kind, space)) for kind in kept.KINDS]
+    headers, sources, *stored = yield tuple((SPACE_SCOPE, need) for need in needs)
     if all(each.key != space for each in headers):
         raise NotFoundError(f"space {space!r} does not exist")
     going = [(kept.SPACE, SPACE_SCOPE, space)]
     removed = {"spaces": 1}
     folders: tuple[str, ...] = ()
-    for kind in kept.KINDS:
-        found: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kind_of(kind, space))
+    for kind, found in zip(kept.KINDS, stored, strict=True):
         going += [(each.kind, each.scope, each.key) for each in found]
         _count(removed, _COUNTED.get(kind, "records"), len(found))
         if kind == kept.EXPORT:
             folders = exported(space, found)
-    sources: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(SOURCE, everywhere=True)
     traces = of_space(space, sources)
     going += [(each.kind, each.scope, each.key) for each in traces]
     _count(removed, "records", len(traces))

@@ -12,24 +12,24 @@ moments, a parent could describe a text of its child that is not there.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from hiermem.core.log.edit import known_session
+from hiermem.core.log.edit import known
 from hiermem.core.log.replay import Replay, prefix
 from hiermem.core.tree.fold import reopen
 from hiermem.core.tree.stored import config_from
 from hiermem.errors import SessionExistsError
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
+    Asking,
     Batch,
     Changes,
     Copy,
     Deciding,
     LogEvent,
-    Need,
     NeedEvents,
     NeedMessages,
     NeedNodes,
@@ -152,10 +152,10 @@ def fork(prepared: PreparedFork) -> Deciding[bool]:
     Raises NotFoundError if the source is gone, SessionExistsError if the name is taken.
     """
     source, record = prepared.source, prepared.record
-    other: SessionRecord | None = yield record.id, NeedSession()
+    other, found = yield (record.id, NeedSession()), (source.id, NeedSession())
     if other is not None:
         raise SessionExistsError(record.id)
-    now = yield from known_session(source.id)
+    now = known(source.id, found)
     if (now.epoch, now.tree, now.config) != (source.epoch, source.tree, source.config):
         return Batch(result=False)
     if now.version != source.version:
@@ -181,16 +181,15 @@ def fork(prepared: PreparedFork) -> Deciding[bool]:
     return Batch(result=True, sessions=((record.id, changes),))
 
 
-def _still_waiting(
-    source_id: str, waiting: Iterable[int]
-) -> Generator[tuple[str, Need], Any, tuple[Rewrite, ...]]:
+def _still_waiting(source_id: str, waiting: Iterable[int]) -> Asking[tuple[Rewrite, ...]]:
     """Take the "missing result" flag off messages whose results may still arrive in the fork.
 
     The source may have given up on them since; an append that does so leaves no event in its log.
     """
     rewrites: list[Rewrite] = []
-    for index in waiting:
-        found: Sequence[StoredMessage] = yield source_id, NeedMessages(index, index + 1)
+    asked = tuple((source_id, NeedMessages(index, index + 1)) for index in waiting)
+    answers: Sequence[Sequence[StoredMessage]] = yield asked
+    for found in answers:
         for stored in found:
             flags = tuple(flag for flag in stored.flags if flag != _GIVEN_UP)
             if flags != stored.flags:

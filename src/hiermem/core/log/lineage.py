@@ -6,12 +6,16 @@ is therefore followed up and down the lineage for as long as it is below that po
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hiermem.types import SessionRecord
-from hiermem.types.transaction import Need, NeedForks, NeedSession
+from hiermem.types.transaction import (
+    Asking,
+    NeedForks,
+    NeedSession,
+    SessionNeed,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +30,19 @@ class Family:
     children: tuple[SessionRecord, ...] = ()
 
     @classmethod
-    def around(
-        cls, record: SessionRecord, indices: Iterable[int]
-    ) -> Generator[tuple[str, Need], Any, Family]:
+    def around(cls, record: SessionRecord, indices: Iterable[int]) -> Asking[Family]:
         """Follow the indices in both directions."""
         return (yield from cls._follow(record, indices, upwards=True))
 
     @classmethod
-    def below(
-        cls, record: SessionRecord, indices: Iterable[int]
-    ) -> Generator[tuple[str, Need], Any, Family]:
+    def below(cls, record: SessionRecord, indices: Iterable[int]) -> Asking[Family]:
         """Follow the indices into forks and forks of forks."""
         return (yield from cls._follow(record, indices, upwards=False))
 
     @classmethod
     def _follow(
         cls, record: SessionRecord, indices: Iterable[int], *, upwards: bool
-    ) -> Generator[tuple[str, Need], Any, Family]:
+    ) -> Asking[Family]:
         records = {record.id: record}
         reach: dict[str, set[int]] = {record.id: set(indices)}
         waiting = [(record.id, set(reach[record.id]))]
@@ -50,15 +50,14 @@ class Family:
         while waiting:
             one, held = waiting.pop(0)
             here = records[one]
-            kin: list[tuple[SessionRecord, int]] = []
-            forks: Sequence[SessionRecord] = yield one, NeedForks()
-            kin += [(fork, fork.forked_at) for fork in forks]
+            above = here.forked_from if upwards else None
+            asked: list[SessionNeed] = [(one, NeedForks())]
+            asked += [(above, NeedSession())] if above is not None else []
+            forks, *sources = yield tuple(asked)
+            kin: list[tuple[SessionRecord, int]] = [(fork, fork.forked_at) for fork in forks]
             if one == record.id:
                 children = tuple(forks)
-            if upwards and here.forked_from is not None:
-                source: SessionRecord | None = yield here.forked_from, NeedSession()
-                if source is not None:
-                    kin.append((source, here.forked_at))
+            kin += [(source, here.forked_at) for source in sources if source is not None]
             for other, shared in kin:
                 new = {index for index in held if index < shared} - reach.get(other.id, set())
                 records.setdefault(other.id, other)

@@ -192,10 +192,12 @@ def swap(
 
     ``sizes`` are the weights of the messages of ``build.marks`` in the build's unit.
     """
-    record: SessionRecord | None = yield session_id, NeedSession()
+    needs = NeedSession(), NeedEvents(), NeedViews()
+    found: tuple[SessionRecord | None, list[LogEvent], list[ViewRecord]]
+    found = yield tuple((session_id, need) for need in needs)
+    record, events, views = found
     if record is None or record.epoch != epoch or record.build != build.to_json():
         return Batch(result=False)
-    events: list[LogEvent] = yield session_id, NeedEvents()
     if build.at != record.messages or build.events != len(events):
         return Batch(result=False)
     rewrites: list[Rewrite] = []
@@ -212,7 +214,6 @@ def swap(
             after = replace(stored, size=sizes[stored.index], slices=points)
             if after != stored:
                 rewrites.append(Rewrite(after, "mark"))
-    views: list[ViewRecord] = yield session_id, NeedViews()
     detail = json.dumps({"config": build.config, "tree": build.tree}, separators=(",", ":"))
     changes: Changes[None] = Changes(
         None,

@@ -10,13 +10,18 @@ erased message is named, so that a person can look.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from hiermem.core.spaces.answer_record import read_journal
 from hiermem.core.spaces.record import CONSOLIDATION, EXPORT, SPACE_SCOPE, kind_of
-from hiermem.types.transaction import Need, NeedRecords, Record, RecordWrite
+from hiermem.types.transaction import (
+    Asking,
+    NeedRecords,
+    Record,
+    RecordWrite,
+)
 
 #: The kind of record that says which note was made from a message; its scope is the session.
 SOURCE: Final = "note-source"
@@ -62,13 +67,18 @@ def exported(space: str, records: Iterable[Record]) -> tuple[str, ...]:
     return tuple(f"the export of space {space!r} in {each.key}" for each in records)
 
 
-def named(links: Collection[SourceLink]) -> Generator[tuple[str, Need], Any, tuple[str, ...]]:
+def named(links: Collection[SourceLink]) -> Asking[tuple[str, ...]]:
     """Name the notes, the files that took them in, and the folders these were exported to."""
     names: dict[str, None] = {}
-    for space in sorted({link.space for link in links}):
+    spaces = sorted({link.space for link in links})
+    stored: Sequence[Sequence[Record]] = yield tuple(
+        (SPACE_SCOPE, NeedRecords(kind_of(kind, space)))
+        for space in spaces
+        for kind in (CONSOLIDATION, EXPORT)
+    )
+    for space, journal, exports in zip(spaces, stored[::2], stored[1::2], strict=True):
         notes = sorted({link.note for link in links if link.space == space})
         names |= dict.fromkeys(f"note {note} of space {space!r}" for note in notes)
-        journal: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kind_of(CONSOLIDATION, space))
         entries = [found for record in journal if (found := read_journal(record)) is not None]
         into = [entry for entry in entries if not {*entry.notes}.isdisjoint(notes)]
         if not into:
@@ -76,7 +86,6 @@ def named(links: Collection[SourceLink]) -> Generator[tuple[str, Need], Any, tup
         files = sorted({name for entry in into for name in (*entry.created, *entry.updated)})
         names |= dict.fromkeys(f"file {name} of space {space!r}" for name in files)
         names[f"the synthesis and the history of space {space!r}"] = None
-        exports: Sequence[Record] = yield SPACE_SCOPE, NeedRecords(kind_of(EXPORT, space))
         names |= dict.fromkeys(exported(space, exports))
     return tuple(names)
 

@@ -5,20 +5,19 @@ Only texts are requested here; nothing that is sealed changes its bounds.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from hiermem.core.summaries import status
 from hiermem.core.tree.state import SessionState
 from hiermem.errors import NotFoundError
 from hiermem.types import Node, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
+    Asking,
     Batch,
     Changes,
     Deciding,
-    Need,
     NeedCovering,
     NeedLevel,
     NeedMessages,
@@ -61,9 +60,7 @@ def recompress(
     return Batch(ids, ((session_id, changes),))
 
 
-def _of_level(
-    session_id: str, record: SessionRecord, level: int
-) -> Generator[tuple[str, Need], Any, list[Node]]:
+def _of_level(session_id: str, record: SessionRecord, level: int) -> Asking[list[Node]]:
     """Read all sealed nodes of ``level``."""
     count = SessionState.from_json(record.state).next_ordinal(level)
     found: list[Node] = []
@@ -72,9 +69,7 @@ def _of_level(
     return found
 
 
-def _over(
-    session_id: str, level: int, start: int, stop: int
-) -> Generator[tuple[str, Need], Any, list[Node]]:
+def _over(session_id: str, level: int, start: int, stop: int) -> Asking[list[Node]]:
     """Read the nodes of ``level`` over the windows that hold a message of the stretch.
 
     The cost depends on the stretch, not on the session: the search goes from its messages to their

@@ -55,7 +55,7 @@ class CallJournal:
             return
         with self._journal_budget.journalling(attempts) if self._journal_budget else nullcontext():
             await retry_store(
-                lambda: self._store.write_nodes(self._subject, [], attempts=attempts),
+                lambda: self._store.tree(self._subject).write_nodes([], attempts=attempts),
                 sleep=self._sleep,
             )
         for attempt in attempts:

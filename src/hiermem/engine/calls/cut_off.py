@@ -29,7 +29,7 @@ async def note_cut_off(store: TenantStore, subject: str, *, kind: str, now: date
         # The run is written last: a process killed between the two writes leaves the rest to the
         # next.
         if calls:
-            await store.write_nodes(subject, [], attempts=calls)
+            await store.tree(subject).write_nodes([], attempts=calls)
         await store.put_run(current)
         unknown += len(calls)
     return unknown

@@ -151,7 +151,7 @@ async def situation_of(
         )
     provisional: tuple[Node, ...] = ()
     if config_from(record.config).open_groups == "grow":
-        found = await handle.store.provisional(record.id)
+        found = await handle.store.tree(record.id).provisional()
         provisional = tuple(node for node in found if node.level > 1 and node.revision)
     return Situation(
         state=state_from(record.state),

@@ -83,7 +83,7 @@ async def _stretch(
     if stored is None:
         return []
     at = Position(stored.index, hit.span.start_char)
-    windows = await handle.store.covering(record.id, stored.thread, stored.index)
+    windows = await handle.store.tree(record.id).covering(stored.thread, stored.index)
     holding = [window for window in windows if window.span.begin <= at < window.span.end]
     if view.holds(stored.index) and all(window.ordinal >= view.boundary for window in holding):
         return [stored.index]

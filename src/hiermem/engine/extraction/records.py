@@ -361,7 +361,7 @@ class ExtractionRecords:
             return
         with self._journal_budget.journalling(attempts) if self._journal_budget else nullcontext():
             await self._retry(
-                lambda: self._store.write_nodes(self._session_id, [], attempts=attempts)
+                lambda: self._store.tree(self._session_id).write_nodes([], attempts=attempts)
             )
         for attempt in attempts:
             if attempt.outcome != "started":

@@ -68,7 +68,7 @@ async def _key(handle: Handle, record: SessionRecord, target: object) -> str:
     name = target if isinstance(target, str) else getattr(target, "id", None)
     if isinstance(name, str):
         check_name(name, what="summary id")
-        found = await handle.store.nodes(record.id, [name], tree=record.tree)
+        found = await handle.store.tree(record.id, record.tree).nodes([name])
         if not found or not _is_that(found[0], target):
             raise NotFoundError(f"session {record.id!r} has no summary {name!r}, or not this one")
         first, last = found[0].windows

@@ -65,16 +65,14 @@ async def status(handle: Handle, session_id: str) -> SessionStatus:
     """Return the state of the session."""
     record = await handle.record(session_id)
     state = state_from(record.state)
-    tallies = await handle.store.tally(session_id)
+    tree = handle.store.tree(session_id)
+    tallies = await tree.tally()
     nodes: dict[int, int] = {}
     stale: dict[int, int] = {}
     for tally in tallies:
         nodes[tally.level] = nodes.get(tally.level, 0) + tally.count
         stale[tally.level] = stale.get(tally.level, 0) + tally.stale
-    waiting = {
-        level: await handle.store.unfinished(session_id, level, -1, _COUNTED)
-        for level in sorted(nodes)
-    }
+    waiting = {level: await tree.unfinished(level, -1, _COUNTED) for level in sorted(nodes)}
     since = min((tally.since for tally in tallies if tally.since is not None), default=None)
     return SessionStatus(
         id=record.id,
@@ -142,14 +140,11 @@ async def summaries(handle: Handle, session_id: str, level: int | None) -> list[
     if level is not None:
         arguments.whole(level, "level", least=1)
     record = await handle.record(session_id)
-    levels = [
-        known
-        for known in sorted(await handle.store.levels(session_id))
-        if level is None or known == level
-    ]
+    tree = handle.store.tree(session_id)
+    levels = [known for known in sorted(await tree.levels()) if level is None or known == level]
     found: list[Summary] = []
     for number in levels:
-        nodes = await handle.store.level(session_id, number, 0)
+        nodes = await tree.level(number, 0)
         found += await _with_texts(handle, record, nodes)
     return found
 
@@ -158,7 +153,7 @@ async def forest(handle: Handle, session_id: str) -> tuple[Tree, ...]:
     """Return the trees of the session, oldest first."""
     record = await handle.record(session_id)
     known = [root.id for root in state_from(record.state).roots()]
-    roots = await handle.store.nodes(session_id, known)
+    roots = await handle.store.tree(session_id).nodes(known)
     if len(roots) != len(known):
         raise _damaged(session_id, "a root of its tree is missing")
     return await _trees(handle, record, roots)
@@ -201,7 +196,7 @@ async def expand(
         if index >= record.messages:
             raise NotFoundError(f"session {session_id!r} has no message {index}")
         return tuple(await handle.messages(session_id, index, index + 1))
-    found = await handle.store.nodes(session_id, [node_id])
+    found = await handle.store.tree(session_id).nodes([node_id])
     if not found:
         raise NotFoundError(f"session {session_id!r} has no summary {node_id!r}")
     layer: list[Node | StoredMessage] = list(found)
@@ -241,7 +236,7 @@ async def _children(handle: Handle, session_id: str, nodes: Sequence[Node]) -> l
     node's windows one after the other, so that no walk can run in a circle.
     """
     ids = [child for node in nodes for child in node.children]
-    read = await handle.store.nodes(session_id, ids) if ids else []
+    read = await handle.store.tree(session_id).nodes(ids) if ids else []
     by_id = {node.id: node for node in read}
     for node in nodes:
         children = [by_id[child] for child in node.children if child in by_id]
@@ -267,8 +262,8 @@ def _damaged(session_id: str, what: str) -> StoreCorruptError:
 async def _with_texts(
     handle: Handle, record: SessionRecord, nodes: Sequence[Node]
 ) -> list[Summary]:
-    read = await handle.store.revisions(
-        record.id, [(node.id, node.revision) for node in nodes if node.revision]
+    read = await handle.store.tree(record.id).revisions(
+        [(node.id, node.revision) for node in nodes if node.revision]
     )
     texts = {revision.node_id: revision for revision in read}
     return [Summary(record.id, node, texts.get(node.id), record.closed) for node in nodes]

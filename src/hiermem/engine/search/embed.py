@@ -377,7 +377,7 @@ async def reembed(handle: Handle, session_id: str) -> EmbeddingReport:
     record = await handle.record(session_id)
     kept = await identity_of(handle, session_id)
     if kept is not None and kept != given:
-        levels = await handle.store.levels(session_id)
+        levels = await handle.store.tree(session_id).levels()
         for kind in (kept.kind, *(kept.kind_of(level) for level in levels)):
             await handle.store.drop_blocks(session_id, kind)
         write = RecordWrite(EMBEDDER, session_id, "identity", given.to_json())

@@ -97,7 +97,7 @@ class ForkSource:
         shared = [name for name in names if name in kept]
         if not shared:
             return {}
-        revisions = await self._handle.store.revisions(source.id, shared, tree=source.tree)
+        revisions = await self._handle.store.tree(source.id, source.tree).revisions(shared)
         texts = {(revision.node_id, revision.number): revision.text for revision in revisions}
         same = {
             name: kept[name]

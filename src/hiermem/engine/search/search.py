@@ -162,7 +162,7 @@ async def rebuild(handle: Handle) -> IndexReport:
     for record in await handle.store.sessions():
         handle.check(record)
         handle.forget(record.id)
-        levels = await handle.store.levels(record.id)
+        levels = await handle.store.tree(record.id).levels()
         for kind in (KIND, *map(kind_of, levels)):
             await handle.store.drop_blocks(record.id, kind)
         async with handle.indexes.lock(record.id):

@@ -54,7 +54,7 @@ async def refresh(handle: Handle, held: SessionIndex, record: SessionRecord) -> 
     state = state_from(record.state) if record.state else SessionState()
     nodes: list[Node] = []
     for level in range(1, len(state.ordinals) + 1):
-        nodes += await handle.store.level(record.id, level, 0, tree=record.tree)
+        nodes += await handle.store.tree(record.id, record.tree).level(level, 0)
     summaries = await _with_texts(handle, held, record, [node for node in nodes if node.revision])
     missing = held.summary_index.wants(summaries)
     if len(missing) <= _FEW:
@@ -136,7 +136,7 @@ async def _with_texts(
         for each in row.summaries
     }
     wanted = [(node.id, node.revision) for node in nodes if (node.id, node.revision) not in known]
-    read = await handle.store.revisions(record.id, wanted, tree=record.tree) if wanted else []
+    read = await handle.store.tree(record.id, record.tree).revisions(wanted) if wanted else []
     known |= {(revision.node_id, revision.number): revision for revision in read}
     return [
         Summary(record.id, node, revision, record.closed)

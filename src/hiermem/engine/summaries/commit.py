@@ -18,7 +18,7 @@ from hiermem.core.summaries import status
 from hiermem.engine.calls.budget import JournalBudget
 from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
 from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
-from hiermem.protocols import TenantStore
+from hiermem.protocols import TenantStore, TreeStore
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import Attempt, NodeWrite
 
@@ -70,12 +70,12 @@ class Outcome:
 
 
 class NodeCommits:
-    """The claims and commits of one run in one session."""
+    """The claims and commits of one run in one tree of a session."""
 
     def __init__(
         self,
         store: TenantStore,
-        session_id: str,
+        tree: TreeStore,
         *,
         run_id: str,
         lease: timedelta,
@@ -85,7 +85,7 @@ class NodeCommits:
     ) -> None:
         self.unknown = 0
         self._journal_budget = journal_budget
-        self._store, self._session_id, self._run_id = store, session_id, run_id
+        self._store, self._tree, self._run_id = store, tree, run_id
         self._lease, self._now, self._sleep = lease, now, sleep
         self._claims: dict[str, Node] = {}
         self._begun: dict[str, Attempt] = {}
@@ -112,7 +112,7 @@ class NodeCommits:
                 (applied,) = await self._write([write], attempts=unknown)
                 if applied:
                     break
-                stored = await self._store.nodes(self._session_id, [node.id])
+                stored = await self._tree.nodes([node.id])
                 if stored and status.is_written(stored[0], claimed):
                     write = replace(write, node=stored[0])
                     break
@@ -147,12 +147,12 @@ class NodeCommits:
             writes = [
                 status.write(node, replace(node, lease_until=until)) for node in claimed_nodes
             ]
-            applied = await self._store.write_nodes(self._session_id, writes)
+            applied = await self._tree.write_nodes(writes)
             for node, write, done in zip(claimed_nodes, writes, applied, strict=True):
                 if done:
                     self._claims[node.id] = write.node
                     continue
-                stored = await self._store.nodes(self._session_id, [node.id])
+                stored = await self._tree.nodes([node.id])
                 # A node that an edit changed meanwhile is not the one that was claimed: the text in
                 # progress must not pass as made from the new content.
                 if stored and status.rebase(node, stored[0], node) is not None:
@@ -231,7 +231,7 @@ class NodeCommits:
     ) -> list[int]:
         """Examine writes that did not hold; return those to retry on the current version."""
         ids = [bases[index].id for index in lost]
-        read = await self._store.nodes(self._session_id, ids) if ids else []
+        read = await self._tree.nodes(ids) if ids else []
         stored = {node.id: node for node in read}
         retry: list[int] = []
         for index in lost:
@@ -251,14 +251,14 @@ class NodeCommits:
     ) -> None:
         """Find the writes among ``lost`` that took effect although the store reported a failure."""
         ids = [outcomes[index].node.id for index in lost]
-        stored = {node.id: node for node in await self._store.nodes(self._session_id, ids)}
+        stored = {node.id: node for node in await self._tree.nodes(ids)}
         for index in lost:
             each = outcomes[index]
             current = stored.get(each.node.id)
             if current is None or each.after is None or not status.is_written(current, each.after):
                 continue
             wanted = [(current.id, current.revision)] if each.revision else []
-            found = await self._store.revisions(self._session_id, wanted)
+            found = await self._tree.revisions(wanted)
             committed[index] = found == ([each.revision] if each.revision else [])
 
     async def _dirty_parents(
@@ -279,9 +279,7 @@ class NodeCommits:
             return []
         return [
             status.write(parent, status.mark_dirty(parent, now=self._now()))
-            for parent in await self._store.nodes(
-                self._session_id, sorted(changed_ids | cleared_ids)
-            )
+            for parent in await self._tree.nodes(sorted(changed_ids | cleared_ids))
             if parent.revision and not parent.dirty and (parent.id in changed_ids or parent.stale)
         ]
 
@@ -293,7 +291,7 @@ class NodeCommits:
         changed_ids = [each.node.id for each in applied_outcomes if each.changes_parent]
         ids = [*changed_ids, *(each.node.id for each in applied_outcomes if each.clears_parent)]
         for _ in range(_TRIES if ids else 0):
-            children = await self._store.nodes(self._session_id, ids)
+            children = await self._tree.nodes(ids)
             writes = await self._dirty_parents(
                 [child for child in children if child.id in changed_ids],
                 [child for child in children if child.id not in changed_ids],
@@ -329,7 +327,7 @@ class NodeCommits:
         while True:
             tried += 1
             try:
-                applied = await self._store.write_nodes(self._session_id, writes, attempts=attempts)
+                applied = await self._tree.write_nodes(writes, attempts=attempts)
             except (StoreCorruptError, StoreNewerError):
                 raise
             except StoreError:

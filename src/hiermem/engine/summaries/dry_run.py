@@ -44,7 +44,7 @@ async def plan_update(
     for level, stop in sorted(counts.items()):
         after = -1
         while True:
-            page = await run.store.unfinished(run.session_id, level, after, PAGE)
+            page = await run.tree.unfinished(level, after, PAGE)
             for node in page:
                 if node.ordinal < stop:
                     await planner.plan_node(node)
@@ -141,10 +141,8 @@ class _UpdatePlanner:
         """Plan a node that depends on children which are only planned themselves."""
         run, level_plan = self._run, self._run.plan(node.level)
         existing = [child for child in node.children if child not in self._outputs]
-        stored = await run.store.nodes(run.session_id, existing)
-        found = await run.store.revisions(
-            run.session_id, [(child.id, child.revision) for child in stored]
-        )
+        stored = await run.tree.nodes(existing)
+        found = await run.tree.revisions([(child.id, child.revision) for child in stored])
         texts = {revision.node_id: revision for revision in found}
         said = {id_: revision.output_hash for id_, revision in texts.items()} | self._outputs
         outputs = [said.get(child, child) for child in node.children]
@@ -157,7 +155,7 @@ class _UpdatePlanner:
         }
         if node.verbatim:
             self.tally.kept(node)
-            children = await run.store.nodes(run.session_id, node.children)
+            children = await run.tree.nodes(node.children)
             if all(child.id in texts for child in children):
                 pairs = [(child, texts[child.id]) for child in children]
                 inputs = from_children(pairs, verbatim=True)
@@ -220,10 +218,10 @@ class _UpdatePlanner:
         """Return the most requests that a draft from the windows below ``node`` takes."""
         if node.level < plan.FROM_WINDOWS or room is None or self._run.is_deterministic:
             return 1
-        store, session_id = self._run.store, self._run.session_id
-        below = await store.level(session_id, 1, *node.windows)
+        tree = self._run.tree
+        below = await tree.level(1, *node.windows)
         existing = [each for each in below if each.id not in self._max_tokens and each.revision]
-        found = await store.revisions(session_id, [(each.id, each.revision) for each in existing])
+        found = await tree.revisions([(each.id, each.revision) for each in existing])
         texts = {revision.node_id: revision for revision in found}
         sizes = [self._max_tokens_of(each.id, texts, each) for each in below]
         return most_parts(sizes, room, count=self._run.counter.count)
@@ -288,6 +286,6 @@ class _UpdatePlanner:
         """Note that the parent of a node with a new text gets a new text too."""
         if node.parent is None:
             return
-        for parent in await self._run.store.nodes(self._run.session_id, [node.parent]):
+        for parent in await self._run.tree.nodes([node.parent]):
             if parent.revision:
                 self._dirtied.setdefault(parent.level, {})[parent.id] = parent

@@ -76,7 +76,7 @@ async def make(run: UpdateRun, node: Node) -> Outcome:
 
 async def _is_flagged_below(run: UpdateRun, node: Node) -> bool:
     """Return whether a child's text is flagged as stale, so that this node's is stale too."""
-    return any(child.stale for child in await run.store.nodes(run.session_id, node.children))
+    return any(child.stale for child in await run.tree.nodes(node.children))
 
 
 def verbatim_revision(

@@ -22,7 +22,7 @@ async def outdated(run: UpdateRun, level: int, stop: int) -> AsyncIterator[list[
     """
     after = -1
     while run.policy.follow_strategy:
-        page = await run.store.outdated(run.session_id, level, run.strategies(level), after, PAGE)
+        page = await run.tree.outdated(level, run.strategies(level), after, PAGE)
         yield [
             node
             for node in page
@@ -41,4 +41,4 @@ async def mark_outdated(run: UpdateRun, counts: Mapping[int, int]) -> None:
                 writes = [
                     status.write(node, status.mark_dirty(node, now=run.now())) for node in page
                 ]
-                await run.store.write_nodes(run.session_id, writes)
+                await run.tree.write_nodes(writes)

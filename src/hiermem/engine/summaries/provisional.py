@@ -26,7 +26,7 @@ async def provisional_nodes(run: UpdateRun, level: int | None) -> list[Node]:
     state = run.building.state if run.building else run.record.state
     if run.config.open_groups != "grow" or not state:
         return []
-    stored = {node.id: node for node in await run.store.provisional(run.session_id)}
+    stored = {node.id: node for node in await run.tree.provisional()}
     wanted = fold.provisional(SessionState.from_json(state), run.config)
     return _due(
         _refreshed(node, stored, run.record)
@@ -43,7 +43,7 @@ async def sync_provisional(run: UpdateRun, level: int | None) -> list[Node]:
     """
     if run.config.open_groups != "grow":
         return []
-    known = [node.id for node in await run.store.provisional(run.session_id)]
+    known = [node.id for node in await run.tree.provisional()]
     nodes = await run.store.transact(lambda: _sync(run, known))
     return _due(node for node in nodes if level is None or node.level <= level)
 

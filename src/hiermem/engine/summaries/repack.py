@@ -28,16 +28,16 @@ from hiermem.core.tree import fold
 from hiermem.core.tree.state import SessionState
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.summaries.dry_run import plan_update
+from hiermem.engine.summaries.planned_tree import PlannedTree
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
 from hiermem.engine.summaries.run import UpdateRun
-from hiermem.engine.summaries.tree_view import planned_tree, tree_store
 from hiermem.errors import NotFoundError
-from hiermem.protocols import TenantStore, TokenCounter
+from hiermem.protocols import TenantStore, TokenCounter, TreeStore
 from hiermem.types import SessionRecord
 from hiermem.types.transaction import LogEvent
 
-#: Opens a run over a store.
-OpenRun = Callable[[TenantStore], UpdateRun]
+#: Opens a run over a tree.
+OpenRun = Callable[[TreeStore], UpdateRun]
 
 
 async def repack(
@@ -56,7 +56,8 @@ async def repack(
     )
     if build is None:
         raise NotFoundError(f"session {record.id!r} does not exist")
-    return await _Repack(store, build, open_run(tree_store(store, build.tree)), on_progress).run()
+    run = open_run(store.tree(record.id, build.tree))
+    return await _Repack(store, build, run, on_progress).run()
 
 
 class _Repack:
@@ -130,7 +131,7 @@ class _Repack:
         run = self._run
         for level in counts:
             after = -1
-            while page := await run.store.unfinished(run.session_id, level, after, PAGE):
+            while page := await run.tree.unfinished(level, after, PAGE):
                 if any(node.status != "active" or node.dirty for node in page):
                     return True
                 after = page[-1].ordinal
@@ -177,15 +178,14 @@ async def plan_repack(
         build, at = replace(build, at=stop, events=build.events + len(due)), stop
     state = refold.state
     counts = _counts(replace(build, state=state.to_json()))
-    planned_store = planned_tree(
-        store,
-        build.tree,
+    planned = PlannedTree(
+        store.tree(record.id, build.tree),
         nodes=tuple(refold.nodes.values()),
         parents=refold.parents,
         counts=counts,
     )
     loose = fold.provisional(state, settings)
-    return await plan_update(open_run(planned_store), counts, loose, follow_strategy=False)
+    return await plan_update(open_run(planned), counts, loose, follow_strategy=False)
 
 
 def _counts(build: Build) -> dict[int, int]:

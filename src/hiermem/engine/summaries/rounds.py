@@ -161,7 +161,7 @@ class UpdateRounds:
             wanted = self._agenda.wants()
             if wanted is not None:
                 level, after = wanted
-                page = await self._run.store.unfinished(self._run.session_id, level, after, PAGE)
+                page = await self._run.tree.unfinished(level, after, PAGE)
                 self._agenda.add(level, page)
             elif not self._loose_read and not self._agenda.open:
                 self._loose_read = True
@@ -251,7 +251,7 @@ class UpdateRounds:
 
     async def _reread(self, node: Node) -> None:
         """Read a node that changed while it was worked on, and decide again."""
-        stored = await self._run.store.nodes(self._run.session_id, [node.id])
+        stored = await self._run.tree.nodes([node.id])
         self._moves[node.id] = self._moves.get(node.id, 0) + 1
         if not stored:
             self._agenda.fail(node.id)
@@ -276,7 +276,7 @@ class UpdateRounds:
             run.budget.stop("deadline")
             return
         await run.sleep(_LEASE_POLL if left is None else min(_LEASE_POLL, left))
-        for node in await run.store.nodes(run.session_id, list(self._leased)):
+        for node in await run.tree.nodes(list(self._leased)):
             if standing(node, now=run.now(), owner=run.run_id) == "leased":
                 continue
             del self._leased[node.id]
@@ -296,7 +296,7 @@ class UpdateRounds:
         for level, stop in self._counts.items():
             after, total = -1, 0
             while True:
-                page = await run.store.unfinished(run.session_id, level, after, _COUNTED)
+                page = await run.tree.unfinished(level, after, _COUNTED)
                 total += sum(node.ordinal < stop for node in page)
                 if len(page) < _COUNTED or page[-1].ordinal >= stop:
                     break

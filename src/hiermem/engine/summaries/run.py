@@ -32,7 +32,7 @@ from hiermem.engine.calls.rate_limit import RateLimiter, calibration_for, rate_l
 from hiermem.engine.calls.slots import SessionSlots
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.engine.summaries.shared import Shared
-from hiermem.protocols import LLM, TenantStore, TokenCounter
+from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
 from hiermem.types import Node, Revision, SessionRecord
 
 #: How often inputs are read again where one was replaced between two reads.
@@ -43,9 +43,10 @@ _READS: Final = 3
 class UpdateRun:
     """The dependencies and the state of one update run.
 
-    ``slots`` are the calls that may be in flight at once. ``pending_texts`` holds, by input hash,
-    the texts that this run is making, which other runs may await. ``waiting_tasks`` are the tasks
-    that only wait (for an answer, a slot, a retry) and may be cancelled without losing work.
+    ``tree`` is the tree whose nodes are made. ``slots`` are the calls that may be in flight at
+    once. ``pending_texts`` holds, by input hash, the texts that this run is making, which other
+    runs may await. ``waiting_tasks`` are the tasks that only wait (for an answer, a slot, a retry)
+    and may be cancelled without losing work.
     ``split_nodes`` are the nodes of which parts are stored for the next run, until they have a
     text. ``building`` is the re-pack that the run makes texts for, None where it is about the
     serving tree. ``margin`` is how many of the model's tokens one of ours may be, as known when the
@@ -53,6 +54,7 @@ class UpdateRun:
     """
 
     store: TenantStore
+    tree: TreeStore
     record: SessionRecord
     config: HierarchyConfig
     policy: UpdatePolicy
@@ -89,7 +91,7 @@ class UpdateRun:
         self.margin = calibration_for(self.llm, self.counter).margin
         self.claims = NodeCommits(
             self.store,
-            self.record.id,
+            self.tree,
             run_id=self.run_id,
             lease=timedelta(seconds=policy.lease),
             now=self.now,
@@ -180,12 +182,10 @@ async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:
     if not node.children:
         return await _read_messages(run, node)
     for _ in range(_READS):
-        children = await run.store.nodes(run.session_id, node.children)
+        children = await run.tree.nodes(node.children)
         if len(children) < len(node.children) or not all(child.revision for child in children):
             return None
-        found = await run.store.revisions(
-            run.session_id, [(child.id, child.revision) for child in children]
-        )
+        found = await run.tree.revisions([(child.id, child.revision) for child in children])
         if len(found) == len(children):
             return from_children(list(zip(children, found, strict=True)), verbatim=node.verbatim)
     return None
@@ -195,15 +195,15 @@ async def read_serving(run: UpdateRun, node: Node) -> Revision | None:
     """Read the text that ``node`` has now, or None."""
     if not node.revision:
         return None
-    found = await run.store.revisions(run.session_id, [(node.id, node.revision)])
+    found = await run.tree.revisions([(node.id, node.revision)])
     return found[0] if found else None
 
 
 async def read_windows(run: UpdateRun, node: Node) -> Inputs | None:
     """Read the window summaries below ``node``, which lie deeper than its children."""
-    windows = await run.store.level(run.session_id, 1, *node.windows)
-    found = await run.store.revisions(
-        run.session_id, [(window.id, window.revision) for window in windows if window.revision]
+    windows = await run.tree.level(1, *node.windows)
+    found = await run.tree.revisions(
+        [(window.id, window.revision) for window in windows if window.revision]
     )
     if not windows or len(found) < len(windows):
         return None

@@ -65,7 +65,7 @@ class RunJournal:
         for level in range(1, len(counts) + 1):
             after, counted = -1, 0
             while counted < _COUNTED:
-                due = await run.store.unfinished(run.session_id, level, after, PAGE)
+                due = await run.tree.unfinished(level, after, PAGE)
                 counted += len(due)
                 dirty += sum(node.dirty for node in due)
                 if len(due) < PAGE:

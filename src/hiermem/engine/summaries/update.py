@@ -27,7 +27,6 @@ from hiermem.engine.summaries.repack import plan_repack, repack
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
 from hiermem.engine.summaries.run import UpdateRun
 from hiermem.engine.summaries.shared import Shared, with_caps
-from hiermem.engine.summaries.tree_view import tree_store
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM, TenantStore, TokenCounter
 
@@ -131,6 +130,7 @@ async def update(
     )
     open_run = partial(
         UpdateRun,
+        store,
         record=record,
         config=config,
         policy=policy,
@@ -148,7 +148,7 @@ async def update(
         if dry_run:
             return await plan_repack(store, record, config.to_json(), open_run, counter)
         return await repack(store, record, config.to_json(), open_run, on_progress)
-    run = open_run(tree_store(store, record.tree))
+    run = open_run(store.tree(session_id, record.tree))
     return await _incremental(run, level, on_progress, dry_run=dry_run)
 
 

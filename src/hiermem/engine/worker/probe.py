@@ -20,7 +20,7 @@ from hiermem.engine.summaries.run import UpdateRun
 from hiermem.engine.summaries.shared import NodeBackoff
 from hiermem.engine.worker.pool import UpdatePool
 from hiermem.errors import HiermemError, StoreCorruptError, StoreError
-from hiermem.protocols import TenantStore
+from hiermem.protocols import TenantStore, TreeStore
 from hiermem.types import Node, SessionRecord
 
 #: Sessions listed at once.
@@ -58,17 +58,17 @@ async def probe(
     store: TenantStore, session_id: str, *, node_backoff: NodeBackoff, now: datetime
 ) -> ProbeResult:
     """Find the lowest level at which something can be made."""
-    leased = False
-    for level in sorted(await store.levels(session_id)):
+    leased, tree = False, store.tree(session_id)
+    for level in sorted(await tree.levels()):
         after = -1
         while True:
-            page = await store.unfinished(session_id, level, after, PAGE)
+            page = await tree.unfinished(level, after, PAGE)
             for node in page:
                 if node_backoff.is_backed_off(session_id, node):
                     continue
                 if standing(node, now=now) == "leased":
                     leased = True
-                elif await _inputs_ready(store, session_id, node):
+                elif await _inputs_ready(tree, node):
                     return ProbeResult(level, leased)
             if len(page) < PAGE:
                 break
@@ -76,11 +76,11 @@ async def probe(
     return ProbeResult(None, leased)
 
 
-async def _inputs_ready(store: TenantStore, session_id: str, node: Node) -> bool:
+async def _inputs_ready(tree: TreeStore, node: Node) -> bool:
     """Return whether everything that ``node`` is made from has a text."""
     if not node.children:
         return True
-    children = await store.nodes(session_id, node.children)
+    children = await tree.nodes(node.children)
     return len(children) == len(node.children) and all(child.revision for child in children)
 
 
@@ -112,8 +112,10 @@ async def has_outdated(pool: UpdatePool, record: SessionRecord) -> bool:
     if not handle.update_policy.follow_strategy or record.counter != handle.counter.name:
         return False
     try:
+        tree = handle.store.tree(record.id)
         run = UpdateRun(
             handle.store,
+            tree,
             record,
             handle.config_for(record),
             handle.update_policy,
@@ -126,7 +128,7 @@ async def has_outdated(pool: UpdatePool, record: SessionRecord) -> bool:
             run_id="",
             budget=pool.budget,
         )
-        for level, stop in (await handle.store.levels(record.id)).items():
+        for level, stop in (await tree.levels()).items():
             async for page in outdated(run, level, stop):
                 if page:
                     return True

@@ -41,7 +41,7 @@ from hiermem.types.transaction import (
     ViewRecord,
 )
 
-__all__ = ["MemoryStore", "MemoryTenant"]
+__all__ = ["MemoryStore", "MemoryTenant", "MemoryTree"]
 
 T = TypeVar("T")
 
@@ -173,72 +173,13 @@ class MemoryTenant:
 
     # -- nodes and revisions
 
-    async def nodes(
-        self, session_id: str, ids: Sequence[str], *, tree: int | None = None
-    ) -> list[Node]:
-        """Return the nodes with these ids that exist, in the order of ``ids``."""
-        return reads.nodes(self._session(session_id), ids, tree)
-
-    async def level(
-        self,
-        session_id: str,
-        level: int,
-        start: int,
-        stop: int | None = None,
-        *,
-        tree: int | None = None,
-    ) -> list[Node]:
-        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
-        return reads.level(self._session(session_id), level, start, stop, tree)
-
-    async def levels(self, session_id: str, *, tree: int | None = None) -> dict[int, int]:
-        """Return the number of sealed nodes of each level that has any."""
-        counts: dict[int, int] = {}
-        for node in reads.sealed(self._session(session_id), tree):
-            counts[node.level] = counts.get(node.level, 0) + 1
-        return counts
-
-    async def covering(
-        self, session_id: str, thread: str, index: int, *, tree: int | None = None
-    ) -> list[Node]:
-        """Return the sealed level-1 nodes of ``thread`` whose span holds the message."""
-        return reads.covering(self._session(session_id), thread, index, tree)
-
-    async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
-        """Return the nodes that are not sealed, by level, then id."""
-        return reads.provisional(self._session(session_id), tree)
-
-    async def unfinished(
-        self,
-        session_id: str,
-        level: int,
-        after: int,
-        limit: int,
-        *,
-        tree: int | None = None,
-    ) -> list[Node]:
-        """Return up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
-        return reads.unfinished(self._session(session_id), level, after, limit, tree)
-
-    async def outdated(
-        self, session_id: str, level: int, strategies: Sequence[str], after: int, limit: int
-    ) -> list[Node]:
-        """Return up to ``limit`` sealed nodes of ``level`` made in none of these ways."""
-        return reads.outdated(self._session(session_id), level, strategies, after, limit)
+    def tree(self, session_id: str, number: int | None = None) -> MemoryTree:
+        """Return the handle of one of the session's trees, of the serving one for None."""
+        return MemoryTree(self, session_id, number)
 
     async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Return up to ``limit`` ids of sessions with unfinished nodes in the tree that serves."""
         return reads.backlog(self._kept(), after, limit)
-
-    async def tally(self, session_id: str, *, tree: int | None = None) -> list[NodeTally]:
-        """Add up the sealed nodes by level, then status."""
-        return reads.tally(self._session(session_id), tree)
-
-    async def revisions(
-        self, session_id: str, wanted: Sequence[tuple[str, int]], *, tree: int | None = None
-    ) -> list[Revision]:
-        """Return the revisions with these (node id, number) that exist, in that order."""
-        return reads.revisions(self._session(session_id), wanted, tree)
 
     async def reusable(self, input_hash: str) -> Revision | None:
         """Return the newest revision of this tenant, not degraded, with that input hash."""
@@ -246,22 +187,6 @@ class MemoryTenant:
             if revision.input_hash == input_hash and not revision.degraded:
                 return fresh_revision(revision)
         return None
-
-    async def write_nodes(
-        self,
-        session_id: str,
-        writes: Sequence[NodeWrite],
-        *,
-        attempts: Sequence[Attempt] = (),
-        tree: int | None = None,
-    ) -> list[bool]:
-        """Apply each write whose expectations hold; return which did. Record ``attempts``."""
-        lock, kept = self._store.open_tenant(self._name)
-        with lock:
-            applied = changing.write_nodes(kept, session_id, writes, tree)
-            for attempt in attempts:
-                kept.attempts[attempt.id] = attempt
-            return applied
 
     # -- journal and views
 
@@ -362,8 +287,78 @@ class MemoryTenant:
             if found:
                 found.blocks = {at: one for at, one in found.blocks.items() if at[0] != kind}
 
+    def open(self) -> tuple[threading.RLock, TenantData]:
+        """Return the tenant's data and the lock that guards it, for a tree's handle."""
+        return self._store.open_tenant(self._name)
+
     def _kept(self) -> TenantData:
-        return self._store.open_tenant(self._name)[1]
+        return self.open()[1]
 
     def _session(self, session_id: str) -> SessionData | None:
         return self._kept().sessions.get(session_id)
+
+
+class MemoryTree:
+    """One tree of a session in a MemoryStore; see ``hiermem.protocols.TreeStore``."""
+
+    def __init__(self, tenant: MemoryTenant, session_id: str, number: int | None) -> None:
+        self._tenant = tenant
+        self._session_id = session_id
+        self._number = number
+
+    async def nodes(self, ids: Sequence[str]) -> list[Node]:
+        """Return the nodes with these ids that exist, in the order of ``ids``."""
+        return reads.nodes(self._session(), ids, self._number)
+
+    async def level(self, level: int, start: int, stop: int | None = None) -> list[Node]:
+        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``, by ordinal."""
+        return reads.level(self._session(), level, start, stop, self._number)
+
+    async def levels(self) -> dict[int, int]:
+        """Return the number of sealed nodes of each level that has any."""
+        counts: dict[int, int] = {}
+        for node in reads.sealed(self._session(), self._number):
+            counts[node.level] = counts.get(node.level, 0) + 1
+        return counts
+
+    async def covering(self, thread: str, index: int) -> list[Node]:
+        """Return the sealed level-1 nodes of ``thread`` whose span holds the message."""
+        return reads.covering(self._session(), thread, index, self._number)
+
+    async def provisional(self) -> list[Node]:
+        """Return the nodes that are not sealed, by level, then id."""
+        return reads.provisional(self._session(), self._number)
+
+    async def unfinished(self, level: int, after: int, limit: int) -> list[Node]:
+        """Return up to ``limit`` sealed nodes of ``level`` after ``after`` with work left to do."""
+        return reads.unfinished(self._session(), level, after, limit, self._number)
+
+    async def outdated(
+        self, level: int, strategies: Sequence[str], after: int, limit: int
+    ) -> list[Node]:
+        """Return up to ``limit`` sealed nodes of ``level`` made in none of these ways."""
+        return reads.outdated(
+            self._session(), level, strategies, after=after, limit=limit, tree=self._number
+        )
+
+    async def tally(self) -> list[NodeTally]:
+        """Add up the sealed nodes by level, then status."""
+        return reads.tally(self._session(), self._number)
+
+    async def revisions(self, wanted: Sequence[tuple[str, int]]) -> list[Revision]:
+        """Return the revisions with these (node id, number) that exist, in that order."""
+        return reads.revisions(self._session(), wanted, self._number)
+
+    async def write_nodes(
+        self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt] = ()
+    ) -> list[bool]:
+        """Apply each write whose expectations hold; return which did. Record ``attempts``."""
+        lock, kept = self._tenant.open()
+        with lock:
+            applied = changing.write_nodes(kept, self._session_id, writes, self._number)
+            for attempt in attempts:
+                kept.attempts[attempt.id] = attempt
+            return applied
+
+    def _session(self) -> SessionData | None:
+        return self._tenant.open()[1].sessions.get(self._session_id)

@@ -161,13 +161,19 @@ def unfinished(
 
 
 def outdated(
-    session: SessionData | None, number: int, strategies: Sequence[str], after: int, limit: int
+    session: SessionData | None,
+    number: int,
+    strategies: Sequence[str],
+    *,
+    after: int,
+    limit: int,
+    tree: int | None,
 ) -> list[Node]:
     """Return up to ``limit`` sealed nodes of a level that were made in none of these ways."""
-    made = _tree(session, None).revisions
+    made = _tree(session, tree).revisions
     found = [
         node
-        for node in level(session, number, after + 1, None, None)
+        for node in level(session, number, after + 1, None, tree)
         if (serving := made.get((node.id, node.revision))) is not None
         and serving.strategy not in strategies
     ]

@@ -1,29 +1,27 @@
 """One tenant's handle on an SQLite store.
 
 Each method names the function that does the work, and says whether it reads or writes. The
-statements are in ``reads`` and ``tree_reads``, ``writes`` and ``tree_writes``, ``puts`` and
-``removal``, ``records`` and ``blocks``.
+statements are in ``reads``, ``writes``, ``puts`` and ``removal``, ``records`` and ``blocks``. The
+handle of one tree is in ``tree``.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TypeVar
 
 from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import puts, reads, records, removal, tree_reads, tree_writes
+from hiermem.stores.sqlite import puts, reads, records, removal, tree_reads
 from hiermem.stores.sqlite import writes as changing
-from hiermem.stores.sqlite.workers import Busy, Transaction
-from hiermem.types import Node, Revision, SessionRecord, StoredMessage
+from hiermem.stores.sqlite.tree import SQLiteTree
+from hiermem.stores.sqlite.workers import Busy, Connections
+from hiermem.types import Revision, SessionRecord, StoredMessage
 from hiermem.types.transaction import (
     Attempt,
     Block,
     Changes,
     Deciding,
     LogEvent,
-    NodeTally,
-    NodeWrite,
     Record,
     RecordWrite,
     RunRecord,
@@ -34,32 +32,6 @@ from hiermem.types.transaction import (
 )
 
 T = TypeVar("T")
-P = ParamSpec("P")
-
-
-class Connections(Protocol):
-    """The operations of the store that a tenant's handle uses."""
-
-    async def read(
-        self,
-        work: Callable[Concatenate[sqlite3.Connection, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        """Run ``work`` on a connection for reading."""
-        ...
-
-    async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run ``work`` on the writer and wait for its commit."""
-        ...
-
-    def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
-        """Run ``work`` on this thread, which blocks; return BUSY at once if other writes wait."""
-        ...
-
-    async def scrub(self) -> Scrubbed:
-        """Remove deleted data from the file's bytes."""
-        ...
 
 
 class SQLiteTenant:
@@ -172,102 +144,13 @@ class SQLiteTenant:
 
     # -- nodes and revisions
 
-    async def nodes(
-        self, session_id: str, ids: Sequence[str], *, tree: int | None = None
-    ) -> list[Node]:
-        """Return the nodes with these ids that exist, in the order of ``ids``."""
-        return await self._store.read(
-            tree_reads.nodes, self._name, session_id, tuple(ids), tree=tree
-        )
-
-    async def level(
-        self,
-        session_id: str,
-        level: int,
-        start: int,
-        stop: int | None = None,
-        *,
-        tree: int | None = None,
-    ) -> list[Node]:
-        """Return the sealed nodes of ``level`` with ``start <= ordinal < stop``.
-
-        They are ordered by ordinal.
-        """
-        return await self._store.read(
-            tree_reads.level, self._name, session_id, level, start=start, stop=stop, tree=tree
-        )
-
-    async def levels(self, session_id: str, *, tree: int | None = None) -> dict[int, int]:
-        """Return the number of sealed nodes for each level that has any."""
-        return await self._store.read(tree_reads.levels, self._name, session_id, tree=tree)
-
-    async def covering(
-        self, session_id: str, thread: str, index: int, *, tree: int | None = None
-    ) -> list[Node]:
-        """Return the sealed level-1 nodes of ``thread`` that hold the message, by ordinal."""
-        return await self._store.read(
-            tree_reads.covering, self._name, session_id, thread, index, tree=tree
-        )
-
-    async def provisional(self, session_id: str, *, tree: int | None = None) -> list[Node]:
-        """Return the nodes that are not sealed, ordered by level, then id."""
-        return await self._store.read(tree_reads.provisional, self._name, session_id, tree=tree)
-
-    async def unfinished(
-        self,
-        session_id: str,
-        level: int,
-        after: int,
-        limit: int,
-        *,
-        tree: int | None = None,
-    ) -> list[Node]:
-        """Return up to ``limit`` sealed nodes of ``level`` that have work left, ordered by ordinal.
-
-        Only nodes with an ordinal above ``after`` are returned.
-        """
-        return await self._store.read(
-            tree_reads.unfinished,
-            self._name,
-            session_id,
-            level,
-            after=after,
-            limit=limit,
-            tree=tree,
-        )
-
-    async def outdated(
-        self, session_id: str, level: int, strategies: Sequence[str], after: int, limit: int
-    ) -> list[Node]:
-        """Return up to ``limit`` sealed nodes of ``level`` with a strategy outside ``strategies``.
-
-        Only nodes with an ordinal above ``after`` are returned, ordered by ordinal.
-        """
-        return await self._store.read(
-            tree_reads.outdated,
-            self._name,
-            session_id,
-            level,
-            strategies=tuple(strategies),
-            after=after,
-            limit=limit,
-        )
+    def tree(self, session_id: str, number: int | None = None) -> SQLiteTree:
+        """Return the handle of one of the session's trees, or of the serving tree for None."""
+        return SQLiteTree(self._store, self._name, session_id, number)
 
     async def backlog(self, *, after: str | None = None, limit: int = 100) -> list[str]:
         """Return up to ``limit`` ids of sessions with unfinished nodes in the serving tree."""
         return await self._store.read(tree_reads.backlog, self._name, after=after, limit=limit)
-
-    async def tally(self, session_id: str, *, tree: int | None = None) -> list[NodeTally]:
-        """Return the totals of the sealed nodes for each level and status, in that order."""
-        return await self._store.read(tree_reads.tally, self._name, session_id, tree=tree)
-
-    async def revisions(
-        self, session_id: str, wanted: Sequence[tuple[str, int]], *, tree: int | None = None
-    ) -> list[Revision]:
-        """Return the revisions with these (node id, number) that exist, in this order."""
-        return await self._store.read(
-            tree_reads.revisions, self._name, session_id, tuple(wanted), tree=tree
-        )
 
     async def reusable(self, input_hash: str) -> Revision | None:
         """Return the tenant's newest revision with this input hash, or None.
@@ -275,25 +158,6 @@ class SQLiteTenant:
         Degraded revisions are left out.
         """
         return await self._store.read(tree_reads.reusable, self._name, input_hash)
-
-    async def write_nodes(
-        self,
-        session_id: str,
-        writes: Sequence[NodeWrite],
-        *,
-        attempts: Sequence[Attempt] = (),
-        tree: int | None = None,
-    ) -> list[bool]:
-        """Apply each write whose expectations hold, and record ``attempts``.
-
-        Return for each write whether it was applied.
-        """
-        name, wanted, tried = self._name, tuple(writes), tuple(attempts)
-        return await self._store.write(
-            lambda transaction: tree_writes.write_nodes(
-                transaction, name, session_id, wanted, attempts=tried, tree=tree
-            )
-        )
 
     # -- journal and views
 

@@ -195,6 +195,7 @@ def outdated(
     strategies: Sequence[str],
     after: int,
     limit: int,
+    tree: int | None,
 ) -> list[Node]:
     """Return up to ``limit`` sealed nodes of ``level`` with a strategy outside ``strategies``.
 
@@ -207,7 +208,7 @@ def outdated(
         f"AND r.strategy NOT IN ({', '.join('?' * len(strategies))}) ORDER BY n.ordinal LIMIT ?"
     )
     found = _of(
-        connection, tenant, session_id, None, other, level, after, *strategies, max(limit, 0)
+        connection, tenant, session_id, tree, other, level, after, *strategies, max(limit, 0)
     )
     return decode(found, tree_rows.read_node, "nodes")
 

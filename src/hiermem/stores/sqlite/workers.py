@@ -13,13 +13,15 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
 from hiermem.errors import MemoryClosedError, StoreError
 from hiermem.stores.sqlite.failures import FAILURES, translate
 from hiermem.types import SessionRecord
+from hiermem.types.transaction import Scrubbed
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 #: The number of writes that may share one commit; with more, the first write would wait too long.
 _GROUP = 256
@@ -352,3 +354,28 @@ class Readers(_Worker):
             _answer([job])
         if connection is not None:
             connection.close()
+
+
+class Connections(Protocol):
+    """The operations of the store that the handles use."""
+
+    async def read(
+        self,
+        work: Callable[Concatenate[sqlite3.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run ``work`` on a connection for reading."""
+        ...
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run ``work`` on the writer and wait for its commit."""
+        ...
+
+    def write_here(self, work: Callable[[Transaction], T]) -> T | Busy:
+        """Run ``work`` on this thread, which blocks; return BUSY at once if other writes wait."""
+        ...
+
+    async def scrub(self) -> Scrubbed:
+        """Remove deleted data from the file's bytes."""
+        ...
