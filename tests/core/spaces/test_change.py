@@ -14,11 +14,12 @@ from bankwork import NOW, appended, batch_of, edited, note, notes, response, sta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hiermem.core.calls.verdict import Accepted
 from hiermem.core.spaces import change
 from hiermem.core.spaces import record as kept
 from hiermem.core.spaces.answer_record import read_journal
 from hiermem.core.spaces.change import AnswerUsage
-from hiermem.core.spaces.consolidation import Accepted, judge
+from hiermem.core.spaces.consolidation import judge
 from hiermem.core.spaces.files import Applied
 from hiermem.core.spaces.record import BankState
 from hiermem.errors import StoreCorruptError
@@ -64,7 +65,7 @@ def answered(bank: BankState, given: list[Note], text: str = "- x") -> Applied:
     part = edited("decisions.md", appended("What was decided and why", text))
     verdict = judge(batch_of(bank, given), response(part))
     assert isinstance(verdict, Accepted)
-    return verdict.applied
+    return verdict.value
 
 
 async def test_an_answer_is_one_change_and_reads_back_as_it_was_worked_out() -> None:

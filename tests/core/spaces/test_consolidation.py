@@ -22,13 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
+from hiermem.core.calls.verdict import Rejected, Retry
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.consolidation import (
     BatchLimits,
     NoRoom,
     NoteBatch,
-    Rejected,
-    Retry,
     TooLarge,
     judge,
     next_batch,
@@ -256,7 +255,7 @@ def test_what_cannot_be_read_is_asked_for_once_more(answer: LLMResponse, why: st
     assert isinstance(first, Retry)
     assert why in first.reason
     assert first.request.messages[-1].content.startswith(batch.request.messages[-1].content)
-    assert isinstance(judge(batch, answer, asked=first.faults), Rejected)
+    assert isinstance(first.judge(answer), Rejected)
     assert isinstance(judge(batch, answer, repairs=0), Rejected)
 
 
@@ -265,12 +264,11 @@ def test_each_kind_of_fault_is_asked_to_be_mended_once() -> None:
     batch = batch_of(state(FILES), notes(1))
     first = judge(batch, LLMResponse("no"))
     assert isinstance(first, Retry)
-    second = judge(batch, response(whole("progress.md", " ")), asked=first.faults)
+    second = first.judge(response(whole("progress.md", " ")))
     assert isinstance(second, Retry)
-    assert set(second.faults) == {"form", "content"}
-    third = judge(batch, response(whole("progress.md", " ")), asked=second.faults)
+    third = second.judge(response(whole("progress.md", " ")))
     assert isinstance(third, Rejected)
-    assert isinstance(judge(batch, LLMResponse("no"), asked=second.faults), Rejected)
+    assert isinstance(second.judge(LLMResponse("no")), Rejected)
 
 
 def test_a_template_of_ones_own_has_the_places_of_a_consolidation() -> None:

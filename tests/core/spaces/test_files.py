@@ -20,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import drawn
 
-from hiermem.core.spaces.consolidation import Accepted, Rejected, Retry, judge
+from hiermem.core.calls.verdict import Accepted, Rejected, Retry
+from hiermem.core.spaces.consolidation import judge
 from hiermem.core.spaces.files import _LINE, Applied, _one_stretch, diff
 from hiermem.core.spaces.loss import lines_of
 
@@ -32,7 +33,7 @@ ALL = {"progress.md": PROGRESS, "decisions.md": DECISIONS, "techContext.md": TEC
 def taken(*files: Any, bank: Any = ALL, given: int = 3, **more: Any) -> Applied:
     verdict = judge(batch_of(state(bank), notes(given)), response(*files, **more))
     assert isinstance(verdict, Accepted), verdict
-    return verdict.applied
+    return verdict.value
 
 
 def wrong(*files: Any, bank: Any = ALL, given: int = 3) -> str:
@@ -40,7 +41,7 @@ def wrong(*files: Any, bank: Any = ALL, given: int = 3) -> str:
     batch = batch_of(state(bank), notes(given))
     verdict = judge(batch, response(*files))
     assert isinstance(verdict, Retry), verdict
-    last = judge(batch, response(*files), asked=verdict.faults)
+    last = verdict.judge(response(*files))
     assert isinstance(last, Rejected)
     assert last.reason == verdict.reason
     assert verdict.reason.partition(": ")[2] in verdict.request.messages[-1].content
@@ -210,7 +211,7 @@ def last(*files: Any, given: int = 4) -> Any:
 
 def test_a_failed_edit_keeps_its_notes_live_and_says_which() -> None:
     verdict = last(GOOD, BAD)
-    applied = verdict.applied
+    applied = verdict.value
     assert set(applied.texts) == {"decisions.md"}
     assert [each.text for each in applied.kept] == [notes(4)[1].text]
     assert len(applied.consumed) == 3  # one went in; two went into no file, as the model says
@@ -222,7 +223,7 @@ def test_files_that_share_a_note_with_one_that_is_not_taken_are_not_taken_either
     """Or that note would be applied again, to the file that has it already."""
     both = edited("decisions.md", appended("What was decided", "- x"), notes=(1, 2))
     third = edited("techContext.md", appended("Stack", "- z"), notes=(1,))
-    applied = last(both, BAD, third).applied
+    applied = last(both, BAD, third).value
     assert applied.texts == {}
     assert [each.key for each in applied.kept] == [each.key for each in notes(4)[:2]]
     assert len(applied.failed) == 3
@@ -249,7 +250,7 @@ def test_a_line_that_was_moved_into_a_file_that_is_not_taken_stays_where_it_was(
     batch = batch_of(state(bank), notes(3))
     verdict = judge(batch, response(*files), asked=("edits", "loss"))
     assert isinstance(verdict, Accepted)
-    applied = verdict.applied
+    applied = verdict.value
     assert applied.texts == {}
     assert applied.lines_removed == 0
     assert [each.key for each in applied.kept] == [each.key for each in notes(3)[:2]]
@@ -282,7 +283,7 @@ def test_no_note_is_both_applied_and_kept(files: list[Any], given: int) -> None:
     if isinstance(verdict, Rejected):
         assert not all(good for good, _ in files)
         return
-    applied = verdict.applied
+    applied = verdict.value
     every = {each.key for each in notes(given)}
     consumed, kept = ({each.key for each in some} for some in (applied.consumed, applied.kept))
     assert consumed | kept == every

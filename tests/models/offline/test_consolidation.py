@@ -11,9 +11,10 @@ from bankwork import COUNTER, NOW, batch_of, note, state
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hiermem.core.calls.verdict import Accepted
 from hiermem.core.spaces import change
 from hiermem.core.spaces.change import AnswerUsage
-from hiermem.core.spaces.consolidation import Accepted, judge
+from hiermem.core.spaces.consolidation import judge
 from hiermem.core.spaces.files import Applied
 from hiermem.core.spaces.record import BankState
 from hiermem.core.spaces.sections import sections
@@ -41,8 +42,8 @@ def taken(bank: BankState, given: list[Note], **limits: Any) -> Applied:
     assert COUNTER.count(text) <= batch.request.max_tokens
     verdict = judge(batch, LLMResponse(text))
     assert isinstance(verdict, Accepted), verdict
-    assert not verdict.applied.failed
-    return verdict.applied
+    assert not verdict.value.failed
+    return verdict.value
 
 
 def after(bank: BankState, *texts: str | Note) -> BankState:

@@ -14,8 +14,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final
 
+from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
 from hiermem.core.spaces import prompt
 from hiermem.core.spaces.answer import FileAnswer, SectionEdit, read_answer
 from hiermem.core.spaces.files import AnswerFault, Applied, ShownBank, settle
@@ -80,35 +82,6 @@ class NoRoom:
 
     needed: int
     limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The answer, or a part of it, can be used; ``applied`` is the result."""
-
-    applied: Applied
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """The model is to be asked again; ``reason`` says why and holds no text.
-
-    ``faults`` are all faults that it was asked to mend so far.
-    """
-
-    request: LLMRequest
-    reason: str
-    faults: tuple[AnswerFault, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """No answer could be used; the notes stay live."""
-
-    reason: str
-
-
-Verdict: TypeAlias = Accepted | Retry | Rejected
 
 
 # ---------------------------------------------------------------------------------------------
@@ -353,24 +326,50 @@ def judge(
     repairs: int = 1,
     loss_share: float = 0.5,
     loss_lines: int = 5,
-) -> Verdict:
+) -> Verdict[Applied]:
     """Decide what follows from an answer.
 
     ``asked`` are the faults that the model was asked to mend, each at most ``repairs`` times. If a
     fault was asked about often enough, the correct part of the answer is accepted without it.
     """
+
+    def again(complaints: Sequence[str], faults: tuple[AnswerFault, ...]) -> Retry[Applied]:
+        request = batch.request
+        messages = prompt.repair(
+            request.messages, complaints, count=request.counter.count, limit=batch.limit
+        )
+        return Retry(
+            replace(request, messages=messages),
+            "; ".join(complaints),
+            partial(
+                judge,
+                batch,
+                asked=(*asked, *faults),
+                repairs=repairs,
+                loss_share=loss_share,
+                loss_lines=loss_lines,
+            ),
+        )
+
+    def unreadable(wrong: str) -> Verdict[Applied]:
+        if list(asked).count("form") < repairs:
+            return again([wrong], ("form",))
+        return Rejected(wrong)
+
     if wrong := _FINISHED.get(response.finish_reason):
-        return _form(batch, wrong, asked, repairs)
+        return unreadable(wrong)
     try:
         answer = read_answer(response.text)
     except InvalidAnswerError as error:
-        return _form(batch, f"{error.problem.replace('_', ' ')}: {error}", asked, repairs)
+        return unreadable(f"{error.problem.replace('_', ' ')}: {error}")
     applied, problems = settle(answer, batch.shown, loss_share=loss_share, loss_lines=loss_lines)
     complaints = [f"{problem.file}: {problem.detail}" for problem in problems]
     faults: list[AnswerFault] = sorted({problem.fault for problem in problems})
     if any(list(asked).count(fault) < repairs for fault in faults):
-        return _again(batch, complaints, (*asked, *faults))
-    return Accepted(applied) if applied is not None else Rejected("; ".join(complaints))
+        return again(complaints, tuple(faults))
+    if applied is None:
+        return Rejected("; ".join(complaints))
+    return Accepted(applied, response.model)
 
 
 _FINISHED: Final = {
@@ -378,18 +377,3 @@ _FINISHED: Final = {
     "refusal": "the model declined",
     "error": "the model reported an error",
 }
-
-
-def _form(batch: NoteBatch, wrong: str, asked: Collection[AnswerFault], repairs: int) -> Verdict:
-    """Ask once more if an answer cannot be read at all."""
-    if list(asked).count("form") < repairs:
-        return _again(batch, [wrong], (*asked, "form"))
-    return Rejected(wrong)
-
-
-def _again(batch: NoteBatch, complaints: Sequence[str], faults: tuple[AnswerFault, ...]) -> Retry:
-    request = batch.request
-    messages = prompt.repair(
-        request.messages, complaints, count=request.counter.count, limit=batch.limit
-    )
-    return Retry(replace(request, messages=messages), "; ".join(complaints), faults)

@@ -1,0 +1,77 @@
+"""Decides what follows from a model's answer to a chunk, and to a request to join summaries.
+
+An answer that cannot be used is asked for again, with the reason, while repairs are left. One that
+hit its length limit is not: the missing part was not written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from hiermem.core.calls.bounded_json import ParsedAnswer, parse
+from hiermem.core.calls.failures import cause_of, finish_cause
+from hiermem.core.calls.request_limits import request_tokens
+from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
+from hiermem.core.extraction import prompt
+from hiermem.core.summaries import validate
+from hiermem.errors import InvalidAnswerError
+from hiermem.protocols import LLMRequest, LLMResponse
+
+
+def judge_chunk(
+    request: LLMRequest, response: LLMResponse, *, repairs: int, limit: int | None
+) -> Verdict[ParsedAnswer]:
+    """Read the answer to a chunk. ``request`` is the first one, without a repair.
+
+    ``repairs`` are left; ``limit`` is the most tokens of a rendered request, None for no limit.
+    """
+    if (ended := finish_cause(response)) is not None:
+        return Rejected(ended[1], *ended)
+    try:
+        parsed = parse(response.text)
+    except InvalidAnswerError as error:
+        reason = f"schema:{error.problem}"
+        if not repairs:
+            return Rejected(reason, *cause_of(error))
+        count = request.counter.count
+        most = _with_repair(request) if limit is None else limit
+        messages = prompt.repair(request.messages, error, count=count, limit=most)
+        again = partial(judge_chunk, request, repairs=repairs - 1, limit=limit)
+        return Retry(replace(request, messages=messages), reason, again)
+    return Accepted(parsed, response.model)
+
+
+def judge_joined(
+    request: LLMRequest,
+    response: LLMResponse,
+    *,
+    input_tokens: int,
+    repairs: int,
+    limit: int | None,
+) -> Verdict[str]:
+    """Judge one summary in place of several, of ``input_tokens`` together."""
+    if (ended := finish_cause(response)) is not None:
+        return Rejected(ended[1], *ended)
+    problems = tuple(
+        problem
+        for problem in validate.check(response, request=request, input_tokens=input_tokens)
+        if problem.hard
+    )
+    if not problems:
+        return Accepted(response.text.strip(), response.model)
+    reason = ",".join(problem.kind for problem in problems)
+    if not repairs:
+        return Rejected(reason, "provider", reason)
+    count = request.counter.count
+    most = _with_repair(request) if limit is None else limit
+    messages = prompt.repair_join(request.messages, problems, count=count, limit=most)
+    again = partial(
+        judge_joined, request, input_tokens=input_tokens, repairs=repairs - 1, limit=limit
+    )
+    return Retry(replace(request, messages=messages), reason, again)
+
+
+def _with_repair(request: LLMRequest) -> int:
+    """Return the most tokens of a repaired request where nothing else limits it."""
+    return request_tokens(request.messages, request.counter.count) + prompt.REPAIR_ROOM

@@ -1,0 +1,82 @@
+"""Decides what follows from a model's answer to one node: take it, ask once more, or give up.
+
+Of two answers that may both be used, the better one is taken. An answer with a hard problem is
+never taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from hiermem.core.calls.verdict import Accepted, Rejected, Retry, Verdict
+from hiermem.core.summaries import plan
+from hiermem.core.summaries.assess import Draft, assess, assess_extract, is_extract
+from hiermem.core.summaries.plan import LevelPlan
+from hiermem.core.summaries.prompt import stricter
+from hiermem.protocols import LLMRequest, LLMResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """What the answers to one request are held to.
+
+    ``input_tokens`` are those of the request's inputs, and ``known`` the anchors of the inputs
+    where they are known already. A model that ``is_deterministic`` is not asked again.
+    """
+
+    plan: LevelPlan
+    input_tokens: int
+    known: Sequence[str] | None = None
+    is_deterministic: bool = False
+
+
+def judge(
+    request: LLMRequest,
+    standard: Standard,
+    response: LLMResponse,
+    *,
+    tried: int = 1,
+    best: Draft | None = None,
+) -> Verdict[Draft]:
+    """Judge the answer to ``request``, the ``tried``-th; ``best`` is the best usable one before."""
+    draft = assess_answer(request, standard, response)
+    if draft.fit and (best is None or plan.better(best.worth, draft.worth)):
+        best = draft
+    step = plan.after_answer(
+        tried=tried,
+        problems=draft.problems,
+        is_deterministic=bool(draft.units) or standard.is_deterministic,
+    )
+    reason = ",".join(problem.kind for problem in draft.problems)
+    if step == "again":
+        messages = stricter(request.messages, draft.problems, missing=draft.missing)
+        again = replace(request, messages=messages)
+        following = partial(judge, again, standard, tried=tried + 1, best=best)
+        return Retry(again, reason, following, usable=best)
+    if best is None:
+        kinds = ",".join(sorted({problem.kind for problem in draft.problems}))
+        return Rejected(reason, detail=kinds)
+    return Accepted(best, best.model, reason="" if best is draft else reason)
+
+
+def assess_answer(request: LLMRequest, standard: Standard, response: LLMResponse) -> Draft:
+    """Assess an answer as an extract where it is one, whatever it claims to be."""
+    limit = plan.anchor_limit(request.target_tokens)
+    if is_extract(response, request=request):
+        return assess_extract(
+            response,
+            request=request,
+            input_tokens=standard.input_tokens,
+            limit=limit,
+            known=standard.known,
+        )
+    return assess(
+        replace(response, units=()),
+        request=request,
+        input_tokens=standard.input_tokens,
+        sections=standard.plan.template.required,
+        min_fidelity=standard.plan.min_fidelity,
+        limit=limit,
+    )
