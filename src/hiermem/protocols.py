@@ -298,11 +298,16 @@ class TreeStore(Protocol):
         ...
 
     async def write_nodes(
-        self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt] = ()
+        self,
+        writes: Sequence[NodeWrite],
+        *,
+        attempts: Sequence[Attempt] = (),
+        attempts_if_applied: Sequence[Attempt] = (),
     ) -> list[bool]:
         """Apply each write whose expectations hold; return for each, in order, whether it did.
 
-        ``attempts`` are recorded (inserted, or replaced by id) in the same transaction in any case.
+        ``attempts`` are recorded (inserted, or replaced by id) in the same transaction in any case,
+        and ``attempts_if_applied`` only if every write was applied.
         """
         ...
 
@@ -480,11 +485,13 @@ class TenantStore(Protocol):
         *,
         epochs: Mapping[str, int] | None = None,
         standing: Sequence[Record] = (),
+        attempts: Sequence[Attempt] = (),
     ) -> bool:
         """Apply all writes, or none if an expectation fails; return whether they were applied.
 
         Every expectation refers to the state before the call. The records of ``standing`` must be
-        stored exactly as given, body and version. Raises UsageError, writing nothing, if two writes
+        stored exactly as given, body and version. ``attempts`` are recorded in the same transaction
+        if the writes are applied. Raises UsageError, writing nothing, if two writes
         are of one record or an expected version is below 0.
         """
         ...

@@ -79,10 +79,11 @@ class UpdateReport:
     is then the number of seconds until it may be asked again.
     ``swapped`` is True where the tree of a full re-pack serves now. Where it does not, the next
     re-pack continues this one, or starts from the beginning where the session was reconfigured in
-    between.
+    between. An update that found nothing to do is no run: nothing is journalled, and ``run_id`` is
+    None.
     """
 
-    run_id: str
+    run_id: str | None = None
     made: int = 0
     reused: int = 0
     failed: int = 0
@@ -101,6 +102,11 @@ class UpdateReport:
     def tokens(self) -> int:
         """Return the tokens in and out together."""
         return self.tokens_in + self.tokens_out
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every node that was due has a text of the model."""
+        return not self.failed and not self.degraded and self.stopped is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,11 @@ class BatchReport:
     possible, ``resumed`` were finished by the run that this run continues, and ``failures`` names
     the errors that ended a session's update. Any other session was not reached: ``stopped`` names
     the cap, or is "circuit_open" where the provider kept failing; it may be asked again in
-    ``retry_after`` seconds. The other figures are sums of the sessions' reports.
+    ``retry_after`` seconds. The other figures are sums of the sessions' reports. Where no session
+    needed anything there was no run, and ``run_id`` is None.
     """
 
-    run_id: str
+    run_id: str | None = None
     sessions: int = 0
     updated: int = 0
     resumed: int = 0

@@ -16,11 +16,11 @@ from hiermem.core.calls.usage import plausible_usage, reported_model
 from hiermem.core.text.policy import MAX_CONTENT, check
 from hiermem.engine.calls.budget import Reservation
 from hiermem.engine.calls.rate_limit import Permit, calibration_for
-from hiermem.engine.calls.run_context import (
+from hiermem.engine.calls.run import (
     CallState,
     ClaimLostError,
     N,
-    RunContext,
+    Run,
     UnexpectedModelError,
 )
 from hiermem.engine.calls.token_count import tokens_of
@@ -66,11 +66,14 @@ class _CostBound:
         return self.prices.cost(tokens_in, tokens_out, cached=cached)
 
 
-async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> LLMResponse:
-    """Make one call: reserve, wait for the rate limit, claim, journal, call, settle.
+async def call(
+    run: Run[N], state: CallState[N], request: LLMRequest, *, until: float | None = None
+) -> LLMResponse:
+    """Make one call: reserve, wait for the rate limit, claim and journal, call, settle.
 
-    Raises SpendLimitError where a cap would be exceeded, where the deadline cuts the call off, and
-    where the circuit breaker is open; ClaimLostError; and the ModelError that the call ended in.
+    The call ends by ``until``, a time of the event loop. Raises SpendLimitError where a cap would
+    be exceeded, where the deadline cuts the call off, and where the circuit breaker is open;
+    ClaimLostError; and the ModelError that the call ended in.
     """
     budget, remote = run.budget, run.llm.remote
     margin = calibration_for(run.llm, request.counter).margin
@@ -83,6 +86,7 @@ async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> 
         if remote:
             with run.mark_waiting():
                 permit = await _permit(run, state, bound.tokens)
+        timeout, by_deadline = _call_timeout(run, until)
         attempt = await _claim_and_journal(run, state, reservation, bound)
     except BaseException:
         if permit is not None:
@@ -93,7 +97,6 @@ async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> 
     # From here on the reservation counts as spent, until it is known what the call really took.
     if permit is not None:
         permit.begin()
-    timeout, by_deadline = _call_timeout(run)
     limit = asyncio.timeout(timeout)
     try:
         with run.mark_waiting():
@@ -114,7 +117,7 @@ async def call(run: RunContext[N], state: CallState[N], request: LLMRequest) -> 
 
 
 async def _cost_bound(
-    run: RunContext[N], state: CallState[N], request: LLMRequest, *, margin: float
+    run: Run[N], state: CallState[N], request: LLMRequest, *, margin: float
 ) -> _CostBound:
     """Work out the most that a call may take. Long prompts are counted off the event loop."""
     counted: int | None = None
@@ -132,12 +135,12 @@ async def _cost_bound(
     )
 
 
-async def _permit(run: RunContext[N], state: CallState[N], tokens: int) -> Permit:
+async def _permit(run: Run[N], state: CallState[N], tokens: int) -> Permit:
     """Wait until the model may be sent the call. Raises SpendLimitError where the run ends first.
 
     So it does where the circuit is open: that ends the run.
     """
-    subject = (run.session_id, state.node.id)
+    subject = (run.subject, state.node.id)
     try:
         permit = await run.rate_limiter.acquire(
             tokens, subject=subject, stopped=run.budget.stop_reason
@@ -150,9 +153,16 @@ async def _permit(run: RunContext[N], state: CallState[N], tokens: int) -> Permi
     return permit
 
 
-def _call_timeout(run: RunContext[N]) -> tuple[float, bool]:
-    """Return the timeout of a call in seconds, and whether the run's deadline sets it."""
-    own, left = run.policy.call_timeout, run.budget.time_left()
+def _call_timeout(run: Run[N], until: float | None) -> tuple[float, bool]:
+    """Return the timeout of a call in seconds, and whether the run's deadline sets it.
+
+    Raises ModelTimeoutError where ``until`` has passed while the call waited.
+    """
+    own, left = run.call_timeout, run.budget.time_left()
+    if until is not None:
+        own = min(own, until - asyncio.get_running_loop().time())
+        if own <= 0:
+            raise ModelTimeoutError("the request took too long", charged=False)
     return (own, False) if left is None or own <= left else (max(0.0, left), True)
 
 
@@ -160,7 +170,7 @@ def _call_timeout(run: RunContext[N]) -> tuple[float, bool]:
 class _SentCall(Generic[N]):
     """A call that was sent, until its outcome is noted everywhere."""
 
-    run: RunContext[N]
+    run: Run[N]
     state: CallState[N]
     bound: _CostBound
     attempt: Attempt
@@ -278,7 +288,7 @@ class _SentCall(Generic[N]):
         state.tokens_in += ended.tokens_in
         state.tokens_out += ended.tokens_out
         state.cost = add_costs(state.cost, ended.cost)
-        self.run.claims.end(ended)
+        self.run.journal.end(ended)
         state.ended.append(ended)
         self.reservation.settle(
             tokens_in=ended.tokens_in, tokens_out=ended.tokens_out, cost=ended.cost
@@ -305,25 +315,19 @@ def _checked(response: object, *, asked: str) -> LLMResponse:
 
 
 async def _claim_and_journal(
-    run: RunContext[N], state: CallState[N], reservation: Reservation, bound: _CostBound
+    run: Run[N], state: CallState[N], reservation: Reservation, bound: _CostBound
 ) -> Attempt:
     """Take the node's lease and journal the call, where the model is remote.
 
     Until the call is settled the journal shows its upper bound; so the calls of a run that is
     killed count as spent. Raises ClaimLostError.
     """
-    node, claims = state.node, run.claims
-    if run.llm.remote and not claims.claimed(node.id):
-        claimed = await claims.claim(node)
-        if claimed is None:
-            raise ClaimLostError
-        state.node = claimed
     state.calls += 1
     attempt = Attempt(
-        id=f"{run.run_id}/{node.id}/{state.calls}",
+        id=f"{run.run_id}/{state.node.id}/{state.calls}",
         run_id=run.run_id,
-        session_id=run.session_id,
-        node_id=node.id,
+        session_id=run.subject,
+        node_id=state.node.id,
         number=state.calls,
         model=run.llm.name,
         started_at=run.now(),
@@ -333,6 +337,12 @@ async def _claim_and_journal(
     )
     reservation.attempt_id = attempt.id
     if run.llm.remote:
-        await claims.begin(attempt, ended=state.ended)
+        run.journal.begin(attempt)
+        claimed = await run.claims.begin_call(state.node, attempt, ended=state.ended)
+        if claimed is None:
+            run.journal.forget(attempt)
+            state.calls -= 1
+            raise ClaimLostError
+        state.node = claimed
         state.ended.clear()
     return attempt

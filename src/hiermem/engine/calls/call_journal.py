@@ -1,4 +1,4 @@
-"""Journals the calls of one run that is not an update: when each began and how it ended.
+"""Journals the calls of one run: when each began and how it ended.
 
 A call of a remote model is journalled before it is made, and none stays as started. A call whose
 end was not seen is recorded as ``unknown``, because it may have been charged for.
@@ -6,69 +6,114 @@ end was not seen is recorded as ``unknown``, because it may have been charged fo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
 from hiermem.core.calls.run_report import cut_off
 from hiermem.engine.calls.budget import JournalBudget
-from hiermem.engine.calls.store_retry import retry_store
-from hiermem.protocols import TenantStore
-from hiermem.types.transaction import Attempt
+from hiermem.engine.calls.store_retry import retry_store, retry_write
+from hiermem.protocols import TenantStore, TreeStore
+from hiermem.types.transaction import Attempt, NodeWrite
+
+#: More calls than a run has made.
+ALL_ATTEMPTS: Final = 1_000_000
 
 
 class CallJournal:
-    """The journal of one run's calls. ``subject`` is what they are charged to.
+    """The journal of one run's calls, which are charged to the subject that ``tree`` is of.
 
-    ``unknown`` counts the calls with an unknown outcome.
+    ``unknown`` counts the calls with an unknown outcome; ``took_over`` tells whether a lease was
+    found that an interrupted run had left. Attempts may be written together with what
+    they led to, in one transaction: by ``write``, or within ``writing``.
     """
 
     def __init__(
         self,
         store: TenantStore,
-        subject: str,
+        tree: TreeStore,
         *,
+        run_id: str,
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
-        journal_budget: JournalBudget | None = None,
+        budget: JournalBudget | None = None,
     ) -> None:
         self.unknown = 0
-        self._store, self._subject = store, subject
-        self._now, self._sleep, self._journal_budget = now, sleep, journal_budget
+        self.took_over = False
+        self._store, self._tree, self._run_id = store, tree, run_id
+        self._now, self._sleep, self._budget = now, sleep, budget
         self._begun: dict[str, Attempt] = {}
 
-    async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
-        """Journal, before the call, that it is made, and how the calls before it ended."""
+    def begin(self, attempt: Attempt) -> None:
+        """Note a call that is about to be journalled and made."""
         self._begun[attempt.id] = attempt
-        await self.write([*ended, attempt])
+
+    def forget(self, attempt: Attempt) -> None:
+        """Forget a call that was neither journalled nor made."""
+        self._begun.pop(attempt.id, None)
 
     def end(self, attempt: Attempt) -> None:
-        """Note how a call ended; the next write records it."""
+        """Note how a call ended; the next write of it records that."""
         if attempt.id in self._begun:
             self._begun[attempt.id] = attempt
             self.unknown += attempt.outcome == "unknown"
 
-    async def write(self, attempts: Sequence[Attempt]) -> None:
-        """Write calls to the journal as they are now."""
-        if not attempts:
-            return
-        with self._journal_budget.journalling(attempts) if self._journal_budget else nullcontext():
-            await retry_store(
-                lambda: self._store.tree(self._subject).write_nodes([], attempts=attempts),
-                sleep=self._sleep,
-            )
+    @contextmanager
+    def writing(self, attempts: Sequence[Attempt]) -> Iterator[None]:
+        """Keep the account right while the caller writes these attempts."""
+        if not attempts or self._budget is None:
+            yield
+        else:
+            with self._budget.journalling(attempts):
+                yield
         for attempt in attempts:
             if attempt.outcome != "started":
                 self._begun.pop(attempt.id, None)
 
-    async def close(self) -> None:
-        """Write what is not written yet; calls that were cut off become ``unknown``."""
-        unknown = cut_off(self._begun.values(), self._now())
-        ended = [one for one in self._begun.values() if one.outcome != "started"]
+    async def write(
+        self, attempts: Sequence[Attempt], *, nodes: Sequence[NodeWrite] = ()
+    ) -> tuple[list[bool], bool]:
+        """Write attempts, and nodes in the same transaction; nothing where there are none.
+
+        Returns which node writes took effect, and whether an earlier try failed and may have taken
+        effect. The store's last error is raised.
+        """
+        if not attempts and not nodes:
+            return [], False
+        with self.writing(attempts):
+            return await retry_write(
+                lambda: self._tree.write_nodes(nodes, attempts=attempts),
+                sleep=self._sleep,
+            )
+
+    async def claim(self, claim: NodeWrite, attempts: Sequence[Attempt]) -> bool:
+        """Write a claim and the attempts that it allows; neither where the claim does not hold.
+
+        Returns whether they were written.
+        """
+        with self.writing(attempts):
+            (applied,), _ = await retry_write(
+                lambda: self._tree.write_nodes([claim], attempts_if_applied=attempts),
+                sleep=self._sleep,
+            )
+        return applied
+
+    def unwritten(self) -> list[Attempt]:
+        """Return the calls whose end is not written yet; those without an end are ``unknown``."""
+        unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
         self.unknown += len(unknown)
-        await self.write([*ended, *unknown])
+        return [unknown.get(one.id, one) for one in self._begun.values()]
 
+    async def left_by(self, run_id: str, ids: Collection[str]) -> list[Attempt]:
+        """Return the unfinished calls that another run left for these items, as ``unknown``.
 
-#: More calls than a run has made.
-ALL_ATTEMPTS: Final = 1_000_000
+        Whoever takes over its lease writes them.
+        """
+        if run_id == self._run_id:
+            return []
+        self.took_over = True
+        journalled = await retry_store(
+            lambda: self._store.attempts(run_id=run_id, limit=ALL_ATTEMPTS), sleep=self._sleep
+        )
+        return cut_off((one for one in journalled if one.node_id in ids), self._now())

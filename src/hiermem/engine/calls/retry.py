@@ -7,14 +7,14 @@ an answer is worth is not judged here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from hiermem.core.calls.circuit_breaker import LONGEST_HOLD
 from hiermem.engine.calls.call import call
 from hiermem.engine.calls.rate_limit import sleep_unless
-from hiermem.engine.calls.run_context import CallState, N, RunContext
+from hiermem.engine.calls.run import CallState, N, Run
 from hiermem.errors import ModelError, TransientModelError
 from hiermem.protocols import LLMRequest, LLMResponse
 
@@ -26,14 +26,15 @@ _MOST_BACKOFF: Final = 30.0
 
 
 async def ask(
-    run: RunContext[N], state: CallState[N], request: LLMRequest, *, within: float | None = None
+    run: Run[N], state: CallState[N], request: LLMRequest, *, within: float | None = None
 ) -> LLMResponse:
-    """Call the model; retry where that may help and may begin ``within`` seconds from now.
+    """Call the model; retry where that may help. All tries end ``within`` seconds from now.
 
     Raises SpendLimitError before a call that would exceed a cap, ClaimLostError where another run
     has the node, and the last ModelError.
     """
     budget = run.budget
+    until = None if within is None else asyncio.get_running_loop().time() + within
 
     async def pause(seconds: float) -> None:
         with run.mark_waiting():
@@ -43,21 +44,16 @@ async def ask(
             budget.refuse(over)
 
     async for attempt in retrying(
-        retries=run.policy.retries, pause=pause, time_left=budget.time_left, within=within
+        retries=run.retries, pause=pause, time_left=budget.time_left, within=within
     ):
         with attempt:
             with run.mark_waiting():
                 await run.slots.acquire(state.node)
             try:
-                return await call(run, state, request)
+                return await call(run, state, request, until=until)
             finally:
                 run.slots.release()
     raise AssertionError("the last try returns or raises")
-
-
-def end_with(state: CallState[N], attempt_reason: str) -> None:
-    """Record why the last answer was not accepted."""
-    state.ended[-1] = replace(state.ended[-1], outcome="rejected", reason=attempt_reason)
 
 
 def retrying(

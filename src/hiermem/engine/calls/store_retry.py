@@ -39,6 +39,23 @@ async def retry_store(
     raise AssertionError("the last try returns or raises")
 
 
+async def retry_write(
+    call: Callable[[], Awaitable[T]], *, sleep: Callable[[float], Awaitable[None]]
+) -> tuple[T, bool]:
+    """Retry a write as ``retry_store`` does; return also whether a try before the last one failed.
+
+    Such a try may have taken effect all the same.
+    """
+    tries = 0
+
+    async def attempt() -> T:
+        nonlocal tries
+        tries += 1
+        return await call()
+
+    return await retry_store(attempt, sleep=sleep), tries > 1
+
+
 async def shielded(work: Awaitable[T]) -> T:
     """Await ``work`` to its end even where the caller is cancelled; then raise the cancellation."""
     task = asyncio.ensure_future(work)

@@ -9,31 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from hiermem.config import ExtractionOptions
-from hiermem.core.calls.bounded_json import parse
-from hiermem.core.calls.failures import cause_of, finish_cause
+from hiermem.core.calls.failures import cause_of
 from hiermem.core.calls.lease import Claim
 from hiermem.core.calls.request_limits import Threshold, request_tokens
+from hiermem.core.calls.verdict import Rejected
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.chunks import Chunk, sources
+from hiermem.core.extraction.judge import judge_chunk
 from hiermem.core.extraction.plan import Failure
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries.prompt import Facts, PromptTemplate
-from hiermem.engine.calls.budget import Budget
-from hiermem.engine.calls.rate_limit import RateLimiter
-from hiermem.engine.calls.retry import ask, end_with
-from hiermem.engine.calls.run_context import CallState, ClaimLostError
-from hiermem.engine.calls.slots import SessionSlots, SlotPool
+from hiermem.engine.calls.ask import ask_until_fit
+from hiermem.engine.calls.run import CallState, ClaimLostError, Run
 from hiermem.engine.calls.store_retry import retry_store, shielded
 from hiermem.engine.extraction.records import ExtractionRecords, WorkItem
-from hiermem.errors import InvalidAnswerError, ModelError, StoreCorruptError
-from hiermem.protocols import LLM, LLMRequest, LLMResponse, TenantStore, TokenCounter
+from hiermem.errors import ModelError, StoreCorruptError
+from hiermem.protocols import LLMRequest
 from hiermem.types import SessionRecord, StoredMessage
 from hiermem.types.trivector import Answer
 
@@ -44,48 +42,45 @@ _LEASE_POLL: Final = 0.25
 _log = logging.getLogger("hiermem.extract")
 
 
-@dataclass(slots=True)
-class ExtractionRun:
-    """The dependencies and the state of one extraction; a run context for ``engine.calls.retry``.
+@dataclass(kw_only=True, eq=False)
+class ExtractionRun(Run[WorkItem]):
+    """The dependencies and the state of one extraction.
 
     ``room`` is the tokens that one record may have, None where nothing limits it; ``answer`` are
-    those reserved for one answer. ``slots`` are the calls that may be in flight.
-    ``leased_elsewhere`` are the ids that other runs are asking for; ``report_progress`` reports
-    them. Once ``halted``, nothing new begins.
+    those reserved for one answer. ``leased_elsewhere`` are the ids that other runs are asking for;
+    ``report_progress`` reports them. ``failures`` are those so far. Once ``halted``, nothing new
+    begins.
     """
 
-    store: TenantStore
     record: SessionRecord
     policy: ExtractionOptions
-    llm: LLM
-    counter: TokenCounter
     templates: Mapping[str, PromptTemplate]
     limit: Threshold
     room: int | None
     answer: int
     strategy: str
-    now: Callable[[], datetime]
-    sleep: Callable[[float], Awaitable[None]]
-    run_id: str
-    budget: Budget
-    rate_limiter: RateLimiter
-    claims: ExtractionRecords
-    slots: SessionSlots = field(init=False)
-    waiting_tasks: set[asyncio.Task[Any] | None] = field(
-        default_factory=set["asyncio.Task[Any] | None"]
-    )
-    leased_elsewhere: set[str] = field(default_factory=set[str])
-    report_progress: Callable[[], object] = field(default=lambda: None)
-    halted: bool = False
+    records: ExtractionRecords = field(init=False)
+    leased_elsewhere: set[str] = field(init=False, default_factory=set[str])
+    failures: list[Failure] = field(init=False, default_factory=list[Failure])
+    report_progress: Callable[[], object] = field(init=False, default=lambda: None)
+    halted: bool = field(init=False, default=False)
     _introduction: tuple[str | None, tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
+        Run.__post_init__(self)
         self._introduction = extract_prompt.introduced(
             self.record.title, self.record.participants, count=self.counter.count
         )
-        # One call at a time for a local model, which only computes.
-        concurrency = self.policy.concurrency if self.llm.remote else 1
-        self.slots = SlotPool(concurrency).for_session(self.session_id)
+        self.claims = self.records = ExtractionRecords(
+            self.store,
+            self.record.id,
+            run_id=self.run_id,
+            epoch=self.record.epoch,
+            lease=self.lease,
+            now=self.now,
+            sleep=self.sleep,
+            journal=self.journal,
+        )
 
     @property
     def session_id(self) -> str:
@@ -97,15 +92,10 @@ class ExtractionRun:
         """The way in which this run splits the session."""
         return way_of(self.room, oversized=self.policy.oversized)
 
-    @contextmanager
-    def mark_waiting(self) -> Iterator[None]:
-        """Mark the running task as waiting: cancelling it now loses no work."""
-        task = asyncio.current_task()
-        self.waiting_tasks.add(task)
-        try:
-            yield
-        finally:
-            self.waiting_tasks.discard(task)
+    async def fail(self, *failures: Failure) -> None:
+        """Note failures, and journal them at once, so that they are known whatever else fails."""
+        self.failures += failures
+        await self.put()
 
     def facts(self, *, first_at: datetime, last_at: datetime, messages: int, of: int = 0) -> Facts:
         """Return the facts that a prompt states about messages, or the summaries ``of`` them."""
@@ -181,7 +171,7 @@ async def await_other_run(run: ExtractionRun, item: WorkItem) -> StoredAnswer | 
 
     Raises SpendLimitError where this run ends first, ClaimLostError where it was halted.
     """
-    found = await run.claims.current(item)
+    found = await run.records.current(item)
     if isinstance(found, Claim) and found.run_id != run.run_id:
         _log.info(
             "run %s: %s is being asked for by run %s; waiting for it, or until %s",
@@ -199,7 +189,7 @@ async def await_other_run(run: ExtractionRun, item: WorkItem) -> StoredAnswer | 
             left = run.budget.time_left()
             with run.mark_waiting():
                 await run.sleep(_LEASE_POLL if left is None else min(_LEASE_POLL, max(0.0, left)))
-            found = await run.claims.current(item)
+            found = await run.records.current(item)
     finally:
         run.leased_elsewhere.discard(item.id)
     return found
@@ -216,36 +206,16 @@ async def _ask_for(run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem])
     count = run.counter.count
     if most is not None and request_tokens(request.messages, count) > most:
         return await _failed(run, chunk, state, ("overflow", "over the limit, not sent"))
-    first = request.messages
-    for repairs_left in range(run.policy.repairs, -1, -1):
-        try:
-            response = await ask(run, state, request)
-        except ModelError as error:
-            return await _failed(run, chunk, state, cause_of(error))
-        cause = finish_cause(response)
-        if cause is not None:
-            end_with(state, cause[1])
-            return await _failed(run, chunk, state, cause)
-        try:
-            parsed = await asyncio.to_thread(parse, response.text)
-        except InvalidAnswerError as error:
-            end_with(state, f"schema:{error.problem}")
-            if not repairs_left:
-                return await _failed(run, chunk, state, cause_of(error))
-            room = request_tokens(first, count) + extract_prompt.REPAIR_ROOM
-            repaired = extract_prompt.repair(
-                first, error, count=count, limit=room if most is None else most
-            )
-            request = replace(request, messages=repaired)
-            continue
-        text, model = parsed.answer.model_dump_json(), _name_of(run, response)
-        stored = _stored_answer(run, chunk, state, text, model=model)
-        return await _commit(run, chunk, state, replace(stored, dropped=parsed.dropped))
-    raise AssertionError("the last try returns")
-
-
-def _name_of(run: ExtractionRun, response: LLMResponse) -> str:
-    return response.model or run.llm.name
+    judge = partial(judge_chunk, request, repairs=run.policy.repairs, limit=most)
+    try:
+        verdict = await ask_until_fit(run, state, request, judge)
+    except ModelError as error:
+        return await _failed(run, chunk, state, cause_of(error))
+    if isinstance(verdict, Rejected):
+        return await _failed(run, chunk, state, (verdict.cause, verdict.detail))
+    parsed, model = verdict.value, verdict.model or run.llm.name
+    stored = _stored_answer(run, chunk, state, parsed.answer.model_dump_json(), model=model)
+    return await _commit(run, chunk, state, replace(stored, dropped=parsed.dropped))
 
 
 def _stored_answer(
@@ -304,7 +274,7 @@ async def _commit(
     run: ExtractionRun, chunk: Chunk, state: CallState[WorkItem], stored: StoredAnswer
 ) -> ChunkResult:
     """Store the answer. Shielded: what is paid for is not lost to a cancellation."""
-    current = await shielded(run.claims.commit(chunk, stored, tuple(state.ended)))
+    current = await shielded(run.records.commit(chunk, stored, tuple(state.ended)))
     return ChunkResult(
         chunk,
         current,
@@ -319,8 +289,8 @@ async def _failed(
 ) -> ChunkResult:
     """Record the failure in the run, then release the claim."""
     failure = Failure(chunk.id, "map", cause[0], state.calls, cause[1])
-    await run.claims.fail(failure)
-    await run.claims.give_up(chunk, tuple(state.ended))
+    await run.fail(failure)
+    await run.records.give_up(chunk, tuple(state.ended))
     return ChunkResult(
         chunk,
         failure=failure,

@@ -1,4 +1,4 @@
-"""Writes what becomes of chunks: claims under a lease, answers, the journal of calls and the run.
+"""Writes what becomes of chunks: claims under a lease, answers, and the session's result.
 
 What is paid for is not lost, and what is not recorded did not happen. An answer is written as soon
 as it arrives. A write is retried while the store fails, and recognised where it took effect
@@ -9,38 +9,28 @@ and a session that was changed meanwhile, because nothing made from the old one 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from hiermem.core.calls.lease import Claim, write_claim
-from hiermem.core.calls.run_report import cut_off
 from hiermem.core.extraction.chunks import Chunk
-from hiermem.core.extraction.plan import Failure
-from hiermem.core.extraction.record import failure_detail
 from hiermem.core.extraction.stored_answer import StoredAnswer, read_answer, settled, write_answer
-from hiermem.engine.calls.budget import JournalBudget
-from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
-from hiermem.engine.calls.cut_off import note_cut_off
+from hiermem.engine.calls.call_journal import CallJournal
 from hiermem.engine.calls.store_retry import TRIES, retry_store
-from hiermem.errors import SessionChangedError, StoreError
+from hiermem.errors import SessionChangedError
 from hiermem.protocols import TenantStore
-from hiermem.types.transaction import Attempt, Record, RecordWrite, RunRecord
+from hiermem.types.transaction import Attempt, Record, RecordWrite
 
 T = TypeVar("T")
 
 #: The kinds of record that hold the answer to a chunk, and a summary of several summaries.
 CHUNK: Final = "chunk"
 JOIN: Final = "join"
-#: Heartbeats within one lease, so that two may fail before it ends.
-_BEATS: Final = 3
 #: The most chunks of one session that are looked up at once.
 _ALL: Final = 1_000_000
-_log = logging.getLogger("hiermem.extract")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +45,7 @@ WorkItem: TypeAlias = Chunk | ReduceStep
 
 
 class ExtractionRecords:
-    """The claims, answers and journal of one run in one session."""
+    """The claims and answers of one run in one session."""
 
     def __init__(
         self,
@@ -67,21 +57,14 @@ class ExtractionRecords:
         lease: float,
         now: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[None]],
-        model: str,
-        journal_budget: JournalBudget | None = None,
+        journal: CallJournal,
     ) -> None:
-        self.unknown = 0
-        self._journal_budget = journal_budget
         self._store, self._session_id, self._run_id = store, session_id, run_id
         self._epoch = epoch
         self._lease, self._now, self._sleep = timedelta(seconds=lease), now, sleep
-        self._model = model
+        self._journal = journal
         self._claims: dict[str, Record] = {}
-        self._took_over = False
-        self._begun: dict[str, Attempt] = {}
-        self._failures: list[Failure] = []
         self._lock = asyncio.Lock()
-        self._run = RunRecord(run_id, "extraction", session_id, now())
 
     # -- chunks
 
@@ -94,16 +77,18 @@ class ExtractionRecords:
                 found[record.key] = body
         return found
 
-    def claimed(self, id_: str) -> bool:
-        """Return whether this run holds the lease, as far as it knows."""
-        return id_ in self._claims
-
-    async def claim(self, item: WorkItem) -> WorkItem | None:
-        """Take the lease of a chunk or step, durably; None where it is made or being made.
+    async def begin_call(
+        self, item: WorkItem, attempt: Attempt, *, ended: list[Attempt]
+    ) -> WorkItem | None:
+        """Take the lease of a chunk or step unless it is held, and journal the call, in one commit.
 
         Where the lease of an interrupted run had expired, its unfinished attempts become
-        ``unknown``.
+        ``unknown``. Returns None where the item is made, or being made by another run.
         """
+        calls = [*ended, attempt]
+        if item.id in self._claims:
+            await self._journal.write(calls)
+            return item
         async with self._lock:
             record_key = _record_key(item)
             if any((claimed.kind, claimed.key) == record_key for claimed in self._claims.values()):
@@ -113,14 +98,20 @@ class ExtractionRecords:
             now = self._now()
             if isinstance(found, StoredAnswer):
                 return None
+            unknown: list[Attempt] = []
             if isinstance(found, Claim):
                 if found.run_id != self._run_id and found.until > now:
                     return None
-                await self._cut_off(found.run_id, {item.id, found.item})
+                # The item may have had another id in that run, which may have split the session
+                # differently.
+                unknown = await self._journal.left_by(found.run_id, {item.id, found.item})
             body = write_claim(Claim(self._run_id, now + self._lease, item.id))
-            record = await self._put(record_key, body, before.version if before else 0)
+            record = await self._put(
+                record_key, body, before.version if before else 0, attempts=[*unknown, *calls]
+            )
             if record is None:
                 return None
+            self._journal.unknown += len(unknown)
             self._claims[item.id] = record
             return item
 
@@ -145,7 +136,7 @@ class ExtractionRecords:
                     break
                 # Our lease expired and another run took it, but this answer is here and paid for.
                 version = record.version if record else 0
-        await self._journal(attempts)
+        await self._journal.write(attempts)
         return stored
 
     async def give_up(self, item: WorkItem, attempts: Sequence[Attempt]) -> None:
@@ -154,7 +145,7 @@ class ExtractionRecords:
             claimed_records = self._claims.pop(item.id, None)
             if claimed_records is not None:
                 await self._drop([claimed_records])
-        await self._journal(attempts)
+        await self._journal.write(attempts)
 
     async def renew(self) -> None:
         """Extend the leases of all that is claimed; drop those that another run took."""
@@ -197,92 +188,13 @@ class ExtractionRecords:
         """Write all records or none; return whether they were written."""
         return await self._guarded(writes)
 
-    # -- calls
-
-    async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
-        """Journal, before the call, that it is made, and how the calls before it ended."""
-        self._begun[attempt.id] = attempt
-        await self._journal([*ended, attempt])
-
-    def end(self, attempt: Attempt) -> None:
-        """Note how a journalled call ended; the next write of its chunk records it."""
-        if attempt.id in self._begun:
-            self._begun[attempt.id] = attempt
-            self.unknown += attempt.outcome == "unknown"
-
     async def release(self) -> None:
-        """Release every claim and report the calls that were cut off as ``unknown``."""
+        """Release every claim, and journal the calls that have no end yet."""
         async with self._lock:
-            unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
-            ended = [unknown.get(one.id, one) for one in self._begun.values()]
-            self.unknown += len(unknown)
             claimed_records = list(self._claims.values())
             self._claims.clear()
             await self._drop(claimed_records)
-        await self._journal(ended)
-        if self._took_over:
-            # The runs that held those leases may have died after the first check.
-            await self._note_cut_off()
-
-    # -- the run
-
-    async def begin_run(self) -> None:
-        """Journal that the run began, and that earlier ones were cut off."""
-        await self._note_cut_off()
-        await self._put_run(self._alive())
-
-    async def _note_cut_off(self) -> None:
-        self.unknown += await self._retry(
-            lambda: note_cut_off(self._store, self._session_id, kind="extraction", now=self._now())
-        )
-
-    async def fail(self, *failures: Failure) -> None:
-        """Record failures in the run at once, so that they are known whatever else fails."""
-        self._failures += failures
-        await self._put_run(self._alive())
-
-    async def note(self, detail: Mapping[str, Any]) -> None:
-        """Record how far the run is, before its result is stored."""
-        alive = self._alive()
-        await self._put_run(replace(alive, detail={**detail, **alive.detail}))
-
-    async def end_run(self, outcome: Any, detail: Mapping[str, Any]) -> None:
-        """Record how the run ended."""
-        ended = replace(self._run, outcome=outcome, ended_at=self._now(), detail=dict(detail))
-        await self._put_run(ended)
-
-    async def break_off(self, error: BaseException, detail: Mapping[str, Any]) -> None:
-        """Record that the run was cancelled or met an error, with the failures so far."""
-        cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
-        known = {"failures": [failure_detail(each) for each in self._failures]}
-        await self.end_run(
-            "interrupted" if cancelled else "error",
-            {"model": self._model, **detail, **known, "reason": type(error).__name__},
-        )
-
-    async def beat(self) -> None:
-        """Renew the leases and the run's heartbeat until cancelled."""
-        while True:
-            await asyncio.sleep(self._lease.total_seconds() / _BEATS)
-            try:
-                await self.renew()
-                await self._store.put_run(self._alive())
-            except StoreError as error:
-                # Missing a heartbeat is harmless; the next one, or the commit, meets the error
-                # again.
-                what = type(error).__name__
-                _log.warning("run %s: a heartbeat failed: %s", self._run_id, what)
-
-    def _alive(self) -> RunRecord:
-        detail: dict[str, Any] = {
-            "model": self._model,
-            "alive_until": (self._now() + self._lease).isoformat(),
-            "failures": [failure_detail(failure) for failure in self._failures],
-        }
-        return replace(self._run, detail=detail)
-
-    async def _put_run(self, run: RunRecord) -> None:
-        await self._retry(lambda: self._store.put_run(run))
+        await self._journal.write(self._journal.unwritten())
 
     # -- the store
 
@@ -323,11 +235,20 @@ class ExtractionRecords:
         )
         return found[0], None if damaged else body
 
-    async def _put(self, record_key: tuple[str, str], body: str, version: int) -> Record | None:
+    async def _put(
+        self,
+        record_key: tuple[str, str],
+        body: str,
+        version: int,
+        *,
+        attempts: Sequence[Attempt] = (),
+    ) -> Record | None:
         """Write the record of a chunk or step over ``version``; None where another is stored."""
         kind, key = record_key
         write = RecordWrite(kind, self._session_id, key, body, version)
-        if await self._guarded([write]):
+        with self._journal.writing(attempts):
+            applied = await self._guarded([write], attempts=attempts)
+        if applied:
             return Record(kind, self._session_id, key, body, version + 1)
         # A try that the store reported as failed may have taken effect.
         found = await self._retry(
@@ -336,14 +257,18 @@ class ExtractionRecords:
         mine = Record(kind, self._session_id, key, body, version + 1)
         return mine if found == [mine] else None
 
-    async def _guarded(self, writes: Sequence[RecordWrite]) -> bool:
+    async def _guarded(
+        self, writes: Sequence[RecordWrite], *, attempts: Sequence[Attempt] = ()
+    ) -> bool:
         """Write all records made from the session, or none; return whether they were written.
 
         Raises SessionChangedError where the session was changed since it was read: the records may
         contain what was withdrawn.
         """
         epochs = {self._session_id: self._epoch}
-        if await self._retry(lambda: self._store.put_records(writes, epochs=epochs)):
+        if await self._retry(
+            lambda: self._store.put_records(writes, epochs=epochs, attempts=attempts)
+        ):
             return True
         now = await self._retry(lambda: self._store.session(self._session_id))
         if now is None or now.epoch != self._epoch:
@@ -355,32 +280,6 @@ class ExtractionRecords:
             # One by one: a lease that another run took must not prevent the release of the others.
             writes = [RecordWrite(record.kind, record.scope, record.key, None, record.version)]
             await self._retry(partial(self._store.put_records, writes))
-
-    async def _journal(self, attempts: Sequence[Attempt]) -> None:
-        if not attempts:
-            return
-        with self._journal_budget.journalling(attempts) if self._journal_budget else nullcontext():
-            await self._retry(
-                lambda: self._store.tree(self._session_id).write_nodes([], attempts=attempts)
-            )
-        for attempt in attempts:
-            if attempt.outcome != "started":
-                self._begun.pop(attempt.id, None)
-
-    async def _cut_off(self, run_id: str, ids: Collection[str]) -> None:
-        """Report the unfinished calls of an interrupted run for this item as ``unknown``.
-
-        The item may have had another id in that run, which may have split the session differently.
-        """
-        if run_id == self._run_id:
-            return
-        self._took_over = True
-        journalled = await self._retry(
-            lambda: self._store.attempts(run_id=run_id, limit=ALL_ATTEMPTS)
-        )
-        unknown = cut_off((one for one in journalled if one.node_id in ids), self._now())
-        self.unknown += len(unknown)
-        await self._journal(unknown)
 
     async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
         return await retry_store(call, sleep=self._sleep)

@@ -10,24 +10,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from hiermem.core.calls.failures import Cause, cause_of, finish_cause
+from hiermem.core.calls.failures import Cause, cause_of
 from hiermem.core.calls.request_limits import request_tokens
+from hiermem.core.calls.verdict import Rejected
 from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.finish import join_groups
 from hiermem.core.extraction.graph import ResultBasis, graph_records, replaces, write_result
+from hiermem.core.extraction.judge import judge_joined
 from hiermem.core.extraction.plan import Failure, join_key
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
-from hiermem.core.summaries import salience, validate
-from hiermem.core.summaries.validate import Problem
-from hiermem.engine.calls.retry import ask, end_with
-from hiermem.engine.calls.run_context import CallState, ClaimLostError
+from hiermem.core.summaries import salience
+from hiermem.engine.calls.ask import ask_until_fit
+from hiermem.engine.calls.run import CallState, ClaimLostError
 from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.extraction.chunk import ExtractionRun, await_other_run, prompts_key
 from hiermem.engine.extraction.records import ReduceStep, WorkItem
 from hiermem.errors import ModelError, ModelOverflowError, SpendLimitError, StoreError
-from hiermem.protocols import LLMRequest, LLMResponse
+from hiermem.protocols import LLMRequest
 from hiermem.types.transaction import RecordWrite
 from hiermem.types.trivector import TriVector
 
@@ -100,7 +102,7 @@ async def summarise(
             left = [await asyncio.to_thread(_selected, run, left)]
     if whole and not summary.broken:
         # An incomplete run did not reach steps that are paid for and wanted again; they stay.
-        await run.claims.prune_joined(keys, way=_split_key(run), strategy=run.strategy)
+        await run.records.prune_joined(keys, way=_split_key(run), strategy=run.strategy)
     summary.text = left[0] if left else ""
 
 
@@ -158,7 +160,7 @@ async def _join(
     prompt = request_tokens(request.messages, run.counter.count)
     summary.asked += prompt
     state: CallState[WorkItem] = CallState(step, sum(map(run.counter.count, texts)))
-    found = await run.claims.current(step)
+    found = await run.records.current(step)
     try:
         while not isinstance(found, StoredAnswer):
             try:
@@ -182,33 +184,30 @@ async def _asked(
     prompt: int,
 ) -> str | Failure:
     """Ask, and once more for each repair that is left. Raises ClaimLostError, SpendLimitError."""
-    most, first, count = run.limit.tokens, request.messages, run.counter.count
+    most = run.limit.tokens
     if most is not None and prompt + request.max_tokens > most:
         too_much = ModelOverflowError("over the limit, not sent", charged=False)
         return await _failed(run, summary, state, cause_of(too_much))
-    for repairs_left in range(run.policy.repairs, -1, -1):
-        try:
-            response = await ask(run, state, request)
-        except ModelError as error:
-            return await _failed(run, summary, state, cause_of(error))
-        cause = finish_cause(response)
-        problems = () if cause else _problems_of(response, request, state.input_tokens)
-        if cause is None and not problems:
-            stored = StoredAnswer(
-                response.text.strip(), run.strategy, response.model or run.llm.name,
-                state.calls, state.tokens_in, state.tokens_out, (_split_key(run),),
-            )  # fmt: skip
-            # Shielded: what is paid for is not lost to a cancellation.
-            return (await shielded(run.claims.commit(step, stored, tuple(state.ended)))).answer
-        cause = cause or ("provider", ",".join(each.kind for each in problems))
-        end_with(state, cause[1])
-        if not problems or not repairs_left:
-            summary.unfit = True
-            return await _failed(run, summary, state, cause)
-        room = prompt + extract_prompt.REPAIR_ROOM if most is None else most - request.max_tokens
-        asked = extract_prompt.repair_join(first, problems, count=count, limit=room)
-        request = replace(request, messages=asked)
-    raise AssertionError("the last try returns")
+    judge = partial(
+        judge_joined,
+        request,
+        input_tokens=state.input_tokens,
+        repairs=run.policy.repairs,
+        limit=None if most is None else most - request.max_tokens,
+    )
+    try:
+        verdict = await ask_until_fit(run, state, request, judge)
+    except ModelError as error:
+        return await _failed(run, summary, state, cause_of(error))
+    if isinstance(verdict, Rejected):
+        summary.unfit = True
+        return await _failed(run, summary, state, (verdict.cause, verdict.detail))
+    stored = StoredAnswer(
+        verdict.value, run.strategy, verdict.model or run.llm.name,
+        state.calls, state.tokens_in, state.tokens_out, (_split_key(run),),
+    )  # fmt: skip
+    # Shielded: what is paid for is not lost to a cancellation.
+    return (await shielded(run.records.commit(step, stored, tuple(state.ended)))).answer
 
 
 async def _failed(
@@ -220,8 +219,8 @@ async def _failed(
     """Record the failure in the run, then release the claim; no other step begins."""
     failure = Failure(state.node.id, "reduce", cause[0], state.calls, cause[1])
     summary.failure, run.halted = failure, True
-    await run.claims.fail(failure)
-    await run.claims.give_up(state.node, tuple(state.ended))
+    await run.fail(failure)
+    await run.records.give_up(state.node, tuple(state.ended))
     return failure
 
 
@@ -245,12 +244,6 @@ def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
         max_tokens=int(target * _HARD_RATIO),
     )
     return replace(request, temperature=run.policy.temperature)
-
-
-def _problems_of(response: LLMResponse, request: LLMRequest, tokens: int) -> tuple[Problem, ...]:
-    """Return the hard problems of a summary of summaries; () where it is fit."""
-    problems = validate.check(response, request=request, input_tokens=tokens)
-    return tuple(problem for problem in problems if problem.hard)
 
 
 def _room(run: ExtractionRun) -> int:
@@ -283,11 +276,11 @@ async def store_result(run: ExtractionRun, vector: TriVector, basis: ResultBasis
     """
     fresh = graph_records(vector)
     for _ in range(_TRIES):
-        before = await run.claims.results(TRIVECTOR)
+        before = await run.records.results(TRIVECTOR)
         current = before[0] if before else None
         if current is not None and not replaces(basis, current.body):
             return False
-        stale = {record.key: record for record in await run.claims.results(ENTITY)}
+        stale = {record.key: record for record in await run.records.results(ENTITY)}
         writes = [
             RecordWrite(
                 TRIVECTOR,
@@ -305,6 +298,6 @@ async def store_result(run: ExtractionRun, vector: TriVector, basis: ResultBasis
         writes += [
             RecordWrite(ENTITY, run.session_id, key, None) for key in stale.keys() - fresh.keys()
         ]
-        if await run.claims.write(writes):
+        if await run.records.write(writes):
             return True
     raise StoreError(f"session {run.session_id!r}: its result is being written by other runs")

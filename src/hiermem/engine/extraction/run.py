@@ -14,10 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from hiermem import prompts as shipped
 from hiermem.config import ExtractionOptions
@@ -27,27 +26,25 @@ from hiermem.core.extraction import prompt as extract_prompt
 from hiermem.core.extraction.finish import finish
 from hiermem.core.extraction.graph import ResultBasis
 from hiermem.core.extraction.plan import ChunkAgenda, ExtractionProgress, ExtractionReport, Failure
-from hiermem.core.extraction.record import detail
+from hiermem.core.extraction.record import detail, failure_detail
 from hiermem.core.extraction.reduce import Graph, ground, reduce
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.rate_limit import rate_limiter
-from hiermem.engine.calls.run_context import ClaimLostError
+from hiermem.engine.calls.run import ClaimLostError
+from hiermem.engine.calls.slots import SlotPool
 from hiermem.engine.calls.store_retry import retry_store
 from hiermem.engine.extraction.chunk import ChunkResult, ExtractionRun, extract_chunk, prompts_key
-from hiermem.engine.extraction.records import ExtractionRecords
 from hiermem.engine.extraction.reduce import SummaryReduction, store_result, summarise
 from hiermem.engine.extraction.report import report_of, with_summary
 from hiermem.engine.extraction.split import SplitSession, split
 from hiermem.engine.handle import Handle
-from hiermem.errors import SpendLimitError, StoreError
+from hiermem.errors import SpendLimitError
 from hiermem.protocols import LLM
 from hiermem.types.trivector import TriVector
 
 Progress: TypeAlias = Callable[[ExtractionProgress], object]
 _log = logging.getLogger("hiermem.extract")
-#: Seconds between two checks of the tasks that are being drained.
-_DRAIN_STEP: Final = 0.01
 #: The most seconds that calls in flight are awaited after an error.
 _DRAIN: Final = 30.0
 #: Seconds between two checks whether a chunk has come to wait for another run.
@@ -116,23 +113,17 @@ async def _open_run(
     room = None
     if limit.tokens is not None:
         room = extract_prompt.room(template, limit=limit.tokens, reserve=answer, count=count)
-    run_id = uuid.uuid4().hex
     return ExtractionRun(
         store=handle.store,
-        record=record,
-        policy=options,
-        llm=llm,
-        counter=handle.counter,
-        templates=templates,
-        limit=limit,
-        room=room,
-        answer=answer,
-        strategy=plan.strategy_of(
-            template, options, answer=answer, model=llm.name, counter=handle.counter.name
-        ),
+        tree=handle.store.tree(record.id),
+        kind="extraction",
+        subject=record.id,
+        lease=options.lease,
         now=handle.clock,
         sleep=sleep,
-        run_id=run_id,
+        journal_budget=journal_budget,
+        llm=llm,
+        counter=handle.counter,
         budget=budget,
         rate_limiter=rate_limiter(
             llm,
@@ -142,16 +133,19 @@ async def _open_run(
             concurrency=options.concurrency,
             batch_delay=options.batch_delay,
         ),
-        claims=ExtractionRecords(
-            handle.store,
-            session_id,
-            run_id=run_id,
-            epoch=record.epoch,
-            lease=options.lease,
-            now=handle.clock,
-            sleep=sleep,
-            model=llm.name,
-            journal_budget=journal_budget,
+        call_timeout=options.call_timeout,
+        retries=options.retries,
+        # One call at a time for a local model, which only computes.
+        slots=SlotPool(options.concurrency if llm.remote else 1).for_session(record.id),
+        drain_time=_DRAIN,
+        record=record,
+        policy=options,
+        templates=templates,
+        limit=limit,
+        room=room,
+        answer=answer,
+        strategy=plan.strategy_of(
+            template, options, answer=answer, model=llm.name, counter=handle.counter.name
         ),
     )
 
@@ -169,36 +163,25 @@ class _Extraction:
     begun: float = field(default_factory=time.monotonic)
     mapped: float = 0.0
     summary: SummaryReduction | None = None
+    report: ExtractionReport | None = None
 
     async def execute(self) -> ExtractionReport:
         """Map, reduce, store and record."""
-        claims = self.run.claims
-        self.run.report_progress = self._report_progress
-        await claims.begin_run()
-        beat = asyncio.create_task(claims.beat())
-        try:
-            chunk_agenda = await self._agenda()
-            await self._map(chunk_agenda)
-            report = await self._reduce(self._report(plan.outcome_of(
+        run = self.run
+        run.report_progress = self._report_progress
+        run.detail, run.keep_finished = self._detail, self._keep_finished
+        async with run:
+            await run.begin()
+            await self._map(await self._agenda())
+            self.report = await self._reduce(self._report(plan.outcome_of(
                 chunks=len(self.parts.chunks),
                 done=[id_ for id_, result in self.results.items() if result.stored],
                 failures=self.failures,
-                options=self.run.policy,
+                options=run.policy,
             )))  # fmt: skip
-            # A late heartbeat must not be the last write of the record.
-            beat.cancel()
-            await claims.release()
-            report = self._with_costs(report)
-            # Recorded before it is returned: an extraction that is not on record did not succeed.
-            await claims.end_run(report.outcome, detail(report))
-            report = replace(report, seconds=time.monotonic() - self.begun)
-        except BaseException as error:
-            beat.cancel()
-            # Shielded: a second cancellation must not prevent the release of the claims.
-            await asyncio.shield(asyncio.ensure_future(self._abandon(error)))
-            raise
-        finally:
-            beat.cancel()
+            run.outcome = self.report.outcome
+        # Recorded before it is returned: an extraction that is not on record did not succeed.
+        report = replace(self._with_costs(self.report), seconds=time.monotonic() - self.begun)
         _log.info(
             "run %s: %d chunks, reused %d, failed %d, calls %d, tokens %d, %s",
             report.run_id, len(report.chunks), report.reused, len(report.failures),
@@ -208,7 +191,7 @@ class _Extraction:
 
     async def _agenda(self) -> ChunkAgenda:
         run = self.run
-        stored = await run.claims.stored()
+        stored = await run.records.stored()
         chunk_agenda = plan.chunk_agenda(
             self.parts.chunks, stored, run.policy, room=run.room, answer=run.answer
         )
@@ -220,9 +203,9 @@ class _Extraction:
             for id_, each in chunk_agenda.reuse.items()
             if run.way not in each.ways
         }:
-            await run.claims.adopt(others, run.way)
+            await run.records.adopt(others, run.way)
         if chunk_agenda.fail:
-            await run.claims.fail(*chunk_agenda.fail)
+            await run.fail(*chunk_agenda.fail)
         for failure in chunk_agenda.fail:
             self.failures.append(failure)
             self.results[failure.id] = ChunkResult(by_id[failure.id], failure=failure)
@@ -241,7 +224,7 @@ class _Extraction:
             stop = run.halted or run.budget.stopped is not None
             # A chunk that waits for another run takes no place.
             while pending and len(self.tasks) - len(run.leased_elsewhere) < concurrent and not stop:
-                self.tasks.add(asyncio.create_task(extract_chunk(run, pending.pop())))
+                self.tasks.add(run.spawn(extract_chunk(run, pending.pop())))
             if not self.tasks:
                 break
             done, _ = await asyncio.wait(
@@ -308,7 +291,7 @@ class _Extraction:
         vector, stored = await self._store_result(report, graph, summary, answered)
         if whole:
             hashes = {chunk.input_hash for chunk in self.parts.chunks}
-            await run.claims.prune(hashes, way=run.way, strategy=run.strategy)
+            await run.records.prune(hashes, way=run.way, strategy=run.strategy)
         self._report_progress(done=True)
         state = replace(
             report.reduce,
@@ -331,7 +314,8 @@ class _Extraction:
         vector = await asyncio.to_thread(finish, graph, summary=summary.text, missing=missing)
         # The run is on record before the result is stored: where that cannot be written, nothing
         # is.
-        await run.claims.note(detail(report))
+        self.report = report
+        await run.put(whole=True)
         basis = ResultBasis(
             messages=run.record.messages,
             input=self.parts.input,
@@ -348,7 +332,7 @@ class _Extraction:
         budget = self.run.budget
         return replace(
             report,
-            unknown=self.run.claims.unknown,
+            unknown=self.run.journal.unknown,
             cost=budget.cost,
             retry_after=budget.retry_after,
         )
@@ -364,38 +348,23 @@ class _Extraction:
             seconds=time.monotonic() - self.begun,
         )
 
-    async def _abandon(self, error: BaseException) -> None:
-        """End early: store what comes in, release the claims, record how it ended.
-
-        After an error the calls in flight are awaited, because they may be paid for already. A
-        cancellation cuts them off.
-        """
-        run = self.run
-        drain = _DRAIN if isinstance(error, Exception) else 0.0
-        run.budget.close("error" if drain else "cancellation")
-        begun, left = time.monotonic(), set(self.tasks)
-        while left:
-            if time.monotonic() - begun >= drain:
-                # Only waiting tasks are cancelled; a task that has its answer finishes in a moment.
-                for task in left & run.waiting_tasks:
-                    task.cancel()
-            _, left = await asyncio.wait(left, timeout=_DRAIN_STEP)
+    async def _keep_finished(self) -> None:
+        """Note the results of the tasks that finished while the run was ending early."""
         for task in self.tasks:
             self._record_result(task)
         self.tasks.clear()
         self.mapped = self.mapped or time.monotonic() - self.begun
-        try:
-            await run.claims.release()
-        except StoreError as failure:
-            # The leases will expire; how the run ended is still recorded below.
-            _log.warning("run %s: claims were not released: %s", run.run_id, type(failure).__name__)
-        try:
-            report = self._with_costs(self._report("error"))
-            if self.summary is not None:
-                report = with_summary(report, self.summary, seconds=0.0)
-            await run.claims.break_off(error, detail(report))
-        except StoreError as failure:
-            _log.warning("run %s: its end was not recorded: %s", run.run_id, type(failure).__name__)
+        self.report = self._report("error")
+        if self.summary is not None:
+            self.report = with_summary(self.report, self.summary, seconds=0.0)
+        self.report = replace(self.report, failures=tuple(self.run.failures))
+
+    def _detail(self, outcome: str) -> dict[str, Any]:
+        """Return what the journal says of the run."""
+        if outcome == "running" or self.report is None:
+            failures = [failure_detail(failure) for failure in self.run.failures]
+            return {"model": self.run.llm.name, "failures": failures}
+        return detail(self._with_costs(self.report))
 
 
 def _graph(answered: Sequence[ChunkResult]) -> Graph:

@@ -12,12 +12,9 @@ only.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -31,8 +28,8 @@ from hiermem.core.search.postings import Array, spoken
 from hiermem.core.search.summary_index import SummaryLevel
 from hiermem.core.search.summary_vectors import SummaryVectors
 from hiermem.core.text.measure import body
-from hiermem.engine.calls.cut_off import note_cut_off
 from hiermem.engine.calls.embedder_client import EmbedderClient
+from hiermem.engine.calls.run import JournalledRun
 from hiermem.engine.handle import Handle
 from hiermem.engine.index import STRIDE, SessionIndex
 from hiermem.engine.search.fork_vectors import ForkSource
@@ -52,7 +49,7 @@ from hiermem.errors import (
     UsageError,
 )
 from hiermem.types import SessionRecord, Summary
-from hiermem.types.transaction import Block, RecordWrite, RunRecord
+from hiermem.types.transaction import Block, RecordWrite
 
 _log = logging.getLogger("hiermem.search")
 #: How often a pass is restarted because the session changed meanwhile.
@@ -109,21 +106,18 @@ async def embed(
     EmbedderMismatchError, and the embedder's last error.
     """
     asker = _asker(handle)
-    await note_cut_off(handle.store, session_id, kind="embedding", now=handle.clock())
     async with handle.indexes.lock(f"embedding/{session_id}"):
         if await _busy(handle, session_id):
             return EmbeddingReport(session_id, stopped="busy")
         work = _EmbeddingPass(handle, asker, session_id, stopped)
-        try:
+        async with work.run:
             for _ in range(_TRIES):
                 record = await handle.record(session_id)
                 await _claim(handle, record, asker.identity)
                 if await work.once(record):
                     break
-        except BaseException as error:
-            await work.break_off(error)
-            raise
-        return await work.end()
+            work.run.outcome = "partial" if work.report.stopped else "ok"
+        return work.report
 
 
 async def _busy(handle: Handle, session_id: str) -> bool:
@@ -154,53 +148,41 @@ class _EmbeddingPass:
         self, handle: Handle, asker: EmbedderClient, session_id: str, stopped: Callable[[], object]
     ) -> None:
         self._handle, self._asker, self._stopped = handle, asker, stopped
-        self._begun = False
         self._sent = asker.requests
         self._source: ForkSource
-        self._record = RunRecord(uuid.uuid4().hex, "embedding", session_id, handle.clock())
-        self._report = EmbeddingReport(session_id, self._record.id)
+        self._report = EmbeddingReport(session_id)
+        self.run = JournalledRun(
+            store=handle.store,
+            tree=handle.store.tree(session_id),
+            kind="embedding",
+            subject=session_id,
+            # Longer than one request may take.
+            lease=2 * handle.search_policy.embed_timeout + 60,
+            now=handle.clock,
+            detail=self._detail,
+        )
 
-    # -- the journal
+    @property
+    def report(self) -> EmbeddingReport:
+        """What was done so far; a pass that had nothing to do is no run."""
+        run_id = self.run.run_id if self.run.begun else None
+        requests = self._asker.requests - self._sent
+        return replace(self._report, run_id=run_id, requests=requests)
 
-    async def _alive(self) -> None:
-        """Journal that the pass is alive, for longer than one request may take."""
-        policy = self._handle.search_policy
-        alive = self._handle.clock() + timedelta(seconds=2 * policy.embed_timeout + 60)
-        detail = {"embedder": self._asker.identity.name, "alive_until": alive.isoformat()}
-        await self._handle.store.put_run(replace(self._record, detail=detail))
-        self._begun = True
-
-    async def end(self) -> EmbeddingReport:
-        """Journal how the pass ended, if it had anything to do."""
-        done = replace(self._report, requests=self._asker.requests - self._sent)
-        if not self._begun:
-            return replace(done, run_id=None)
-        await self._finish("partial" if done.stopped else "ok", done)
-        return done
-
-    async def break_off(self, error: BaseException) -> None:
-        """Journal that the pass was cancelled or met an error."""
-        if self._begun:
-            cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
-            outcome = "interrupted" if cancelled else "error"
-            await self._finish(outcome, self._report, reason=type(error).__name__)
-
-    async def _finish(self, outcome: Any, report: EmbeddingReport, **more: str) -> None:
-        detail = {
-            "embedder": self._asker.identity.name,
-            "dimension": self._asker.identity.dimension,
+    def _detail(self, outcome: str) -> dict[str, Any]:
+        identity, report = self._asker.identity, self.report
+        if outcome == "running":
+            return {"embedder": identity.name}
+        return {
+            "embedder": identity.name,
+            "dimension": identity.dimension,
             "messages": report.messages,
             "summaries": report.summaries,
             "texts": report.texts,
-            "requests": self._asker.requests - self._sent,
+            "requests": report.requests,
             "tokens": report.tokens,
             "stopped": report.stopped,
-            **more,
         }
-        ended = self._handle.clock()
-        await self._handle.store.put_run(
-            replace(self._record, outcome=outcome, ended_at=ended, detail=detail)
-        )
 
     # -- the work
 
@@ -345,7 +327,7 @@ class _EmbeddingPass:
 
     async def _made(self, texts: Sequence[str]) -> Array | None:
         if texts:
-            await self._alive()
+            await self.run.begin()
         count = self._handle.counter.count
         made = await self._asker.passages(texts, count, self._stopped)
         if made is not None:

@@ -17,35 +17,33 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from hiermem.core.calls.failures import cause_of
+from hiermem.core.calls.verdict import Accepted
 from hiermem.core.spaces import change, result
 from hiermem.core.spaces import record as bank_record
 from hiermem.core.spaces.consolidation import (
-    Accepted,
     NoRoom,
     NoteBatch,
-    Rejected,
     TooLarge,
     judge,
     next_batch,
     reduced_limits,
 )
-from hiermem.core.spaces.erased import ERASED, ended
-from hiermem.core.spaces.files import AnswerFault, Applied
+from hiermem.core.spaces.erased import ERASED
+from hiermem.core.spaces.files import Applied
 from hiermem.core.spaces.record import BankState, subject_of
 from hiermem.core.spaces.result import ConsolidationTally
 from hiermem.core.spaces.rules import Rules
 from hiermem.core.summaries.prompt import PromptTemplate
+from hiermem.engine.calls.ask import ask_until_fit
 from hiermem.engine.calls.budget import Budget, JournalBudget
-from hiermem.engine.calls.cut_off import note_cut_off
-from hiermem.engine.calls.retry import ask, end_with
-from hiermem.engine.calls.run_context import CallState, ClaimLostError
-from hiermem.engine.calls.store_retry import retry_store, shielded
+from hiermem.engine.calls.run import CallState, ClaimLostError
+from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.spaces.consolidation_run import ConsolidationRun, open_run
 from hiermem.engine.spaces.records import Lease, SpaceRecords
 from hiermem.engine.spaces.space import SpaceContext
@@ -53,18 +51,11 @@ from hiermem.errors import (
     ModelError,
     ModelOverflowError,
     ModelRefusedError,
-    ModelTimeoutError,
     SpendLimitError,
-    StoreError,
 )
-from hiermem.protocols import LLM, LLMRequest, LLMResponse
+from hiermem.protocols import LLM
 from hiermem.types.bank import BlockedNote, ConsolidationResult, Note
-from hiermem.types.transaction import RunRecord
 
-#: Heartbeats within one lease, so that two may fail before it ends.
-_BEATS: Final = 3
-#: Seconds between the timeout of a call and the timeout of all its tries.
-_MARGIN: Final = 0.05
 _LOST: Final = "its lease ran out and another run took over; what was not committed is not kept"
 _log = logging.getLogger("hiermem.bank")
 
@@ -125,54 +116,43 @@ class _Consolidation:
     begun: float = field(default_factory=time.monotonic)
     state: BankState = field(init=False)
     tally: ConsolidationTally = field(init=False)
-    record: RunRecord = field(init=False)
     live_notes: list[Note] = field(default_factory=list[Note])
+    report: ConsolidationResult | None = None
 
     @property
     def dry(self) -> bool:
         """Whether nothing is to be written."""
         return self.lease is None
 
-    def __post_init__(self) -> None:
-        run = self.run
-        self.record = RunRecord(run.run_id, "consolidation", run.session_id, run.now())
-
     async def execute(self) -> ConsolidationResult:
         """Check that there is work and that no other run does it, then do it."""
-        report = await self._nothing_to_do()
-        if report is not None or self.lease is None:
-            return self._logged(report or await self._work())
-        if not await self.lease.take():
-            # Where the space was erased since the check, there is nothing to do rather than another
-            # run.
-            report = None if await self.records.still_exists() else await self._nothing_to_do()
-            remaining = len(self.live_notes)
-            space = self.records.space
-            return self._logged(report or result.busy(space, self.tally, remaining=remaining))
-        return self._logged(await self._work())
+        report = await self._nothing_to_do() or await self._work()
+        _log.info("%s", result.log_line(report), extra=dict(report.metrics))
+        return report
 
     async def _work(self) -> ConsolidationResult:
-        """Do the work and journal it, however it ends."""
-        beat = asyncio.create_task(self._beat())
-        try:
+        """Do the work under the lease and journal it, however it ends."""
+        run = self.run
+        run.detail = self._detail
+        async with run:
+            # Shielded: a lease whose taking was cancelled has to be known, to be released.
+            if self.lease is not None and not await shielded(self.lease.take()):
+                return await self._busy()
             # What was read before the lease was taken may have been consumed since.
             report = await self._nothing_to_do()
             if report is None:
-                await self._begin()
+                await run.begin()
                 await self._consolidate_all()
-                report = await self._result()
-                # A late heartbeat must not be the last write of the record.
-                beat.cancel()
-                await self._end(report)
-            await self._release()
-        except BaseException as error:
-            beat.cancel()
-            # Shielded: a second cancellation must not prevent the release of the lease.
-            await asyncio.shield(asyncio.ensure_future(self._abandon(error)))
-            raise
-        finally:
-            beat.cancel()
+                report = self.report = await self._result()
+                run.outcome = report.status if report.status in ("ok", "partial") else "error"
         return report
+
+    async def _busy(self) -> ConsolidationResult:
+        """Return the result where another run has the lease."""
+        # Where the space was erased since the check, there is nothing to do rather than another
+        # run.
+        report = None if await self.records.still_exists() else await self._nothing_to_do()
+        return report or result.busy(self.records.space, self.tally, remaining=len(self.live_notes))
 
     async def _nothing_to_do(self) -> ConsolidationResult | None:
         """Read the live notes; return the result to report where there are none."""
@@ -238,7 +218,7 @@ class _Consolidation:
             self.tally.calls += state.calls
             self.tally.tokens_in += state.tokens_in
             self.tally.tokens_out += state.tokens_out
-        await run.claims.write(state.ended)
+        await run.journal.write(state.ended)
         if applied is None:
             return
         if not applied.consumed:
@@ -258,42 +238,34 @@ class _Consolidation:
 
     async def _ask_model(self, state: CallState[NoteBatch]) -> tuple[Applied | None, str]:
         """Ask, and again where the answer can be repaired; None where nothing in it can be used."""
-        run, batch = self.run, state.node
-        request, policy = batch.request, run.policy
-        faults: tuple[AnswerFault, ...] = ()
-        while True:
-            try:
-                response = await self._call_model(state, request)
-            except SpendLimitError:
-                self.tally.stopped = f"{run.budget.stopped} was reached"
-                return None, ""
-            except ClaimLostError:
-                self.tally.stopped = await self._lost_reason()
-                return None, ""
-            except (ModelOverflowError, ModelRefusedError) as error:
-                # The error is about this request, so a smaller one may pass.
-                if not (isinstance(error, ModelOverflowError) and await self._lower_limit(batch)):
-                    await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
-                return None, ""
-            except ModelError as error:
-                self.tally.stopped = f"the model call failed: {cause_of(error)[1]}"
-                return None, ""
-            verdict = await asyncio.to_thread(
-                judge,
-                batch,
-                response,
-                asked=faults,
-                repairs=policy.repairs,
-                loss_share=policy.loss_share,
-                loss_lines=policy.loss_lines,
+        run, batch, policy = self.run, state.node, self.run.policy
+        judge_batch = partial(
+            judge,
+            batch,
+            repairs=policy.repairs,
+            loss_share=policy.loss_share,
+            loss_lines=policy.loss_lines,
+        )
+        try:
+            # All tries of one request together have the time of one call.
+            verdict = await ask_until_fit(
+                run, state, batch.request, judge_batch, within=policy.call_timeout
             )
+        except SpendLimitError:
+            self.tally.stopped = f"{run.budget.stopped} was reached"
+        except ClaimLostError:
+            self.tally.stopped = await self._lost_reason()
+        except (ModelOverflowError, ModelRefusedError) as error:
+            # The error is about this request, so a smaller one may pass.
+            if not (isinstance(error, ModelOverflowError) and await self._lower_limit(batch)):
+                await self._failed(batch, f"the model call failed: {cause_of(error)[1]}")
+        except ModelError as error:
+            self.tally.stopped = f"the model call failed: {cause_of(error)[1]}"
+        else:
             if isinstance(verdict, Accepted):
-                return verdict.applied, response.model or run.llm.name
-            end_with(state, verdict.reason)
-            if isinstance(verdict, Rejected):
-                await self._failed(batch, verdict.reason)
-                return None, ""
-            request, faults = verdict.request, verdict.faults
+                return verdict.value, verdict.model or run.llm.name
+            await self._failed(batch, verdict.reason)
+        return None, ""
 
     async def _lower_limit(self, batch: NoteBatch) -> bool:
         """Lower the limit of this run's requests after an overflow; False where impossible."""
@@ -311,15 +283,6 @@ class _Consolidation:
             return False
         run.limits = limits
         return True
-
-    async def _call_model(self, state: CallState[NoteBatch], request: LLMRequest) -> LLMResponse:
-        """Call the model; all tries of one request together have the time of one call."""
-        whole = self.run.policy.call_timeout
-        try:
-            async with asyncio.timeout(whole + _MARGIN):
-                return await ask(self.run, state, request, within=whole)
-        except TimeoutError:
-            raise ModelTimeoutError("the request took too long") from None
 
     async def _failed(self, batch: NoteBatch, reason: str) -> None:
         """Note that no answer for these notes could be used; they stay live.
@@ -350,17 +313,6 @@ class _Consolidation:
         """Return why nothing can be written any more."""
         return _LOST if await self.records.still_exists() else ERASED
 
-    # -- the run
-
-    async def _begin(self) -> None:
-        """Journal that the run began, and report what killed runs left."""
-        run = self.run
-        run.claims.unknown += await retry_store(
-            lambda: note_cut_off(run.store, run.session_id, kind="consolidation", now=run.now()),
-            sleep=run.sleep,
-        )
-        await retry_store(lambda: run.store.put_run(self._alive()), sleep=run.sleep)
-
     async def _result(self) -> ConsolidationResult:
         """Delete expired notes, and return what was done."""
         if self.run.policy.retention is not None and not self.dry:
@@ -388,63 +340,9 @@ class _Consolidation:
         if writes := change.expired(self.records.space, consumed, at=at, before=before):
             await self._commit(*writes)
 
-    async def _end(self, report: ConsolidationResult) -> None:
-        """Journal how the run ended."""
-        run = self.run
-        outcome: Any = report.status if report.status in ("ok", "partial") else "error"
-        await run.claims.close()
-        detail = result.detail(report, model=run.llm.name, unknown=run.claims.unknown)
-        await self._put_end(outcome, detail)
-
-    async def _put_end(self, outcome: Any, detail: Mapping[str, Any]) -> None:
-        run = replace(self.record, outcome=outcome, ended_at=self.run.now(), detail=dict(detail))
-        header = self.records.opened_header
-        await retry_store(
-            lambda: self.run.store.transact(lambda: ended(header, run)), sleep=self.run.sleep
-        )
-
-    async def _release(self) -> None:
-        if self.lease is not None:
-            await self.lease.release()
-
-    async def _abandon(self, error: BaseException) -> None:
-        """End early: report the calls in flight as unknown, record the end, release the bank."""
-        cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
-        name = type(error).__name__
-        detail = {"model": self.run.llm.name, "reason": name}
-        for step in (
-            self.run.claims.close,
-            lambda: self._put_end("interrupted" if cancelled else "error", detail),
-            self._release,
-        ):
-            try:
-                await step()
-            except StoreError as failure:
-                _log.warning(
-                    "run %s: its end was not recorded: %s",
-                    self.run.run_id,
-                    type(failure).__name__,
-                )
-
-    async def _beat(self) -> None:
-        """Renew the lease and the run's heartbeat until cancelled."""
-        run = self.run
-        while True:
-            await asyncio.sleep(run.policy.lease / _BEATS)
-            with suppress(StoreError):
-                # Missing a heartbeat is harmless; the next one, or the commit, meets the error
-                # again.
-                if self.lease is not None:
-                    await self.lease.renew()
-                await run.store.put_run(self._alive())
-
-    def _alive(self) -> RunRecord:
-        until = self.run.now() + timedelta(seconds=self.run.policy.lease)
-        return replace(
-            self.record,
-            detail={"model": self.run.llm.name, "alive_until": until.isoformat()},
-        )
-
-    def _logged(self, report: ConsolidationResult) -> ConsolidationResult:
-        _log.info("%s", result.log_line(report), extra=dict(report.metrics))
-        return report
+    def _detail(self, _: str) -> dict[str, Any]:
+        """Return what the journal says of the run."""
+        model = self.run.llm.name
+        if self.report is None:
+            return {"model": model}
+        return result.detail(self.report, model=model, unknown=self.run.journal.unknown)

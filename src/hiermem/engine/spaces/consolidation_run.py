@@ -6,25 +6,27 @@ Nothing is decided here, and the only I/O is reading the prompt's file.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from hiermem import prompts as shipped
 from hiermem.config import BankPolicy
 from hiermem.core.calls import request_limits
 from hiermem.core.spaces.consolidation import BatchLimits, NoteBatch
+from hiermem.core.spaces.erased import ended as end_of_run
 from hiermem.core.spaces.record import subject_of
 from hiermem.core.summaries.prompt import PromptTemplate
 from hiermem.engine.calls.budget import Budget, JournalBudget
 from hiermem.engine.calls.call_journal import CallJournal
-from hiermem.engine.calls.rate_limit import RateLimiter, rate_limiter
-from hiermem.engine.calls.slots import SessionSlots, SlotPool
-from hiermem.engine.spaces.records import Lease
+from hiermem.engine.calls.rate_limit import rate_limiter
+from hiermem.engine.calls.run import Run
+from hiermem.engine.calls.slots import SlotPool
+from hiermem.engine.calls.store_retry import retry_store
+from hiermem.engine.spaces.records import Lease, SpaceRecords
 from hiermem.engine.spaces.space import SpaceContext
-from hiermem.protocols import LLM, TenantStore, TokenCounter
+from hiermem.protocols import LLM
+from hiermem.types.transaction import Attempt, RunRecord
 
 #: The name of the prompt of a consolidation.
 TEMPLATE: Final = "consolidate"
@@ -32,54 +34,62 @@ TEMPLATE: Final = "consolidate"
 _ANSWER: Final = 8_192
 
 
-class LeasedCallJournal(CallJournal):
-    """The calls of one consolidation. Its only claim is the lease of the bank."""
-
-    def __init__(
-        self,
-        store: TenantStore,
-        subject: str,
-        *,
-        now: Callable[[], datetime],
-        sleep: Callable[[float], Awaitable[None]],
-        journal_budget: JournalBudget,
-        lease: Lease | None,
-    ) -> None:
-        super().__init__(store, subject, now=now, sleep=sleep, journal_budget=journal_budget)
-        self._lease = lease
-
-    def claimed(self, _: str, /) -> bool:
-        """Return whether this run may change the bank."""
-        return self._lease is None or self._lease.held
-
-    async def claim(self, _: NoteBatch, /) -> NoteBatch | None:
-        """Return None: a lost lease is not taken again in the middle of a run."""
-        return None
-
-
 @dataclass(slots=True)
-class ConsolidationRun:
-    """The dependencies of one consolidation; a run context for ``engine.calls.retry``."""
+class BankClaim:
+    """The one claim of a consolidation: the lease of the bank, None for a dry run."""
 
-    store: TenantStore
+    lease: Lease | None
+    journal: CallJournal
+
+    async def begin_call(
+        self, item: NoteBatch, attempt: Attempt, *, ended: list[Attempt]
+    ) -> NoteBatch | None:
+        """Journal the call, while this run may change the bank.
+
+        A lost lease is not taken again in the middle of a run.
+        """
+        if self.lease is not None and not self.lease.held:
+            return None
+        await self.journal.write([*ended, attempt])
+        return item
+
+    async def renew(self) -> None:
+        """Extend the lease."""
+        if self.lease is not None:
+            await self.lease.renew()
+
+    async def release(self) -> None:
+        """Release the lease, and journal the calls that have no end yet."""
+        try:
+            await self.journal.write(self.journal.unwritten())
+        finally:
+            if self.lease is not None:
+                await self.lease.release()
+
+
+@dataclass(kw_only=True, eq=False)
+class ConsolidationRun(Run[NoteBatch]):
+    """The dependencies of one consolidation. ``bank_lease`` is None for a dry run."""
+
     policy: BankPolicy
-    llm: LLM
-    counter: TokenCounter
     template: PromptTemplate
     limits: BatchLimits
-    budget: Budget
-    rate_limiter: RateLimiter
-    claims: LeasedCallJournal
-    run_id: str
-    session_id: str
-    now: Callable[[], datetime]
-    sleep: Callable[[float], Awaitable[None]]
-    slots: SessionSlots
+    bank_lease: Lease | None
+    records: SpaceRecords
 
-    @contextmanager
-    def mark_waiting(self) -> Iterator[None]:
-        """Do nothing: a consolidation is one task, and nothing asks whether it waits."""
-        yield
+    def __post_init__(self) -> None:
+        Run.__post_init__(self)
+        self.claims = BankClaim(self.bank_lease, self.journal)
+
+    async def write_entry(self, entry: RunRecord) -> None:
+        """Write the run's journal entry; its end says nothing of a space that was erased."""
+        if entry.outcome == "running":
+            await super().write_entry(entry)
+        else:
+            header = self.records.opened_header
+            await retry_store(
+                lambda: self.store.transact(lambda: end_of_run(header, entry)), sleep=self.sleep
+            )
 
 
 def open_run(
@@ -102,30 +112,30 @@ def open_run(
     limit = request_limits.threshold(policy, window)
     return ConsolidationRun(
         store=handle.store,
-        policy=policy,
+        tree=handle.store.tree(subject),
+        kind="consolidation",
+        subject=subject,
+        lease=policy.lease,
+        now=handle.clock,
+        sleep=sleep,
+        run_id=run_id,
+        journal_budget=journal_budget,
         llm=llm,
         counter=handle.counter,
+        budget=budget,
+        rate_limiter=rate_limiter(
+            llm, handle.update_policy, clock=time.monotonic, sleep=sleep, batch_delay=0.0
+        ),
+        call_timeout=policy.call_timeout,
+        retries=policy.retries,
+        slots=SlotPool(1).for_session(subject),
+        policy=policy,
         template=shipped.load_named(TEMPLATE, prompts),
         limits=BatchLimits(
             request_limits.answer_tokens(policy, window=window, live=llm.remote, remote=_ANSWER),
             limit.tokens,
             policy.max_notes,
         ),
-        budget=budget,
-        rate_limiter=rate_limiter(
-            llm, handle.update_policy, clock=time.monotonic, sleep=sleep, batch_delay=0.0
-        ),
-        claims=LeasedCallJournal(
-            handle.store,
-            subject,
-            now=handle.clock,
-            sleep=sleep,
-            journal_budget=journal_budget,
-            lease=lease,
-        ),
-        run_id=run_id,
-        session_id=subject,
-        slots=SlotPool(1).for_session(subject),
-        now=handle.clock,
-        sleep=sleep,
+        bank_lease=lease,
+        records=space.records,
     )

@@ -8,29 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from hiermem.core.calls.verdict import Rejected
 from hiermem.core.summaries import plan
-from hiermem.core.summaries.assess import (
-    Draft,
-    assess,
-    assess_extract,
-    is_extract,
-    join,
-    weigh_against,
-)
+from hiermem.core.summaries.assess import Draft, join, weigh_against
 from hiermem.core.summaries.inputs import Inputs
+from hiermem.core.summaries.judge import Standard, judge
 from hiermem.core.summaries.parts import key_of
 from hiermem.core.summaries.plan import Failure, Lengths, LevelPlan
-from hiermem.core.summaries.prompt import Length, render, stricter
-from hiermem.engine.calls.retry import ask, end_with
-from hiermem.engine.calls.run_context import CallState
+from hiermem.core.summaries.prompt import Length, render
+from hiermem.engine.calls.ask import ask_until_fit
+from hiermem.engine.calls.run import CallState
 from hiermem.engine.calls.token_count import tokens_of
 from hiermem.engine.summaries.parts import store_part, stored_part
 from hiermem.engine.summaries.run import UpdateRun, read_windows
 from hiermem.errors import ModelError, PermanentModelError, SpendLimitError, StoreError
-from hiermem.protocols import LLMRequest, LLMResponse, SourceText
+from hiermem.protocols import LLMRequest, SourceText
 from hiermem.types import Node, Revision
 
 #: Tokens for what is filled into a template: title, people, times, marks.
@@ -146,37 +142,6 @@ def part_keys(
     ]
 
 
-async def assess_answer(
-    task: NodeTask, response: LLMResponse, request: LLMRequest, tokens: int
-) -> Draft:
-    """Assess one answer, off the event loop, because that reads all of the inputs."""
-    return await asyncio.to_thread(_assess_answer, task, response, request, tokens)
-
-
-def _assess_answer(
-    task: NodeTask, response: LLMResponse, request: LLMRequest, tokens: int
-) -> Draft:
-    """Assess an answer as an extract where it is one, whatever it claims to be."""
-    limit = plan.anchor_limit(request.target_tokens)
-    if is_extract(response, request=request):
-        whole = request.inputs == task.inputs.sources
-        return assess_extract(
-            response,
-            request=request,
-            input_tokens=tokens,
-            limit=limit,
-            known=task.inputs.anchors if whole else None,
-        )
-    return assess(
-        replace(response, units=()),
-        request=request,
-        input_tokens=tokens,
-        sections=task.plan.template.required,
-        min_fidelity=task.plan.min_fidelity,
-        limit=limit,
-    )
-
-
 async def _draft(
     task: NodeTask,
     sources: Sequence[SourceText],
@@ -190,36 +155,27 @@ async def _draft(
     Raises UnfitError where neither answer is fit, SpendLimitError and ClaimLostError.
     """
     request = request_for(task, sources, length, summaries=summaries)
-    best: Draft | None = None
-    for tried in range(1, plan.PROMPTS + 1):
-        try:
-            response = await ask(task.run, task.state, request)
-        except SpendLimitError:
-            if best is None:
-                raise
-            return best
-        except ModelError as error:
-            if best is None:
-                raise _unfit(error) from None
-            return best
-        draft = await assess_answer(task, response, request, tokens)
-        if draft.fit and (best is None or plan.better(best.worth, draft.worth)):
-            best = draft
-        is_deterministic = bool(draft.units) or task.run.is_deterministic
-        step = plan.after_answer(
-            tried=tried, problems=draft.problems, is_deterministic=is_deterministic
+    standard = standard_of(task, request, tokens)
+    try:
+        verdict = await ask_until_fit(
+            task.run, task.state, request, partial(judge, request, standard)
         )
-        if draft.problems and step != "accept":
-            end_with(task.state, ",".join(problem.kind for problem in draft.problems))
-        if step != "again" and best is None:
-            raise UnfitError("rejected", ",".join(sorted({p.kind for p in draft.problems})))
-        if best is not None and step != "again":
-            return best
-        request = replace(
-            request,
-            messages=stricter(request.messages, draft.problems, missing=draft.missing),
-        )
-    raise AssertionError("the last answer is taken, settled or unfit")
+    except ModelError as error:
+        raise _unfit(error) from None
+    if isinstance(verdict, Rejected):
+        raise UnfitError("rejected", verdict.detail)
+    return verdict.value
+
+
+def standard_of(task: NodeTask, request: LLMRequest, tokens: int) -> Standard:
+    """Return what the answers to ``request``, with inputs of so many ``tokens``, are held to."""
+    whole = request.inputs == task.inputs.sources
+    return Standard(
+        task.plan,
+        tokens,
+        known=task.inputs.anchors if whole else None,
+        is_deterministic=task.run.is_deterministic,
+    )
 
 
 def request_for(

@@ -8,26 +8,21 @@ although the store reported a failure. No commit overwrites what another run mad
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from hiermem.core.calls.run_report import cut_off
 from hiermem.core.summaries import status
-from hiermem.engine.calls.budget import JournalBudget
-from hiermem.engine.calls.call_journal import ALL_ATTEMPTS
-from hiermem.errors import StoreCorruptError, StoreError, StoreNewerError
-from hiermem.protocols import TenantStore, TreeStore
+from hiermem.engine.calls.call_journal import CallJournal
+from hiermem.engine.calls.store_retry import TRIES
+from hiermem.protocols import TreeStore
 from hiermem.types import Node, Revision
 from hiermem.types.transaction import Attempt, NodeWrite
 
 OutcomeKind: TypeAlias = Literal[
     "made", "reused", "degraded", "kept", "clean", "failed", "refused", "leased", "moved"
 ]
-#: How often a write is tried while the store fails, and the first pause in seconds, which doubles.
-_TRIES: Final = 5
-_PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,68 +69,57 @@ class NodeCommits:
 
     def __init__(
         self,
-        store: TenantStore,
         tree: TreeStore,
         *,
         run_id: str,
         lease: timedelta,
         now: Callable[[], datetime],
-        sleep: Callable[[float], Awaitable[None]],
-        journal_budget: JournalBudget | None = None,
+        journal: CallJournal,
     ) -> None:
-        self.unknown = 0
-        self._journal_budget = journal_budget
-        self._store, self._tree, self._run_id = store, tree, run_id
-        self._lease, self._now, self._sleep = lease, now, sleep
+        self._tree, self._run_id = tree, run_id
+        self._lease, self._now, self._journal = lease, now, journal
         self._claims: dict[str, Node] = {}
-        self._begun: dict[str, Attempt] = {}
         self._lock = asyncio.Lock()
-        self._failures = 0
 
     def claimed(self, node_id: str) -> bool:
         """Return whether this run holds the node's lease, as far as it knows."""
         return node_id in self._claims
 
-    async def claim(self, node: Node) -> Node | None:
-        """Take the node's lease, durably; None where another run was faster.
+    async def begin_call(
+        self, item: Node, attempt: Attempt, *, ended: list[Attempt]
+    ) -> Node | None:
+        """Take the node's lease unless it is held, and journal the call, in one commit.
 
         Where the lease of an interrupted run had expired, its unfinished attempts become
-        ``unknown``.
+        ``unknown``. Returns the node as claimed; None where another run was faster.
         """
+        calls = [*ended, attempt]
+        if item.id in self._claims:
+            await self._journal.write(calls)
+            return item
         async with self._lock:
             now = self._now()
-            unknown = await self._cut_off(node)
-            pending = status.reset(node, now=now, owner=self._run_id)
+            unknown = await self._left_by_interrupted(item)
+            pending = status.reset(item, now=now, owner=self._run_id)
             claimed = status.claim(pending, owner=self._run_id, until=now + self._lease)
             for _ in range(2):
-                write = status.write(node, claimed)
-                (applied,) = await self._write([write], attempts=unknown)
+                write = status.write(item, claimed)
+                applied = await self._journal.claim(write, [*unknown, *calls])
                 if applied:
                     break
-                stored = await self._tree.nodes([node.id])
+                stored = await self._tree.nodes([item.id])
                 if stored and status.is_written(stored[0], claimed):
                     write = replace(write, node=stored[0])
                     break
-                rebased = status.rebase(node, stored[0], claimed) if stored else None
+                rebased = status.rebase(item, stored[0], claimed) if stored else None
                 if rebased is None:
                     return None
-                node, claimed = stored[0], rebased
+                item, claimed = stored[0], rebased
             else:
                 return None
-            self._claims[node.id] = write.node
-            self.unknown += len(unknown)
+            self._claims[item.id] = write.node
+            self._journal.unknown += len(unknown)
             return write.node
-
-    async def begin(self, attempt: Attempt, *, ended: Sequence[Attempt]) -> None:
-        """Journal, before the call, that it is made, and how the calls before it ended."""
-        self._begun[attempt.id] = attempt
-        await self._write([], attempts=[*ended, attempt])
-
-    def end(self, attempt: Attempt) -> None:
-        """Note how a journalled call ended; the next write of its node records it."""
-        if attempt.id in self._begun:
-            self._begun[attempt.id] = attempt
-            self.unknown += attempt.outcome == "unknown"
 
     async def renew(self) -> None:
         """Extend the leases of all claimed nodes; drop those that another run took."""
@@ -169,7 +153,7 @@ class NodeCommits:
             committed = [each.after is None for each in outcomes]
             pending = [index for index, each in enumerate(outcomes) if each.after is not None]
             dirtied: dict[str, Node] = {}
-            for _ in range(_TRIES):
+            for _ in range(TRIES):
                 parents = await self._dirty_parents(
                     [bases[index] for index in pending if outcomes[index].changes_parent],
                     [bases[index] for index in pending if outcomes[index].clears_parent],
@@ -186,9 +170,7 @@ class NodeCommits:
                 ]
                 if not writes and not attempts:
                     break
-                failures = self._failures
-                applied = await self._write([*writes, *parents], attempts=attempts)
-                doubtful = self._failures > failures
+                applied, doubtful = await self._journal.write(attempts, nodes=[*writes, *parents])
                 attempts = []
                 for index, done in zip(pending, applied, strict=False):
                     committed[index] = done
@@ -208,23 +190,18 @@ class NodeCommits:
             return committed, list(dirtied.values())
 
     async def release(self) -> None:
-        """Release every claim and report the calls that were cut off as ``unknown``."""
+        """Release every claim, and journal the calls that have no end yet."""
         async with self._lock:
-            unknown = {one.id: one for one in cut_off(self._begun.values(), self._now())}
-            ended = [unknown.get(one.id, one) for one in self._begun.values()]
             writes = [status.write(node, status.expire(node)) for node in self._claims.values()]
             self._claims.clear()
-            self.unknown += len(unknown)
-            if writes or ended:
-                await self._write(writes, attempts=ended)
+            await self._journal.write(self._journal.unwritten(), nodes=writes)
 
     async def give_back(self, node_id: str, attempts: Sequence[Attempt]) -> None:
         """Release one claim that led to nothing; it costs the node no attempt."""
         async with self._lock:
             claimed = self._claims.pop(node_id, None)
             writes = [status.write(claimed, status.expire(claimed))] if claimed else []
-            if writes or attempts:
-                await self._write(writes, attempts=attempts)
+            await self._journal.write(attempts, nodes=writes)
 
     async def _carry_over(
         self, lost: Sequence[int], *, bases: list[Node], afters: list[Node | None]
@@ -290,7 +267,7 @@ class NodeCommits:
         applied_outcomes = [each for each, done in zip(outcomes, committed, strict=True) if done]
         changed_ids = [each.node.id for each in applied_outcomes if each.changes_parent]
         ids = [*changed_ids, *(each.node.id for each in applied_outcomes if each.clears_parent)]
-        for _ in range(_TRIES if ids else 0):
+        for _ in range(TRIES if ids else 0):
             children = await self._tree.nodes(ids)
             writes = await self._dirty_parents(
                 [child for child in children if child.id in changed_ids],
@@ -299,44 +276,13 @@ class NodeCommits:
             )
             if not writes:
                 return
-            applied = await self._write(writes, attempts=())
+            applied, _ = await self._journal.write((), nodes=writes)
             for write, done in zip(writes, applied, strict=True):
                 if done:
                     known[write.node.id] = write.node
 
-    async def _cut_off(self, node: Node) -> list[Attempt]:
+    async def _left_by_interrupted(self, node: Node) -> list[Attempt]:
         """Return the unfinished attempts of the run whose lease on ``node`` has expired."""
-        if node.status != "generating" or node.lease_owner in (None, self._run_id):
+        if node.status != "generating" or node.lease_owner is None:
             return []
-        journalled = await self._store.attempts(run_id=node.lease_owner, limit=ALL_ATTEMPTS)
-        return cut_off((one for one in journalled if one.node_id == node.id), self._now())
-
-    async def _write(
-        self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt]
-    ) -> list[bool]:
-        """Write, with retries while the store fails; the last error is raised."""
-        if self._journal_budget is None or not attempts:
-            return await self._retry_write(writes, attempts)
-        with self._journal_budget.journalling(attempts):
-            return await self._retry_write(writes, attempts)
-
-    async def _retry_write(
-        self, writes: Sequence[NodeWrite], attempts: Sequence[Attempt]
-    ) -> list[bool]:
-        tried = 0
-        while True:
-            tried += 1
-            try:
-                applied = await self._tree.write_nodes(writes, attempts=attempts)
-            except (StoreCorruptError, StoreNewerError):
-                raise
-            except StoreError:
-                self._failures += 1
-                if tried == _TRIES:
-                    raise
-                await self._sleep(_PAUSE * 2 ** (tried - 1))
-                continue
-            for attempt in attempts:
-                if attempt.outcome != "started":
-                    self._begun.pop(attempt.id, None)
-            return applied
+        return await self._journal.left_by(node.lease_owner, (node.id,))

@@ -22,12 +22,13 @@ from hiermem.core.search import labels
 from hiermem.core.summaries import plan, status
 from hiermem.core.summaries.assess import MOST_ANCHORS, Draft
 from hiermem.core.summaries.inputs import Inputs, Verbatim, rebase, word_for_word
+from hiermem.core.summaries.judge import assess_answer
 from hiermem.core.summaries.plan import LevelPlan
 from hiermem.core.text import anchors, units
 from hiermem.core.text.hashes import VERBATIM, output_hash
 from hiermem.engine.calls.in_flight import PendingText
-from hiermem.engine.calls.run_context import CallState, ClaimLostError
-from hiermem.engine.summaries.ask import NodeTask, UnfitError, assess_answer, compose, request_for
+from hiermem.engine.calls.run import CallState, ClaimLostError
+from hiermem.engine.summaries.ask import NodeTask, UnfitError, compose, request_for, standard_of
 from hiermem.engine.summaries.commit import Outcome, OutcomeKind
 from hiermem.engine.summaries.run import UpdateRun, read_inputs, read_serving
 from hiermem.errors import SpendLimitError
@@ -180,7 +181,7 @@ async def _compose_or_stand_in(task: NodeTask, wanted: str) -> Outcome:
     try:
         draft = await compose(task)
     except SpendLimitError:
-        await run.claims.give_back(task.node.id, state.ended)
+        await run.commits.give_back(task.node.id, state.ended)
         return Outcome("refused", task.node)
     except ClaimLostError:
         return Outcome("moved", task.node, attempts=tuple(state.ended))
@@ -222,7 +223,7 @@ async def _after_failure(task: NodeTask, unfit: UnfitError) -> Outcome:
 def _as_generating(task: NodeTask) -> Node:
     """Return the node in the status "generating": as it was claimed, or as if it were."""
     node, run = task.node, task.run
-    if run.claims.claimed(node.id):
+    if run.commits.claimed(node.id):
         return node
     pending = status.reset(node, now=run.now(), owner=run.run_id)
     return status.claim(pending, owner=run.run_id, until=None)
@@ -253,7 +254,8 @@ async def _make_stand_in(task: NodeTask) -> Draft | None:
     """Extract a text from the same inputs; None where even that is not fit."""
     request = request_for(task, task.inputs.sources, task.length, summaries=0, prompted=False)
     response = await task.run.fallback.complete(request)
-    draft = await assess_answer(task, response, request, task.inputs.tokens)
+    standard = standard_of(task, request, task.inputs.tokens)
+    draft = await asyncio.to_thread(assess_answer, request, standard, response)
     return draft if draft.fit else None
 
 

@@ -85,7 +85,11 @@ class PlannedTree:
         return await self._stored.revisions(wanted)
 
     async def write_nodes(
-        self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt] = ()
+        self,
+        writes: Sequence[NodeWrite],
+        *,
+        attempts: Sequence[Attempt] = (),
+        attempts_if_applied: Sequence[Attempt] = (),
     ) -> list[bool]:
         """Refuse: a dry run does not write."""
         raise AssertionError("a dry run does not write: write_nodes")

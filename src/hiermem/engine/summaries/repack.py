@@ -73,7 +73,7 @@ class _Repack:
 
     async def run(self) -> UpdateReport:
         """Work until the new tree serves, or nothing more can be done now."""
-        return await self._rounds.run()
+        return await self._rounds.work()
 
     async def _next(self) -> Mapping[int, int] | None:
         """Return the next round: what is sealed by now, finally what is open; None after the swap.

@@ -7,20 +7,20 @@ another run. Whatever ends the run, the nodes in progress are committed or relea
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries.agenda import PAGE, Agenda
 from hiermem.core.summaries.plan import UpdateProgress, UpdateReport
 from hiermem.core.summaries.status import standing
+from hiermem.engine.handle import state_from
 from hiermem.engine.summaries.commit import Outcome
 from hiermem.engine.summaries.node import make
 from hiermem.engine.summaries.parts import drop_parts
 from hiermem.engine.summaries.provisional import provisional_nodes, sync_provisional
 from hiermem.engine.summaries.run import UpdateRun
-from hiermem.engine.summaries.run_journal import RunJournal
-from hiermem.errors import StoreError
 from hiermem.types import Node
 
 Progress = Callable[[UpdateProgress], object]
@@ -34,10 +34,11 @@ _LINGER: Final = 0.05
 _LEASE_POLL: Final = 0.25
 #: How often one node is retried because it changed while its text was made.
 _MOVES: Final = 5
-#: Seconds between two checks of the tasks that are being drained.
-_DRAIN_STEP: Final = 0.01
 #: Nodes read at once where they are only counted.
 _COUNTED: Final = 2048
+#: At most this many waiting summaries of a level are counted when a run begins.
+_MOST_WAITING: Final = 4 * PAGE
+_log = logging.getLogger("hiermem.update")
 
 
 class UpdateRounds:
@@ -60,9 +61,8 @@ class UpdateRounds:
         self.with_provisional = True
         self.swapped = False
         self._run, self._level, self._on_progress = run, level, on_progress
-        self._next_round = next_round
-        self._journal = RunJournal(run, repack=repack)
-        self._beat: asyncio.Task[None] | None = None
+        self._next_round, self._repack = next_round, repack
+        self._backlog: Mapping[str, Any] = {}
         self._tried: set[str] = set()
         self._agenda = Agenda({})
         self._counts: Mapping[int, int] = {}
@@ -76,7 +76,6 @@ class UpdateRounds:
         self._done: dict[int, int] = {}
         self._totals: dict[int, int] = {}
         self._loose_read = False
-        self._waited = False
 
     @property
     def done(self) -> int:
@@ -89,32 +88,30 @@ class UpdateRounds:
         return self._run.budget.stopped is not None or self._counts_by_kind["failed"] > 0
 
     async def begin(self) -> None:
-        """Journal that there is work; keep the journal entry and the leases alive from now on."""
-        await self._journal.begin()
-        if self._beat is None:
-            self._beat = asyncio.create_task(self._journal.beat())
+        """Journal, once, that the run has work to do."""
+        if not self._run.begun:
+            self._backlog = await measure_backlog(self._run)
+            await self._run.begin()
 
-    async def run(self) -> UpdateReport:
+    async def work(self) -> UpdateReport:
         """Work until nothing is left that this run can make."""
-        journal = self._journal
-        await journal.note_cut_off()
+        run = self._run
+        run.detail, run.keep_finished = self._detail, self._keep_finished
         try:
-            while (counts := await self._next_round()) is not None:
-                await self._run_round(counts)
-            report = self._report()
-            if self._waited or self._run.claims.unknown:
-                # The runs that held those leases may have died after the first check.
-                await journal.note_cut_off()
-            await journal.end(report)
-        except BaseException as error:
-            # Shielded: a second cancellation must not prevent the release of the claims.
-            await asyncio.shield(asyncio.ensure_future(self._abandon(journal, error)))
-            raise
+            async with run:
+                while (counts := await self._next_round()) is not None:
+                    await self._run_round(counts)
+                if not self._report().is_whole:
+                    run.outcome = "partial"
         finally:
-            if self._beat is not None:
-                self._beat.cancel()
-            for wanted in list(self._run.pending_texts):
-                self._run.drop_text(wanted)
+            for wanted in list(run.pending_texts):
+                run.drop_text(wanted)
+        report = self._report()
+        _log.info(
+            "run %s: made %d, reused %d, degraded %d, failed %d, calls %d, tokens %d",
+            run.run_id, report.made, report.reused, report.degraded, report.failed,
+            report.calls, report.tokens,
+        )  # fmt: skip
         return report
 
     async def _run_round(self, counts: Mapping[int, int]) -> None:
@@ -134,7 +131,7 @@ class UpdateRounds:
             node = await self._next()
             if node is not None:
                 await self.begin()
-                self._tasks[asyncio.create_task(make(run, node))] = node
+                self._tasks[run.spawn(make(run, node))] = node
             elif self._finished:
                 # A parent may be waiting for what is finished: commit it now, in a smaller group.
                 await self._commit()
@@ -187,7 +184,7 @@ class UpdateRounds:
         due = (
             not run.is_deterministic
             or len(self._finished) >= _GROUP
-            or any(run.claims.claimed(each.node.id) for each in self._finished)
+            or any(run.commits.claimed(each.node.id) for each in self._finished)
             or time.monotonic() >= self._oldest + _LINGER
             # With none in progress, the next iteration either finds more to make or commits.
             or (not self._tasks and run.budget.stopped is not None)
@@ -210,7 +207,7 @@ class UpdateRounds:
         """Commit what is finished, and apply each outcome to the agenda."""
         outcomes, self._finished = self._finished, []
         try:
-            committed, dirtied = await self._run.claims.commit(outcomes)
+            committed, dirtied = await self._run.commits.commit(outcomes)
         except BaseException:
             self._finished = outcomes
             raise
@@ -270,7 +267,7 @@ class UpdateRounds:
     async def _await_leases(self) -> None:
         """Wait for nodes that other runs hold, until they are made or their leases end."""
         run = self._run
-        self._waited = True
+        run.recheck = True
         left = run.budget.time_left()
         if left is not None and left <= 0:
             run.budget.stop("deadline")
@@ -325,12 +322,12 @@ class UpdateRounds:
     def _report(self) -> UpdateReport:
         budget = self._run.budget
         return UpdateReport(
-            run_id=self._run.run_id,
+            run_id=self._run.run_id if self._run.begun else None,
             by_level=dict(sorted(self._by_level.items())),
             calls=budget.calls,
             tokens_in=budget.tokens_in,
             tokens_out=budget.tokens_out,
-            unknown=self._run.claims.unknown,
+            unknown=self._run.journal.unknown,
             stopped=budget.stopped,
             swapped=self.swapped,
             cost=budget.cost,
@@ -338,33 +335,56 @@ class UpdateRounds:
             **self._counts_by_kind,
         )
 
-    async def _abandon(self, journal: RunJournal, error: BaseException) -> None:
-        """End early: commit what is finished and release the claims.
+    def _detail(self, _: str) -> dict[str, Any]:
+        """Return what the journal says of the run."""
+        report = self._report()
+        return {
+            "model": self._run.llm.name,
+            **self._backlog,
+            "made": report.made,
+            "reused": report.reused,
+            "failed": report.failed,
+            "degraded": report.degraded,
+            "by_level": {str(level): count for level, count in report.by_level.items()},
+            "calls": report.calls,
+            "tokens_in": report.tokens_in,
+            "tokens_out": report.tokens_out,
+            "cost": report.cost,
+            "unknown": report.unknown,
+            "stopped": report.stopped,
+            **({"strategy": "full", "swapped": report.swapped} if self._repack else {}),
+        }
 
-        After an error the calls in flight are awaited, because they may be paid for already. A
-        cancellation cuts them off.
-        """
-        run, drain = self._run, self._run.policy.drain if isinstance(error, Exception) else 0.0
-        run.budget.close("error" if drain else "cancellation")
-        begun, left = time.monotonic(), set(self._tasks)
-        while left:
-            if time.monotonic() - begun >= drain:
-                # Only waiting tasks are cancelled; a task that has its answer finishes in a moment.
-                for task in left & run.waiting_tasks:
-                    task.cancel()
-            _, left = await asyncio.wait(left, timeout=_DRAIN_STEP)
+    async def _keep_finished(self) -> None:
+        """Commit what is finished where the run ends early."""
         for task in self._tasks:
             if not task.cancelled() and task.exception() is None:
                 self._finished.append(task.result())
         self._tasks.clear()
-        try:
-            if self._finished:
-                committed, _ = await self._run.claims.commit(self._finished)
-                for outcome, is_committed in zip(self._finished, committed, strict=True):
-                    if is_committed and outcome.kind == "made":
-                        await drop_parts(self._run, outcome.node.id)
-            await self._run.claims.release()
-            await journal.break_off(self._report(), error)
-        except StoreError:
-            # The store itself failed: the leases will expire.
-            return
+        if self._finished:
+            outcomes, self._finished = self._finished, []
+            committed, _ = await self._run.commits.commit(outcomes)
+            for outcome, is_committed in zip(outcomes, committed, strict=True):
+                if is_committed and outcome.kind == "made":
+                    await drop_parts(self._run, outcome.node.id)
+
+
+async def measure_backlog(run: UpdateRun) -> dict[str, Any]:
+    """Return how many summaries wait to be made, and which share of all is dirty.
+
+    The count of waiting summaries is bounded, so that a run of a long session costs what it makes.
+    A summary that is stale by choice does not wait.
+    """
+    counts = state_from(run.record.state).ordinals
+    queue = dirty = 0
+    for level in range(1, len(counts) + 1):
+        after, counted = -1, 0
+        while counted < _MOST_WAITING:
+            due = await run.tree.unfinished(level, after, PAGE)
+            counted += len(due)
+            dirty += sum(node.dirty for node in due)
+            if len(due) < PAGE:
+                break
+            after = due[-1].ordinal
+        queue += counted
+    return {"queue": queue, "dirty_share": dirty / sum(counts) if queue else 0.0}

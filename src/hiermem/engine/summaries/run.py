@@ -6,12 +6,10 @@ is decided here; ``core.summaries.inputs`` decides what becomes of what was read
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from hiermem import prompts
 from hiermem.config import HierarchyConfig, UpdatePolicy
@@ -28,8 +26,8 @@ from hiermem.core.summaries.prompt import Facts, PromptTemplate
 from hiermem.core.text.hashes import VERBATIM
 from hiermem.engine.calls.budget import Budget
 from hiermem.engine.calls.in_flight import PendingText
-from hiermem.engine.calls.rate_limit import RateLimiter, calibration_for, rate_limiter
-from hiermem.engine.calls.slots import SessionSlots
+from hiermem.engine.calls.rate_limit import calibration_for, rate_limiter
+from hiermem.engine.calls.run import Run
 from hiermem.engine.summaries.commit import NodeCommits
 from hiermem.engine.summaries.shared import Shared
 from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
@@ -39,64 +37,44 @@ from hiermem.types import Node, Revision, SessionRecord
 _READS: Final = 3
 
 
-@dataclass(slots=True)
-class UpdateRun:
+@dataclass(kw_only=True, eq=False)
+class UpdateRun(Run[Node]):
     """The dependencies and the state of one update run.
 
-    ``tree`` is the tree whose nodes are made. ``slots`` are the calls that may be in flight at
-    once. ``pending_texts`` holds, by input hash, the texts that this run is making, which other
-    runs may await. ``waiting_tasks`` are the tasks that only wait (for an answer, a slot, a retry)
-    and may be cancelled without losing work.
-    ``split_nodes`` are the nodes of which parts are stored for the next run, until they have a
-    text. ``building`` is the re-pack that the run makes texts for, None where it is about the
-    serving tree. ``margin`` is how many of the model's tokens one of ours may be, as known when the
-    run began: so the run splits inputs in one way from beginning to end.
+    ``tree`` is the tree whose nodes are made. ``pending_texts`` holds, by input hash, the texts
+    that this run is making, which other runs may await. ``split_nodes`` are the nodes of which
+    parts are stored for the next run, until they have a text. ``building`` is the re-pack that the
+    run makes texts for, None where it is about the serving tree. ``margin`` is how many of the
+    model's tokens one of ours may be, as known when the run began: so the run splits inputs in one
+    way from beginning to end.
     """
 
-    store: TenantStore
-    tree: TreeStore
     record: SessionRecord
     config: HierarchyConfig
     policy: UpdatePolicy
-    llm: LLM
     fallback: LLM
-    counter: TokenCounter
     templates: Mapping[str, PromptTemplate | str] | None
-    now: Callable[[], datetime]
-    sleep: Callable[[float], Awaitable[None]]
-    run_id: str
-    budget: Budget
-    rate_limiter: RateLimiter = field(init=False)
-    claims: NodeCommits = field(init=False)
-    margin: float = field(init=False)
-    pending_texts: dict[str, PendingText] = field(default_factory=dict[str, "PendingText"])
-    split_nodes: set[str] = field(default_factory=set[str])
-    slots: SessionSlots = field(init=False)
-    shared: Shared = field(default_factory=Shared)
+    shared: Shared
     building: Build | None = None
-    waiting_tasks: set[asyncio.Task[Any] | None] = field(
-        default_factory=set["asyncio.Task[Any] | None"]
+    commits: NodeCommits = field(init=False)
+    margin: float = field(init=False)
+    pending_texts: dict[str, PendingText] = field(
+        init=False, default_factory=dict[str, "PendingText"]
     )
+    split_nodes: set[str] = field(init=False, default_factory=set[str])
     _plans: dict[tuple[int, str], LevelPlan] = field(
-        default_factory=dict[tuple[int, str], LevelPlan]
+        init=False, default_factory=dict[tuple[int, str], LevelPlan]
     )
 
     def __post_init__(self) -> None:
-        policy = self.policy
-        shared = self.shared
-        self.slots = shared.slots_for(self.record.id, policy.concurrency)
-        self.rate_limiter = shared.rate_limiter or rate_limiter(
-            self.llm, policy, clock=shared.clock, sleep=self.sleep
-        )
+        Run.__post_init__(self)
         self.margin = calibration_for(self.llm, self.counter).margin
-        self.claims = NodeCommits(
-            self.store,
+        self.claims = self.commits = NodeCommits(
             self.tree,
             run_id=self.run_id,
-            lease=timedelta(seconds=policy.lease),
+            lease=timedelta(seconds=self.lease),
             now=self.now,
-            sleep=self.sleep,
-            journal_budget=shared.journal_budget,
+            journal=self.journal,
         )
 
     @property
@@ -120,16 +98,6 @@ class UpdateRun:
         if self.is_deterministic:
             return min(self.policy.concurrency, 2)
         return self.policy.concurrency + (0 if self.llm.remote else 2)
-
-    @contextmanager
-    def mark_waiting(self) -> Iterator[None]:
-        """Mark the running task as waiting: cancelling it now loses no work."""
-        task = asyncio.current_task()
-        self.waiting_tasks.add(task)
-        try:
-            yield
-        finally:
-            self.waiting_tasks.discard(task)
 
     def begin_text(self, wanted: str) -> PendingText:
         """Note that this run makes the text for ``wanted``."""
@@ -175,6 +143,50 @@ class UpdateRun:
             messages=node.messages,
             summaries=summaries,
         )
+
+
+def open_run(
+    store: TenantStore,
+    tree: TreeStore,
+    *,
+    record: SessionRecord,
+    config: HierarchyConfig,
+    policy: UpdatePolicy,
+    llm: LLM,
+    fallback: LLM,
+    counter: TokenCounter,
+    templates: Mapping[str, PromptTemplate | str] | None,
+    now: Callable[[], datetime],
+    sleep: Callable[[float], Awaitable[None]],
+    budget: Budget,
+    shared: Shared,
+) -> UpdateRun:
+    """Prepare a run that makes the nodes of ``tree``; nothing is read or written."""
+    return UpdateRun(
+        store=store,
+        tree=tree,
+        kind="update",
+        subject=record.id,
+        lease=policy.lease,
+        now=now,
+        sleep=sleep,
+        journal_budget=shared.journal_budget,
+        llm=llm,
+        counter=counter,
+        budget=budget,
+        rate_limiter=shared.rate_limiter
+        or rate_limiter(llm, policy, clock=shared.clock, sleep=sleep),
+        call_timeout=policy.call_timeout,
+        retries=policy.retries,
+        slots=shared.slots_for(record.id, policy.concurrency),
+        drain_time=policy.drain,
+        record=record,
+        config=config,
+        policy=policy,
+        fallback=fallback,
+        templates=templates,
+        shared=shared,
+    )
 
 
 async def read_inputs(run: UpdateRun, node: Node) -> Inputs | None:

@@ -9,7 +9,6 @@ which node is next, what it needs and what a failure means.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -25,7 +24,7 @@ from hiermem.engine.summaries.outdated import mark_outdated
 from hiermem.engine.summaries.provisional import provisional_nodes
 from hiermem.engine.summaries.repack import plan_repack, repack
 from hiermem.engine.summaries.rounds import Progress, UpdateRounds
-from hiermem.engine.summaries.run import UpdateRun
+from hiermem.engine.summaries.run import UpdateRun, open_run
 from hiermem.engine.summaries.shared import Shared, with_caps
 from hiermem.errors import NotFoundError, UsageError
 from hiermem.protocols import LLM, TenantStore, TokenCounter
@@ -128,8 +127,8 @@ async def update(
         clock=shared.clock,
         parents=shared.parents,
     )
-    open_run = partial(
-        UpdateRun,
+    open_here = partial(
+        open_run,
         store,
         record=record,
         config=config,
@@ -140,15 +139,14 @@ async def update(
         templates=prompts,
         now=now,
         sleep=sleep,
-        run_id=uuid.uuid4().hex,
         budget=budget,
         shared=shared,
     )
     if strategy == "full":
         if dry_run:
-            return await plan_repack(store, record, config.to_json(), open_run, counter)
-        return await repack(store, record, config.to_json(), open_run, on_progress)
-    run = open_run(store.tree(session_id, record.tree))
+            return await plan_repack(store, record, config.to_json(), open_here, counter)
+        return await repack(store, record, config.to_json(), open_here, on_progress)
+    run = open_here(store.tree(session_id, record.tree))
     return await _incremental(run, level, on_progress, dry_run=dry_run)
 
 
@@ -173,7 +171,7 @@ async def _incremental(
             await mark_outdated(run, counts)
         return rounds.pop() if rounds else None
 
-    return await UpdateRounds(run, once, level, on_progress).run()
+    return await UpdateRounds(run, once, level, on_progress).work()
 
 
 def _check_strategy(strategy: str, level: int | None) -> None:

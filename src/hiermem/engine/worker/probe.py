@@ -16,8 +16,8 @@ from hiermem.core.summaries.status import standing
 from hiermem.core.tree.stored import config_from
 from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.outdated import outdated
-from hiermem.engine.summaries.run import UpdateRun
-from hiermem.engine.summaries.shared import NodeBackoff
+from hiermem.engine.summaries.run import open_run
+from hiermem.engine.summaries.shared import NodeBackoff, Shared
 from hiermem.engine.worker.pool import UpdatePool
 from hiermem.errors import HiermemError, StoreCorruptError, StoreError
 from hiermem.protocols import TenantStore, TreeStore
@@ -113,20 +113,20 @@ async def has_outdated(pool: UpdatePool, record: SessionRecord) -> bool:
         return False
     try:
         tree = handle.store.tree(record.id)
-        run = UpdateRun(
+        run = open_run(
             handle.store,
             tree,
-            record,
-            handle.config_for(record),
-            handle.update_policy,
-            pool.llm,
-            pool.fallback,
-            handle.counter,
-            pool.prompts,
+            record=record,
+            config=handle.config_for(record),
+            policy=handle.update_policy,
+            llm=pool.llm,
+            fallback=pool.fallback,
+            counter=handle.counter,
+            templates=pool.prompts,
             now=handle.clock,
             sleep=pool.sleep,
-            run_id="",
             budget=pool.budget,
+            shared=Shared(),
         )
         for level, stop in (await tree.levels()).items():
             async for page in outdated(run, level, stop):

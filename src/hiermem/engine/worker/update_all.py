@@ -11,10 +11,8 @@ import asyncio
 import hashlib
 import logging
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 from hiermem.core.summaries.plan import UpdatePlan, UpdateProgress, UpdateReport
@@ -28,20 +26,18 @@ from hiermem.core.summaries.reports import (
     resume,
 )
 from hiermem.engine.calls.budget import Budget, JournalBudget
-from hiermem.engine.calls.cut_off import note_cut_off
+from hiermem.engine.calls.run import JournalledRun
+from hiermem.engine.calls.store_retry import shielded
 from hiermem.engine.handle import Handle
 from hiermem.engine.summaries.update import UpdateStrategy
 from hiermem.engine.worker.pool import UpdatePool
 from hiermem.engine.worker.probe import backlog, has_provisional, lacks_vectors
 from hiermem.errors import HiermemError, NotFoundError, StoreCorruptError, StoreError
 from hiermem.protocols import LLM
-from hiermem.types.transaction import RunRecord
 
 BatchWatcher: TypeAlias = Callable[[BatchProgress], object]
 
 _log = logging.getLogger("hiermem.update")
-#: Heartbeats of the batch's record within one lease.
-_BEATS: Final = 3
 #: How many of the newest runs over all sessions are searched for one to resume.
 _LOOKED_AT: Final = 50
 #: Caps that end one session's update and not the batch.
@@ -93,7 +89,6 @@ async def update_all(
     if dry_run:
         return await _plan(pool, sessions, strategy)
     purpose = _purpose(handle, llm, strategy)
-    await note_cut_off(handle.store, BATCH_SUBJECT, kind="update", now=handle.clock())
     begin = 0
     if strategy == "full":
         runs = await handle.store.runs(subject=BATCH_SUBJECT, limit=_LOOKED_AT)
@@ -158,30 +153,36 @@ class _Batch:
         self._through = begin
         self._done: set[int] = set()
         self._stopped: str | None = None
-        self._total = BatchReport(uuid.uuid4().hex, sessions=len(sessions), resumed=begin)
-        self._lease = timedelta(seconds=pool.handle.update_policy.lease)
-        self._record = RunRecord(self._total.run_id, "update", BATCH_SUBJECT, pool.handle.clock())
+        self._run = JournalledRun(
+            store=pool.handle.store,
+            tree=pool.handle.store.tree(BATCH_SUBJECT),
+            kind="update",
+            subject=BATCH_SUBJECT,
+            lease=pool.handle.update_policy.lease,
+            now=pool.handle.clock,
+            detail=self._detail,
+        )
+        self._total = BatchReport(sessions=len(sessions), resumed=begin)
 
     async def run(self) -> BatchReport:
-        """Work through the sessions and journal the result."""
-        await self._put()
-        beat = asyncio.create_task(self._beat())
-        tasks = [asyncio.create_task(self._run_sessions()) for _ in range(self._pool.places)]
-        try:
-            await asyncio.gather(*tasks)
-        except BaseException as error:
-            for task in tasks:
-                task.cancel()
-            await asyncio.shield(asyncio.ensure_future(self._abandon(tasks, beat, error)))
-            raise
-        finally:
-            beat.cancel()
-        self._total = replace(self._total, stopped=self._stopped)
-        total = self._total
-        # A batch in which a session failed is complete too: the next one starts from the beginning.
-        whole = self._stopped is None
-        clean = whole and not (total.failures or total.failed or total.degraded)
-        await self._end("ok" if clean else "partial", whole=whole)
+        """Work through the sessions and journal the result; without any there is no run."""
+        async with self._run as run:
+            if self._next == len(self._sessions):
+                return self._total
+            await run.begin()
+            self._total = replace(self._total, run_id=run.run_id)
+            tasks = [asyncio.create_task(self._run_sessions()) for _ in range(self._pool.places)]
+            try:
+                await asyncio.gather(*tasks)
+            except BaseException:
+                for task in tasks:
+                    task.cancel()
+                # The sessions' updates end first, as they do where each is cancelled alone.
+                await shielded(asyncio.wait(tasks))
+                raise
+            self._total = total = replace(self._total, stopped=self._stopped)
+            clean = not (self._stopped or total.failures or total.failed or total.degraded)
+            run.outcome = "ok" if clean else "partial"
         return self._total
 
     async def _run_sessions(self) -> None:
@@ -238,18 +239,12 @@ class _Batch:
             done = self._begin + len(self._done)
             self._on_progress(BatchProgress(done, len(self._sessions), session_id, nodes))
 
-    async def _beat(self) -> None:
-        """Journal the batch's heartbeat and progress until cancelled."""
-        while True:
-            await asyncio.sleep(self._lease.total_seconds() / _BEATS)
-            try:
-                await self._put()
-            except StoreError as error:
-                _log.warning("the update of all: a heartbeat failed: %s", type(error).__name__)
-
-    def _detail(self) -> dict[str, Any]:
+    def _detail(self, outcome: str) -> dict[str, Any]:
         total = self._total
+        # A batch in which a session failed is complete too: the next one starts from the beginning.
+        ended = {"whole": self._stopped is None} if outcome in ("ok", "partial") else {}
         return {
+            **ended,
             "model": self._pool.llm.name,
             "strategy": self._strategy,
             "purpose": self._purpose,
@@ -270,31 +265,3 @@ class _Batch:
             "unknown": total.unknown,
             "stopped": self._stopped,
         }
-
-    async def _put(self) -> None:
-        alive = (self._pool.handle.clock() + self._lease).isoformat()
-        await self._pool.handle.store.put_run(
-            replace(self._record, detail={**self._detail(), "alive_until": alive})
-        )
-
-    async def _end(self, outcome: Any, **more: Any) -> None:
-        record = replace(
-            self._record,
-            outcome=outcome,
-            ended_at=self._pool.handle.clock(),
-            detail={**self._detail(), **more},
-        )
-        await self._pool.handle.store.put_run(record)
-
-    async def _abandon(
-        self, tasks: Sequence[asyncio.Task[None]], beat: asyncio.Task[None], error: BaseException
-    ) -> None:
-        """Let the sessions' updates end and journal that the batch was cut off."""
-        beat.cancel()
-        await asyncio.wait(tasks)
-        cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
-        try:
-            await self._end("interrupted" if cancelled else "error", reason=type(error).__name__)
-        except StoreError:
-            # The store itself failed: the heartbeat stops, and readers see that.
-            return

@@ -245,6 +245,7 @@ class MemoryTenant:
         *,
         epochs: Mapping[str, int] | None = None,
         standing: Sequence[Record] = (),
+        attempts: Sequence[Attempt] = (),
     ) -> bool:
         """Apply all of the writes, or none if an expectation fails; return which."""
         lock, kept = self._store.open_tenant(self._name)
@@ -253,7 +254,10 @@ class MemoryTenant:
             holds = holds and all(
                 kept.records.get((one.kind, one.scope, one.key)) == one for one in standing
             )
-            return changing.put_records(kept, writes, holds=holds)
+            applied = changing.put_records(kept, writes, holds=holds)
+            if applied:
+                kept.attempts.update((attempt.id, attempt) for attempt in attempts)
+            return applied
 
     # -- blocks
 
@@ -350,14 +354,18 @@ class MemoryTree:
         return reads.revisions(self._session(), wanted, self._number)
 
     async def write_nodes(
-        self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt] = ()
+        self,
+        writes: Sequence[NodeWrite],
+        *,
+        attempts: Sequence[Attempt] = (),
+        attempts_if_applied: Sequence[Attempt] = (),
     ) -> list[bool]:
-        """Apply each write whose expectations hold; return which did. Record ``attempts``."""
+        """Apply each write whose expectations hold; return which did. Record the attempts."""
         lock, kept = self._tenant.open()
         with lock:
             applied = changing.write_nodes(kept, self._session_id, writes, self._number)
-            for attempt in attempts:
-                kept.attempts[attempt.id] = attempt
+            recorded = (*attempts, *(attempts_if_applied if all(applied) else ()))
+            kept.attempts.update((attempt.id, attempt) for attempt in recorded)
             return applied
 
     def _session(self) -> SessionData | None:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.sqlite import blocks as block_rows
-from hiermem.stores.sqlite import heads, records, tree_rows
+from hiermem.stores.sqlite import heads, records, tree_rows, tree_writes
 from hiermem.stores.sqlite.heads import epoch_is, insert, replacing
 from hiermem.stores.sqlite.workers import Transaction
-from hiermem.types.transaction import Block, Record, RecordWrite, RunRecord, ViewRecord
+from hiermem.types.transaction import Attempt, Block, Record, RecordWrite, RunRecord, ViewRecord
 
 _RUN = replacing(insert("runs", "tenant", tree_rows.RUN), "tenant, id", tree_rows.RUN)
 _VIEW = (
@@ -44,11 +44,13 @@ def put_records(
     tenant: str,
     writes: Sequence[RecordWrite],
     epochs: Mapping[str, int],
+    *,
     standing: Sequence[Record],
+    attempts: Sequence[Attempt],
 ) -> bool:
-    """Apply all writes and return True, or none and return False.
+    """Apply all writes, record ``attempts`` and return True, or do nothing and return False.
 
-    None is applied if an expectation or an epoch does not hold, or if a record of ``standing`` is
+    Nothing is done if an expectation or an epoch does not hold, or if a record of ``standing`` is
     not stored exactly as given.
     """
     check_record_writes(writes)
@@ -56,7 +58,10 @@ def put_records(
         return False
     if not all(records.stands(transaction, tenant, record) for record in standing):
         return False
-    return records.put(transaction, tenant, writes)
+    applied = records.put(transaction, tenant, writes)
+    if applied:
+        tree_writes.put_attempts(transaction, tenant, attempts)
+    return applied
 
 
 def put_blocks(

@@ -220,15 +220,20 @@ class SQLiteTenant:
         *,
         epochs: Mapping[str, int] | None = None,
         standing: Sequence[Record] = (),
+        attempts: Sequence[Attempt] = (),
     ) -> bool:
-        """Apply all writes and return True, or none and return False.
+        """Apply all writes, record ``attempts`` and return True, or do nothing and return False.
 
-        None is applied if an expectation or an epoch does not hold, or if a record of ``standing``
+        Nothing is done if an expectation or an epoch does not hold, or if a record of ``standing``
         is not stored exactly as given.
         """
         name, wanted, still, there = self._name, tuple(writes), dict(epochs or {}), tuple(standing)
+        tried = tuple(attempts)
+
         return await self._store.write(
-            lambda transaction: puts.put_records(transaction, name, wanted, still, there)
+            lambda transaction: puts.put_records(
+                transaction, name, wanted, still, standing=there, attempts=tried
+            )
         )
 
     # -- blocks

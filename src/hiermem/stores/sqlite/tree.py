@@ -93,15 +93,25 @@ class SQLiteTree:
         )
 
     async def write_nodes(
-        self, writes: Sequence[NodeWrite], *, attempts: Sequence[Attempt] = ()
+        self,
+        writes: Sequence[NodeWrite],
+        *,
+        attempts: Sequence[Attempt] = (),
+        attempts_if_applied: Sequence[Attempt] = (),
     ) -> list[bool]:
-        """Apply each write whose expectations hold, and record ``attempts``.
+        """Apply each write whose expectations hold, and record the attempts.
 
         Return for each write whether it was applied.
         """
         of, number, wanted, tried = self._of, self._number, tuple(writes), tuple(attempts)
+        allowed = tuple(attempts_if_applied)
         return await self._store.write(
             lambda transaction: tree_writes.write_nodes(
-                transaction, *of, wanted, attempts=tried, tree=number
+                transaction,
+                *of,
+                wanted,
+                attempts=tried,
+                attempts_if_applied=allowed,
+                tree=number,
             )
         )

@@ -64,9 +64,10 @@ def write_nodes(
     writes: Sequence[NodeWrite],
     *,
     attempts: Sequence[Attempt],
+    attempts_if_applied: Sequence[Attempt],
     tree: int | None,
 ) -> list[bool]:
-    """Apply each write whose expectations hold, and record ``attempts``.
+    """Apply each write whose expectations hold, and record ``attempts`` in any case.
 
     Return for each write whether it was applied.
     """
@@ -79,9 +80,15 @@ def write_nodes(
     if head is not None:
         at = (head[0], head[1].tree if tree is None else tree)
         applied = [_write_node(connection, tenant, at, write) for write in writes]
-    for attempt in attempts:
-        connection.execute(_ATTEMPT, (tenant, *tree_rows.attempt_row(attempt)))
+    recorded = (*attempts, *(attempts_if_applied if all(applied) else ()))
+    put_attempts(transaction, tenant, recorded)
     return applied
+
+
+def put_attempts(transaction: Transaction, tenant: str, attempts: Sequence[Attempt]) -> None:
+    """Insert attempts, or replace those of the same ids."""
+    for attempt in attempts:
+        transaction.connection.execute(_ATTEMPT, (tenant, *tree_rows.attempt_row(attempt)))
 
 
 def _write_node(

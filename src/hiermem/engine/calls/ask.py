@@ -1,0 +1,50 @@
+"""Asks a model until an answer is fit: asks, has the answer judged, asks again with the reason.
+
+The judge is the task's own, and pure; it runs off the event loop, because it may read all that the
+answer was made from. ``engine.calls.retry`` makes the calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TypeVar
+
+from hiermem.core.calls.verdict import Accepted, Judge, Rejected, Retry
+from hiermem.engine.calls.retry import ask
+from hiermem.engine.calls.run import CallState, N, Run
+from hiermem.errors import ModelError, SpendLimitError
+from hiermem.protocols import LLMRequest
+
+T = TypeVar("T")
+
+
+async def ask_until_fit(
+    run: Run[N],
+    state: CallState[N],
+    request: LLMRequest,
+    judge: Judge[T],
+    *,
+    within: float | None = None,
+) -> Accepted[T] | Rejected:
+    """Ask until an answer is accepted or rejected; return that verdict.
+
+    Each request has ``within`` seconds for all its tries, None for no limit. Where a later request
+    gets no answer, what is usable of the earlier ones is accepted. Raises what ``retry.ask`` raises
+    otherwise: SpendLimitError, ClaimLostError, and the last ModelError.
+    """
+    usable: T | None = None
+    while True:
+        try:
+            response = await ask(run, state, request, within=within)
+        except (SpendLimitError, ModelError):
+            if usable is None:
+                raise
+            return Accepted(usable)
+        verdict = await asyncio.to_thread(judge, response)
+        if verdict.reason:
+            # The journal says of each answer that was not taken as it stands why it was not.
+            state.ended[-1] = replace(state.ended[-1], outcome="rejected", reason=verdict.reason)
+        if not isinstance(verdict, Retry):
+            return verdict
+        request, judge, usable = verdict.request, verdict.judge, verdict.usable

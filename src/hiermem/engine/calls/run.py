@@ -1,0 +1,373 @@
+"""The frame of a run: its journal entry, its heartbeat, its claims and tasks, however it ends.
+
+::
+
+    async with run:          runs of the same subject that were cut off are journalled as such
+        await run.begin()    journalled as running; the heartbeat renews the entry and the claims
+        ...                  the task's own work
+                             at the end: tasks drained, claims released, the end journalled
+
+``JournalledRun`` is a run that calls no model by itself; ``Run`` adds what a model call needs. What
+a task decides, and what it commits, is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias
+
+from typing_extensions import TypeVar
+
+from hiermem.core.calls import run_report
+from hiermem.engine.calls.budget import Budget, JournalBudget
+from hiermem.engine.calls.call_journal import ALL_ATTEMPTS, CallJournal
+from hiermem.engine.calls.rate_limit import RateLimiter
+from hiermem.engine.calls.slots import SessionSlots
+from hiermem.engine.calls.store_retry import retry_store, shielded
+from hiermem.errors import ModelError, StoreError
+from hiermem.protocols import LLM, TenantStore, TokenCounter, TreeStore
+from hiermem.types import Node
+from hiermem.types.transaction import Attempt, RunRecord
+
+T = TypeVar("T")
+RunKind: TypeAlias = Literal["update", "consolidation", "extraction", "embedding"]
+RunOutcome: TypeAlias = Literal["ok", "partial", "error"]
+
+#: Heartbeats within one lease, so that two may fail before it ends.
+_BEATS: Final = 3
+#: How many of the newest runs of a subject are searched for interrupted ones.
+_NEWEST_RUNS: Final = 20
+_LOGGERS: Final[Mapping[RunKind, str]] = {
+    "update": "hiermem.update",
+    "extraction": "hiermem.extract",
+    "consolidation": "hiermem.bank",
+    "embedding": "hiermem.search",
+}
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
+
+
+async def _nothing() -> None:
+    """Do nothing."""
+
+
+def _no_detail(_: str) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(kw_only=True, eq=False)
+class JournalledRun:
+    """One run of one subject, whose calls are journalled through ``tree``.
+
+    ``lease`` is the seconds for which its heartbeat is believed. ``detail(outcome)`` returns what the journal says of the run, while it lasts ("running") and at
+    its end. ``keep_finished`` commits what is finished when the run ends early. ``outcome`` is how
+    it ended if nothing is raised. ``recheck``: other runs of the subject may have died meanwhile,
+    so that they are looked for once more at the end.
+    """
+
+    store: TenantStore
+    tree: TreeStore
+    kind: RunKind
+    subject: str
+    lease: float
+    now: Callable[[], datetime]
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    run_id: str = field(default_factory=_new_id)
+    journal_budget: JournalBudget | None = None
+    detail: Callable[[str], Mapping[str, Any]] = field(default=_no_detail)
+    keep_finished: Callable[[], Awaitable[None]] = field(default=_nothing)
+    outcome: RunOutcome = "ok"
+    recheck: bool = False
+    journal: CallJournal = field(init=False)
+    _started_at: datetime = field(init=False)
+    _heartbeat: asyncio.Task[None] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._started_at = self.now()
+        self.journal = CallJournal(
+            self.store,
+            self.tree,
+            run_id=self.run_id,
+            now=self.now,
+            sleep=self.sleep,
+            budget=self.journal_budget,
+        )
+
+    @property
+    def begun(self) -> bool:
+        """Whether the journal shows the run."""
+        return self._heartbeat is not None
+
+    async def __aenter__(self) -> Self:
+        await self._note_cut_off()
+        return self
+
+    async def begin(self) -> None:
+        """Journal that the run has work to do, and keep the entry alive from now on. Once only."""
+        if self._heartbeat is None:
+            await self.put()
+            self._heartbeat = asyncio.create_task(self._beat())
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Shielded: a second cancellation must prevent neither the release nor the last entry.
+        await shielded(self._close(error))
+
+    async def put(self, *, whole: bool = False) -> None:
+        """Journal the run as it is now; with ``whole`` as it would be if it ended now."""
+        alive = (self.now() + timedelta(seconds=self.lease)).isoformat()
+        await self.write_entry(
+            RunRecord(
+                self.run_id,
+                self.kind,
+                self.subject,
+                self._started_at,
+                detail={**self.detail(self.outcome if whole else "running"), "alive_until": alive},
+            )
+        )
+
+    async def write_entry(self, entry: RunRecord) -> None:
+        """Write the run's journal entry."""
+        await retry_store(lambda: self.store.put_run(entry), sleep=self.sleep)
+
+    async def renew(self) -> None:
+        """Renew what the run holds; called by the heartbeat."""
+
+    async def drain(self, error: BaseException) -> None:
+        """Let the run's tasks end, after ``error``."""
+
+    async def release(self) -> None:
+        """Give back what the run holds, and journal the calls that have no end yet."""
+        await self.journal.write(self.journal.unwritten())
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.lease / _BEATS)
+            try:
+                await self.renew()
+                await self.put()
+            except StoreError as error:
+                # Missing a heartbeat is harmless; the next one, or the commit, meets the error
+                # again.
+                self._warn("a heartbeat failed", error)
+
+    async def _close(self, error: BaseException | None) -> None:
+        if self._heartbeat is not None:
+            # A late heartbeat must not be the last write of the entry.
+            self._heartbeat.cancel()
+            await asyncio.wait([self._heartbeat])
+        if error is None:
+            try:
+                await self.release()
+                await self._end(self.outcome)
+            except BaseException as failure:
+                await self._break_off(failure)
+                raise
+        else:
+            await self._break_off(error)
+
+    async def _break_off(self, error: BaseException) -> None:
+        """End early. A failing store prevents none of the steps after the one that it failed."""
+        await self.drain(error)
+        cancelled = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
+        reason = type(error).__name__
+        for step in (
+            self.keep_finished,
+            self.release,
+            lambda: self._end("interrupted" if cancelled else "error", reason=reason),
+        ):
+            try:
+                await step()
+            except StoreError as failure:
+                # The leases will expire, and readers see that the heartbeat stopped.
+                self._warn("its end is not whole", failure)
+
+    async def _end(
+        self, outcome: Literal["ok", "partial", "error", "interrupted"], **more: str
+    ) -> None:
+        if self.recheck or self.journal.took_over:
+            await self._note_cut_off()
+        if self.begun:
+            await self.write_entry(
+                RunRecord(
+                    self.run_id,
+                    self.kind,
+                    self.subject,
+                    self._started_at,
+                    self.now(),
+                    outcome,
+                    {**self.detail(outcome), **more},
+                )
+            )
+
+    async def _note_cut_off(self) -> None:
+        self.journal.unknown += await retry_store(
+            lambda: note_cut_off(self.store, self.subject, kind=self.kind, now=self.now()),
+            sleep=self.sleep,
+        )
+
+    def _warn(self, what: str, error: BaseException) -> None:
+        log = logging.getLogger(_LOGGERS[self.kind])
+        log.warning("run %s: %s: %s", self.run_id, what, type(error).__name__)
+
+
+async def note_cut_off(store: TenantStore, subject: str, *, kind: RunKind, now: datetime) -> int:
+    """Journal that runs of this kind and subject were cut off, where their heartbeat has stopped.
+
+    Returns the number of their calls whose outcome is unknown. For a model that takes no leases,
+    and for an answer that was stored before the end of its call was journalled, this is the only
+    place that records it. The time at which such a run ended is not known.
+    """
+    unknown = 0
+    for run in await store.runs(subject=subject, limit=_NEWEST_RUNS):
+        current = run_report.with_current_outcome(run, now)
+        if run.kind != kind or current == run:
+            continue
+        calls = run_report.cut_off(await store.attempts(run_id=run.id, limit=ALL_ATTEMPTS), now)
+        # The run is written last: a process killed between the two writes leaves the rest to the
+        # next.
+        if calls:
+            await store.tree(subject).write_nodes([], attempts=calls)
+        await store.put_run(current)
+        unknown += len(calls)
+    return unknown
+
+
+# ---------------------------------------------------------------------------------------------
+# What a model call needs of its run
+
+
+class CallSubject(Protocol):
+    """What calls are made for: a node, a chunk, a batch of notes."""
+
+    @property
+    def id(self) -> str:
+        """The id under which the calls are journalled."""
+        ...
+
+
+N = TypeVar("N", bound=CallSubject, default=Node)
+
+
+class Claims(Protocol[N]):
+    """The leases of a run, under which its calls are made."""
+
+    async def begin_call(self, item: N, attempt: Attempt, *, ended: list[Attempt]) -> N | None:
+        """Take the lease of ``item`` unless it is held, and journal the call.
+
+        The calls for it that ``ended`` are journalled in the same write. Returns the item as it is
+        now; None where another run holds it: then the call is not journalled and must not be made.
+        """
+        ...
+
+    async def renew(self) -> None:
+        """Extend the leases; drop those that another run took."""
+        ...
+
+    async def release(self) -> None:
+        """Release every lease, and journal the calls that have no end yet."""
+        ...
+
+
+@dataclass(kw_only=True, eq=False)
+class Run(JournalledRun, Generic[N]):
+    """A run that calls a model.
+
+    A call may take ``call_timeout`` seconds and is retried ``retries`` times. ``slots`` are the
+    calls that may be in flight at once. ``drain_time`` is the most seconds that calls in flight are
+    awaited after an error, because they may be paid for already; a cancellation cuts them off.
+    """
+
+    llm: LLM
+    counter: TokenCounter
+    budget: Budget
+    rate_limiter: RateLimiter
+    call_timeout: float
+    retries: int
+    slots: SessionSlots
+    drain_time: float = 0.0
+    claims: Claims[N] = field(init=False)
+    _tasks: set[asyncio.Task[Any]] = field(init=False, default_factory=set["asyncio.Task[Any]"])
+    _waiting: set[asyncio.Task[Any] | None] = field(
+        init=False, default_factory=set["asyncio.Task[Any] | None"]
+    )
+    _cutting_off: bool = field(init=False, default=False)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task of the run; the run does not end before it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    @contextmanager
+    def mark_waiting(self) -> Iterator[None]:
+        """Mark the running task as waiting: cutting it off now loses no answer."""
+        if self._cutting_off:
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        self._waiting.add(task)
+        try:
+            yield
+        finally:
+            self._waiting.discard(task)
+
+    async def drain(self, error: BaseException) -> None:
+        """Await the tasks; cut off those that only wait when the time is over.
+
+        A task that has its answer finishes in a moment.
+        """
+        failed = isinstance(error, Exception)
+        self.budget.close("error" if failed else "cancellation")
+        if self._tasks and failed and self.drain_time:
+            await asyncio.wait(self._tasks, timeout=self.drain_time)
+        self._cutting_off = True
+        for task in self._tasks & self._waiting:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def renew(self) -> None:
+        """Extend the run's leases."""
+        await self.claims.renew()
+
+    async def release(self) -> None:
+        """Release the run's leases, and journal the calls that have no end yet."""
+        await self.claims.release()
+
+
+class ClaimLostError(Exception):
+    """Another run holds the node."""
+
+
+class UnexpectedModelError(ModelError):
+    """The model raised something other than a ModelError, or returned no valid answer.
+
+    It costs one attempt.
+    """
+
+
+@dataclass(slots=True)
+class CallState(Generic[N]):
+    """The calls for one item: the item as claimed, and what the calls took so far."""
+
+    node: N
+    input_tokens: int
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float | None = None
+    ended: list[Attempt] = field(default_factory=list[Attempt])
