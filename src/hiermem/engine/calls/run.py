@@ -68,10 +68,11 @@ def _no_detail(_: str) -> Mapping[str, Any]:
 class JournalledRun:
     """One run of one subject, whose calls are journalled through ``tree``.
 
-    ``lease`` is the seconds for which its heartbeat is believed. ``detail(outcome)`` returns what the journal says of the run, while it lasts ("running") and at
-    its end. ``keep_finished`` commits what is finished when the run ends early. ``outcome`` is how
-    it ended if nothing is raised. ``recheck``: other runs of the subject may have died meanwhile,
-    so that they are looked for once more at the end.
+    ``lease`` is the seconds for which its heartbeat is believed. ``detail(outcome)`` returns what
+    the journal says of the run, while it lasts ("running") and at its end. ``keep_finished``
+    commits what is finished when the run ends early. ``outcome`` is how it ended if nothing is
+    raised. ``recheck``: other runs of the subject may have died meanwhile, so that they are looked
+    for once more at the end.
     """
 
     store: TenantStore
