@@ -372,11 +372,11 @@ async def test_a_call_counts_while_its_end_is_written_whatever_a_read_shows(begu
     asking = asyncio.create_task(Budget(parents=book.parents_of("s")).reserve(61))
     with book.journalling([ended]):
         if late == "the write":
-            await tenant.write_nodes("s", [], attempts=[ended])
+            await tenant.tree("s").write_nodes([], attempts=[ended])
         for _ in range(5):
             await asyncio.sleep(0)
         if late == "the read":
-            await tenant.write_nodes("s", [], attempts=[ended])
+            await tenant.tree("s").write_nodes([], attempts=[ended])
     go_on.set()
     with pytest.raises(SpendLimitError):
         await asking
