@@ -94,6 +94,9 @@ async def call(
         reservation.release()
         raise
     sent = _SentCall(run, state, bound, attempt, reservation, permit)
+    if run.is_cutting_off:
+        sent.withdraw()
+        raise asyncio.CancelledError
     # From here on the reservation counts as spent, until it is known what the call really took.
     if permit is not None:
         permit.begin()
@@ -270,6 +273,21 @@ class _SentCall(Generic[N]):
         if self.permit is not None:
             self.permit.end()
         self.run.budget.refuse(self.run.budget.stopped or "deadline")
+
+    def withdraw(self) -> None:
+        """Note that the run ended after the call was journalled and before it was sent."""
+        self._end(
+            replace(
+                self.attempt,
+                outcome="error",
+                reason="not_sent",
+                tokens_in=0,
+                tokens_out=0,
+                cost=None,
+            )
+        )
+        if self.permit is not None:
+            self.permit.release()
 
     def give_up(self) -> None:
         """Note that the run was cancelled in the call; the journal keeps it as started."""

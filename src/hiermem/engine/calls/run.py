@@ -290,6 +290,7 @@ class Run(JournalledRun, Generic[N]):
     A call may take ``call_timeout`` seconds and is retried ``retries`` times. ``slots`` are the
     calls that may be in flight at once. ``drain_time`` is the most seconds that calls in flight are
     awaited after an error, because they may be paid for already; a cancellation cuts them off.
+    While the run ``is_cutting_off`` its tasks, no call is sent.
     """
 
     llm: LLM
@@ -305,7 +306,7 @@ class Run(JournalledRun, Generic[N]):
     _waiting: set[asyncio.Task[Any] | None] = field(
         init=False, default_factory=set["asyncio.Task[Any] | None"]
     )
-    _cutting_off: bool = field(init=False, default=False)
+    is_cutting_off: bool = field(init=False, default=False)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task of the run; the run does not end before it."""
@@ -317,7 +318,7 @@ class Run(JournalledRun, Generic[N]):
     @contextmanager
     def mark_waiting(self) -> Iterator[None]:
         """Mark the running task as waiting: cutting it off now loses no answer."""
-        if self._cutting_off:
+        if self.is_cutting_off:
             raise asyncio.CancelledError
         task = asyncio.current_task()
         self._waiting.add(task)
@@ -335,7 +336,7 @@ class Run(JournalledRun, Generic[N]):
         self.budget.close("error" if failed else "cancellation")
         if self._tasks and failed and self.drain_time:
             await asyncio.wait(self._tasks, timeout=self.drain_time)
-        self._cutting_off = True
+        self.is_cutting_off = True
         for task in self._tasks & self._waiting:
             task.cancel()
         if self._tasks:
