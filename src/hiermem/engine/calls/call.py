@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, Generic, NoReturn
 
 from hiermem.core.calls.usage import plausible_usage, reported_model
@@ -276,16 +277,7 @@ class _SentCall(Generic[N]):
 
     def withdraw(self) -> None:
         """Note that the run ended after the call was journalled and before it was sent."""
-        self._end(
-            replace(
-                self.attempt,
-                outcome="error",
-                reason="not_sent",
-                tokens_in=0,
-                tokens_out=0,
-                cost=None,
-            )
-        )
+        self._end(_not_sent(self.attempt, self.run.now()))
         if self.permit is not None:
             self.permit.release()
 
@@ -311,6 +303,19 @@ class _SentCall(Generic[N]):
         self.reservation.settle(
             tokens_in=ended.tokens_in, tokens_out=ended.tokens_out, cost=ended.cost
         )
+
+
+def _not_sent(attempt: Attempt, now: datetime) -> Attempt:
+    """Return how a call is journalled that was prepared and not sent."""
+    return replace(
+        attempt,
+        outcome="error",
+        reason="not_sent",
+        ended_at=now,
+        tokens_in=0,
+        tokens_out=0,
+        cost=None,
+    )
 
 
 def _checked(response: object, *, asked: str) -> LLMResponse:
@@ -356,7 +361,12 @@ async def _claim_and_journal(
     reservation.attempt_id = attempt.id
     if run.llm.remote:
         run.journal.begin(attempt)
-        claimed = await run.claims.begin_call(state.node, attempt, ended=state.ended)
+        try:
+            claimed = await run.claims.begin_call(state.node, attempt, ended=state.ended)
+        except BaseException:
+            # The journal may show the call all the same.
+            run.journal.end(_not_sent(attempt, run.now()))
+            raise
         if claimed is None:
             run.journal.forget(attempt)
             state.calls -= 1
