@@ -122,6 +122,7 @@ if TYPE_CHECKING:  # ``X as X`` is how a type checker is told that X is public
     from hiermem.protocols import Store as Store
     from hiermem.protocols import TenantStore as TenantStore
     from hiermem.protocols import TokenCounter as TokenCounter
+    from hiermem.protocols import TreeStore as TreeStore
     from hiermem.protocols import Usage as Usage
     from hiermem.tokens import ApproximateCounter as ApproximateCounter
     from hiermem.tokens import CalibratedCounter as CalibratedCounter
@@ -213,7 +214,7 @@ else:  # at run time, the same names by module
         "hiermem.models.litellm": "LiteLLMChat",
         "hiermem.models.openai": "OpenAIChat",
         "hiermem.protocols": (
-            "Embedder LLM LLMRequest LLMResponse Store TenantStore TokenCounter Usage"
+            "Embedder LLM LLMRequest LLMResponse Store TenantStore TokenCounter TreeStore Usage"
         ),
         "hiermem.tokens": "ApproximateCounter CalibratedCounter TiktokenCounter",
         "hiermem.types": (

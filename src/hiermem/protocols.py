@@ -363,21 +363,26 @@ class TenantStore(Protocol):
         *,
         keys: Sequence[str] = (),
     ) -> T:
-        """Read the snapshot, call ``decide`` once with it and commit its changes, atomically.
+        """Read the snapshot, call ``decide`` with it and commit its changes, atomically.
 
-        No other write to this session happens between the read and the commit. ``decide`` is
-        synchronous and pure; what it raises is re-raised here and nothing is written. Several
-        calls may share one commit if each is atomic by itself.
+        ``decide`` is synchronous and pure. If the snapshot may have changed since it was read, the
+        store reads it again and calls ``decide`` again. Only the last call counts: its changes are
+        written and its result returned, or its error is raised unchanged and nothing is written. No
+        other write to this session happens between its snapshot and the commit, also where the
+        session does not exist yet. Several mutations may share one commit if each is atomic by
+        itself.
         """
         ...
 
     async def transact(self, decide: Callable[[], Deciding[T]]) -> T:
         """Run a decision that reads as it goes and commit what it decides, atomically.
 
-        ``decide`` is called once, inside the transaction. What the generator yields is answered
-        from the state that its changes apply to, and no other write to this tenant happens in
-        between. It neither waits nor does I/O; what it raises is re-raised here and nothing is
-        written.
+        The generator yields a (session id, need) and is sent the answer, or a tuple of such pairs
+        and is sent the tuple of their answers, in the same order. It is pure, it does not wait, and
+        it may be run again, like the decision of ``mutate``; a run that is given up is closed. Only
+        the last run counts, and only if every answer that it was given still holds when its changes
+        are committed, or when it raises. Sessions that do not exist count as answers too. Other
+        writes may be committed meanwhile.
         """
         ...
 
@@ -525,7 +530,8 @@ class Store(Protocol):
         """Name the optional abilities.
 
         "durable": data survives the process. "shared": several processes may open the store at
-        once.
+        once. "concurrent": while a decision about some sessions runs, writes to other sessions of
+        the tenant are committed.
         """
         ...
 

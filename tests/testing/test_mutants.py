@@ -14,15 +14,17 @@ from typing import ClassVar
 
 import pytest
 from hypothesis import Phase, settings
+from rerunning import OptimisticTenant
 
 from hiermem.errors import HiermemError
 from hiermem.stores.contract import check_record_writes
 from hiermem.stores.memory import MemoryStore, MemoryTenant, MemoryTree, reads
 from hiermem.stores.memory.data import SessionData, TenantData
 from hiermem.testing import StoreConformance
+from hiermem.testing.conditions import DecisionError
 from hiermem.testing.samples import writing
-from hiermem.types import Message
-from hiermem.types.transaction import Batch, Changes, NeedEchoes, NeedSession
+from hiermem.types import Message, SessionRecord
+from hiermem.types.transaction import Batch, Changes, NeedEchoes, NeedSession, Snapshot
 
 MUTANTS: dict[str, type] = {}
 SPENT: list[float] = []
@@ -63,6 +65,7 @@ class KeepingStore(MemoryStore):
 
 def conformance_of(store):
     class Suite(StoreConformance):
+        patience = 0.5
         # Which example fails is of no interest here, so no time is spent on making it small.
         machine_settings = settings(
             StoreConformance.machine_settings, max_examples=8, phases=(Phase.generate,)
@@ -286,13 +289,34 @@ class WritesWithoutRecord(MemoryTenant):
 
 
 @mutant
-class DecidesTwice(MemoryTenant):
-    """Calls the decision once to look and once to write."""
+class WritesEveryCall(MemoryTenant):
+    """Calls the decision twice and writes the changes of both calls."""
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        await super().mutate(session_id, decide, keys=keys)
+        return await super().mutate(session_id, decide, keys=keys)
+
+
+@mutant
+class ReturnsTheFirstCall(MemoryTenant):
+    """Calls the decision twice, writes what the second gives and returns what the first gave."""
 
     async def mutate(self, session_id, decide, *, keys=()):
         def twice(snapshot):
-            decide(snapshot)
-            return decide(snapshot)
+            result = decide(snapshot).result
+            return replace(decide(snapshot), result=result)
+
+        return await super().mutate(session_id, twice, keys=keys)
+
+
+@mutant
+class WritesTheFirstCall(MemoryTenant):
+    """Calls the decision twice, writes what the first gave and returns what the second gives."""
+
+    async def mutate(self, session_id, decide, *, keys=()):
+        def twice(snapshot):
+            changes = decide(snapshot)
+            return replace(changes, result=decide(snapshot).result)
 
         return await super().mutate(session_id, twice, keys=keys)
 
@@ -872,16 +896,96 @@ class TransactsOnAnOldState(MemoryTenant):
 
 
 @mutant
-class TransactsTwice(MemoryTenant):
-    """Runs a decision once to look and once to write."""
+class TransactsEveryRun(MemoryTenant):
+    """Runs a decision twice and writes the effects of both runs."""
 
     async def transact(self, decide):
-        def looked():
-            yield from decide()
-            return Batch(None)
-
-        await super().transact(looked)
+        await super().transact(decide)
         return await super().transact(decide)
+
+
+@mutant
+class ReturnsTheFirstRun(MemoryTenant):
+    """Runs a decision twice, writes what the second gives and returns what the first gave."""
+
+    async def transact(self, decide):
+        def twice():
+            result = (yield from decide()).result
+            return replace((yield from decide()), result=result)
+
+        return await super().transact(twice)
+
+
+@mutant
+class DecidesOnAnyAnswers(OptimisticTenant):
+    """Does not look whether what a decision was told still holds."""
+
+    def holds(self, before, now):
+        return True
+
+
+@mutant
+class LocksOnlyWhatExists(OptimisticTenant):
+    """Takes a session that did not exist for one that nobody else writes."""
+
+    def holds(self, before, now):
+        missing = before is None or (isinstance(before, Snapshot) and before.session is None)
+        return missing or before == now
+
+
+@mutant
+class LocksOnlyWhatWasNamed(OptimisticTenant):
+    """Does not see that a fork that a decision was told about has changed."""
+
+    def holds(self, before, now):
+        records = isinstance(before, list) and before and isinstance(before[0], SessionRecord)
+        return bool(records) or before == now
+
+
+@mutant
+class RaisesWhatTornRunsRaise(OptimisticTenant):
+    """Raises the error of a run that saw two states."""
+
+    async def _ran(self, deciding, answers):
+        outcome = await super()._ran(deciding, answers)
+        try:
+            outcome()
+        except DecisionError:
+            answers.clear()
+        return outcome
+
+
+@mutant
+class ClaimsToBeConcurrent(KeepingStore):
+    """Runs a decision while all of the tenant waits, and says otherwise."""
+
+    @property
+    def capabilities(self):
+        return super().capabilities | {"concurrent"}
+
+
+@mutant
+class HoldsUpTheTenant(KeepingStore):
+    """Lets nobody write to a tenant while a decision waits for an answer."""
+
+    class handle(OptimisticTenant):  # noqa: N801 - the name of the setting
+        locks: ClassVar[dict] = {}
+
+        @property
+        def _write_lock(self):
+            return self.locks.setdefault(id(self.open()[1]), asyncio.Lock())
+
+        async def mutate(self, session_id, decide, *, keys=()):
+            async with self._write_lock:
+                return await super().mutate(session_id, decide, keys=keys)
+
+        async def transact(self, decide):
+            async with self._write_lock:
+                return await super().transact(decide)
+
+    @property
+    def capabilities(self):
+        return super().capabilities | {"concurrent"}
 
 
 @mutant

@@ -81,7 +81,7 @@ def check_record_writes(writes: Sequence[RecordWrite]) -> None:
 
 
 def run_decision(decide: Callable[[], Deciding[T]], answer: Callable[[str, Need], Any]) -> Batch[T]:
-    """Call ``decide`` once, answer its generator's needs, and return the effects that it decides.
+    """Run a decision to its end, answer its needs, and return the effects that it decides.
 
     An exception of ``answer`` ends the decision and is raised here.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from hiermem.testing.samples import (
     write,
     writing,
 )
-from hiermem.types import JsonPart, Message, ToolCall
+from hiermem.types import JsonPart, Message, SessionRecord, StoredMessage, ToolCall
 from hiermem.types.transaction import (
     Batch,
     Block,
@@ -51,6 +52,7 @@ from hiermem.types.transaction import (
     NeedRevisions,
     NeedSession,
     NeedViews,
+    Snapshot,
     ViewRecord,
 )
 
@@ -173,19 +175,64 @@ class ChangeConditions(Conditions):
             assert await said(tenant, name) == [f"{n}" for n in range(40)]
 
     @condition
+    async def test_a_run_counts_only_if_its_answers_hold(self, tenant: TenantStore) -> None:
+        """A write that changes an answer comes after the decision, or the decision runs again."""
+        await write(tenant, "s", keyed("a"))
+        await write(tenant, "f", keyed("a"), record={"forked_from": "s"})
+
+        def torn(name: str, need: Need) -> Deciding[int]:
+            answer: Any = yield "s", need
+            record: SessionRecord = answer[0] if isinstance(answer, list) else answer
+            for _ in range(50):  # a store that lets others write meanwhile does so here
+                yield "other", NeedSession()
+            found: list[StoredMessage] = yield name, NeedMessages(0, 99)
+            if len(found) != record.messages:
+                raise DecisionError("the run saw two states")
+            step: Callable[[Snapshot], Changes[Any]] = writing(
+                name, [Message.user(f"after {len(found)}")]
+            )
+            changes = replace(step(Snapshot(record, {})), result=None)
+            return Batch(len(found), ((name, changes),))
+
+        needs: tuple[tuple[str, Need], ...] = (("s", NeedSession()), ("f", NeedForks()))
+        for name, need in needs:
+            first, _, second = await asyncio.gather(
+                tenant.transact(partial(torn, name, need)),
+                write(tenant, name, [Message.user("beside")]),
+                tenant.transact(partial(torn, name, need)),
+            )
+            texts = await said(tenant, name)
+            assert sorted([first, second, texts.index("beside")]) == [1, 2, 3]
+            assert [texts[first], texts[second]] == [f"after {first}", f"after {second}"]
+
+    @condition
+    async def test_only_the_last_run_of_a_decision_counts(self, tenant: TenantStore) -> None:
+        """What the last run decides is returned and written, once."""
+        runs: list[SessionRecord | None] = []
+
+        def decide() -> Deciding[int]:
+            record: SessionRecord | None = yield "s", NeedSession()
+            runs.append(record)
+            step: Callable[[Snapshot], Changes[Any]] = writing(
+                "s", [Message.user(f"run {len(runs)}")]
+            )
+            changes = replace(step(Snapshot(record, {})), result=None)
+            return Batch(len(runs), (("s", changes),))
+
+        assert await tenant.transact(decide) == len(runs) > 0
+        assert await said(tenant, "s") == [f"run {len(runs)}"]
+
+    @condition
     async def test_a_transaction_that_raises_writes_nothing(self, tenant: TenantStore) -> None:
-        """It is called once, its error comes out unchanged, and nothing is written."""
+        """Its error comes out unchanged, and nothing is written."""
         await write(tenant, "s", keyed("x"))
         before = await contents(tenant)
         error = DecisionError("no")
-        calls: list[int] = []
 
         def early() -> Deciding[None]:
-            calls.append(1)
             raise error
 
         def late() -> Deciding[None]:
-            calls.append(1)
             assert (yield "s", NeedSession()) is not None
             raise error
 
@@ -193,16 +240,13 @@ class ChangeConditions(Conditions):
             with pytest.raises(DecisionError) as caught:
                 await tenant.transact(decide)
             assert caught.value is error
-        assert len(calls) == 2
         assert await tenant.transact(deciding()) == "decided"
 
         def fine() -> Deciding[str]:
-            calls.append(1)
             assert (yield "s", NeedSession()) is not None
             return Batch("fine")
 
         assert await tenant.transact(fine) == "fine"
-        assert len(calls) == 3
         assert await contents(tenant) == before
 
     @condition

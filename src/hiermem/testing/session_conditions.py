@@ -27,7 +27,15 @@ from hiermem.types import (
     TextPart,
     ToolCall,
 )
-from hiermem.types.transaction import Changes, KeyEntry, LogEvent, Snapshot
+from hiermem.types.transaction import (
+    Batch,
+    Changes,
+    Deciding,
+    KeyEntry,
+    LogEvent,
+    NeedSession,
+    Snapshot,
+)
 
 __all__ = ["SessionConditions"]
 
@@ -90,16 +98,37 @@ class SessionConditions(Conditions):
         assert dict(third.keys) == {"k2": KeyEntry(1, "print-1")}
 
     @condition
-    async def test_a_decision_is_called_once(self, tenant: TenantStore) -> None:
-        """``decide`` is called exactly once and its result is what ``mutate`` returns."""
+    async def test_only_the_last_call_of_a_decision_counts(self, tenant: TenantStore) -> None:
+        """What the last call of ``decide`` gives is returned and written, once."""
         calls: list[Snapshot] = []
 
-        def decide(snapshot: Snapshot) -> Changes[str]:
+        def decide(snapshot: Snapshot) -> Changes[int]:
             calls.append(snapshot)
-            return _with(writing("s", _said("x"))(snapshot), result="done")
+            changes = writing("s", _said(f"call {len(calls)}"))(snapshot)
+            return _with(changes, result=len(calls))
 
-        assert await tenant.mutate("s", decide) == "done"
-        assert len(calls) == 1
+        assert await tenant.mutate("s", decide) == len(calls) > 0
+        found = await tenant.messages("s", 0, 9)
+        assert [one.content for one in found] == [f"call {len(calls)}"]
+
+    @condition
+    async def test_a_session_is_created_once(self, tenant: TenantStore) -> None:
+        """Of forty first writes at once, one finds no session, and each finds the one before it."""
+
+        def first() -> Deciding[int]:
+            record: SessionRecord | None = yield "new", NeedSession()
+            changes = writing("new", _said("x"))(Snapshot(record, {}))
+            return Batch(record.version if record else 0, (("new", _with(changes, result=None)),))
+
+        async def one(number: int) -> int:
+            if number % 2:
+                return await tenant.transact(first)
+            seen = await write(tenant, "new", _said("x"))
+            return seen.session.version if seen.session else 0
+
+        assert sorted(await asyncio.gather(*map(one, range(40)))) == list(range(40))
+        found = await tenant.messages("new", 0, 99)
+        assert [message.index for message in found] == list(range(40))
 
     @condition
     async def test_a_decision_that_raises_writes_nothing(self, tenant: TenantStore) -> None:

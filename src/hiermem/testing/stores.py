@@ -8,6 +8,9 @@ pass.
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +21,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from hiermem.errors import HiermemError, MemoryClosedError, UsageError
 from hiermem.protocols import Store, TenantStore, TreeStore
 from hiermem.testing.change_conditions import ChangeConditions
+from hiermem.testing.changed import keyed, rewriting, said
 from hiermem.testing.conditions import store_condition
 from hiermem.testing.epoch_conditions import EpochConditions
 from hiermem.testing.journal_conditions import JournalConditions
@@ -25,12 +29,36 @@ from hiermem.testing.machine import StoreMachine
 from hiermem.testing.node_conditions import NodeConditions
 from hiermem.testing.record_conditions import RecordConditions
 from hiermem.testing.removal_conditions import RemovalConditions
-from hiermem.testing.samples import attempt, contents, deciding, node, remade, run, stored, write
+from hiermem.testing.samples import (
+    attempt,
+    contents,
+    deciding,
+    node,
+    remade,
+    run,
+    stored,
+    write,
+    writing,
+)
 from hiermem.testing.session_conditions import SessionConditions
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.testing.tree_conditions import TreeConditions
-from hiermem.types import Message
-from hiermem.types.transaction import Block, Copy, Record, RecordWrite, Rewrite, Spent, ViewRecord
+from hiermem.types import Message, SessionRecord
+from hiermem.types.transaction import (
+    Batch,
+    Block,
+    Changes,
+    Copy,
+    Deciding,
+    NeedEvents,
+    NeedSession,
+    Record,
+    RecordWrite,
+    Rewrite,
+    Snapshot,
+    Spent,
+    ViewRecord,
+)
 
 __all__ = ["StoreConformance"]
 
@@ -49,8 +77,11 @@ class StoreConformance(
 
     A subclass defines ``async def open_store(self, path)``; the path is fresh for each test, and a
     durable store must find there again what it left. ``machine_settings`` are Hypothesis' settings
-    of the state machine: give it more examples if time allows.
+    of the state machine: give it more examples if time allows. ``patience`` is how many seconds a
+    store that claims to be concurrent has to commit a write beside a decision.
     """
+
+    patience: ClassVar[float] = 5.0
 
     machine_settings: ClassVar[settings] = settings(
         max_examples=30,
@@ -70,7 +101,7 @@ class StoreConformance(
             assert isinstance(store.tenant("a").tree("s"), TreeStore)
             assert isinstance(store.tenant("a").tree("s", 1), TreeStore)
             assert store.tenant("a").tenant == "a"
-            assert store.capabilities <= {"durable", "shared"}
+            assert store.capabilities <= {"durable", "shared", "concurrent"}
             assert isinstance(store.capabilities, frozenset)
 
     @store_condition
@@ -224,11 +255,46 @@ class StoreConformance(
                     assert len(seen.keys) == (number > 0)
                     assert len(await handles[1 - number % 2].messages("s", 0, 99)) == number + 1
                 await asyncio.gather(
-                    *(write(handles[n % 2], "s", [Message.user("y")]) for n in range(40))
+                    *(write(handles[n % 2], "s", [Message.user("y")]) for n in range(40)),
+                    *(write(handles[n % 2], "new", [Message.user("z")]) for n in range(40)),
                 )
                 found = await handles[0].messages("s", 0, 99)
                 assert [message.index for message in found] == list(range(46))
+                found = await handles[1].messages("new", 0, 99)
+                assert [message.index for message in found] == list(range(40))
                 assert await contents(handles[0]) == await contents(handles[1])
+
+    @store_condition
+    async def test_a_decision_holds_up_its_own_sessions_alone(self, path: Path) -> None:
+        """While an erasure waits between two needs, an append to another session is committed."""
+        async with self.opened(path) as store:
+            if "concurrent" not in store.capabilities:
+                pytest.skip("the store does not claim to be concurrent")
+            tenant, committed = store.tenant("a"), False
+            for name in ("s", "t"):
+                await write(tenant, name, keyed("a"))
+            until = time.monotonic() + self.patience
+
+            def erase() -> Deciding[bool]:
+                record: SessionRecord | None = yield "s", NeedSession()
+                while not committed and time.monotonic() < until:
+                    yield "s", NeedEvents()
+                step: Callable[[Snapshot], Changes[Any]] = writing(
+                    "s", rewrites=rewriting(0, "", "erase")
+                )
+                changes = replace(step(Snapshot(record, {})), result=None)
+                return Batch(committed, (("s", changes),))
+
+            async def append() -> None:
+                nonlocal committed
+                await write(tenant, "t", [Message.user("beside")])
+                await write(tenant, "new", [Message.user("beside")])
+                committed = True
+
+            beside, _ = await asyncio.gather(tenant.transact(erase), append())
+            assert beside
+            assert await said(tenant, "s") == [""]
+            assert await said(tenant, "t") == ["a", "beside"]
 
     def test_it_agrees_with_the_reference(self, tmp_path: Path) -> None:
         """Driven alike, the store and the reference agree on every result, error and read."""

@@ -117,9 +117,9 @@ class _MutateHere(Protocol):
 
 
 class _ChangedError(Exception):
-    """The session has another configuration than the messages were prepared for."""
+    """The session has another configuration than the messages were prepared for, or is gone."""
 
-    def __init__(self, record: SessionRecord) -> None:
+    def __init__(self, record: SessionRecord | None) -> None:
         super().__init__()
         self.record = record
 
@@ -174,13 +174,16 @@ async def append(handle: Handle, about: About, messages: Sequence[Messages]) -> 
             prepared = await asyncio.to_thread(prepare, given)
         else:
             prepared = prepare(given)
-        decide = _Append(handle, about, config, stored, prepared)
+        new = None if stored is not None else _new_record(handle, about, config)
+        decide = _Append(handle, about, config, stored, prepared, new)
         keys = [item.message.key for item in prepared if item.message.key is not None]
         try:
             return await handle.store.mutate(about.id, decide, keys=keys)
         except _ChangedError as changed:
-            handle.check(changed.record)
-            stored = changed.record.config
+            stored = None
+            if changed.record is not None:
+                handle.check(changed.record)
+                stored = changed.record.config
 
 
 def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[int] | None:
@@ -200,7 +203,8 @@ def append_here(handle: Handle, about: About, given: Sequence[Message]) -> list[
     prepared = _Preparer(handle, about, config, key)(given)
     keys = [item.message.key for item in prepared if item.message.key is not None]
     try:
-        return mutate_here(about.id, _Append(handle, about, config, stored, prepared), keys=keys)
+        decide = _Append(handle, about, config, stored, prepared)
+        return mutate_here(about.id, decide, keys=keys)
     except _ChangedError:
         return None
 
@@ -266,7 +270,9 @@ def _stamped(message: Message, now: datetime) -> Message:
 class _Append:
     """The decision of one append, made inside the store's transaction.
 
-    ``stored`` is the stored text of ``config``, if the session was seen to have it.
+    ``stored`` is the stored text of ``config``, if the session was seen to have it; ``new`` is the
+    record of the session if it does not exist yet. What is noted in ``about.seen`` is compared with
+    the record before it is used, so a run of the decision that does not count does no harm.
     """
 
     handle: Handle
@@ -274,11 +280,14 @@ class _Append:
     config: HierarchyConfig
     stored: str | None
     prepared: Sequence[_PreparedMessage]
+    new: SessionRecord | None = None
 
     def __call__(self, snapshot: Snapshot) -> Changes[list[int]]:
         record = snapshot.session
         if record is None:
-            record = self._new_record()
+            if self.new is None:
+                raise _ChangedError(None)
+            record = self.new
         else:
             self._check(record)
         state = self._state(record)
@@ -316,20 +325,6 @@ class _Append:
         seen = self.about.seen.state
         return seen[1] if seen and seen[0] == record.state else state_from(record.state)
 
-    def _new_record(self) -> SessionRecord:
-        now = self.handle.clock()
-        first_epoch = beginning()
-        return SessionRecord(
-            id=self.about.id,
-            title=self.about.title,
-            participants=self.about.participants,
-            config=self.config.to_json(),
-            counter=self.handle.counter.name,
-            created_at=now,
-            epoch=first_epoch,
-            tree=first_epoch,
-        )
-
     def _place(
         self, snapshot: Snapshot, next_index: int
     ) -> tuple[list[int], list[_PreparedMessage], list[tuple[str, KeyEntry]]]:
@@ -353,6 +348,21 @@ class _Append:
             indices.append(index)
             fresh.append(item)
         return indices, fresh, list(claimed.items())
+
+
+def _new_record(handle: Handle, about: About, config: HierarchyConfig) -> SessionRecord:
+    """Return the record of a session without messages."""
+    first_epoch = beginning()
+    return SessionRecord(
+        id=about.id,
+        title=about.title,
+        participants=about.participants,
+        config=config.to_json(),
+        counter=handle.counter.name,
+        created_at=handle.clock(),
+        epoch=first_epoch,
+        tree=first_epoch,
+    )
 
 
 def _advanced(

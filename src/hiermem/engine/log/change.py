@@ -61,10 +61,9 @@ async def edit(
         target = config_from(record.config).target
         (stored,) = await handle.messages(session_id, index, index + 1)
         await asyncio.to_thread(_prepare, stored, amend, weigher, unit, target)
+    now = handle.clock()
     report = await handle.store.transact(
-        lambda: change.edit(
-            session_id, index, amend, on_edit=on_edit, now=handle.clock(), weigher=weigher
-        )
+        lambda: change.edit(session_id, index, amend, on_edit=on_edit, now=now, weigher=weigher)
     )
     return replace(report, version=len(await handle.store.versions(session_id, index)))
 
@@ -145,14 +144,14 @@ async def _withdraw(
     arguments.one_of(forks, "forks", _FORKS)
     record = await handle.record(session_id)
     wanted = _indices(indices, record)
-    weigher, run_id = Weigher(handle.counter), uuid.uuid4().hex
+    weigher, run_id, now = Weigher(handle.counter), uuid.uuid4().hex, handle.clock()
     receipt = await handle.store.transact(
         lambda: erasing.erase(
             session_id,
             wanted,
             kind,
             forks=forks,
-            now=handle.clock(),
+            now=now,
             run_id=run_id,
             weigher=weigher,
         )
@@ -193,10 +192,10 @@ async def erase_session(handle: Handle, session_id: str, *, forks: ForkHandling 
     Raises NotFoundError.
     """
     arguments.one_of(forks, "forks", _FORKS)
-    weigher, run_id = Weigher(handle.counter), uuid.uuid4().hex
+    weigher, run_id, now = Weigher(handle.counter), uuid.uuid4().hex, handle.clock()
     receipt = await handle.store.transact(
         lambda: erasing.erase_session(
-            session_id, forks=forks, now=handle.clock(), run_id=run_id, weigher=weigher
+            session_id, forks=forks, now=now, run_id=run_id, weigher=weigher
         )
     )
     return await _scrubbed(handle, receipt)
@@ -207,11 +206,9 @@ async def erase_space(handle: Handle, space: str) -> Receipt:
 
     Raises NotFoundError.
     """
-    run_id = uuid.uuid4().hex
+    run_id, now = uuid.uuid4().hex, handle.clock()
     receipt = await handle.store.transact(
-        lambda: clearing.erase_space(
-            space, subject=subject_of(space), now=handle.clock(), run_id=run_id
-        )
+        lambda: clearing.erase_space(space, subject=subject_of(space), now=now, run_id=run_id)
     )
     return await _scrubbed(handle, receipt)
 

@@ -44,11 +44,9 @@ async def reconfigure(handle: Handle, session_id: str, config: HierarchyConfig) 
     Raises NotFoundError and SessionClosedError.
     """
     await handle.record(session_id)
-    now, text = handle.clock(), config.to_json()
+    now, text, build_id = handle.clock(), config.to_json(), uuid.uuid4().hex
     changed = await handle.store.transact(
-        lambda: reconfiguring.reconfigure(
-            session_id, config=text, build_id=uuid.uuid4().hex, now=now
-        )
+        lambda: reconfiguring.reconfigure(session_id, config=text, build_id=build_id, now=now)
     )
     handle.silence_warning(session_id)
     return changed

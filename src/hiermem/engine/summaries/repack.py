@@ -51,8 +51,9 @@ async def repack(
 
     Raises NotFoundError where the session is gone, and what the store raises.
     """
+    build_id = uuid.uuid4().hex
     build = await store.transact(
-        lambda: repack_steps.begin(record.id, config=config, build_id=uuid.uuid4().hex)
+        lambda: repack_steps.begin(record.id, config=config, build_id=build_id)
     )
     if build is None:
         raise NotFoundError(f"session {record.id!r} does not exist")
@@ -147,8 +148,9 @@ class _Repack:
                 sizes |= await asyncio.to_thread(
                     repack_steps.sizes_of, page, run.config, Weigher(run.counter)
                 )
+        now = run.now()
         return await store.transact(
-            lambda: repack_steps.swap(record.id, build, sizes, epoch=record.epoch, when=run.now())
+            lambda: repack_steps.swap(record.id, build, sizes, epoch=record.epoch, when=now)
         )
 
 

@@ -122,7 +122,7 @@ class MemoryTenant:
         *,
         keys: Sequence[str] = (),
     ) -> T:
-        """Read the snapshot, call ``decide`` once with it and commit its changes, atomically."""
+        """Read the snapshot, call ``decide`` with it and commit its changes, atomically."""
         lock, kept = self._store.open_tenant(self._name)
         with lock:
             session = kept.sessions.get(session_id)

@@ -71,7 +71,7 @@ class SQLiteTenant:
         *,
         keys: Sequence[str] = (),
     ) -> T:
-        """Read the snapshot, call ``decide`` once with it and commit its changes atomically.
+        """Read the snapshot, call ``decide`` with it and commit its changes atomically.
 
         ``decide`` runs on the thread that writes, while the write lock is held.
         """
