@@ -494,7 +494,7 @@ class RepeatsTheLastUnfinished(MemoryTree):
 class IgnoresVersions(MemoryTree):
     """Writes a node whatever its version is."""
 
-    async def write_nodes(self, writes, *, attempts=()):
+    async def write_nodes(self, writes, **journalled):
         found = self._session()
         nodes = found.tree(self._number).nodes if found else {}
         free = [
@@ -506,34 +506,61 @@ class IgnoresVersions(MemoryTree):
             else one
             for one in writes
         ]  # fmt: skip
-        return await super().write_nodes(free, attempts=attempts)
+        return await super().write_nodes(free, **journalled)
 
 
 @mutant
 class IgnoresInputs(MemoryTree):
     """Does not look whether the inputs still serve."""
 
-    async def write_nodes(self, writes, *, attempts=()):
+    async def write_nodes(self, writes, **journalled):
         free = [replace(one, inputs=()) for one in writes]
-        return await super().write_nodes(free, attempts=attempts)
+        return await super().write_nodes(free, **journalled)
 
 
 @mutant
 class JournalsOnlySuccess(MemoryTree):
     """Records attempts only where a write was applied."""
 
-    async def write_nodes(self, writes, *, attempts=()):
-        applied = await super().write_nodes(writes)
+    async def write_nodes(self, writes, *, attempts=(), attempts_if_applied=()):
+        applied = await super().write_nodes(writes, attempts_if_applied=attempts_if_applied)
         if any(applied) or not writes:
             await super().write_nodes([], attempts=attempts)
         return applied
 
 
 @mutant
+class JournalsWhatAClaimDidNotAllow(MemoryTree):
+    """Records the attempts of a claim that another run has."""
+
+    async def write_nodes(self, writes, *, attempts=(), attempts_if_applied=()):
+        return await super().write_nodes(writes, attempts=[*attempts, *attempts_if_applied])
+
+
+@mutant
+class JournalsIfAnyWriteCounts(MemoryTree):
+    """Records the attempts that several writes allow where one of these counts."""
+
+    async def write_nodes(self, writes, *, attempts=(), attempts_if_applied=()):
+        applied = await super().write_nodes(writes, attempts=attempts)
+        if any(applied):
+            await super().write_nodes([], attempts=attempts_if_applied)
+        return applied
+
+
+@mutant
+class DropsTheAttemptsOfAClaim(MemoryTree):
+    """Takes a lease without the attempts that go with it."""
+
+    async def write_nodes(self, writes, *, attempts=(), attempts_if_applied=()):
+        return await super().write_nodes(writes, attempts=attempts)
+
+
+@mutant
 class AppliesAllOrNone(MemoryTree):
     """Applies no write of a call where one does not hold."""
 
-    async def write_nodes(self, writes, *, attempts=()):
+    async def write_nodes(self, writes, **journalled):
         found = self._session()
         nodes = found.tree(self._number).nodes if found else {}
         if any(
@@ -542,7 +569,7 @@ class AppliesAllOrNone(MemoryTree):
             if one.node.version == one.expected + 1
         ):
             writes = [replace(one, inputs=(("nothing", -1),)) for one in writes]
-        return await super().write_nodes(writes, attempts=attempts)
+        return await super().write_nodes(writes, **journalled)
 
 
 @mutant
@@ -716,52 +743,67 @@ class AnswersAfterClosing(KeepingStore):
 class WritesRecordsOneByOne(MemoryTenant):
     """Applies the writes of records whose own expectation holds."""
 
-    async def put_records(self, writes, *, epochs=None, standing=()):
+    async def put_records(self, writes, **conditions):
         check_record_writes(writes)
         done = True
         for one in writes:
-            done = await super().put_records([one], epochs=epochs, standing=standing) and done
+            done = await super().put_records([one], **conditions) and done
         return done
+
+
+@mutant
+class JournalsWithoutTheRecords(MemoryTenant):
+    """Records attempts whether or not the records that go with them count."""
+
+    async def put_records(self, writes, *, attempts=(), **conditions):
+        await self.tree("s").write_nodes([], attempts=attempts)
+        return await super().put_records(writes, **conditions)
+
+
+@mutant
+class DropsTheAttemptsOfRecords(MemoryTenant):
+    """Writes records without the attempts that go with them."""
+
+    async def put_records(self, writes, *, attempts=(), **conditions):
+        return await super().put_records(writes, **conditions)
 
 
 @mutant
 class ForgetsRecordVersions(MemoryTenant):
     """Writes a record whatever version was expected."""
 
-    async def put_records(self, writes, *, epochs=None, standing=()):
-        return await super().put_records(
-            [replace(one, expected=None) for one in writes], epochs=epochs, standing=standing
-        )
+    async def put_records(self, writes, **conditions):
+        free = [replace(one, expected=None) for one in writes]
+        return await super().put_records(free, **conditions)
 
 
 @mutant
 class KeepsEmptyRecords(MemoryTenant):
     """Deletes a record by giving it an empty body."""
 
-    async def put_records(self, writes, *, epochs=None, standing=()):
-        return await super().put_records(
-            [replace(one, body=one.body or "") for one in writes], epochs=epochs, standing=standing
-        )
+    async def put_records(self, writes, **conditions):
+        kept = [replace(one, body=one.body or "") for one in writes]
+        return await super().put_records(kept, **conditions)
 
 
 @mutant
 class WritesRecordsWhateverStands(MemoryTenant):
     """Writes records without a look at those that they go with."""
 
-    async def put_records(self, writes, *, epochs=None, standing=()):
-        return await super().put_records(writes, epochs=epochs)
+    async def put_records(self, writes, *, epochs=None, standing=(), attempts=()):
+        return await super().put_records(writes, epochs=epochs, attempts=attempts)
 
 
 @mutant
 class LooksAtTheVersionOfWhatStands(MemoryTenant):
     """Takes a record of the same version for the one that is meant."""
 
-    async def put_records(self, writes, *, epochs=None, standing=()):
+    async def put_records(self, writes, *, epochs=None, standing=(), attempts=()):
         for one in standing:
             found = await self.records(one.kind, scope=one.scope, key=one.key)
             if [each.version for each in found] != [one.version]:
                 return False
-        return await super().put_records(writes, epochs=epochs)
+        return await super().put_records(writes, epochs=epochs, attempts=attempts)
 
 
 @mutant
@@ -1424,9 +1466,9 @@ class ServesTheFirstTree(MemoryTree):
 class WritesTheServingTree(MemoryTree):
     """Commits the texts of a tree that is being built to the one that serves."""
 
-    async def write_nodes(self, writes, *, attempts=()):
+    async def write_nodes(self, writes, **journalled):
         serving = MemoryTree(self._tenant, self._session_id, None)
-        return await serving.write_nodes(writes, attempts=attempts)
+        return await serving.write_nodes(writes, **journalled)
 
 
 @mutant
@@ -1571,17 +1613,17 @@ class PutsLateViews(MemoryTenant):
 class PutsLateRecords(MemoryTenant):
     """Stores records whatever the epochs are."""
 
-    async def put_records(self, writes, *, epochs=None, standing=()):
-        return await super().put_records(writes, standing=standing)
+    async def put_records(self, writes, *, epochs=None, **more):
+        return await super().put_records(writes, **more)
 
 
 @mutant
 class LooksAtOneEpoch(MemoryTenant):
     """Compares the epoch of the first session alone."""
 
-    async def put_records(self, writes, *, epochs=None, standing=()):
+    async def put_records(self, writes, *, epochs=None, **more):
         first = dict(list((epochs or {}).items())[:1])
-        return await super().put_records(writes, epochs=first, standing=standing)
+        return await super().put_records(writes, epochs=first, **more)
 
 
 @mutant

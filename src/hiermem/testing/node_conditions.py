@@ -230,6 +230,32 @@ class NodeConditions(Conditions):
         assert len(await tenant.attempts()) == 3
 
     @condition
+    async def test_attempts_that_a_write_allows_go_with_it(self, tenant: TenantStore) -> None:
+        """``attempts_if_applied`` are journalled where every write counts, otherwise not at all.
+
+        So the lease of a node and the call that it allows are one transaction.
+        """
+        await write(tenant, "s", nodes=(node(0), node(1)))
+        tree = tenant.tree("s")
+        claim = NodeWrite(replace(node(0), version=1, status="generating"), 0)
+        first, second, always = attempt("a1"), attempt("a2"), attempt("a3")
+        allowed = [first, second]
+        assert await tree.write_nodes([claim], attempts_if_applied=allowed) == [True]
+        assert await tenant.attempts() == allowed
+        late = [replace(first, outcome="ok", ended_at=NOW), attempt("a4")]
+        assert await tree.write_nodes([claim], attempts=[always], attempts_if_applied=late) == [
+            False
+        ]
+        assert await tenant.attempts() == [*allowed, always]
+        both = [claim, remade(node(1))]
+        assert await tree.write_nodes(both, attempts_if_applied=late) == [False, True]
+        assert await tenant.tree("none").write_nodes(both, attempts_if_applied=late) == [
+            False,
+            False,
+        ]
+        assert await tenant.attempts() == [*allowed, always]
+
+    @condition
     async def test_revisions_come_in_the_order_wanted(self, tenant: TenantStore) -> None:
         """Every field of every revision is kept; earlier ones stay beside the serving one."""
         await write(tenant, "s", nodes=(node(0), node(1)))

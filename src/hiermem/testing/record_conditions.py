@@ -12,6 +12,7 @@ import pytest
 from hiermem.errors import UsageError
 from hiermem.protocols import TenantStore
 from hiermem.testing.conditions import Conditions, condition
+from hiermem.testing.samples import NOW, attempt
 from hiermem.testing.strategies import HOSTILE_NAMES
 from hiermem.types.transaction import Record, RecordWrite
 
@@ -118,6 +119,21 @@ class RecordConditions(Conditions):
         assert await tenant.put_records(writes, standing=[first, second]) is True
         assert [(one.key, one.version) for one in await tenant.records("k")] == [("a", 2), ("c", 1)]
         assert await tenant.put_records(writes[:1], standing=[first]) is False
+
+    @condition
+    async def test_attempts_go_with_the_records(self, tenant: TenantStore) -> None:
+        """Attempts are journalled in the transaction of the records, and only if these count."""
+        claim = RecordWrite("k", "s", "a", "mine", 0)
+        assert await tenant.put_records([claim], attempts=[attempt("a1")]) is True
+        assert await tenant.put_records([claim], attempts=[attempt("a2")]) is False
+        right = RecordWrite("k", "s", "b", "mine", 0)
+        gone = [Record("k", "s", "none", "", 1)]
+        assert await tenant.put_records([right], standing=gone, attempts=[attempt("a3")]) is False
+        assert await tenant.put_records([right], epochs={"s": 0}, attempts=[attempt("a4")]) is False
+        assert await tenant.attempts() == [attempt("a1")]
+        ended = attempt("a1", outcome="ok", ended_at=NOW)
+        assert await tenant.put_records([right], attempts=[ended]) is True
+        assert await tenant.attempts() == [ended]
 
     @condition
     async def test_impossible_record_writes_are_refused(self, tenant: TenantStore) -> None:

@@ -103,11 +103,6 @@ class UpdateReport:
         """Return the tokens in and out together."""
         return self.tokens_in + self.tokens_out
 
-    @property
-    def is_whole(self) -> bool:
-        """Return whether every node that was due has a text of the model."""
-        return not self.failed and not self.degraded and self.stopped is None
-
 
 @dataclass(frozen=True, slots=True)
 class UpdateProgress:

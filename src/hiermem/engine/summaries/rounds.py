@@ -101,7 +101,8 @@ class UpdateRounds:
             async with run:
                 while (counts := await self._next_round()) is not None:
                     await self._run_round(counts)
-                if not self._report().is_whole:
+                report = self._report()
+                if report.failed or report.degraded or report.stopped is not None:
                     run.outcome = "partial"
         finally:
             for wanted in list(run.pending_texts):
