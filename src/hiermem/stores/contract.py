@@ -8,7 +8,7 @@ the fault from damaging the session.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar, cast
 
 from hiermem.errors import UsageError
 from hiermem.types import SessionRecord
@@ -19,6 +19,7 @@ from hiermem.types.transaction import (
     Need,
     NodeWrite,
     RecordWrite,
+    SessionNeed,
 )
 
 T = TypeVar("T")
@@ -80,6 +81,11 @@ def check_record_writes(writes: Sequence[RecordWrite]) -> None:
             )
 
 
+def _is_one(asked: SessionNeed | tuple[SessionNeed, ...]) -> TypeGuard[SessionNeed]:
+    """Return whether a decision asked one need, and not a tuple of several."""
+    return bool(asked) and isinstance(asked[0], str)
+
+
 def run_decision(decide: Callable[[], Deciding[T]], answer: Callable[[str, Need], Any]) -> Batch[T]:
     """Run a decision to its end, answer its needs, and return the effects that it decides.
 
@@ -94,9 +100,10 @@ def run_decision(decide: Callable[[], Deciding[T]], answer: Callable[[str, Need]
             except StopIteration as done:
                 batch: Batch[T] = done.value
                 return batch
-            if asked and isinstance(asked[0], str):
+            if _is_one(asked):
                 reply = answer(*asked)
             else:
-                reply = tuple(answer(*one) for one in asked)
+                several = cast("tuple[SessionNeed, ...]", asked)
+                reply = tuple(answer(*one) for one in several)
     finally:
         deciding.close()
