@@ -7,6 +7,7 @@ Only a bounded sample is read, so the cost does not depend on the length.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from hiermem.core.text.lexicon import words
@@ -43,6 +44,12 @@ _TELLING: Final = {
     "nl": words("de het een van en niet dat ook met voor zijn op aan maar wij deze wordt naar"),
 }
 
+#: The languages in which each marker word is frequent.
+_LANGUAGES_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    word: tuple(code for code, telling in _TELLING.items() if word in telling)
+    for word in set().union(*_TELLING.values())
+}
+
 
 def guess(text: str) -> str | None:
     """Return a language's code, or its script's name if only that is known; None if unsure.
@@ -71,11 +78,11 @@ def guess(text: str) -> str | None:
 def _latin(sample: str) -> str | None:
     """Return the language whose marker words are clearly the most frequent in ``sample``."""
     spoken = _WORD.findall(sample.lower())
-    hits = sorted(
-        ((sum(word in telling for word in spoken), code) for code, telling in _TELLING.items()),
-        reverse=True,
-    )
-    (most, code), (second, _) = hits[0], hits[1]
+    hits = dict.fromkeys(_TELLING, 0)
+    for word in spoken:
+        for code in _LANGUAGES_OF.get(word, ()):
+            hits[code] += 1
+    (most, code), (second, _) = sorted(((n, code) for code, n in hits.items()), reverse=True)[:2]
     if most < 6 or most < 2 * second or most < 0.1 * len(spoken):
         return None
     return code
