@@ -72,7 +72,7 @@ class JournalledRun:
     the journal says of the run, while it lasts ("running") and at its end. ``keep_finished``
     commits what is finished when the run ends early. ``outcome`` is how it ended if nothing is
     raised. ``recheck``: other runs of the subject may have died meanwhile, so that they are looked
-    for once more at the end.
+    for once more at the end. Once ``begun``, the journal shows the run.
     """
 
     store: TenantStore
@@ -89,6 +89,7 @@ class JournalledRun:
     outcome: RunOutcome = "ok"
     recheck: bool = False
     journal: CallJournal = field(init=False)
+    begun: bool = field(init=False, default=False)
     _started_at: datetime = field(init=False)
     _heartbeat: asyncio.Task[None] | None = field(init=False, default=None)
 
@@ -103,19 +104,16 @@ class JournalledRun:
             budget=self.journal_budget,
         )
 
-    @property
-    def begun(self) -> bool:
-        """Whether the journal shows the run."""
-        return self._heartbeat is not None
-
     async def __aenter__(self) -> Self:
         await self._note_cut_off()
         return self
 
     async def begin(self) -> None:
         """Journal that the run has work to do, and keep the entry alive from now on. Once only."""
-        if self._heartbeat is None:
-            await self.put()
+        if not self.begun:
+            self.begun = True
+            # Shielded: an entry whose writing was cancelled has to be known, to be closed.
+            await shielded(self.put())
             self._heartbeat = asyncio.create_task(self._beat())
 
     async def __aexit__(

@@ -1,0 +1,149 @@
+"""The frame of a run: cancelled anywhere, it leaves neither a lease nor a running entry."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from hiermem import AsyncMemory, BankPolicy, ExtractionOptions, HierarchyConfig, Message
+from hiermem.core.calls.lease import read_claim
+from hiermem.core.extraction.stored_answer import read_answer
+from hiermem.core.spaces import record as bank_record
+from hiermem.engine.extraction.records import CHUNK, JOIN
+from hiermem.stores.memory import MemoryStore
+from hiermem.testing.llms import ScriptedLLM
+
+SMALL = HierarchyConfig.by_tokens(target=200, min_flush=40)
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+class Place:
+    """Cancels ``task`` at the operation of the store that is the ``at``-th to begin or to end."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+        self.task: asyncio.Task[Any] | None = None
+
+    async def pass_by(self) -> None:
+        if self.task is not None:
+            if not self.left:
+                self.task.cancel()
+            self.left -= 1
+        # The cancellation arrives here where this is the task itself.
+        await asyncio.sleep(0)
+
+
+class Slowed:
+    """A store, or one of its handles, that passes a place before and after each operation."""
+
+    def __init__(self, inner: Any, place: Place) -> None:
+        self._inner, self._place = inner, place
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._inner, name)
+        if name in ("tenant", "tree") and callable(member):
+            return lambda *of: Slowed(member(*of), self._place)
+        if not asyncio.iscoroutinefunction(member):
+            return member
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            await self._place.pass_by()
+            result = await member(*args, **kwargs)
+            await self._place.pass_by()
+            return result
+
+        return call
+
+
+def answer(request: Any) -> str:
+    """Answer any task of the library with something fit."""
+    if request.bank is None:
+        return json.dumps(
+            {"entities": [], "relations": [], "summary": "They spoke of the harbour."}
+        )
+    held = dict(request.bank.files) or dict(request.bank.missing)
+    text = held["progress.md"] + "\n".join(f"- {note.text}" for note in request.bank.notes)
+    action = "update" if request.bank.files else "create"
+    file = {"name": "progress.md", "action": action, "content": text, "edits": [], "notes": []}
+    return json.dumps({"files": [file], "synthesis": "It works."})
+
+
+def opened(store: Any, kind: str) -> AsyncMemory:
+    llm = ScriptedLLM(remote=True) if kind == "update" else ScriptedLLM(remote=True, script=answer)
+    return AsyncMemory(store=store, llm=llm, config=SMALL, bank_policy=BankPolicy())
+
+
+async def begin(memory: AsyncMemory, kind: str) -> None:
+    if kind == "consolidate":
+        space = memory.space("work", rules="- progress.md: what works")
+        for n in range(3):
+            await space.note(f"The {n}th thing works.")
+        return
+    for n in range(12):
+        said = f"The harbour crane number {n} was moved on Friday and costs {n}00 euros. " * 4
+        await memory.session("s").append(Message(("user", "assistant")[n % 2], said))
+
+
+async def work(memory: AsyncMemory, kind: str) -> Any:
+    if kind == "consolidate":
+        return await memory.space("work").consolidate()
+    if kind == "extract":
+        options = ExtractionOptions(safe_processing_tokens=4_000, output_tokens=256)
+        return await memory.session("s").extract(options=options)
+    return await memory.session("s").update()
+
+
+async def leases(store: MemoryStore) -> list[str]:
+    """Return what is still leased, whoever holds it."""
+    tenant = store.tenant("default")
+    found = [
+        node.id
+        for level in await tenant.tree("s").levels()
+        for node in await tenant.tree("s").level(level, 0)
+        if node.lease_owner is not None or node.status == "generating"
+    ]
+    for kind in (CHUNK, JOIN):
+        found += [
+            record.key
+            for record in await tenant.records(kind)
+            if not hasattr(read_answer(record.body), "answer")
+        ]
+    kind = bank_record.kind_of(bank_record.LEASE, "work")
+    found += [record.kind for record in await tenant.records(kind) if read_claim(record.body)]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["update", "extract", "consolidate"])
+async def test_cancelled_at_any_operation_of_the_store_a_run_leaves_nothing_behind(
+    kind: str,
+) -> None:
+    """Broken: the space stayed leased, or the run was shown as running until the lease ended."""
+    at, ended = 0, False
+    while not ended:
+        store, place = MemoryStore(), Place(at)
+        memory = opened(Slowed(store, place), kind)
+        await begin(memory, kind)
+        place.task = asyncio.create_task(work(memory, kind))
+        try:
+            await place.task
+            ended = place.left > 0
+        except asyncio.CancelledError:
+            pass
+        place.task = None
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=5)
+        tenant = store.tenant("default")
+        runs = await tenant.runs()
+        assert [run.outcome for run in runs if run.outcome == "running"] == [], at
+        assert await leases(store) == [], at
+        assert [one for one in await tenant.attempts() if one.outcome == "started"] == [], at
+        again = await work(memory, kind)
+        assert not getattr(again, "failed", 0), at
+        await memory.close()
+        at += 1
+    assert at > 10
