@@ -20,7 +20,10 @@ from hiermem.core.extraction.graph import ResultBasis, graph_records, replaces, 
 from hiermem.core.extraction.plan import Failure, join_key
 from hiermem.core.extraction.stored_answer import StoredAnswer, way_of
 from hiermem.core.summaries import salience, validate
+from hiermem.core.summaries.assess import MOST_ANCHORS, seen_beside
+from hiermem.core.summaries.repair import repair
 from hiermem.core.summaries.validate import Problem
+from hiermem.core.text.anchors import fidelity
 from hiermem.engine.calls.retry import ask, end_with
 from hiermem.engine.calls.run_context import CallState, ClaimLostError
 from hiermem.engine.calls.store_retry import shielded
@@ -191,8 +194,13 @@ async def _asked(
             response = await ask(run, state, request)
         except ModelError as error:
             return await _failed(run, summary, state, cause_of(error))
+        response = await asyncio.to_thread(repair, response, request=request)
         cause = finish_cause(response)
-        problems = () if cause else _problems_of(response, request, state.input_tokens)
+        problems = (
+            ()
+            if cause
+            else await asyncio.to_thread(_problems_of, response, request, state.input_tokens)
+        )
         if cause is None and not problems:
             stored = StoredAnswer(
                 response.text.strip(), run.strategy, response.model or run.llm.name,
@@ -249,7 +257,13 @@ def _request(run: ExtractionRun, texts: Sequence[str]) -> LLMRequest:
 
 def _problems_of(response: LLMResponse, request: LLMRequest, tokens: int) -> tuple[Problem, ...]:
     """Return the hard problems of a summary of summaries; () where it is fit."""
-    problems = validate.check(response, request=request, input_tokens=tokens)
+    kept = fidelity(
+        inputs=[source.text for source in request.inputs],
+        output=response.text,
+        limit=MOST_ANCHORS,
+        beside=seen_beside(request),
+    )
+    problems = validate.check(response, request=request, input_tokens=tokens, fidelity=kept)
     return tuple(problem for problem in problems if problem.hard)
 
 

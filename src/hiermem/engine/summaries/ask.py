@@ -83,6 +83,7 @@ async def compose(task: NodeTask) -> Draft:
     if (
         task.node.level < plan.FROM_WINDOWS
         or draft.units
+        or draft.fidelity is None
         or draft.fidelity >= task.plan.min_fidelity
     ):
         return draft
@@ -217,7 +218,9 @@ async def _draft(
             return best
         request = replace(
             request,
-            messages=stricter(request.messages, draft.problems, missing=draft.missing),
+            messages=stricter(
+                request.messages, draft.problems, missing=draft.missing, invented=draft.invented
+            ),
         )
     raise AssertionError("the last answer is taken, settled or unfit")
 
