@@ -187,7 +187,7 @@ def _is_code(answer: str) -> bool:
 _STATEMENT: Final = re.compile(
     r"(?<=[.!?…。！？；])[\"'”’»)\]*_]*\s*(?=[^a-zà-ÿ\s]|$)|\n+"  # noqa: RUF001
 )
-_TERM: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]|\\w+")
+_TERM: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]|\\w+(?:[-./:]\\w+)*")
 #: Repeated statements are too many from this number and this share of the text on.
 _FEWEST_REPEATS: Final = 3
 _MOST_REPEATED: Final = 0.3
@@ -212,25 +212,31 @@ def _repeats(answer: str, *, request: LLMRequest) -> bool:
     """Return whether an answer is a loop: of one statement, of variations, or of a few words."""
     said = [each for each in statements(answer) if not each.startswith("#")]
     terms = [frozenset(_TERM.findall(each.casefold())) - _PLAIN_WORDS for each in said]
-    seen: Counter[frozenset[str]] = Counter()
-    repeated = 0
-    for each, own in zip(said, terms, strict=True):
-        repeated += len(each) if len(own) > 1 and seen[own] else 0
+    seen: Counter[tuple[str, ...]] = Counter()
+    repeated = again = 0
+    for each in said:
+        own = tuple(word for word in _TERM.findall(each.casefold()) if word not in _PLAIN_WORDS)
+        if len(own) > 1 and seen[own]:
+            repeated, again = repeated + len(each), again + 1
         seen[own] += 1
-    again = sum(count - 1 for own, count in seen.items() if len(own) > 1)
     if again >= _FEWEST_REPEATS and repeated > _MOST_REPEATED * len(answer):
         return True
     flow = _TERM.findall(answer.casefold())
     runs = [tuple(flow[at : at + _SEQUENCE]) for at in range(len(flow) - _SEQUENCE + 1)]
+    record = " ".join(source.text for source in request.inputs).casefold()
     if len(runs) >= _FEWEST_SEQUENCES and len(set(runs)) < _LEAST_DISTINCT * len(runs):
         return True
-    longer = [own for own in terms if len(own) >= _TELLING]
-    return len(longer) >= _LONG and _adds_nothing(longer, request=request)
+    told = " ".join(record.split())
+    longer = [
+        own
+        for each, own in zip(said, terms, strict=True)
+        if len(own) >= _TELLING and _folded(each).lstrip("-*• ") not in told
+    ]
+    return len(longer) >= _LONG and _adds_nothing(longer, set(_TERM.findall(record)))
 
 
-def _adds_nothing(terms: Sequence[frozenset[str]], *, request: LLMRequest) -> bool:
+def _adds_nothing(terms: Sequence[frozenset[str]], record: set[str]) -> bool:
     """Return whether most statements have no word of the record that was not said before."""
-    record = set(_TERM.findall(" ".join(s.text for s in request.inputs).casefold()))
     known: set[str] = set()
     vain = 0
     for own in terms:

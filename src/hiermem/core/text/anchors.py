@@ -43,7 +43,7 @@ _TOKEN: Final = re.compile(
     r"[$€£¥#@]?\w+(?:[-.:@/'’+]\w+|,\d{3}(?!\d))*(?:\(\)|%)?"  # noqa: RUF001
 )
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
-_REST: Final = r"((?: +[^\s.,;:!?()]{1,40}){1,6})"
+_REST: Final = r"((?: +(?:[^\s.,;:!?()]|[.,:](?=\w)){1,40}){1,6})"
 _CONSTRAINT: Final = re.compile(
     r"\b(?=[dmscwian])"  # what a match begins with, looked at first: most words end here
     r"(?:(?:do|does|must|should|shall|may|can|will|would|is|are) not|never|cannot|without|avoid"
@@ -185,7 +185,7 @@ def _weightiest(anchors: Iterable[_Anchor], limit: int) -> list[_Anchor]:
 
 def _anchors(text: str) -> Iterator[_Anchor]:
     """Yield the anchors of ``text``, one family after the other, each in order."""
-    text = _LIST_NUMBER.sub("", prose(text))
+    whole = text = _LIST_NUMBER.sub("", prose(text))
     for pattern, sign in DATES:
         if sign in text:
             text = yield from _taken_out(_date, pattern, text)
@@ -194,12 +194,12 @@ def _anchors(text: str) -> Iterator[_Anchor]:
     for token, times in Counter(_TOKEN.findall(_spaced(text))).items():
         if not _is_plain(token) and (anchor := _read_token(token)) is not None:
             yield anchor._replace(times=times)
-    for match in _QUOTED.finditer(text):
+    for match in _QUOTED.finditer(whole):
         quote = " ".join(next(part for part in match.groups() if part is not None).split())
         quote = quote.rstrip(",;:")
         if quote:
             yield _Anchor(quote, "quote", quote.casefold())
-    for match in _CONSTRAINT.finditer(text):
+    for match in _CONSTRAINT.finditer(whole):
         denied = _content(match.group(1))
         if denied and not (len(denied) < 3 and denied[0] in _NO_CONSTRAINT):
             yield _Anchor(match.group()[:ANCHOR_CAP], "constraint", " ".join(denied))

@@ -100,6 +100,8 @@ _SHORTEST_HEAD: Final = 3
 #: A lone word that is forbidden is judged only where it is as long as this, and in a short clause.
 _TELLING: Final = 6
 _SHORT_CLAUSE: Final = 9
+#: A rule is short; where more words stand together, nothing tells which of them it denies.
+_MOST_TERMS: Final = 8
 _MOST_SENTENCES: Final = 400
 
 
@@ -138,9 +140,12 @@ def inverted(source: str, output: str) -> int:
 
 def _has_opposite(rule: _Clause, clauses: list[_Clause]) -> bool:
     """Return whether a clause rules the opposite of ``rule``."""
+    if len(rule.terms) > _MOST_TERMS:
+        return False
     return any(
         clause.rules
         and clause.denies != rule.denies
+        and len(clause.terms) <= 2 * _MOST_TERMS
         and _is_enough(rule, clause, _shared(rule.terms, clause.terms))
         for clause in clauses
     )

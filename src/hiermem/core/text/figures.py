@@ -297,9 +297,10 @@ def _taken_out(pattern: re.Pattern[str], text: str, found: list[Stated]) -> str:
 class Support:
     """The figures and dates of a record, and what a reader may conclude from them."""
 
-    __slots__ = ("_days", "_months", "_numbers", "_small", "_today", "_values", "_yearless", "_years")
+    __slots__ = ("_days", "_source", "_months", "_numbers", "_small", "_today", "_values", "_yearless", "_years")
 
     def __init__(self, source: str, *, days: Iterable[str] = ()) -> None:
+        self._source = source
         found, left = dates(source)
         told = [stated.key for stated in found]
         today = [key for day in days for key in (stated.key for stated in dates(day)[0])]
@@ -318,6 +319,10 @@ class Support:
             for word in set(_WORDS.findall(source.lower()))
             if (number := _MONTHS.get(word))
         }
+
+    def quotes(self, written: str) -> bool:
+        """Return whether the record has the figure as it is written, in whatever surroundings."""
+        return re.search(rf"(?<![\w.-]){re.escape(written)}(?!\w|[.,-]\d)", self._source) is not None
 
     def holds_date(self, key: str) -> bool:
         """Return whether the record states the date, or a day so near that it tells of it."""
@@ -395,7 +400,7 @@ def weigh(output: str, support: Support) -> tuple[int, tuple[str, ...]]:
     supported: set[str] = set()
     invented: dict[str, str] = {}
     for stated in told:
-        if support.holds_date(stated.key):
+        if support.holds_date(stated.key) or support.quotes(stated.text):
             supported.add(stated.key)
         else:
             invented.setdefault(stated.key, stated.text)
@@ -407,7 +412,8 @@ def weigh(output: str, support: Support) -> tuple[int, tuple[str, ...]]:
         seen.add(begins)
         hedged = _HEDGED.search(left[max(0, begins - 20) : begins]) is not None
         added = _ADDED.search(left[max(0, begins - _BESIDE) : begins + _BESIDE]) is not None
-        if support.holds_number(stated.key, hedged=hedged, added=added):
+        held = support.holds_number(stated.key, hedged=hedged, added=added)
+        if held or support.quotes(stated.text):
             supported.add(stated.key)
         else:
             invented.setdefault(stated.key, stated.text)
